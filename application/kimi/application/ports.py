@@ -1,0 +1,364 @@
+"""The ports: everything the application needs from outside, as protocols and plain callables.
+
+Each contract states order, cancellation, errors and idempotence. Every adapter passes the suite of its port in
+`tests/contracts`. "Cancelled" means that an anyio cancel scope around the call was cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from kimi.domain.approval import Effect
+from kimi.domain.event import Event, McpStatus
+from kimi.domain.message import JsonObject, Message
+from kimi.domain.request import Answer, Request
+from kimi.domain.session import ContextRecord, SessionState, SessionSummary
+from kimi.domain.stream import StreamPart
+from kimi.domain.tool import ToolReturnValue, ToolSpec
+from kimi.domain.turn import StopReason, TokenUsage
+
+# --- the model ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEnd:
+    """The last item of a model's stream: its message id, its usage if known, and why it stopped."""
+
+    message_id: str | None = None
+    usage: TokenUsage | None = None
+    stop_reason: StopReason = "unknown"
+
+
+ModelItem: TypeAlias = StreamPart | ResponseEnd
+
+
+class ChatModel(Protocol):
+    """A model that answers a history with a stream of parts."""
+
+    @property
+    def name(self) -> str:
+        """The name for messages to the user, e.g. in a capability error."""
+        ...
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What it can take and do: `thinking`, `always_thinking`, `image_in`, `video_in`."""
+        ...
+
+    @property
+    def context_size(self) -> int:
+        """The window, in tokens."""
+        ...
+
+    def stream(
+        self,
+        system: str,
+        history: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        tokens_used: int,
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelItem]]:
+        """Ask for the next message.
+
+        Order: parts come as the provider sends them; the pieces of one tool call follow their call, those of
+        two calls never interleave; exactly one `ResponseEnd` is the last item of a stream that did not fail.
+        Every tool call has a non-empty id when it is given out. `tokens_used` is the size of the context as far
+        as it is known, for limits that the request may carry. Messages are immutable: an adapter may keep what
+        it encoded of them from one call to the next.
+
+        Cancellation and leaving the context early close the connection at once.
+
+        Raises only the model branch of the error tree, on entering or while iterating. It never waits and tries
+        again by itself: the caller decides on retries.
+        """
+        ...
+
+
+OpenModel: TypeAlias = Callable[[str], "ChatModel | None"]
+"""Session id -> its model, made with the settings of the process; None when no usable model is configured."""
+
+
+# --- tools ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallContext:
+    """All that a tool may know of the call it serves, and the two ways to speak while it runs.
+
+    `emit` puts an event on the stream, in order. `ask` puts a request there and waits for its answer; it is
+    settled with a refusal when the turn ends or the client goes away, so it never waits for ever.
+    """
+
+    session_id: str
+    turn_id: str
+    step: int
+    call_id: str
+    call_name: str
+    raw_arguments: str | None
+    emit: Callable[[Event], Awaitable[None]]
+    ask: Callable[[Request], Awaitable[Answer]]
+    agent_id: str | None = None
+    subagent_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A call that is ready to run. `effect` is None when nothing about it needs to be decided."""
+
+    run: Callable[[], Awaitable[ToolReturnValue]]
+    effect: Effect | None = None
+
+
+class Tool(Protocol):
+    """Something that the model may call."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """Constant for the life of the tool."""
+        ...
+
+    def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AbstractAsyncContextManager[PreparedCall]:
+        """Validate the arguments and find out what the call would do, without doing it.
+
+        Bad arguments are not an exception: the prepared call then has no effect and its `run` gives the error.
+        What must hold from the question to the action (the lock of a path, the text a diff was made from) is
+        held while the context is open. `run` is awaited at most once. Nothing here asks for approval: the
+        policy decides on the effect.
+
+        Cancellation leaves no child process, no lock and no half-written file. `run` raises nothing that is
+        meant for the model; an exception that escapes is reported as a broken tool.
+        """
+        ...
+
+
+MakeTool: TypeAlias = Callable[[str], "Tool | None"]
+"""Tool id -> a tool of this conversation; None when it is unavailable here. Raises KeyError: unknown id."""
+
+CheckSchema: TypeAlias = Callable[[JsonObject], str | None]
+"""Is this a valid JSON Schema (draft 2020-12)? The validator's text when it is not."""
+
+CheckArguments: TypeAlias = Callable[[JsonObject, Any], str | None]
+"""Does the value match the schema? A text with path and error, at most 2 000 characters, when it does not."""
+
+
+class ToolSource(Protocol):
+    """Tools from elsewhere, e.g. MCP servers.
+
+    Entering the context never raises for a remote failure and does not wait for it: `status` tells. Leaving
+    closes every connection and child process. `tools` may change at any time; it is read between steps.
+    """
+
+    async def __aenter__(self) -> ToolSource: ...
+
+    async def __aexit__(self, *exc_info: object) -> None: ...
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools that can be called now."""
+        ...
+
+    def status(self) -> McpStatus:
+        """The state of each server."""
+        ...
+
+
+# --- the machine ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """A file as it was looked at. `identity` changes when the file is replaced or its content changes."""
+
+    real_path: str
+    kind: Literal["file", "directory", "other"]
+    size: int
+    mode: int
+    mtime_ns: int
+    identity: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """The shell that runs commands: what the model is told, how it is started."""
+
+    name: str
+    path: str
+    language: Literal["bash", "powershell"]
+    arguments: tuple[str, ...] = ("-c",)
+
+
+class Process(Protocol):
+    """A running command. Its output (stdout and stderr merged) is iterated once, in blocks of bytes."""
+
+    def output(self) -> AsyncIterator[bytes]:
+        """Blocks in order of arrival, at most 256 KiB each.
+
+        Ends when the command has ended and what was buffered is read; a descendant that keeps the pipe open
+        delays it by at most half a second.
+        """
+        ...
+
+    async def wait(self) -> int:
+        """The exit status; a signal is a negative number. Idempotent."""
+        ...
+
+    async def kill(self, grace_s: float = 2.0) -> None:
+        """End the whole process tree: terminate, wait `grace_s` seconds, kill. Idempotent."""
+        ...
+
+
+class Workspace(Protocol):
+    """Files and processes of a conversation: bytes in, bytes out. Paths are absolute.
+
+    Every method raises OSError as the operating system does. Blocking work happens off the event loop.
+    """
+
+    @property
+    def work_dir(self) -> str:
+        """The work dir as it was given: absolute, normalised, symlinks kept."""
+        ...
+
+    @property
+    def shell(self) -> Shell:
+        """The shell that `run` starts for a command line."""
+        ...
+
+    async def stat(self, path: str) -> FileStat | None:
+        """The file behind `path`, symlinks followed; None when there is none. Never opens it.
+
+        For a missing file use `real_path`.
+        """
+        ...
+
+    async def real_path(self, path: str) -> str:
+        """`path` with every symlink of its existing part resolved; the file need not exist."""
+        ...
+
+    def read(self, path: str, offset: int = 0) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The content from byte `offset`, in blocks of at most 1 MiB; memory use does not depend on the size."""
+        ...
+
+    async def write(self, path: str, content: bytes, expected: FileStat | None) -> FileStat:
+        """Replace or create the file at the real path `path`, atomically, mode bits kept; parents are created.
+
+        Refused with `FileChanged` when the file is no longer what `expected` says (None: there was none), or
+        when its real path is no longer `path`. After an error the old content is there, whole.
+        """
+        ...
+
+    def run(
+        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, merge_stderr: bool = True
+    ) -> AbstractAsyncContextManager[Process]:
+        """Start a program in the work dir with empty stdin and its own process group.
+
+        `env` is added to the environment that commands get (our own secrets removed). Leaving the context, also
+        by cancellation, kills the process tree if the command is still running.
+        """
+        ...
+
+
+class FileChanged(OSError):
+    """The file on disk is not the one the caller looked at; nothing was written."""
+
+
+# --- sessions -------------------------------------------------------------------------------------------------
+
+
+class SessionFiles(Protocol):
+    """One open session. Only its holder writes; `close` gives it free again. Methods raise `StoreFailed`.
+
+    Appending is synchronous on purpose: one write to an open file costs less than a thread hop, and what was
+    announced to a client must be in the hands of the operating system.
+    """
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def directory(self) -> str | None:
+        """Where spilled output may go; None for a store without files."""
+        ...
+
+    @property
+    def resumed(self) -> bool:
+        """Did the session have at least one recorded event when it was opened?"""
+        ...
+
+    @property
+    def state(self) -> SessionState: ...
+
+    def load_context(self) -> list[ContextRecord]:
+        """All records, unreadable lines left out, every tool call answered (runtime spec 4.7). Idempotent."""
+        ...
+
+    def append_context(self, records: Sequence[ContextRecord]) -> None:
+        """Add records with one write. When it returns the operating system has them."""
+        ...
+
+    def rotate_context(self, records: Iterable[ContextRecord]) -> None:
+        """Replace the context by `records`; the old one is kept beside it. Atomic at every instant (R-64)."""
+        ...
+
+    def append_event(self, envelope: bytes, timestamp: float) -> None:
+        """Add one event, given as the JSON of `{"type", "payload"}`. Timestamps never decrease in the file."""
+        ...
+
+    def events(self) -> Iterator[bytes]:
+        """The envelopes of the events recorded until now, in order, read lazily; unreadable lines left out."""
+        ...
+
+    def save_state(self, state: SessionState) -> None:
+        """Store the state atomically; what other programs changed of title and archive fields survives."""
+        ...
+
+    async def sync(self) -> None:
+        """Bring what was appended to the disk itself. Errors are logged, not raised."""
+        ...
+
+    def close(self) -> None:
+        """Release the session; an empty one that this process created is removed. Idempotent."""
+        ...
+
+
+class SessionStore(Protocol):
+    """The sessions of one work dir. Ids are checked first (`InvalidSessionId`)."""
+
+    async def create(self, session_id: str) -> SessionFiles:
+        """A new, empty session. Nothing need be on disk before the first record."""
+        ...
+
+    async def open(self, session_id: str) -> SessionFiles | None:
+        """An existing session, or None. `SessionBusy` when another process still holds it after 5 s."""
+        ...
+
+    def last(self) -> str | None:
+        """The session that `--continue` means, or None."""
+        ...
+
+    def mark_last(self, session_id: str) -> None:
+        """Remember the session as the last of the work dir."""
+        ...
+
+    def list(self) -> Sequence[SessionSummary]:
+        """The non-empty sessions, newest first."""
+        ...
+
+    async def delete(self, session_id: str) -> bool:
+        """Remove a session that this program created; False when there is none."""
+        ...
+
+
+# --- plain functions ------------------------------------------------------------------------------------------
+
+Now: TypeAlias = Callable[[], float]
+"""Unix seconds."""
+
+NewId: TypeAlias = Callable[[], str]
+"""A fresh random UUID as text."""
+
+Random: TypeAlias = Callable[[], float]
+"""A number in [0, 1), for the jitter of back-off."""
+
+LoadSystemPrompt: TypeAlias = Callable[[], str]
+"""The system prompt for a new session."""

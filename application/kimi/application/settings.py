@@ -1,0 +1,127 @@
+"""Frozen settings slices. Reading files, the environment and flags is the business of `settings_files`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kimi.domain.approval import Rule, SessionScope
+
+
+class Slice(BaseModel):
+    """Common to all slices: immutable, unknown keys ignored (runtime spec 2.3)."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ShellSettings(Slice):
+    """`[shell]`: time-outs in seconds; which shell; what commands inherit (tools spec 3.1)."""
+
+    default_timeout_s: Annotated[int, Field(ge=1, le=300)] = 60
+    max_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
+    path: str | None = None
+    inherit_secrets: bool = False
+    kill_orphans: bool = False
+
+
+class FileSettings(Slice):
+    """`[files]`: reads outside the workspace, strictness of edits and globs, the sensitive list (tools spec 2, 3)."""
+
+    read_outside: Literal["allow", "ask", "deny"] = "allow"
+    strict_edit: bool = False
+    glob_strict: bool = False
+    sensitive: tuple[str, ...] = ()
+    not_sensitive: tuple[str, ...] = ()
+
+
+class ToolSettings(Slice):
+    """`[tools]`: where ripgrep is, if not on PATH; seconds to wait for an external tool (0: for ever)."""
+
+    ripgrep_path: str | None = None
+    external_timeout_s: Annotated[float, Field(ge=0)] = 0
+
+
+class ApprovalSettings(Slice):
+    """`[approval]`: what approval for the session remembers, and the user's rules (tools spec 5.6)."""
+
+    session_scope: SessionScope = "action"
+    rules: tuple[Rule, ...] = ()
+
+
+class SessionSettings(Slice):
+    """`[session]`: may a resumed session switch auto-approval on again by itself (tools spec 5.4)?"""
+
+    restore_yolo: bool = False
+
+
+class LoopSettings(Slice):
+    """`[loop_control]` (runtime spec 2.3)."""
+
+    max_steps_per_turn: Annotated[int, Field(ge=1)] = 1000
+    max_retries_per_step: Annotated[int, Field(ge=1)] = 3
+    max_ralph_iterations: Annotated[int, Field(ge=-1)] = 0
+    reserved_context_size: Annotated[int, Field(ge=1000)] = 50_000
+    compaction_trigger_ratio: Annotated[float, Field(ge=0.5, le=0.99)] = 0.85
+
+
+class WireSettings(Slice):
+    """`[wire]`: limits of the stdio protocol, in bytes (wire spec 1.1)."""
+
+    max_line_bytes: Annotated[int, Field(ge=1024)] = 100 * 1024 * 1024
+    max_queued_bytes: Annotated[int, Field(ge=65_536)] = 16 * 1024 * 1024
+
+
+class ModelSettings(Slice):
+    """The chosen model with its provider, everything resolved (runtime spec 2.4, 2.5).
+
+    `max_completion_tokens` is the cap of the environment: None for the computed one, 0 or less for no cap.
+    `thinking` is True or False when it is decided, None when neither flag nor configuration says.
+    """
+
+    provider_name: str
+    type: str
+    model: str
+    base_url: str = ""
+    api_key: Annotated[str, Field(repr=False)] = ""
+    max_context_size: int = 100_000
+    capabilities: frozenset[str] = frozenset()
+    thinking: bool | None = None
+    thinking_keep: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_completion_tokens: int | None = None
+    custom_headers: Annotated[dict[str, str], Field(repr=False)] = {}
+    env: Annotated[dict[str, str], Field(repr=False)] = {}
+    reasoning_key: str | None = None
+    oauth: bool = False
+    device_headers: bool = True
+
+    @property
+    def usable(self) -> bool:
+        """Can requests be made: a test provider, or base URL and model known?"""
+        return self.type.startswith("_") or bool(self.base_url and self.model)
+
+
+class Settings(Slice):
+    """Everything that was configured, for one process."""
+
+    share_dir: str
+    work_dir: str
+    model: ModelSettings | None = None
+    yolo: bool = False
+    afk: bool = False
+    plan_mode: bool = False
+    additional_dirs: tuple[str, ...] = ()
+    agent: str = "default"
+    loop: LoopSettings = LoopSettings()
+    shell: ShellSettings = ShellSettings()
+    files: FileSettings = FileSettings()
+    tools: ToolSettings = ToolSettings()
+    approval: ApprovalSettings = ApprovalSettings()
+    session: SessionSettings = SessionSettings()
+    wire: WireSettings = WireSettings()
+    secret_variables: frozenset[str] = frozenset()
+    """Names of environment variables that hold our keys: commands do not get them."""
+    strict_profile: bool | None = None
+    """`KIMI_WIRE_STRICT`: True, False, or None to find out from the handshake (wire spec 2.4)."""

@@ -1,0 +1,125 @@
+"""The error tree.
+
+    KimiError
+    ├── UsageError                 the command line is wrong (exit 2)
+    ├── ConfigError                the configuration cannot be used (exit 1)
+    ├── StateError                 the conversation is not in a state for this (wire -32000)
+    ├── SessionError               a stored session cannot be used
+    │   ├── InvalidSessionId       the id could escape the store, or is unusable
+    │   ├── SessionBusy            another process holds it
+    │   └── StoreFailed            the disk said no (full, read-only, gone)
+    └── ModelError                 the model branch: what a `ChatModel` raises
+        ├── ModelNotSet            nothing usable is configured (wire -32001)
+        ├── CapabilityMissing      the input needs what the model lacks (wire -32002)
+        └── ChatProviderError      the provider or the way to it failed (wire -32003)
+            ├── APIConnectionError     no or broken connection (transient)
+            ├── APITimeoutError        no answer in time (transient)
+            ├── APIStatusError         an HTTP status; transient for some
+            │   └── AuthExpired        HTTP 401 with an OAuth-backed provider (wire -32004)
+            └── APIEmptyResponseError  nothing visible came back (transient)
+
+The message of each is one sentence for a person; it never holds a secret. The class names under
+`ChatProviderError` are visible to clients in `StepRetry.error_type` (wire spec 4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+RETRYABLE_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+"""HTTP statuses after which the same request may succeed (runtime spec 3.7, R-82)."""
+
+
+class KimiError(Exception):
+    """Root of all errors that are meant for a person."""
+
+
+class UsageError(KimiError):
+    """The command line is wrong. `hint` names the option the message is about, if it is about one."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class ConfigError(KimiError):
+    """The configuration cannot be used; the message names the file or variable and the rule."""
+
+
+class StateError(KimiError):
+    """The conversation is not in a state for this call; nothing was changed."""
+
+
+class SessionError(KimiError):
+    """A stored session cannot be used."""
+
+
+class InvalidSessionId(SessionError):
+    """The id is empty, too long, or could name something outside the store."""
+
+
+class SessionBusy(SessionError):
+    """Another process has the session open."""
+
+
+class StoreFailed(SessionError):
+    """The operating system refused to read or write the session."""
+
+
+class ModelError(KimiError):
+    """The model branch of the tree."""
+
+
+class ModelNotSet(ModelError):
+    """No usable model is configured."""
+
+    def __init__(self) -> None:
+        super().__init__("LLM is not set")
+
+
+class CapabilityMissing(ModelError):
+    """The input needs capabilities that the model lacks."""
+
+    def __init__(self, model: str, capabilities: Sequence[str]) -> None:
+        noun = "capability" if len(capabilities) == 1 else "capabilities"
+        names = ", ".join(capabilities)
+        super().__init__(f"LLM model '{model}' does not support required {noun}: {names}.")
+        self.capabilities = tuple(capabilities)
+
+
+class ChatProviderError(ModelError):
+    """The provider, or the way to it, failed. Final unless `transient`."""
+
+    transient = False
+
+
+class APIConnectionError(ChatProviderError):
+    """No connection, or it broke."""
+
+    transient = True
+
+
+class APITimeoutError(ChatProviderError):
+    """No answer, or no further data, in time."""
+
+    transient = True
+
+
+class APIStatusError(ChatProviderError):
+    """The provider answered with an error status. `retry_after` is in seconds, when the provider named it."""
+
+    def __init__(self, status_code: int, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.retry_after = retry_after
+        self.transient = status_code in RETRYABLE_STATUS
+
+
+class AuthExpired(APIStatusError):
+    """The login of an OAuth-backed provider is no longer valid."""
+
+
+class APIEmptyResponseError(ChatProviderError):
+    """The answer held no text and no tool call, or thinking only."""
+
+    transient = True

@@ -1,0 +1,251 @@
+"""THE event union: everything a conversation tells its driver, in order (wire spec 4.2 to 4.4).
+
+Class and field names are the names on the wire; field order is the order there. `EVENT_TYPES` names the
+classes; content parts share the name `ContentPart`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from kimi.domain.content import AudioPart, ContentPart, ImagePart, TextPart, ThinkPart, UserInput, VideoPart
+from kimi.domain.message import JsonObject, ToolCall, ToolCallPart
+from kimi.domain.request import (
+    ApprovalKind,
+    ApprovalRequest,
+    HookRequest,
+    QuestionRequest,
+    Request,
+    ToolCallRequest,
+)
+from kimi.domain.tool import ToolReturnValue
+from kimi.domain.turn import TokenUsage
+
+McpServerState: TypeAlias = Literal["pending", "connecting", "connected", "failed", "unauthorized"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBegin:
+    """A turn starts with this input."""
+
+    user_input: UserInput
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """A turn that began has ended, whatever the outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepBegin:
+    """Model call number `n` of the turn starts; counts from 1."""
+
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepInterrupted:
+    """The step failed or was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRetry:
+    """An attempt of step `n` failed; the next one starts after `wait_s` seconds. What it streamed is void."""
+
+    n: int
+    next_attempt: int
+    max_attempts: int
+    wait_s: float
+    error_type: str
+    status_code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SteerInput:
+    """A message that was queued while the turn ran is now part of it."""
+
+    user_input: UserInput
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionBegin:
+    """The context is being compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionEnd:
+    """Compaction is over, successful or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpServerStatus:
+    """One MCP server: its state and the names of its tools as the model sees them."""
+
+    name: str
+    status: McpServerState
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class McpStatus:
+    """All MCP servers of the conversation."""
+
+    loading: bool
+    connected: int
+    total: int
+    tools: int
+    servers: tuple[McpServerStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StatusUpdate:
+    """Figures that changed; None means unchanged. `context_usage` is a share of the window and may exceed 1."""
+
+    context_usage: float | None = None
+    context_tokens: int | None = None
+    max_context_tokens: int | None = None
+    token_usage: TokenUsage | None = None
+    message_id: str | None = None
+    plan_mode: bool | None = None
+    mcp_status: McpStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MCPLoadingBegin:
+    """The turn waits for MCP servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class MCPLoadingEnd:
+    """The turn no longer waits for MCP servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """Something happened beside the turn; `created_at` is in Unix seconds."""
+
+    id: str
+    category: Literal["task", "agent", "system"]
+    type: str
+    source_kind: str
+    source_id: str
+    title: str
+    body: str
+    severity: Literal["info", "success", "warning", "error"]
+    created_at: float
+    payload: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDisplay:
+    """The plan that the person is about to be asked about."""
+
+    content: str
+    file_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class BtwBegin:
+    """A side question was asked."""
+
+    id: str
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class BtwEnd:
+    """The side question was answered, or failed."""
+
+    id: str
+    response: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """A call is done."""
+
+    tool_call_id: str
+    return_value: ToolReturnValue
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalResponse:
+    """An approval request was settled, by whomever."""
+
+    request_id: str
+    response: ApprovalKind
+    feedback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentEvent:
+    """An event of a subagent, inside the call that started it."""
+
+    parent_tool_call_id: str | None
+    agent_id: str | None
+    subagent_type: str | None
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class HookTriggered:
+    """A batch of hooks starts."""
+
+    event: str
+    target: str
+    hook_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class HookResolved:
+    """The batch is done."""
+
+    event: str
+    target: str
+    action: Literal["allow", "block"]
+    reason: str
+    duration_ms: int
+
+
+Event: TypeAlias = (
+    TurnBegin
+    | TurnEnd
+    | StepBegin
+    | StepInterrupted
+    | StepRetry
+    | SteerInput
+    | CompactionBegin
+    | CompactionEnd
+    | StatusUpdate
+    | MCPLoadingBegin
+    | MCPLoadingEnd
+    | Notification
+    | PlanDisplay
+    | BtwBegin
+    | BtwEnd
+    | ContentPart
+    | ToolCall
+    | ToolCallPart
+    | ToolResult
+    | ApprovalResponse
+    | SubagentEvent
+    | HookTriggered
+    | HookResolved
+    | Request
+)
+
+_CONTENT = (TextPart, ThinkPart, ImagePart, AudioPart, VideoPart)
+_NAMED = (
+    TurnBegin, TurnEnd, StepBegin, StepInterrupted, StepRetry, SteerInput, CompactionBegin, CompactionEnd,
+    StatusUpdate, MCPLoadingBegin, MCPLoadingEnd, Notification, PlanDisplay, BtwBegin, BtwEnd, ToolCall,
+    ToolCallPart, ToolResult, ApprovalResponse, SubagentEvent, HookTriggered, HookResolved, ApprovalRequest,
+    ToolCallRequest, QuestionRequest, HookRequest,
+)  # fmt: skip
+
+EVENT_TYPES: dict[type, str] = dict.fromkeys(_CONTENT, "ContentPart") | {cls: cls.__name__ for cls in _NAMED}
+"""The name of each event class on the wire."""
+
+REQUEST_TYPES = (ApprovalRequest, ToolCallRequest, QuestionRequest, HookRequest)
+"""The classes of the union that are requests: they wait for an answer."""

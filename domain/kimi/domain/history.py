@@ -1,0 +1,122 @@
+"""The history of a conversation: what the model is shown, always in a form that it accepts.
+
+Every tool call has an answer, answers stand in the order of their calls, and the token count is kept up to
+date without looking at old messages again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from kimi.domain.message import Message, ToolCall, estimate_message
+from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.tool import INTERRUPTED, ToolReturnValue, tool_message
+
+
+class History:
+    """Records in order. `tokens` are counted by the model, `pending` are estimated since then."""
+
+    __slots__ = ("_messages", "_records", "next_checkpoint", "pending", "system_prompt", "tokens")
+
+    def __init__(self, records: Iterable[ContextRecord] = ()) -> None:
+        self._records: list[ContextRecord] = []
+        self._messages: list[Message] = []
+        self.system_prompt: str | None = None
+        self.next_checkpoint = 0
+        self.tokens = 0
+        self.pending = 0
+        for record in records:
+            self.append(record)
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The messages, oldest first. The sequence is live: do not change it, do not keep it over a rewind."""
+        return self._messages
+
+    @property
+    def records(self) -> Sequence[ContextRecord]:
+        """All records, oldest first."""
+        return self._records
+
+    def append(self, record: ContextRecord) -> None:
+        """Add a record at the end."""
+        self._records.append(record)
+        match record:
+            case Message():
+                self._messages.append(record)
+                self.pending += estimate_message(record)
+            case UsageRecord(token_count):
+                self.tokens, self.pending = token_count, 0
+            case CheckpointRecord(id):
+                self.next_checkpoint = id + 1
+            case SystemPromptRecord(content):
+                self.system_prompt = content
+
+    def before_checkpoint(self, checkpoint: int) -> list[ContextRecord]:
+        """The records before the checkpoint with this id; all records when there is none."""
+        for index, record in enumerate(self._records):
+            if isinstance(record, CheckpointRecord) and record.id == checkpoint:
+                return self._records[:index]
+        return list(self._records)
+
+
+def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """The calls of the last assistant message that no tool message answers, in order."""
+    answered: set[str] = set()
+    for message in reversed(messages):
+        if message.role == "tool" and message.tool_call_id is not None:
+            answered.add(message.tool_call_id)
+        elif message.role == "assistant":
+            return [call for call in message.tool_calls if call.id not in answered]
+        else:
+            return []
+    return []
+
+
+def repaired(
+    records: Iterable[ContextRecord], result_of: Callable[[str], ToolReturnValue | None]
+) -> tuple[list[ContextRecord], bool]:
+    """The records with every tool call answered, and whether anything had to be changed.
+
+    A missing answer is taken from `result_of(call id)` (what the event log knows), else says that the call was
+    interrupted. Answers without a call are left out; answers are put in the order of the calls.
+    """
+    source = list(records)
+    fixed: list[ContextRecord] = []
+    index = 0
+    while index < len(source):
+        record = source[index]
+        index += 1
+        if not isinstance(record, Message):
+            fixed.append(record)
+        elif record.role == "assistant" and record.tool_calls:
+            end = _exchange_end(source, index)
+            fixed += [record, *_answers(record.tool_calls, source[index:end], result_of)]
+            index = end
+        elif record.role != "tool":
+            fixed.append(record)
+    return fixed, fixed != source
+
+
+def _exchange_end(source: Sequence[ContextRecord], index: int) -> int:
+    """Where the records that may answer the calls before `index` end: at the next message of another role."""
+    while index < len(source):
+        record = source[index]
+        if isinstance(record, CheckpointRecord) or (isinstance(record, Message) and record.role != "tool"):
+            break
+        index += 1
+    return index
+
+
+def _answers(
+    calls: Sequence[ToolCall],
+    following: Sequence[ContextRecord],
+    result_of: Callable[[str], ToolReturnValue | None],
+) -> list[ContextRecord]:
+    others = [record for record in following if not isinstance(record, Message)]
+    by_id = {record.tool_call_id: record for record in following if isinstance(record, Message)}
+    found: list[ContextRecord] = []
+    for call in calls:
+        stored = by_id.get(call.id)
+        found.append(stored or tool_message(call.id, result_of(call.id) or INTERRUPTED))
+    return [*others, *found]

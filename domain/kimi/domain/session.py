@@ -1,0 +1,93 @@
+"""Stored sessions: ids, state, the records that are persisted, and what is made of them (runtime spec 4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from kimi.domain.errors import InvalidSessionId
+from kimi.domain.message import Message
+from kimi.domain.tool import TodoItem
+
+MAX_ID_LENGTH = 128
+TITLE_LENGTH = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SystemPromptRecord:
+    """The frozen system prompt; the first line of a context file."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A position in the context; ids count from 0."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRecord:
+    """The token count that is valid for everything above."""
+
+    token_count: int
+
+
+ContextRecord: TypeAlias = SystemPromptRecord | CheckpointRecord | UsageRecord | Message
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """The settings of a session (`state.json`, runtime spec 4.4).
+
+    `foreign` keeps the keys that this program does not know or does not change.
+    """
+
+    yolo: bool = False
+    afk: bool = False
+    auto_approve_actions: frozenset[str] = frozenset()
+    additional_dirs: tuple[str, ...] = ()
+    custom_title: str | None = None
+    plan_mode: bool = False
+    plan_session_id: str | None = None
+    plan_slug: str | None = None
+    todos: tuple[TodoItem, ...] = ()
+    foreign: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One entry of a listing; `updated_at` is in Unix seconds."""
+
+    id: str
+    work_dir: str
+    title: str
+    updated_at: float
+
+
+def checked_session_id(text: str) -> str:
+    """`text` if it can be the name of a session.
+
+    Raises:
+        InvalidSessionId: it is blank, `.` or `..`, longer than 128 characters, or holds a slash, a backslash or
+            a control character (R-56).
+    """
+    if not text.strip() or text in (".", ".."):
+        raise InvalidSessionId("A session id must not be blank, '.' or '..'.")
+    if len(text) > MAX_ID_LENGTH:
+        raise InvalidSessionId(f"A session id must not be longer than {MAX_ID_LENGTH} characters.")
+    if any(char in "/\\:" or ord(char) < 32 or ord(char) == 127 for char in text):
+        raise InvalidSessionId("A session id must not contain slashes, backslashes, colons or control characters.")
+    return text
+
+
+def shortened_title(text: str, width: int = TITLE_LENGTH) -> str:
+    """`text` on one line, cut at a word boundary to `width` characters with an ellipsis."""
+    line = re.sub(r"\s+", " ", text).strip()
+    if len(line) <= width:
+        return line
+    cut = line[: width - 1]
+    return (cut.rpartition(" ")[0] or cut) + "…"

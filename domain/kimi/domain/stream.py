@@ -1,0 +1,78 @@
+"""How streamed parts become whole ones (runtime spec 3.1).
+
+Text merges with following text, thinking with following thinking until it is signed, a tool call with the
+argument pieces that follow it. Everything else stands alone. An argument piece without a call is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from kimi.domain.content import ContentPart, TextPart, ThinkPart
+from kimi.domain.message import Function, ToolCall, ToolCallPart
+
+MergedPart: TypeAlias = ContentPart | ToolCall
+StreamPart: TypeAlias = MergedPart | ToolCallPart
+
+
+class PartMerger:
+    """Puts streamed parts together, in time linear in the number of characters.
+
+    Merging is associative: however a text was cut into parts, the merged parts are the same.
+    """
+
+    __slots__ = ("_open", "_pieces")
+
+    def __init__(self) -> None:
+        self._open: TextPart | ThinkPart | ToolCall | None = None
+        self._pieces: list[str] = []
+
+    def push(self, part: StreamPart) -> list[MergedPart]:
+        """Take the next part; give the parts that are complete now, oldest first (none while one grows)."""
+        opened = self._open
+        if isinstance(part, TextPart):
+            if isinstance(opened, TextPart):
+                self._pieces.append(part.text)
+                return []
+            return self._reopen(part, part.text)
+        if isinstance(part, ToolCallPart):
+            if isinstance(opened, ToolCall) and part.arguments_part:
+                self._pieces.append(part.arguments_part)
+            return []
+        if isinstance(part, ThinkPart):
+            return self._think(part)
+        if isinstance(part, ToolCall):
+            return self._reopen(part, part.function.arguments or "")
+        return [*self.flush(), part]
+
+    def flush(self) -> list[MergedPart]:
+        """End of the stream: give the part that was still growing, if any, and start anew."""
+        opened, text = self._open, "".join(self._pieces)
+        self._open, self._pieces = None, []
+        match opened:
+            case None:
+                return []
+            case TextPart():
+                return [TextPart(text)]
+            case ThinkPart():
+                return [ThinkPart(text, opened.encrypted)]
+            case ToolCall():
+                whole = text if text or opened.function.arguments is not None else None
+                return [ToolCall(opened.id, Function(opened.function.name, whole), opened.extras)]
+
+    def _think(self, part: ThinkPart) -> list[MergedPart]:
+        if isinstance(self._open, ThinkPart):
+            self._pieces.append(part.think)
+            done: list[MergedPart] = []
+        else:
+            done = self._reopen(part, part.think)
+        if part.encrypted is not None:
+            self._open = part
+            done += self.flush()
+        return done
+
+    def _reopen(self, part: TextPart | ThinkPart | ToolCall, text: str) -> list[MergedPart]:
+        done = self.flush()
+        self._open = part
+        self._pieces.append(text)
+        return done

@@ -1,0 +1,158 @@
+"""Tools: what the model may call and what a call gives back (tools spec 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from kimi.domain.content import ContentPart, TextPart
+from kimi.domain.message import JsonObject, Message
+
+ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "think", "fetch", "other"]
+TodoStatus: TypeAlias = Literal["pending", "in_progress", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What the model is told of a tool, and what the agent must know of it.
+
+    `parameters` is a JSON Schema of an object. A read-only tool changes nothing, so a call may start while the
+    model still speaks and identical calls of one step may share a result. `trusted_text` is False for tools
+    whose results come from third parties: host tags in them are neutralised for the model (tools spec 1.8).
+    `key_argument` is the argument that titles a call.
+    """
+
+    name: str
+    description: str
+    parameters: JsonObject
+    read_only: bool = False
+    kind: ToolKind = "other"
+    trusted_text: bool = True
+    key_argument: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BriefBlock:
+    """One line for the user."""
+
+    type: Literal["brief"] = field(default="brief", kw_only=True)
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiffBlock:
+    """One hunk of a change; line numbers count from 1. A summary carries no file content."""
+
+    type: Literal["diff"] = field(default="diff", kw_only=True)
+    path: str
+    old_text: str
+    new_text: str
+    old_start: int = 1
+    new_start: int = 1
+    is_summary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TodoItem:
+    """One entry of the todo list."""
+
+    title: str
+    status: TodoStatus = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class TodoBlock:
+    """The whole todo list after a change."""
+
+    type: Literal["todo"] = field(default="todo", kw_only=True)
+    items: tuple[TodoItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShellBlock:
+    """A command that is to run."""
+
+    type: Literal["shell"] = field(default="shell", kw_only=True)
+    language: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundTaskBlock:
+    """A background task and its state."""
+
+    type: Literal["background_task"] = field(default="background_task", kw_only=True)
+    task_id: str
+    kind: str
+    status: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownBlock:
+    """A display block of a type that is not ours, kept so that it survives a round trip."""
+
+    type: str
+    data: JsonObject
+
+
+DisplayBlock: TypeAlias = BriefBlock | DiffBlock | TodoBlock | ShellBlock | BackgroundTaskBlock | UnknownBlock
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturnValue:
+    """What a call gives back.
+
+    `output` and `message` are for the model, `display` for the user, `extras` for debugging only. The first
+    `brief` block is the one-line summary. `message` is never empty in an error.
+    """
+
+    is_error: bool
+    output: str | tuple[ContentPart, ...]
+    message: str
+    display: tuple[DisplayBlock, ...] = ()
+    extras: JsonObject | None = None
+
+
+def tool_ok(
+    output: str | tuple[ContentPart, ...] = "",
+    message: str = "",
+    *,
+    brief: str | None = None,
+    display: tuple[DisplayBlock, ...] = (),
+) -> ToolReturnValue:
+    """A successful result; `brief` adds a one-line summary in front of `display`."""
+    blocks = ((BriefBlock(brief),) if brief is not None else ()) + display
+    return ToolReturnValue(False, output, message, blocks)
+
+
+def tool_error(message: str, brief: str, *, output: str | tuple[ContentPart, ...] = "") -> ToolReturnValue:
+    """A failed result that the model reads as `message` and the user as `brief`."""
+    return ToolReturnValue(True, output, message, (BriefBlock(brief),))
+
+
+CANCELLED = tool_error("Tool call cancelled.", "Cancelled")
+INTERRUPTED = tool_error(
+    "The tool call was interrupted before its result was known; it may or may not have taken effect.",
+    "Interrupted",
+)
+
+_BROKEN = "This is an unexpected error and the tool is probably not working."
+
+
+def tool_message(call_id: str, result: ToolReturnValue, *, broken: bool = False) -> Message:
+    """The history entry for a result (tools spec 1.4). `broken` marks a tool that raised (T-12)."""
+    output = result.output
+    if isinstance(output, str):
+        output = (TextPart(output),) if output else ()
+    head: list[ContentPart] = []
+    if result.is_error:
+        note = f"\n{_BROKEN}" if broken else ""
+        head.append(TextPart(f"<system>ERROR: {result.message}{note}</system>"))
+    elif result.message:
+        head.append(TextPart(f"<system>{result.message}</system>"))
+    elif not output:
+        head.append(TextPart("<system>Tool output is empty.</system>"))
+    elif not any(isinstance(part, TextPart) for part in output):
+        head.append(TextPart("<system>Tool returned non-text content.</system>"))
+    return Message("tool", (*head, *output), tool_call_id=call_id)
