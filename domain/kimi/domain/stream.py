@@ -27,6 +27,16 @@ class PartMerger:
         self._open: TextPart | ThinkPart | ToolCall | None = None
         self._pieces: list[str] = []
 
+    @property
+    def empty(self) -> bool:
+        """Is no part growing?"""
+        return self._open is None
+
+    @property
+    def grows_call(self) -> bool:
+        """Is the growing part a tool call, so that an argument piece would continue it?"""
+        return isinstance(self._open, ToolCall)
+
     def push(self, part: StreamPart) -> list[MergedPart]:
         """Take the next part; give the parts that are complete now, oldest first (none while one grows)."""
         opened = self._open

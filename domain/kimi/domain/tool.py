@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from kimi.domain.content import ContentPart, TextPart
@@ -156,3 +157,21 @@ def tool_message(call_id: str, result: ToolReturnValue, *, broken: bool = False)
     elif not any(isinstance(part, TextPart) for part in output):
         head.append(TextPart("<system>Tool returned non-text content.</system>"))
     return Message("tool", (*head, *output), tool_call_id=call_id)
+
+
+_HOST_TAG = re.compile(r"<(/?(?:system|system-reminder)\b)", re.IGNORECASE)
+
+
+def neutralised(result: ToolReturnValue) -> ToolReturnValue:
+    """The copy for the model of a result from a third party: it cannot imitate our own remarks (tools spec 1.8)."""
+    if isinstance(result.output, str):
+        output: str | tuple[ContentPart, ...] = _without_host_tags(result.output)
+    else:
+        output = tuple(
+            TextPart(_without_host_tags(part.text)) if isinstance(part, TextPart) else part for part in result.output
+        )
+    return replace(result, output=output, message=_without_host_tags(result.message))
+
+
+def _without_host_tags(text: str) -> str:
+    return _HOST_TAG.sub(r"&lt;\1", text)

@@ -1,0 +1,211 @@
+"""The calls of one step: parse, look up, prepare, decide, ask, run, answer - in that order (tools spec 1.3).
+
+All calls of a step run concurrently. Results go out in the order of completion, into the history in the order of
+the calls. A call starts while the model still speaks only if its tool is read-only; every other one waits until
+the assistant message is stored (R-63). No result is announced before that either, so what a client has seen
+completed is always in the context.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import anyio
+from anyio.abc import TaskGroup
+
+from kimi.application.conversation import Conversation, RunningTurn
+from kimi.application.ports import PreparedCall, Tool, ToolCallContext
+from kimi.domain.approval import Effect, decide, memory_key
+from kimi.domain.event import ApprovalResponse, ToolResult
+from kimi.domain.message import JsonObject, ToolCall
+from kimi.domain.repeat import with_reminder
+from kimi.domain.request import Answer, ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.tool import ToolReturnValue, neutralised, tool_error, tool_message
+
+logger = logging.getLogger(__name__)
+
+REJECTED = (
+    "The tool call is rejected by the user. Stop what you are doing and wait for the user to tell you how to proceed."
+)
+FORBIDDEN = "This action is not allowed by the user's approval rules or the current mode. Do not try it again."
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished call. `rejected` is how the person refused it, if so: without a word, or with feedback."""
+
+    result: ToolReturnValue
+    broken: bool = False
+    rejected: Literal["bare", "feedback"] | None = None
+    trusted: bool = True
+
+
+class StepCalls:
+    """The calls of one step, from the moment each is complete to the moment all are answered."""
+
+    def __init__(self, conversation: Conversation, turn: RunningTurn, tasks: TaskGroup) -> None:
+        self._conversation = conversation
+        self._turn = turn
+        self._tasks = tasks
+        self._calls: list[ToolCall] = []
+        self._early: set[int] = set()
+        self._outcomes: dict[int, Outcome] = {}
+        self._streaks: list[int] = []
+        self._answered = 0
+        self._stored = anyio.Event()
+
+    def add(self, call: ToolCall) -> None:
+        """Take a call whose arguments are complete; a read-only one starts at once."""
+        index = len(self._calls)
+        self._calls.append(call)
+        tool = self._conversation.toolset.find(call.function.name)
+        if tool is not None and tool.spec.read_only:
+            self._early.add(index)
+            self._tasks.start_soon(self._run, index)
+
+    def start(self) -> None:
+        """The assistant message is stored: start what waited for it, let results out."""
+        self._streaks = self._conversation.repeats.count(self._calls)
+        self._stored.set()
+        for index in range(len(self._calls)):
+            if index not in self._early:
+                self._tasks.start_soon(self._run, index)
+
+    @property
+    def rejected(self) -> bool:
+        """Did the person reject calls, and none of them with feedback? Then the turn ends (tools spec 5.3)."""
+        return {outcome.rejected for outcome in self._outcomes.values()} - {None} == {"bare"}
+
+    @property
+    def longest_streak(self) -> int:
+        """In how many steps in a row the most repeated of these calls was made."""
+        return max(self._streaks, default=0)
+
+    async def _run(self, index: int) -> None:
+        call = self._calls[index]
+        outcome = await run_call(self._conversation, self._turn, call)
+        await self._stored.wait()
+        outcome = replace(outcome, result=with_reminder(outcome.result, call, self._streaks[index]))
+        await self.publish(index, outcome)
+
+    async def publish(self, index: int, outcome: Outcome) -> None:
+        """Announce a result and store every answer whose turn it is, in the order of the calls."""
+        call, turn = self._calls[index], self._turn
+        self._outcomes[index] = outcome
+        result = outcome.result if outcome.trusted else neutralised(outcome.result)
+        turn.answers[call.id] = tool_message(call.id, result, broken=outcome.broken)
+        turn.open_calls.remove(call.id)
+        await self._conversation.emit(ToolResult(call.id, outcome.result))
+        while self._answered < len(self._calls) and (answer := turn.answers.pop(self._next_id, None)):
+            self._answered += 1
+            self._conversation.append(answer)
+
+    @property
+    def _next_id(self) -> str:
+        return self._calls[self._answered].id
+
+
+async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> Outcome:
+    """Run one call to its result. Only cancellation comes out as an exception."""
+    name = call.function.name
+    tool = conversation.toolset.find(name)
+    if tool is None:
+        return Outcome(tool_error(f"Tool `{name}` not found", f"Tool `{name}` not found"))
+    arguments = parse_arguments(call.function.arguments)
+    if isinstance(arguments, ToolReturnValue):
+        return Outcome(arguments)
+    try:
+        async with tool.prepare(arguments, _context(conversation, turn, call)) as prepared:
+            return await _decide_and_run(conversation, turn, call, tool, prepared)
+    except Exception as error:
+        logger.exception("tool %s raised", name)
+        return Outcome(tool_error(f"Error running tool: {error}", "Tool runtime error"), broken=True)
+
+
+def parse_arguments(text: str | None) -> JsonObject | ToolReturnValue:
+    """The arguments as an object, or the error result (T-06 to T-08, T-11). Nothing and null count as `{}`."""
+    try:
+        value: Any = json.loads(text, strict=False) if text and text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or "nested too deeply"
+        return tool_error(f"Error parsing JSON arguments: {reason}", "Invalid arguments")
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        reason = f"expected a JSON object, got {type(value).__name__}"
+        return tool_error(f"Error validating JSON arguments: {reason}", "Invalid arguments")
+    return cast("dict[str, Any]", value)
+
+
+def _context(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> ToolCallContext:
+    async def ask(request: Request) -> Answer:
+        return await conversation.waiting.ask(request, conversation.emit)
+
+    return ToolCallContext(
+        session_id=conversation.id,
+        turn_id=turn.id,
+        step=turn.step,
+        call_id=call.id,
+        call_name=call.function.name,
+        raw_arguments=call.function.arguments,
+        emit=conversation.emit,
+        ask=ask,
+    )
+
+
+async def _decide_and_run(
+    conversation: Conversation, turn: RunningTurn, call: ToolCall, tool: Tool, prepared: PreparedCall
+) -> Outcome:
+    refused = await _refused(conversation, turn, call, prepared.effect) if prepared.effect else None
+    if refused is not None:
+        return refused
+    result = cast("object", await prepared.run())
+    if not isinstance(result, ToolReturnValue):
+        return Outcome(tool_error(f"Invalid return type: {type(result)}", "Invalid return type"))
+    return Outcome(result, trusted=tool.spec.trusted_text)
+
+
+async def _refused(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> Outcome | None:
+    """None when the call may run, else the outcome that says why not. Each decision is logged (tools 5.6)."""
+    verdict = decide(conversation.policy, call.function.name, effect)
+    decision, origin = verdict.decision, str(verdict.origin)
+    answer = ApprovalAnswer("approve")
+    if decision == "ask":
+        answer = await _ask(conversation, turn, call, effect)
+        decision, origin = ("deny" if answer.response == "reject" else "allow"), "person"
+    logger.info("call %s of %s: %s %s by %s", call.id, call.function.name, decision, effect.action, origin)
+    if decision == "allow":
+        return None
+    if origin != "person":
+        return Outcome(tool_error(FORBIDDEN, "Not allowed"))
+    if answer.feedback:
+        message = f"The tool call is rejected by the user. User feedback: {answer.feedback}"
+        return Outcome(tool_error(message, f"Rejected: {answer.feedback}"), rejected="feedback")
+    return Outcome(tool_error(REJECTED, "Rejected by user"), rejected="bare")
+
+
+async def _ask(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> ApprovalAnswer:
+    """Ask the person and announce how it was settled, also when the wait is cancelled."""
+    request = ApprovalRequest(
+        id=conversation.new_id(),
+        tool_call_id=call.id,
+        sender=call.function.name,
+        action=effect.action,
+        description=effect.description,
+        source_kind="foreground_turn",
+        source_id=turn.id,
+        display=effect.display,
+    )
+    key = memory_key(effect, conversation.policy.scope)
+    answer = ApprovalAnswer("reject")
+    try:
+        given = await conversation.waiting.ask(request, conversation.emit, key)
+        if isinstance(given, ApprovalAnswer):
+            answer = given
+    finally:
+        with anyio.CancelScope(shield=True):
+            await conversation.emit(ApprovalResponse(request.id, answer.response, answer.feedback))
+    return answer

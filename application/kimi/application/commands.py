@@ -1,0 +1,63 @@
+"""Slash commands of the agent: a table from name to use-case (runtime spec 7.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from kimi.application.conversation import Conversation
+from kimi.domain.command import CommandInfo
+from kimi.domain.content import TextPart
+from kimi.domain.event import StatusUpdate
+from kimi.domain.session import ContextRecord, SystemPromptRecord
+
+RunCommand: TypeAlias = Callable[[Conversation, str], Awaitable[None]]
+"""A command gets the conversation and the text after its name."""
+
+
+async def clear(conversation: Conversation, arguments: str) -> None:
+    """Forget the context but for the system prompt; the old file is kept beside the new one."""
+    prompt = conversation.history.system_prompt
+    records: list[ContextRecord] = [] if prompt is None else [SystemPromptRecord(prompt)]
+    conversation.replace_history(records)
+    await conversation.emit(TextPart("The context has been cleared."))
+    size = conversation.model.context_size if conversation.model else None
+    await conversation.emit(StatusUpdate(context_usage=0.0, context_tokens=0, max_context_tokens=size))
+
+
+async def toggle_yolo(conversation: Conversation, arguments: str) -> None:
+    """Switch auto-approval on or off, and remember it with the session."""
+    yolo = not conversation.policy.yolo
+    conversation.policy = replace(conversation.policy, yolo=yolo)
+    conversation.update_state(lambda state: replace(state, yolo=yolo))
+    on, off = (
+        "You only live once! All actions will be auto-approved.",
+        "You only die once! Actions will require approval.",
+    )
+    await conversation.emit(TextPart(on if yolo else off))
+
+
+async def toggle_afk(conversation: Conversation, arguments: str) -> None:
+    """Switch away mode on or off: nobody is asked, everything is approved."""
+    afk = not conversation.policy.afk
+    conversation.policy = replace(conversation.policy, afk=afk)
+    conversation.update_state(lambda state: replace(state, afk=afk))
+    on, off = "Away mode ON. Actions are approved, questions are dismissed.", "Away mode OFF. You will be asked again."
+    await conversation.emit(TextPart(on if afk else off))
+
+
+COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
+    (CommandInfo("clear", "Clear the context", ("reset",)), clear),
+    (CommandInfo("yolo", "Toggle auto-approval of every action"), toggle_yolo),
+    (CommandInfo("afk", "Toggle away mode: approve actions, dismiss questions"), toggle_afk),
+)
+"""In the order in which clients list them."""
+
+
+def find_command(name: str) -> RunCommand | None:
+    """The command with this exact name or alias."""
+    for info, run in COMMANDS:
+        if name == info.name or name in info.aliases:
+            return run
+    return None

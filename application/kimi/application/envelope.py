@@ -1,0 +1,71 @@
+"""Events as JSON: the `{"type", "payload"}` envelope of the wire and of the event log (wire spec 4.1, 8.1).
+
+One serialisation serves the client, the log and a later replay. Field order and nulls come from the domain
+dataclasses; where the wire's shape differs from them this module says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from kimi.domain.content import TextPart
+from kimi.domain.event import EVENT_TYPES, Event, SubagentEvent
+from kimi.domain.message import ToolCallPart
+
+_HEADS: dict[type, bytes] = {cls: b'{"type":"' + name.encode() + b'","payload":' for cls, name in EVENT_TYPES.items()}
+_TEXT_HEAD = _HEADS[TextPart] + b'{"type":"text","text":'
+_PIECE_HEAD = _HEADS[ToolCallPart] + b'{"arguments_part":'
+
+
+def encode_event(event: Event) -> bytes:
+    """The envelope of `event`, without a line end. Never raises: lone surrogates become U+FFFD (wire 1.1)."""
+    try:
+        if type(event) is TextPart:  # the two kinds that stream by the thousand
+            return _TEXT_HEAD + to_json(event.text) + b"}}"
+        if type(event) is ToolCallPart:
+            return _PIECE_HEAD + to_json(event.arguments_part) + b"}}"
+        return _HEADS[type(event)] + _payload(event) + b"}"
+    except PydanticSerializationError:
+        return _HEADS[type(event)] + to_json(scrubbed(event)) + b"}"
+
+
+def encode_json(value: object) -> bytes:
+    """Any JSON-like value or dataclass as compact JSON. Never raises on a string."""
+    try:
+        return to_json(value)
+    except PydanticSerializationError:
+        return to_json(scrubbed(value))
+
+
+def _payload(event: Event) -> bytes:
+    if not isinstance(event, SubagentEvent):
+        return to_json(event)
+    # Both parent keys, whatever version the client speaks (wire 2.5); the inner event has an envelope of its own.
+    parent = to_json(event.parent_tool_call_id)
+    return b"".join(
+        (
+            b'{"parent_tool_call_id":', parent,
+            b',"task_tool_call_id":', parent,
+            b',"agent_id":', to_json(event.agent_id),
+            b',"subagent_type":', to_json(event.subagent_type),
+            b',"event":', encode_event(event.event),
+            b"}",
+        )
+    )  # fmt: skip
+
+
+def scrubbed(value: object) -> Any:
+    """`value` as plain JSON data in which every lone surrogate is replaced by U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        pairs = cast("dict[object, object]", value)
+        return {str(scrubbed(str(key))): scrubbed(item) for key, item in pairs.items()}
+    if isinstance(value, (list, tuple)):
+        return [scrubbed(item) for item in cast("list[object]", value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: scrubbed(getattr(value, field.name)) for field in fields(value)}
+    return value

@@ -1,0 +1,58 @@
+"""The parsed command line (runtime spec 1.2), as every layer may read it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Ui: TypeAlias = Literal["shell", "print", "acp", "wire"]
+Format: TypeAlias = Literal["text", "stream-json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The options of the root command; None or empty means "not given".
+
+    Paths are absolute and lexically normalised; symlinks are kept as they were given (R-24). `--quiet` is spelled
+    out as its expansion. `pick_session` is `--session` without an id. Nothing here was checked against files or
+    configuration, except that named paths existed.
+    """
+
+    work_dir: str
+    ui: Ui = "shell"
+    verbose: bool = False
+    debug: bool = False
+    add_dirs: tuple[str, ...] = ()
+    session: str | None = None
+    pick_session: bool = False
+    continue_last: bool = False
+    config: str | None = None
+    config_file: str | None = None
+    model: str | None = None
+    thinking: bool | None = None
+    yolo: bool = False
+    plan: bool = False
+    afk: bool = False
+    prompt: str | None = None
+    input_format: Format = "text"
+    output_format: Format = "text"
+    final_message_only: bool = False
+    agent: str | None = None
+    agent_file: str | None = None
+    mcp_config_files: tuple[str, ...] = ()
+    mcp_configs: tuple[str, ...] = ()
+    skills_dirs: tuple[str, ...] = ()
+    max_steps_per_turn: int | None = None
+    max_retries_per_step: int | None = None
+    max_ralph_iterations: int | None = None
+
+
+def share_directory(environ: Mapping[str, str]) -> str:
+    """Where configuration, sessions and logs live: `KIMI_SHARE_DIR`, else `~/.kimi` (runtime spec 2.1). Not created."""
+    named = environ.get("KIMI_SHARE_DIR")
+    if named:
+        return os.path.abspath(named)
+    home = environ.get("HOME") or os.path.expanduser("~")
+    return os.path.join(home, ".kimi")

@@ -1,0 +1,51 @@
+"""Writing the event log: each event once, streamed parts merged (wire spec 8.2, 8.4)."""
+
+from __future__ import annotations
+
+from kimi.application.envelope import encode_event
+from kimi.application.ports import Now, SessionFiles
+from kimi.domain.content import AudioPart, ImagePart, TextPart, ThinkPart, VideoPart
+from kimi.domain.event import ApprovalResponse, Event
+from kimi.domain.message import ToolCall, ToolCallPart
+from kimi.domain.request import ApprovalRequest, HookRequest
+from kimi.domain.stream import PartMerger
+
+_NOT_RECORDED = (ApprovalRequest, ApprovalResponse, HookRequest)
+_PARTS = (TextPart, ThinkPart, ToolCall, ToolCallPart, ImagePart, AudioPart, VideoPart)
+
+
+class Recorder:
+    """Appends events to the log of a session before the driver sees them.
+
+    What is still being merged is written at the next event that cannot be merged, or by `flush`.
+    """
+
+    def __init__(self, files: SessionFiles, now: Now) -> None:
+        self._files = files
+        self._now = now
+        self._merger = PartMerger()
+        self._began = 0.0
+
+    def record(self, event: Event) -> bytes | None:
+        """Store `event`; gives its envelope if it had to be encoded. Raises StoreFailed."""
+        if isinstance(event, _PARTS):
+            self._merge(event)
+            return None
+        self.flush()
+        if isinstance(event, _NOT_RECORDED):
+            return None
+        envelope = encode_event(event)
+        self._files.append_event(envelope, self._now())
+        return envelope
+
+    def flush(self) -> None:
+        """Write the part that is still being merged."""
+        for part in self._merger.flush():
+            self._files.append_event(encode_event(part), self._began)
+
+    def _merge(self, part: TextPart | ThinkPart | ToolCall | ToolCallPart | ImagePart | AudioPart | VideoPart) -> None:
+        if self._merger.empty:
+            self._began = self._now()
+        for done in self._merger.push(part):
+            self._files.append_event(encode_event(done), self._began)
+            self._began = self._now()

@@ -1,0 +1,186 @@
+"""The step loop of a turn: model, content, tool calls, results, again (runtime spec 5.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
+
+import anyio
+
+from kimi.application.call_tools import StepCalls
+from kimi.application.conversation import Conversation, RunningTurn
+from kimi.application.ports import ChatModel, NewId, Random, ResponseEnd
+from kimi.domain.content import ContentPart, TextPart, ThinkPart
+from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
+from kimi.domain.event import StatusUpdate, StepBegin, StepRetry
+from kimi.domain.message import Message, ToolCall, ToolCallPart
+from kimi.domain.repeat import STOP_AT
+from kimi.domain.session import CheckpointRecord, UsageRecord
+from kimi.domain.stream import MergedPart, PartMerger
+from kimi.domain.turn import TurnStatus
+
+MAX_RETRY_AFTER_S = 60.0
+
+
+@dataclass(slots=True)
+class StepOutcome:
+    """What a step came to: does the turn go on, and why did the model stop?"""
+
+    goes_on: bool
+    end: ResponseEnd
+
+
+async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatModel, random: Random) -> TurnStatus:
+    """Run steps until the model calls no more tools, or a limit is reached.
+
+    Raises ChatProviderError when a step fails for good, StoreFailed when the disk does.
+    """
+    for number in range(1, conversation.limits.max_steps + 1):
+        await conversation.emit(StepBegin(number))
+        turn.step = number
+        conversation.append(CheckpointRecord(conversation.history.next_checkpoint))
+        outcome = await _run_step(conversation, turn, model, random)
+        turn.step = 0
+        if conversation.waiting.closed:
+            return TurnStatus("cancelled")
+        if not outcome.goes_on:
+            return TurnStatus("finished", stop_reason=outcome.end.stop_reason)
+    return TurnStatus("max_steps_reached", steps=conversation.limits.max_steps)
+
+
+async def _run_step(conversation: Conversation, turn: RunningTurn, model: ChatModel, random: Random) -> StepOutcome:
+    """One model call with its retries, and the calls that it asks for."""
+    for attempt in range(1, conversation.limits.max_attempts + 1):
+        outcome = await _attempt(conversation, turn, model)
+        if isinstance(outcome, StepOutcome):
+            return outcome
+        if not outcome.transient or attempt == conversation.limits.max_attempts:
+            raise outcome
+        turn.open_calls.clear()
+        await _back_off(conversation, turn.step, attempt, outcome, random)
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+async def _back_off(
+    conversation: Conversation, step: int, attempt: int, error: ChatProviderError, random: Random
+) -> None:
+    """Tell the client that the attempt failed, then wait (runtime spec 3.7; Retry-After is honoured, R-81)."""
+    wait = min(5.0, 0.3 * 2 ** (attempt - 1) + random() * 0.5)
+    status = error.status_code if isinstance(error, APIStatusError) else None
+    if isinstance(error, APIStatusError) and error.retry_after is not None:
+        wait = max(wait, min(error.retry_after, MAX_RETRY_AFTER_S))
+    limit = conversation.limits.max_attempts
+    await conversation.emit(StepRetry(step, attempt + 1, limit, wait, type(error).__name__, status))
+    await anyio.sleep(wait)
+
+
+class _Spoken(NamedTuple):
+    """A model call that worked: the stored message, the end of the stream, the calls, which have been started."""
+
+    message: Message
+    end: ResponseEnd
+    calls: StepCalls
+
+
+async def _attempt(conversation: Conversation, turn: RunningTurn, model: ChatModel) -> StepOutcome | ChatProviderError:
+    """One attempt of a step. A failure of the model is returned: calls that had started are cancelled first."""
+    spoken: _Spoken | ChatProviderError | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            spoken = await _speak(conversation, turn, model, StepCalls(conversation, turn, tasks))
+            if isinstance(spoken, ChatProviderError):
+                tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+    assert spoken is not None  # the group swallows only its own cancellation
+    if isinstance(spoken, ChatProviderError):
+        return spoken
+    goes_on = bool(spoken.message.tool_calls) and not spoken.calls.rejected and spoken.calls.longest_streak < STOP_AT
+    return StepOutcome(goes_on, spoken.end)
+
+
+async def _speak(
+    conversation: Conversation, turn: RunningTurn, model: ChatModel, calls: StepCalls
+) -> _Spoken | ChatProviderError:
+    """Call the model, store its message, then let the calls go."""
+    try:
+        message, end = await _stream(conversation, turn, model, calls)
+    except ChatProviderError as error:
+        return error
+    _store(conversation, message, end)
+    await conversation.emit(_status(model, end))
+    calls.start()
+    return _Spoken(message, end, calls)
+
+
+async def _stream(
+    conversation: Conversation, turn: RunningTurn, model: ChatModel, calls: StepCalls
+) -> tuple[Message, ResponseEnd]:
+    """Pass the model's parts on as they come, and put them together."""
+    merger, parts, end = PartMerger(), list[MergedPart](), ResponseEnd()
+    emit = conversation.emit
+
+    def take(done: list[MergedPart]) -> None:
+        parts.extend(done)
+        for part in done:
+            if isinstance(part, ToolCall):
+                calls.add(part)
+
+    system, tools = conversation.system_prompt(), conversation.toolset.visible()
+    history = conversation.history
+    async with model.stream(system, history.messages, tools, history.tokens + history.pending) as items:
+        async for item in items:
+            if isinstance(item, ResponseEnd):
+                end = item
+                continue
+            if isinstance(item, ToolCall):
+                item = _with_own_id(item, turn, conversation.new_id)
+                turn.open_calls.append(item.id)
+            elif isinstance(item, ToolCallPart) and not merger.grows_call:
+                continue  # a piece of no call means nothing to anybody
+            if done := merger.push(item):
+                take(done)
+            await emit(item)
+    take(merger.flush())
+    content = tuple(part for part in parts if not isinstance(part, ToolCall))
+    tool_calls = tuple(part for part in parts if isinstance(part, ToolCall))
+    if not tool_calls and not _visible(content):
+        raise APIEmptyResponseError("The model gave no answer: the response held no text and no tool call.")
+    return Message("assistant", content, tool_calls), end
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error to report for several that happened at once: the first one."""
+    error = group.exceptions[0]
+    return _first(cast("BaseExceptionGroup[BaseException]", error)) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _with_own_id(call: ToolCall, turn: RunningTurn, new_id: NewId) -> ToolCall:
+    """`call`, with a fresh id if it has none or that of another call of the step (tools spec 1.7)."""
+    return replace(call, id=new_id()) if not call.id or call.id in turn.open_calls else call
+
+
+def _visible(content: tuple[ContentPart, ...]) -> bool:
+    """Is there anything for the person: text that is not empty, or a medium?"""
+    return any(part.text if isinstance(part, TextPart) else not isinstance(part, ThinkPart) for part in content)
+
+
+def _store(conversation: Conversation, message: Message, end: ResponseEnd) -> None:
+    """Store the assistant message with the token counts before and after it (runtime spec 3.9, 4.2)."""
+    if end.usage is None:
+        conversation.append(message)
+    else:
+        conversation.append(UsageRecord(end.usage.input), message, UsageRecord(end.usage.total))
+
+
+def _status(model: ChatModel, end: ResponseEnd) -> StatusUpdate:
+    if end.usage is None:
+        return StatusUpdate(message_id=end.message_id, plan_mode=False)
+    return StatusUpdate(
+        context_usage=end.usage.input / model.context_size,
+        context_tokens=end.usage.input,
+        max_context_tokens=model.context_size,
+        token_usage=end.usage,
+        message_id=end.message_id,
+        plan_mode=False,
+    )

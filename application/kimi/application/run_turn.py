@@ -1,0 +1,110 @@
+"""Use-case run-turn: one prompt from TurnBegin to TurnEnd (runtime spec 5.1, wire spec 7)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from random import random as uniform
+
+import anyio
+
+from kimi.application.commands import find_command
+from kimi.application.conversation import Conversation, RunningTurn
+from kimi.application.ports import Random
+from kimi.application.run_steps import run_steps
+from kimi.domain.command import parse_command
+from kimi.domain.content import UserInput, as_parts, joined_text, missing_capabilities
+from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
+from kimi.domain.event import StepInterrupted, TextPart, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.history import unanswered_calls
+from kimi.domain.message import Message
+from kimi.domain.session import CheckpointRecord, shortened_title
+from kimi.domain.tool import CANCELLED, ToolReturnValue, tool_message
+from kimi.domain.turn import TurnStatus
+
+logger = logging.getLogger(__name__)
+
+
+async def run_turn(
+    conversation: Conversation, turn: RunningTurn, user_input: UserInput, *, random: Random = uniform
+) -> TurnStatus:
+    """Run `turn`, which `conversation.begin_turn` gave, on this input. TurnEnd is out when this returns.
+
+    Cancelling `turn.scope` ends it with status `cancelled`: every waiting request is settled, every announced
+    call gets a result, in events and in the history.
+
+    Raises ModelError (no usable model, capability missing, provider failed), StoreFailed (the disk said no).
+    """
+    try:
+        with anyio.CancelScope(shield=True):
+            await conversation.emit(TurnBegin(user_input))
+        status = TurnStatus("cancelled")
+        failed = True
+        try:
+            with turn.scope:
+                status = await _dispatch(conversation, turn, user_input, random)
+            failed = turn.scope.cancelled_caught
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _wind_up(conversation, turn, failed)
+        return status
+    finally:
+        conversation.turn = None
+
+
+async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
+    command = parse_command(joined_text(user_input))
+    if command is None:
+        return await _answer(conversation, turn, user_input, random)
+    run = find_command(command.name)
+    if run is None:
+        await conversation.emit(TextPart(f'Unknown slash command "/{command.name}".'))
+    else:
+        await run(conversation, command.arguments)
+    return TurnStatus("finished")
+
+
+async def _answer(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
+    """Put the input into the history and let the model answer it."""
+    model = conversation.model
+    if model is None:
+        raise ModelNotSet
+    parts = as_parts(user_input)
+    if missing := missing_capabilities(parts, model.capabilities):
+        raise CapabilityMissing(model.name, missing)
+    await conversation.mark_last()
+    conversation.system_prompt()
+    conversation.append(CheckpointRecord(conversation.history.next_checkpoint), Message("user", parts))
+    if conversation.files.state.custom_title is None and (title := shortened_title(joined_text(user_input))):
+        conversation.update_state(lambda state: replace(state, custom_title=title))
+    return await run_steps(conversation, turn, model, random)
+
+
+async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
+    """Answer what is still open, in events and in the history, and end the turn."""
+    try:
+        if failed:
+            await _answer_open_calls(conversation, turn)
+            if turn.step:
+                await conversation.emit(StepInterrupted())
+        await conversation.emit(TurnEnd())
+    except StoreFailed:
+        # The failure that ended the turn was probably the same one; it is the one to report.
+        logger.exception("the end of a turn could not be stored")
+
+
+async def _answer_open_calls(conversation: Conversation, turn: RunningTurn) -> None:
+    """Every call in the history gets an answer. On cancel the client gets a result for each call it was told of;
+    after a failed model stream only for those that were stored (wire spec 7.4, 7.6).
+    """
+    stored = unanswered_calls(conversation.history.messages)
+    announced = turn.open_calls if turn.scope.cancelled_caught else [call.id for call in stored]
+    for call_id in [call_id for call_id in turn.open_calls if call_id in announced]:
+        await conversation.emit(ToolResult(call_id, _cut_short(conversation, call_id)))
+    conversation.append(
+        *(turn.answers.get(call.id) or tool_message(call.id, _cut_short(conversation, call.id)) for call in stored)
+    )
+
+
+def _cut_short(conversation: Conversation, call_id: str) -> ToolReturnValue:
+    return conversation.waiting.refused.get(call_id, CANCELLED)

@@ -1,0 +1,78 @@
+"""The tools of one conversation: names, conflicts, hidden ones (tools spec 1.2, 4.8; wire spec 5.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from kimi.application.ports import MakeTool, Tool
+from kimi.domain.errors import ConfigError
+from kimi.domain.tool import ToolSpec
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What a tool name may look like: every provider takes such names."""
+
+
+class Toolset:
+    """Built-in tools by id, made when first needed, and the client's external tools.
+
+    A name that a built-in tool has is never given to another tool, hidden or not. Changes count from the next
+    model call on, because a step reads `visible` once.
+    """
+
+    def __init__(self, make_tool: MakeTool, tool_ids: Iterable[str]) -> None:
+        self._make = make_tool
+        self._ids = tuple(tool_ids)
+        self._builtin: dict[str, Tool] | None = None
+        self._external: dict[str, Tool] = {}
+        self.hidden: frozenset[str] = frozenset()
+
+    @property
+    def builtin_names(self) -> frozenset[str]:
+        """The names of the built-in tools; known without making them, from the last part of their ids."""
+        return frozenset(tool_id.rpartition(":")[2] for tool_id in self._ids)
+
+    def find(self, name: str) -> Tool | None:
+        """The tool that a call by this name means; hidden tools can be found."""
+        return self._builtins().get(name) or self._external.get(name)
+
+    def visible(self) -> Sequence[ToolSpec]:
+        """What the model is offered, in a stable order."""
+        tools = (*self._builtins().values(), *self._external.values())
+        return [tool.spec for tool in tools if tool.spec.name not in self.hidden]
+
+    def offer_external(self, tool: Tool) -> str | None:
+        """Add or replace an external tool; the reason when its name is refused."""
+        name = tool.spec.name
+        if name in self.builtin_names:
+            return "conflicts with builtin tool"
+        if not NAME.fullmatch(name):
+            return "invalid tool name"
+        self._external[name] = tool
+        return None
+
+    def _builtins(self) -> dict[str, Tool]:
+        if self._builtin is None:
+            self._builtin = make_tools(self._make, self._ids)
+        return self._builtin
+
+
+def make_tools(make_tool: MakeTool, tool_ids: Iterable[str]) -> dict[str, Tool]:
+    """The available tools for these ids, by name; unavailable ones are left out.
+
+    Raises:
+        ConfigError: some ids are unknown; all of them are named (tools spec 1.2).
+    """
+    tools: dict[str, Tool] = {}
+    unknown: list[str] = []
+    for tool_id in tool_ids:
+        try:
+            tool = make_tool(tool_id)
+        except KeyError:
+            unknown.append(tool_id)
+            continue
+        if tool is not None:
+            tools[tool.spec.name] = tool
+    if unknown:
+        raise ConfigError(f"Invalid tools: {unknown}")
+    return tools

@@ -1,0 +1,31 @@
+"""Slash commands as text (runtime spec 7.1)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_COMMAND = re.compile(r"/([A-Za-z0-9_-]+(?::[A-Za-z0-9_-]+)*)(?=\s|$)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that was typed: its name without the slash, and the rest of the text, stripped."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandInfo:
+    """A command as clients list it."""
+
+    name: str
+    description: str
+    aliases: tuple[str, ...] = ()
+
+
+def parse_command(text: str) -> Command | None:
+    """The command in `text`; None for ordinary text, paths such as `/usr/bin` and `/ x` or `//x` included."""
+    match = _COMMAND.fullmatch(text.strip())
+    return Command(match[1], match[2].strip()) if match else None
