@@ -1,0 +1,187 @@
+"""Payloads from outside to domain values: content parts, display blocks, tool results (wire spec 6).
+
+The JSON edge: every function takes parsed JSON and raises ValueError when its shape is wrong, with a sentence
+that names the place. Missing optional members get their defaults, unknown members are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast, get_args
+
+from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, UserInput, VideoPart
+from kimi.domain.message import Function, JsonObject, ToolCall
+from kimi.domain.tool import (
+    BackgroundTaskBlock,
+    BriefBlock,
+    DiffBlock,
+    DisplayBlock,
+    ShellBlock,
+    TodoBlock,
+    TodoItem,
+    TodoStatus,
+    ToolReturnValue,
+    UnknownBlock,
+)
+
+T = TypeVar("T")
+_ABSENT: Final = object()
+
+
+def json_object(value: object, what: str) -> JsonObject:
+    """`value` as a JSON object."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be an object")
+    return cast("dict[str, Any]", value)
+
+
+def member(source: JsonObject, key: str, kind: type[T], default: object = _ABSENT) -> T:
+    """The member `key`, of exactly this JSON type; `default` when it is absent."""
+    value = source.get(key, _ABSENT)
+    if value is _ABSENT:
+        if default is _ABSENT:
+            raise ValueError(f"`{key}` is missing")
+        return cast("T", default)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"`{key}` must be of type {kind.__name__}")
+    return value
+
+
+def optional_text(source: JsonObject, key: str) -> str | None:
+    """A string member that may be absent or null."""
+    return None if source.get(key) is None else member(source, key, str)
+
+
+def decode_content_part(value: object) -> ContentPart:
+    """A content part; an unknown `type` is an error."""
+    source = json_object(value, "a content part")
+    kind = member(source, "type", str)
+    match kind:
+        case "text":
+            return TextPart(member(source, "text", str))
+        case "think":
+            return ThinkPart(member(source, "think", str), optional_text(source, "encrypted"))
+        case "image_url":
+            return ImagePart(_media_url(source, kind))
+        case "audio_url":
+            return AudioPart(_media_url(source, kind))
+        case "video_url":
+            return VideoPart(_media_url(source, kind))
+        case _:
+            raise ValueError(f"unknown content part type `{kind}`")
+
+
+def decode_content(value: object) -> str | tuple[ContentPart, ...]:
+    """A string, or a list of content parts."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise ValueError("content must be a string or a list of parts")
+    return tuple(decode_content_part(part) for part in cast("list[object]", value))
+
+
+def decode_user_input(value: object) -> UserInput:
+    """What `prompt` takes."""
+    return decode_content(value)
+
+
+def decode_tool_call(value: object) -> ToolCall:
+    """A tool call as messages and events carry it."""
+    source = json_object(value, "a tool call")
+    function = json_object(source.get("function"), "`function`")
+    extras = source.get("extras")
+    return ToolCall(
+        member(source, "id", str),
+        Function(member(function, "name", str), optional_text(function, "arguments")),
+        None if extras is None else json_object(extras, "`extras`"),
+    )
+
+
+def decode_tool_return_value(value: object) -> ToolReturnValue:
+    """A tool result; `display`, `message` and `extras` may be absent (wire spec 4.7)."""
+    source = json_object(value, "a tool result")
+    extras = source.get("extras")
+    return ToolReturnValue(
+        is_error=member(source, "is_error", bool),
+        output=decode_content(source.get("output")),
+        message=member(source, "message", str, ""),
+        display=tuple(decode_display_block(block) for block in _items(source, "display")),
+        extras=None if extras is None else json_object(extras, "`extras`"),
+    )
+
+
+def decode_display_block(value: object) -> DisplayBlock:
+    """A display block; one of a foreign type is kept as it is (tools spec 1.5)."""
+    source = json_object(value, "a display block")
+    kind = member(source, "type", str)
+    decode = _BLOCKS.get(kind)
+    return _unknown(source, kind) if decode is None else decode(source)
+
+
+def _unknown(source: JsonObject, kind: str) -> UnknownBlock:
+    rest = {key: item for key, item in source.items() if key != "type"}
+    if kind == "unknown" and isinstance(rest.get("data"), dict):
+        return UnknownBlock(kind, cast("dict[str, Any]", rest["data"]))
+    return UnknownBlock(kind, rest)
+
+
+def _brief(source: JsonObject) -> DisplayBlock:
+    return BriefBlock(member(source, "text", str))
+
+
+def _diff(source: JsonObject) -> DisplayBlock:
+    return DiffBlock(
+        member(source, "path", str),
+        member(source, "old_text", str),
+        member(source, "new_text", str),
+        member(source, "old_start", int, 1),
+        member(source, "new_start", int, 1),
+        member(source, "is_summary", bool, False),
+    )
+
+
+def _todo(source: JsonObject) -> DisplayBlock:
+    return TodoBlock(tuple(decode_todo_item(item) for item in _items(source, "items")))
+
+
+def decode_todo_item(value: object) -> TodoItem:
+    """An entry of a todo list."""
+    source = json_object(value, "a todo item")
+    status = member(source, "status", str)
+    if status not in get_args(TodoStatus):
+        raise ValueError(f"unknown todo status `{status}`")
+    return TodoItem(member(source, "title", str), cast("TodoStatus", status))
+
+
+def _shell(source: JsonObject) -> DisplayBlock:
+    return ShellBlock(member(source, "language", str), member(source, "command", str))
+
+
+def _background_task(source: JsonObject) -> DisplayBlock:
+    task_id, kind, status, description = (
+        member(source, key, str) for key in ("task_id", "kind", "status", "description")
+    )
+    return BackgroundTaskBlock(task_id, kind, status, description)
+
+
+_BLOCKS: dict[str, Callable[[JsonObject], DisplayBlock]] = {
+    "brief": _brief,
+    "diff": _diff,
+    "todo": _todo,
+    "shell": _shell,
+    "background_task": _background_task,
+}
+
+
+def _media_url(source: JsonObject, key: str) -> MediaUrl:
+    inner = json_object(source.get(key), f"`{key}`")
+    return MediaUrl(member(inner, "url", str), optional_text(inner, "id"))
+
+
+def _items(source: JsonObject, key: str) -> list[object]:
+    value = source.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ValueError(f"`{key}` must be a list")
+    return cast("list[object]", value)

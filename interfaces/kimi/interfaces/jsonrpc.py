@@ -1,0 +1,249 @@
+"""Newline-framed JSON-RPC 2.0 on bytes: lines, messages, the ordered outbox (wire spec 1.1 to 1.4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeAlias, cast
+
+import anyio
+from pydantic_core import from_json, to_json
+
+from kimi.application.envelope import encode_json, scrubbed
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+
+Id: TypeAlias = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request (`id` is set) or a notification (`id` is None)."""
+
+    method: str
+    params: Any
+    id: Id | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response to one of our requests. `error` is None when absent or null; `has_result` tells null from absent."""
+
+    id: Id
+    result: Any
+    has_result: bool
+    error: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A line that is no message: the error to answer with, `id` null."""
+
+    code: int
+    message: str
+
+
+Inbound: TypeAlias = Call | Reply | Fault
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines; a line over `limit` bytes is dropped as it arrives and reported as None."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._started = False
+
+    def feed(self, block: bytes) -> Iterator[bytes | None]:
+        """The lines that `block` completes, without their line end."""
+        if not self._started:
+            block = self._without_bom(block)
+        *ends, rest = block.split(b"\n")
+        for end in ends:
+            self._add(end)
+            yield self._take()
+        self._add(rest)
+
+    def end(self) -> Iterator[bytes | None]:
+        """The last line, when the stream ended without a line end."""
+        if self._size:
+            yield self._take()
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._limit:
+            self._pieces.clear()
+        elif piece:
+            self._pieces.append(piece)
+
+    def _take(self) -> bytes | None:
+        line = b"".join(self._pieces) if self._size <= self._limit else None
+        self._pieces, self._size = [], 0
+        return line
+
+    def _without_bom(self, block: bytes) -> bytes:
+        # A BOM cut by the first read would be odd; three bytes arrive together in practice.
+        self._started = True
+        return block.removeprefix(b"\xef\xbb\xbf")
+
+
+def parse_json(line: bytes) -> Any:
+    """The value of a line of JSON. Undecodable bytes and lone surrogates become U+FFFD.
+
+    Raises ValueError: not JSON, `NaN` or `Infinity`, or nested too deeply.
+    """
+    try:
+        return from_json(line, allow_inf_nan=False)
+    except ValueError:
+        pass
+    # The fast parser refuses what we must repair: bad UTF-8 and lone surrogates.
+    try:
+        return scrubbed(json.loads(line.decode("utf-8", "replace"), parse_constant=_refuse_constant))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse_message(line: bytes) -> Inbound | None:
+    """The message in a line; None for a blank one (wire spec 1.3)."""
+    if not line.strip():
+        return None
+    try:
+        value = parse_json(line)
+    except ValueError:
+        return Fault(PARSE_ERROR, "Invalid JSON format")
+    if not isinstance(value, dict):
+        return _INVALID
+    message = cast("dict[str, Any]", value)
+    if message.get("jsonrpc", "2.0") != "2.0":
+        return _INVALID
+    return _call(message) if "method" in message else _reply(message)
+
+
+_INVALID: Final = Fault(INVALID_REQUEST, "Invalid request")
+
+
+def _call(message: dict[str, Any]) -> Inbound:
+    method, call_id = message["method"], message.get("id")
+    if not isinstance(method, str) or (call_id is not None and not _is_id(call_id)):
+        return _INVALID
+    return Call(method, message.get("params"), call_id)
+
+
+def _reply(message: dict[str, Any]) -> Inbound:
+    reply_id = message.get("id")
+    if not _is_id(reply_id):
+        return _INVALID
+    return Reply(cast("Id", reply_id), message.get("result"), "result" in message, message.get("error"))
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def result_line(call_id: Id, result: object) -> bytes:
+    """A success response; it has no `error` key."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(call_id), encode_json(result))
+
+
+def error_line(call_id: Id | None, code: int, message: str) -> bytes:
+    """An error response; it has no `result` key and `data` is null."""
+    return b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":%b,"data":null}}' % (
+        encode_json(call_id),
+        code,
+        encode_json(message),
+    )
+
+
+def notification_line(method: bytes, params: bytes) -> bytes:
+    """A notification; `params` is JSON."""
+    return b'{"jsonrpc":"2.0","method":"%b","params":%b}' % (method, params)
+
+
+def request_line(method: bytes, request_id: str, params: bytes) -> bytes:
+    """A request of ours; `params` is JSON."""
+    return b'{"jsonrpc":"2.0","method":"%b","id":%b,"params":%b}' % (method, to_json(request_id), params)
+
+
+def one_line(message: bytes) -> bytes:
+    """`message` with its line end, and without the separators at which some readers split lines (W-06)."""
+    if b"\xe2\x80" in message:
+        message = message.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    if b"\xc2\x85" in message:
+        message = message.replace(b"\xc2\x85", b"\\u0085")
+    return message + b"\n"
+
+
+class Outbox:
+    """The one way out: lines in order, written in as large pieces as have gathered.
+
+    `put` never waits, so responses always get in; whoever produces much waits for `room`. After a failed write
+    `broken` is set, `on_broken` was called once, and lines go nowhere.
+    """
+
+    def __init__(
+        self, write: Callable[[bytes], Awaitable[None]], high_water: int, on_broken: Callable[[], None]
+    ) -> None:
+        self._write = write
+        self._high_water = high_water
+        self._on_broken = on_broken
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._arrived = anyio.Event()
+        self._written = anyio.Event()
+        self._writing = False
+        self.broken = False
+
+    def put(self, line: bytes) -> None:
+        """Queue a line, line end included."""
+        if self.broken:
+            return
+        self._lines.append(line)
+        self._size += len(line)
+        self._arrived.set()
+
+    async def room(self) -> None:
+        """Wait until less than the high-water mark is queued."""
+        while self._size > self._high_water and not self.broken:
+            await self._written.wait()
+
+    async def flush(self) -> None:
+        """Wait until everything is written, or cannot be."""
+        while (self._lines or self._writing) and not self.broken:
+            await self._written.wait()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            if not self._lines:
+                self._arrived = anyio.Event()
+                await self._arrived.wait()
+            block, self._lines, self._size = b"".join(self._lines), [], 0
+            self._writing = True
+            try:
+                await self._write(block)
+            except OSError:
+                self._break()
+                return
+            self._writing = False
+            self._notify()
+
+    def _break(self) -> None:
+        self.broken = True
+        self._lines.clear()
+        self._size = 0
+        self._on_broken()
+        self._notify()
+
+    def _notify(self) -> None:
+        self._written.set()
+        self._written = anyio.Event()

@@ -1,0 +1,70 @@
+"""Standard input and output as async byte streams of any kind: pipes, sockets, terminals, regular files.
+
+Blocking reads and writes run in threads: switching a descriptor to non-blocking would change it for every
+process that shares it, and regular files cannot be polled at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+
+import anyio
+import anyio.to_thread
+
+BLOCK = 65_536
+AHEAD = 16
+"""How many blocks the reading thread may be ahead: it stops reading when nobody takes them."""
+
+
+class BlockReader:
+    """Reads blocks from a descriptor; the thread is a daemon, so that a blocked read never holds up the exit."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._blocks: deque[bytes] = deque()
+        self._arrived = anyio.Event()
+        self._slots = threading.Semaphore(AHEAD)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def read(self) -> bytes:
+        """The next block; empty at the end of the input."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            threading.Thread(target=self._pump, name="stdin", daemon=True).start()
+        while not self._blocks:
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        self._slots.release()
+        return self._blocks.popleft()
+
+    def _pump(self) -> None:
+        assert self._loop is not None
+        block = b"?"
+        while block:
+            self._slots.acquire()
+            try:
+                block = os.read(self._fd, BLOCK)
+            except OSError:  # the other side of a terminal or socket is gone: the end of the input
+                block = b""
+            try:
+                self._loop.call_soon_threadsafe(self._arrive, block)
+            except RuntimeError:  # the loop has ended while we were reading
+                return
+
+    def _arrive(self, block: bytes) -> None:
+        self._blocks.append(block)
+        self._arrived.set()
+
+
+async def write_all(fd: int, data: bytes) -> None:
+    """Write everything, in a worker thread. Raises OSError when the other side is gone."""
+    await anyio.to_thread.run_sync(_write, fd, data, abandon_on_cancel=True)
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
