@@ -123,5 +123,7 @@ class Settings(Slice):
     wire: WireSettings = WireSettings()
     secret_variables: frozenset[str] = frozenset()
     """Names of environment variables that hold our keys: commands do not get them."""
+    secret_values: Annotated[frozenset[str], Field(repr=False)] = frozenset()
+    """Every secret of the configuration and of the variables above, for masking (R-48)."""
     strict_profile: bool | None = None
     """`KIMI_WIRE_STRICT`: True, False, or None to find out from the handshake (wire spec 2.4)."""

@@ -1,0 +1,237 @@
+"""The shape of a configuration file (runtime spec 2.3, 2.4, 7.5; our own keys: tools spec 2, 3, 4.1, 5.6).
+
+Unknown keys are ignored at every level, values are coerced laxly ("5" is 5, "on" is true). Sections of features that
+this version does not have are validated all the same, so that a file that loads today loads tomorrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from kimi.application.settings import (
+    ApprovalSettings,
+    FileSettings,
+    LoopSettings,
+    SessionSettings,
+    ShellSettings,
+    ToolSettings,
+    WireSettings,
+)
+
+Capability: TypeAlias = Literal["thinking", "always_thinking", "image_in", "video_in"]
+ProviderType: TypeAlias = Literal[
+    "kimi",
+    "openai_legacy",
+    "openai_responses",
+    "anthropic",
+    "gemini",
+    "vertexai",
+    "_echo",
+    "_scripted_echo",
+    "_chaos",
+]
+HookEvent: TypeAlias = Literal[
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "UserPromptSubmit",
+    "Stop",
+    "StopFailure",
+    "SessionStart",
+    "SessionEnd",
+    "SubagentStart",
+    "SubagentStop",
+    "PreCompact",
+    "PostCompact",
+    "Notification",
+]
+CAPABILITIES: frozenset[str] = frozenset(get_args(Capability))
+
+
+class Section(BaseModel):
+    """Common to all tables. Errors never quote the input: it may be a secret."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+
+def _current_type(name: Any) -> Any:
+    return "gemini" if name == "google_genai" else name
+
+
+def _named_capabilities(value: Any) -> Any:
+    """A list as it is; of an object of booleans, which the Go SDK writes, the names of the true ones (R-10)."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        switches = cast(Mapping[str, Any], value)
+        return [name for name, switched_on in switches.items() if switched_on]
+    return value
+
+
+def _current_names(value: Any) -> Any:
+    """`max_steps_per_run` under its new name, unless that is there as well (R-38)."""
+    if isinstance(value, Mapping) and "max_steps_per_run" in value:
+        section = cast(Mapping[str, Any], value)
+        return {"max_steps_per_turn": section["max_steps_per_run"], **section}
+    return cast(Any, value)
+
+
+class OAuthReference(Section):
+    """Where the token of a login is kept."""
+
+    storage: Literal["file", "keyring"] = "file"
+    key: str
+
+
+class Provider(Section):
+    """`providers.<name>`. `device_headers = false` keeps device details from the vendor's own hosts too (R-91)."""
+
+    type: Annotated[ProviderType, BeforeValidator(_current_type)]
+    base_url: str
+    api_key: Annotated[str, Field(repr=False)]
+    env: Annotated[dict[str, str], Field(repr=False)] = {}
+    custom_headers: Annotated[dict[str, str], Field(repr=False)] = {}
+    reasoning_key: str | None = None
+    oauth: OAuthReference | None = None
+    device_headers: bool = True
+
+
+class Model(Section):
+    """`models.<name>`; the context size is in tokens."""
+
+    provider: str
+    model: str
+    max_context_size: Annotated[int, Field(ge=1)]
+    capabilities: Annotated[frozenset[Capability], BeforeValidator(_named_capabilities)] = frozenset()
+    display_name: str | None = None
+
+
+class Background(Section):
+    """`[background]` (later version)."""
+
+    max_running_tasks: Annotated[int, Field(ge=1)] = 4
+    read_max_bytes: Annotated[int, Field(ge=1024)] = 30_000
+    notification_tail_lines: Annotated[int, Field(ge=1)] = 20
+    notification_tail_chars: Annotated[int, Field(ge=256)] = 3000
+    wait_poll_interval_ms: Annotated[int, Field(ge=50)] = 500
+    worker_heartbeat_interval_ms: Annotated[int, Field(ge=100)] = 5000
+    worker_stale_after_ms: Annotated[int, Field(ge=1000)] = 15_000
+    kill_grace_period_ms: Annotated[int, Field(ge=100)] = 2000
+    keep_alive_on_exit: bool = False
+    agent_task_timeout_s: Annotated[int, Field(ge=60)] = 900
+    print_wait_ceiling_s: Annotated[int, Field(ge=1)] = 3600
+
+
+class Notifications(Section):
+    """`[notifications]` (later version)."""
+
+    claim_stale_after_ms: Annotated[int, Field(ge=1000)] = 15_000
+
+
+class Service(Section):
+    """One of `[services]` (later version)."""
+
+    base_url: str
+    api_key: Annotated[str, Field(repr=False)]
+    custom_headers: Annotated[dict[str, str], Field(repr=False)] = {}
+    oauth: OAuthReference | None = None
+
+
+class Services(Section):
+    """`[services]` (later version)."""
+
+    moonshot_search: Service | None = None
+    moonshot_fetch: Service | None = None
+
+
+class McpClient(Section):
+    """`[mcp.client]` (later version; tools spec 4.1 for our own keys)."""
+
+    tool_call_timeout_ms: int = 60_000
+    connect_timeout_ms: Annotated[int, Field(ge=1)] = 30_000
+    first_turn_wait_ms: Annotated[int, Field(ge=0)] = 10_000
+    max_output_chars: Annotated[int, Field(ge=1)] = 100_000
+
+
+class Mcp(Section):
+    """`[mcp]` (later version)."""
+
+    client: McpClient = McpClient()
+
+
+class Hook(Section):
+    """One of `[[hooks]]` (later version); the time-out is in seconds."""
+
+    event: HookEvent
+    command: str
+    matcher: str = ""
+    timeout: Annotated[int, Field(ge=1, le=600)] = 30
+
+
+class Configuration(Section):
+    """A whole configuration file."""
+
+    default_model: str = ""
+    default_thinking: bool = False
+    default_yolo: bool = False
+    default_plan_mode: bool = False
+    default_editor: str = ""
+    theme: Literal["dark", "light"] = "dark"
+    show_thinking_stream: bool = True
+    skip_afk_prompt_injection: bool = False
+    merge_all_available_skills: bool = True
+    extra_skill_dirs: tuple[str, ...] = ()
+    telemetry: bool = True
+    providers: dict[str, Provider] = {}
+    models: dict[str, Model] = {}
+    loop_control: Annotated[LoopSettings, BeforeValidator(_current_names)] = LoopSettings()
+    background: Background = Background()
+    notifications: Notifications = Notifications()
+    services: Services = Services()
+    mcp: Mcp = Mcp()
+    hooks: tuple[Hook, ...] = ()
+    shell: ShellSettings = ShellSettings()
+    files: FileSettings = FileSettings()
+    tools: ToolSettings = ToolSettings()
+    approval: ApprovalSettings = ApprovalSettings()
+    session: SessionSettings = SessionSettings()
+    wire: WireSettings = WireSettings()
+
+
+def validated(raw: object) -> Configuration:
+    """The configuration in `raw`, which was JSON or TOML.
+
+    Raises:
+        ValueError: a report of everything that is wrong, "path: rule" each, never with a value (runtime spec 2.6).
+    """
+    from pydantic import ValidationError
+
+    if not isinstance(raw, dict):
+        raise ValueError("the configuration must be an object of keys and values")
+    try:
+        configuration = Configuration.model_validate(raw)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        report = "; ".join(f"{_dotted(item['loc'])}: {item['msg']}" for item in details)
+        raise ValueError(report) from None
+    dangling = _dangling_names(configuration)
+    if dangling:
+        raise ValueError("; ".join(dangling))
+    return configuration
+
+
+def _dotted(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location)
+
+
+def _dangling_names(configuration: Configuration) -> list[str]:
+    found: list[str] = []
+    if configuration.default_model and configuration.default_model not in configuration.models:
+        found.append(f"default_model: Default model {configuration.default_model} not found in models")
+    for name, model in configuration.models.items():
+        if model.provider not in configuration.providers:
+            found.append(f"models.{name}.provider: Provider {model.provider} not found in providers")
+    return found

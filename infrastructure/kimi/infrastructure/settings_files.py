@@ -1,0 +1,196 @@
+"""Settings of a process: configuration text or file, command line, environment (runtime spec 2.2 to 2.6).
+
+Priority: environment, then command line, then configuration, then defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from kimi.application.flags import Flags, share_directory
+from kimi.application.settings import LoopSettings, Settings
+from kimi.domain.errors import ConfigError, UsageError
+from kimi.infrastructure.config_migration import ensure_default_file
+from kimi.infrastructure.config_schema import Configuration, Provider, Service, validated
+from kimi.infrastructure.model_choice import choose_model
+
+_log = logging.getLogger("kimi.settings")
+
+_GO_LIMITS = (
+    ("loop_control", "max_steps_per_run"),
+    ("loop_control", "max_retries_per_step"),
+    ("mcp", "client", "tool_call_timeout_ms"),
+)
+"""What the Go SDK always writes into `--config`, as 0 when its user set nothing (runtime spec 1.5)."""
+
+_KEY_VARIABLES = {"kimi": "KIMI_API_KEY", "openai_legacy": "OPENAI_API_KEY", "openai_responses": "OPENAI_API_KEY"}
+_SHORTEST_RECOGNISABLE_KEY = 8
+
+
+def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
+    """Everything that was configured.
+
+    Without `--config` and `--config-file`, the default file is made when it is missing.
+
+    Raises:
+        UsageError: `--config` or the text of an MCP option cannot be used (exit 2).
+        ConfigError: a file, a variable or the name of a model cannot be used (exit 1).
+    """
+    share = share_directory(environ)
+    configuration = _configuration(flags, share)
+    _check_mcp_texts(flags)
+    variables = _secret_variables(configuration, environ)
+    return Settings(
+        share_dir=share,
+        work_dir=flags.work_dir,
+        model=choose_model(configuration, flags, environ),
+        yolo=flags.yolo or configuration.default_yolo,
+        afk=flags.afk,
+        plan_mode=flags.plan or configuration.default_plan_mode,
+        additional_dirs=flags.add_dirs,
+        agent=flags.agent or "default",
+        loop=_loop(configuration.loop_control, flags),
+        shell=configuration.shell,
+        files=configuration.files,
+        tools=configuration.tools,
+        approval=configuration.approval,
+        session=configuration.session,
+        wire=configuration.wire,
+        secret_variables=variables,
+        secret_values=frozenset(_secret_values(configuration)) | {environ[name] for name in variables},
+        strict_profile={"1": True, "0": False}.get(environ.get("KIMI_WIRE_STRICT", "")),
+    )
+
+
+def _loop(configured: LoopSettings, flags: Flags) -> LoopSettings:
+    given = {
+        "max_steps_per_turn": flags.max_steps_per_turn,
+        "max_retries_per_step": flags.max_retries_per_step,
+        "max_ralph_iterations": flags.max_ralph_iterations,
+    }
+    return configured.model_copy(update={name: value for name, value in given.items() if value is not None})
+
+
+# --- configuration ---------------------------------------------------------------------------------------------
+
+
+def _configuration(flags: Flags, share: str) -> Configuration:
+    if flags.config is not None:
+        return _from_text(flags.config)
+    if flags.config_file is not None:
+        return _from_file(flags.config_file)
+    path = os.path.join(share, "config.toml")
+    if not os.path.exists(path):
+        ensure_default_file(share, path)
+    return _from_file(path) if os.path.exists(path) else Configuration()
+
+
+def _from_text(text: str) -> Configuration:
+    try:
+        return validated(_without_zero_limits(_parsed_text(text)))
+    except ValueError as error:
+        raise UsageError(f"Invalid configuration text: {error}", "--config") from None
+
+
+def _parsed_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as json_error:
+        try:
+            return tomllib.loads(text)
+        except (ValueError, RecursionError) as toml_error:
+            raise ValueError(f"{json_error}; {toml_error}") from None
+
+
+def _from_file(path: str) -> Configuration:
+    form = "JSON" if path.lower().endswith(".json") else "TOML"
+    parse = json.loads if form == "JSON" else tomllib.loads
+    text = _file_text(path)
+    try:
+        raw = parse(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"Invalid {form} in configuration file {path}: {error}") from None
+    try:
+        return validated(raw)
+    except ValueError as error:
+        raise ConfigError(f"Invalid configuration file {path}: {error}") from None
+
+
+def _file_text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"Invalid configuration file {path}: byte {error.start} is not UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(f"Cannot read configuration file {path}: {error.strerror}") from None
+
+
+def _without_zero_limits(raw: Any) -> Any:
+    """`raw` without the limits that the Go SDK writes as 0 to say "default" (R-10)."""
+    for *path, key in _GO_LIMITS:
+        table = _table(raw, path)
+        if table.get(key) == 0:
+            del table[key]
+    return raw
+
+
+def _table(raw: Any, path: Sequence[str]) -> dict[str, Any]:
+    """The table at `path` itself, or an empty one when something else or nothing is there."""
+    for name in path:
+        raw = cast(dict[str, Any], raw).get(name) if isinstance(raw, dict) else None
+    return cast(dict[str, Any], raw) if isinstance(raw, dict) else {}
+
+
+# --- MCP options -----------------------------------------------------------------------------------------------
+
+
+def _check_mcp_texts(flags: Flags) -> None:
+    """Report bad JSON at start. This version starts no server and says so in the log."""
+    for path in flags.mcp_config_files:
+        _check_mcp(_file_text(path), "--mcp-config-file")
+    for text in flags.mcp_configs:
+        _check_mcp(text, "--mcp-config")
+    if flags.mcp_config_files or flags.mcp_configs:
+        _log.warning("MCP servers are not part of this version; those of the command line are not started")
+
+
+def _check_mcp(text: str, option: str) -> None:
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"Invalid JSON: {error}", option) from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"Invalid MCP config: {option} must hold an object with 'mcpServers'.")
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------
+
+
+def _secret_variables(configuration: Configuration, environ: Mapping[str, str]) -> frozenset[str]:
+    """Variables that hold a key of ours: by their name for the provider types in use, or by their value."""
+    types = {provider.type for provider in configuration.providers.values()} | {"kimi"}
+    by_name = {_KEY_VARIABLES[type_] for type_ in types if type_ in _KEY_VARIABLES}
+    keys = {provider.api_key for provider in configuration.providers.values()}
+    keys = {key for key in keys if len(key) >= _SHORTEST_RECOGNISABLE_KEY}
+    return frozenset(name for name, value in environ.items() if value and (name in by_name or value in keys))
+
+
+def _secret_values(configuration: Configuration) -> Iterator[str]:
+    for provider in configuration.providers.values():
+        yield from _credentials(provider)
+        yield from filter(None, provider.env.values())
+    for service in (configuration.services.moonshot_search, configuration.services.moonshot_fetch):
+        if service is not None:
+            yield from _credentials(service)
+
+
+def _credentials(endpoint: Provider | Service) -> Iterator[str]:
+    in_url = re.findall(r"://[^/@:]*:([^/@]+)@", endpoint.base_url)
+    yield from filter(None, (endpoint.api_key, *in_url, *endpoint.custom_headers.values()))
