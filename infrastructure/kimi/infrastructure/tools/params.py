@@ -1,0 +1,104 @@
+"""Arguments of built-in tools: a pydantic model gives the schema and reads the JSON object (tools spec 1.1, 1.3).
+
+The class may have any name; what the model is told of an error always says `Params`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from kimi.application.ports import PreparedCall
+from kimi.domain.message import JsonObject
+from kimi.domain.tool import ToolReturnValue, tool_error
+
+P = TypeVar("P", bound=BaseModel)
+
+MAX_ERROR_CHARS = 2_000
+"""Longest text of a validation error, its prefix included (T-09)."""
+
+_PREFIX = "Error validating JSON arguments: "
+_LOCAL_REF = "#/$defs/"
+_NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "dependentSchemas"})
+"""Keywords whose keys are names that somebody chose, so that a property may be called `title`."""
+_PLAIN_DATA = frozenset({"default", "const", "enum", "examples"})
+"""Keywords whose values are data, not schemas."""
+
+
+def schema_of(params: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of `params` as the model gets it: by alias, without titles, references inlined.
+
+    Where definitions refer to each other in a circle, the `$ref` that would close it stays, together with its
+    entry in `$defs` (T-02). The docstring of `params` itself is for its readers and is left out.
+    """
+    raw = params.model_json_schema(by_alias=True)
+    definitions = cast("dict[str, Any]", raw.pop("$defs", {}))
+    root = _inlined(raw, definitions, (), kept := dict[str, Any]())
+    root.pop("description", None)
+    return {**root, "$defs": kept} if kept else root
+
+
+def parse_arguments(params: type[P], arguments: JsonObject) -> P | ToolReturnValue:
+    """`arguments` as an instance of `params`, or the error result for the model; unknown names are ignored (T-10)."""
+    try:
+        return params.model_validate(dict(arguments))
+    except ValidationError as error:
+        return tool_error(_error_text(error), "Invalid arguments")
+
+
+def answered(result: ToolReturnValue) -> PreparedCall:
+    """A prepared call whose result is known already: it does nothing, so there is nothing to decide."""
+
+    async def run() -> ToolReturnValue:
+        return result
+
+    return PreparedCall(run)
+
+
+def _error_text(error: ValidationError) -> str:
+    """What pydantic says, headed `Params`, without the lines that point to its website, cut to the limit."""
+    count = error.error_count()
+    heading = f"{count} validation error{'' if count == 1 else 's'} for Params"
+    lines = [line for line in str(error).split("\n")[1:] if not line.startswith("    For further information visit ")]
+    return (_PREFIX + "\n".join([heading, *lines]))[:MAX_ERROR_CHARS]
+
+
+def _inlined(
+    schema: Mapping[str, Any], definitions: Mapping[str, Any], path: tuple[str, ...], kept: dict[str, Any]
+) -> dict[str, Any]:
+    """A copy of `schema` without titles and local references. `path` names the definitions it lies in."""
+    name = _local_name(schema)
+    if name is None:
+        return {key: _value(key, value, definitions, path, kept) for key, value in schema.items() if key != "title"}
+    beside = {key: value for key, value in schema.items() if key not in ("$ref", "title")}
+    if name in path:
+        _keep(name, definitions, kept)
+        return {"$ref": f"{_LOCAL_REF}{name}", **beside}
+    return {**_inlined(definitions[name], definitions, (*path, name), kept), **beside}
+
+
+def _value(key: str, value: Any, definitions: Mapping[str, Any], path: tuple[str, ...], kept: dict[str, Any]) -> Any:
+    if key in _PLAIN_DATA:
+        return value
+    if key in _NAMED_SCHEMAS:
+        return {name: _inlined(schema, definitions, path, kept) for name, schema in value.items()}
+    if isinstance(value, dict):
+        return _inlined(cast("dict[str, Any]", value), definitions, path, kept)
+    if isinstance(value, list):
+        return [_value("", item, definitions, path, kept) for item in cast("list[Any]", value)]
+    return value
+
+
+def _keep(name: str, definitions: Mapping[str, Any], kept: dict[str, Any]) -> None:
+    if name not in kept:
+        kept[name] = {}
+        kept[name] = _inlined(definitions[name], definitions, (name,), kept)
+
+
+def _local_name(schema: Mapping[str, Any]) -> str | None:
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith(_LOCAL_REF):
+        return reference.removeprefix(_LOCAL_REF)
+    return None
