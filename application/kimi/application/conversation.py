@@ -12,11 +12,12 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.channel import Delivery, EventChannel
-from kimi.application.ports import ChatModel, LoadSystemPrompt, NewId, Now, SessionFiles
+from kimi.application.ports import ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles
 from kimi.application.recorder import Recorder
 from kimi.application.toolset import Toolset
 from kimi.application.waiting import WaitingRequests
 from kimi.domain.approval import Policy
+from kimi.domain.client import Client, product
 from kimi.domain.errors import StateError
 from kimi.domain.event import Event
 from kimi.domain.history import History
@@ -53,7 +54,7 @@ class Conversation:
         self,
         *,
         files: SessionFiles,
-        model: ChatModel | None,
+        open_model: OpenModel,
         toolset: Toolset,
         policy: Policy,
         limits: TurnLimits,
@@ -63,7 +64,8 @@ class Conversation:
         new_id: NewId,
     ) -> None:
         self.files = files
-        self.model = model
+        self.client = Client()
+        self.model: ChatModel | None = open_model(files.id, lambda: product(self.client))
         self.toolset = toolset
         self.policy = policy
         self.limits = limits

@@ -59,6 +59,7 @@ def negotiate_initialize(
     """
     if conversation.turn is not None:
         raise StateError(BUSY)
+    conversation.client = client
     conversation.toolset.hidden = hidden_tools(client)
     accepted: dict[str, None] = {}
     rejected: dict[str, Rejected] = {}

@@ -76,8 +76,9 @@ class ChatModel(Protocol):
         ...
 
 
-OpenModel: TypeAlias = Callable[[str], "ChatModel | None"]
-"""Session id -> its model, made with the settings of the process; None when no usable model is configured."""
+OpenModel: TypeAlias = Callable[[str, Callable[[], str]], "ChatModel | None"]
+"""Session id, and what to add to the User-Agent at each request -> the model of the process's settings; None when
+no usable model is configured."""
 
 
 # --- tools ----------------------------------------------------------------------------------------------------

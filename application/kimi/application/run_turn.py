@@ -28,7 +28,9 @@ logger = logging.getLogger(__name__)
 async def run_turn(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, *, random: Random = uniform
 ) -> TurnStatus:
-    """Run `turn`, which `conversation.begin_turn` gave, on this input. TurnEnd is out when this returns.
+    """Run `turn`, which `conversation.begin_turn` gave, on this input.
+
+    When this returns or raises, TurnEnd is out and the driver has dealt with it.
 
     Cancelling `turn.scope` ends it with status `cancelled`: every waiting request is settled, every announced
     call gets a result, in events and in the history.
@@ -47,6 +49,7 @@ async def run_turn(
         finally:
             with anyio.CancelScope(shield=True):
                 await _wind_up(conversation, turn, failed)
+                await conversation.channel.drained()
         return status
     finally:
         conversation.turn = None
@@ -75,9 +78,15 @@ async def _answer(conversation: Conversation, turn: RunningTurn, user_input: Use
     await conversation.mark_last()
     conversation.system_prompt()
     conversation.append(CheckpointRecord(conversation.history.next_checkpoint), Message("user", parts))
-    if conversation.files.state.custom_title is None and (title := shortened_title(joined_text(user_input))):
-        conversation.update_state(lambda state: replace(state, custom_title=title))
+    _store_title_and_modes(conversation, shortened_title(joined_text(user_input)))
     return await run_steps(conversation, turn, model, random)
+
+
+def _store_title_and_modes(conversation: Conversation, title: str) -> None:
+    """The first real prompt names the session; modes that flags switched on are stored with it."""
+    policy = conversation.policy
+    if conversation.files.state.custom_title is None and title:
+        conversation.update_state(lambda old: replace(old, custom_title=title, yolo=policy.yolo, afk=policy.afk))
 
 
 async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:

@@ -1,0 +1,104 @@
+"""A client's replies to our requests as domain answers (wire spec 4.7). Whatever comes, the request is settled."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final, cast, get_args
+
+from kimi.application.envelope import encode_json
+from kimi.application.payloads import decode_tool_return_value, json_object
+from kimi.domain.request import (
+    Answer,
+    ApprovalAnswer,
+    ApprovalKind,
+    ApprovalRequest,
+    HookAnswer,
+    HookRequest,
+    QuestionAnswer,
+    QuestionRequest,
+    Request,
+    ToolCallAnswer,
+    ToolCallRequest,
+)
+from kimi.domain.tool import tool_error
+from kimi.interfaces.jsonrpc import Reply
+
+logger = logging.getLogger(__name__)
+
+_INVALID_RESULT: Final = tool_error("Invalid tool result payload from client.", "Invalid tool result")
+
+
+def answer_for(request: Request, reply: Reply) -> Answer:
+    """What `reply` says to `request`. An error reply or a wrong shape refuses; it never leaves the request open."""
+    failed = reply.error is not None
+    try:
+        match request:
+            case ApprovalRequest():
+                return ApprovalAnswer("reject") if failed else _approval(request, reply.result)
+            case ToolCallRequest():
+                return _tool_error(reply.error) if failed else _tool_result(request, reply.result)
+            case QuestionRequest():
+                return QuestionAnswer({}) if failed else _question(reply.result)
+            case HookRequest():
+                return HookAnswer() if failed else _hook(reply.result)
+    except ValueError as error:
+        logger.warning("the client's answer to %s has a wrong shape: %s", request.id, error)
+        return _refusal(request)
+
+
+def _refusal(request: Request) -> Answer:
+    match request:
+        case ApprovalRequest():
+            return ApprovalAnswer("reject")
+        case ToolCallRequest():
+            return ToolCallAnswer(_INVALID_RESULT)
+        case QuestionRequest():
+            return QuestionAnswer({})
+        case HookRequest():
+            return HookAnswer()
+
+
+def _approval(request: ApprovalRequest, result: object) -> Answer:
+    source = json_object(result, "an approval")
+    _compare(source.get("request_id"), request.id)
+    response, feedback = source.get("response"), source.get("feedback", "")
+    if response not in get_args(ApprovalKind) or not isinstance(feedback, str):
+        raise ValueError("`response` must be approve, approve_for_session or reject")
+    return ApprovalAnswer(cast("ApprovalKind", response), feedback)
+
+
+def _tool_result(request: ToolCallRequest, result: object) -> Answer:
+    source = json_object(result, "a tool result")
+    _compare(source.get("tool_call_id"), request.id)
+    return ToolCallAnswer(decode_tool_return_value(source.get("return_value")))
+
+
+def _tool_error(error: Any) -> Answer:
+    return ToolCallAnswer(tool_error(_error_text(error), "External tool error"))
+
+
+def _error_text(error: Any) -> str:
+    """The text of an error of any shape; a published client answers with a bare string."""
+    if isinstance(error, dict):
+        message = cast("dict[str, Any]", error).get("message")
+        if isinstance(message, str) and message:
+            return message
+    return error if isinstance(error, str) and error else encode_json(cast("object", error)).decode()
+
+
+def _question(result: object) -> Answer:
+    source = json_object(result, "a question answer")
+    return QuestionAnswer(json_object(source.get("answers"), "`answers`"))
+
+
+def _hook(result: object) -> Answer:
+    source = json_object(result, "a hook answer")
+    action, reason = source.get("action", "allow"), source.get("reason", "")
+    if action not in ("allow", "block") or not isinstance(reason, str):
+        raise ValueError("`action` must be allow or block")
+    return HookAnswer(action, reason)
+
+
+def _compare(given: object, expected: str) -> None:
+    if given != expected:
+        logger.warning("the client's answer names %r, the request is %s; the request counts", given, expected)
