@@ -1,0 +1,270 @@
+"""What a path allows: workspace roots, sensitive files, our own files (tools spec 2).
+
+Pure: the real path, every symlink resolved, is handed in. Decisions look at the real path, messages at the path
+as it was given. All functions take absolute, normalised paths unless they say otherwise.
+"""
+
+from __future__ import annotations
+
+import ntpath
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from kimi.domain.windows_paths import native_windows_path, plain_windows_name
+
+ReadOutside: TypeAlias = Literal["allow", "ask", "deny"]
+Verb: TypeAlias = Literal["read", "write", "edit"]
+
+EDIT_INSIDE = "edit file"
+EDIT_OUTSIDE = "edit file outside of working directory"
+READ_OUTSIDE = "read file outside of working directory"
+
+SENSITIVE = (
+    *(".env", ".env.*", "id_rsa", "id_ed25519", "id_ecdsa", "credentials"),
+    *(".aws/credentials", ".gcp/credentials"),
+    *(".netrc", ".npmrc", ".pypirc", ".git-credentials", ".pgpass", ".my.cnf", "id_dsa", "id_*_sk"),
+    *("*.pem", "*.p12", "*.pfx", "*.keystore"),
+    *(".kube/config", ".docker/config.json", ".config/gh/hosts.yml", "gcloud/*credentials*.json"),
+)
+"""Files that hold secrets (tools spec 2.3): a name, or the last components of a path; shell globs."""
+
+NOT_SENSITIVE = (".env.example", ".env.sample", ".env.template", "*.pub")
+"""Names that the patterns above would catch although they are meant to be read."""
+
+OWN_FILES = (
+    *("config.toml", "config.json", "mcp.json", "kimi.json", "device_id"),
+    *("credentials", "mcp-oauth", "sessions", "user-history"),
+)
+"""What tools may neither read nor change below the share directory (tools spec 2.3, T-45)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPath:
+    """A path as the model wrote it, and what it means lexically.
+
+    `expanded` is the path after `~` expansion, for messages; `absolute` is resolved against the work dir with
+    `.` and `..` removed by text alone.
+    """
+
+    given: str
+    expanded: str
+    absolute: str
+    relative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Zones:
+    """The parts of the file system that differ in rights.
+
+    `workspace`, `readable` and `protected` hold each root both as it is named and as it really is.
+    `sensitive` and `not_sensitive` are the user's additions to the two lists above.
+    """
+
+    workspace: tuple[str, ...]
+    readable: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    read_outside: ReadOutside = "allow"
+    sensitive: tuple[str, ...] = ()
+    not_sensitive: tuple[str, ...] = ()
+    windows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The path may not be used: what the model reads, and one line for the user."""
+
+    message: str
+    brief: str
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The path may be used. `action` is what has to be approved for it; None when nothing has."""
+
+    inside: bool
+    action: str | None = None
+    sensitive: bool = field(default=False)
+
+
+Access: TypeAlias = Refused | Granted
+
+
+def name_path(given: str, *, work_dir: str, home: str, windows: bool = False) -> NamedPath:
+    """What `given` means: only `~` and `~/...` stand for the home directory; relative to the work dir."""
+    expanded = _expand_home(native_windows_path(given) if windows else given, home)
+    flavour = ntpath if windows else posixpath
+    relative = not flavour.isabs(expanded)
+    absolute = flavour.normpath(flavour.join(work_dir, expanded))
+    return NamedPath(given, expanded, _single_root(absolute), relative)
+
+
+def within(path: str, roots: Iterable[str], *, windows: bool = False) -> bool:
+    """Is `path` one of `roots` or below one? By components, never by string prefix."""
+    parts = _components(path, windows)
+    return any(parts[: len(root)] == root for root in (_components(root, windows) for root in roots))
+
+
+def is_sensitive(path: str, zones: Zones) -> bool:
+    """Does the path match the list of files with secrets, or is it one of our own?
+
+    Upper and lower case are the same here: some file systems do not tell them apart.
+    """
+    if is_protected(path, zones):
+        return True
+    secret, exempt = _sensitive_patterns(zones.sensitive, zones.not_sensitive)
+    plain = _plain(path, zones.windows)
+    return secret.search(plain) is not None and exempt.search(plain) is None
+
+
+def is_protected(path: str, zones: Zones) -> bool:
+    """Is it one of our own files, outside the roots that are readable all the same?"""
+    if not zones.protected or within(path, zones.readable, windows=zones.windows):
+        return False
+    return _is_own(path, zones)
+
+
+def read_access(named: NamedPath, real: str, zones: Zones) -> Access:
+    """May the file be read or searched? `real` is the real path of `named.absolute`."""
+    if refused := _badly_named(named, "read", zones):
+        return refused
+    if is_sensitive(named.absolute, zones) or is_sensitive(real, zones):
+        return _secret(named)
+    return read_place(named, real, zones)
+
+
+def read_place(named: NamedPath, real: str, zones: Zones) -> Access:
+    """The part of `read_access` that asks where the path is, not what it holds: a search filters its results."""
+    if refused := _badly_named(named, "read", zones):
+        return refused
+    if within(real, (*zones.workspace, *zones.readable), windows=zones.windows):
+        return Granted(within(real, zones.workspace, windows=zones.windows))
+    if zones.read_outside == "deny":
+        return Refused(
+            f"`{named.expanded}` is outside the working directory. Reading there is switched off by the setting "
+            "files.read_outside.",
+            "Path outside working directory",
+        )
+    return Granted(False, READ_OUTSIDE if zones.read_outside == "ask" else None)
+
+
+def write_access(named: NamedPath, real: str, verb: Literal["write", "edit"], zones: Zones) -> Access:
+    """May the file be changed, and which action has to be approved for it?"""
+    if refused := _badly_named(named, verb, zones):
+        return refused
+    if _is_own(named.absolute, zones) or _is_own(real, zones):
+        return Refused(
+            f"`{named.given}` holds settings, credentials or sessions of this program. Tools cannot change it.",
+            "Protected file",
+        )
+    inside = within(real, zones.workspace, windows=zones.windows)
+    secret = is_sensitive(named.absolute, zones) or is_sensitive(real, zones)
+    return Granted(inside, EDIT_INSIDE if inside else EDIT_OUTSIDE, secret)
+
+
+def glob_regex(component: str) -> str:
+    """A regular expression for one component of a shell glob: `*`, `?`, `[...]`, `[!...]`; no flags, no anchors."""
+    pieces: list[str] = []
+    at = 0
+    while at < len(component):
+        piece, at = _glob_piece(component, at)
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+def _glob_piece(component: str, at: int) -> tuple[str, int]:
+    char = component[at]
+    if char == "*":
+        return "[^/]*", at + 1
+    if char == "?":
+        return "[^/]", at + 1
+    if char == "[" and (end := component.find("]", at + 2 + component.startswith("!", at + 1))) > 0:
+        return _glob_class(component[at + 1 : end]), end + 1
+    return re.escape(char), at + 1
+
+
+def _glob_class(inner: str) -> str:
+    negated = inner.startswith(("!", "^"))
+    body = re.sub(r"([\\\[\]&~|^])", r"\\\1", inner[negated:])
+    try:
+        re.compile(f"[{body}]")
+    except re.error:
+        return "(?!)"
+    return f"(?!/)[{'^' if negated else ''}{body}]"
+
+
+def _expand_home(path: str, home: str) -> str:
+    if path == "~":
+        return home
+    if path.startswith(("~/", "~\\")) and home:
+        return home.rstrip("/\\") + path[1:] if home not in ("/", "\\") else path[1:]
+    return path
+
+
+def _single_root(path: str) -> str:
+    """POSIX leaves `//x` alone; for us it is `/x`."""
+    return path[1:] if path.startswith("//") else path
+
+
+def _badly_named(named: NamedPath, verb: Verb, zones: Zones) -> Refused | None:
+    if not named.given:
+        return Refused("File path cannot be empty.", "Empty file path")
+    if "\0" in named.given:
+        return Refused("File path cannot hold a NUL character.", "Invalid path")
+    roots = (*zones.workspace, *zones.readable)
+    if not named.relative or within(named.absolute, roots, windows=zones.windows):
+        return None
+    return Refused(
+        f"`{named.expanded}` is not an absolute path. "
+        f"You must provide an absolute path to {verb} a file outside the working directory.",
+        "Invalid path",
+    )
+
+
+def _secret(named: NamedPath) -> Refused:
+    return Refused(
+        f"`{named.given}` appears to contain secrets (matched sensitive file pattern). "
+        "Reading this file is blocked to protect credentials.",
+        "Sensitive file",
+    )
+
+
+def _is_own(path: str, zones: Zones) -> bool:
+    return within(path.casefold(), _folded(zones.protected), windows=zones.windows)
+
+
+@lru_cache(maxsize=64)
+def _folded(paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(path.casefold() for path in paths)
+
+
+@lru_cache(maxsize=256)
+def _components(path: str, windows: bool) -> tuple[str, ...]:
+    if windows:
+        path = ntpath.normcase(path).replace("\\", "/")
+    return tuple(part for part in path.split("/") if part)
+
+
+def _plain(path: str, windows: bool) -> str:
+    if windows:
+        path = "/".join(plain_windows_name(part) for part in path.replace("\\", "/").split("/"))
+    return path.casefold()
+
+
+@lru_cache(maxsize=16)
+def _sensitive_patterns(more: tuple[str, ...], fewer: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    return _any_of((*SENSITIVE, *more)), _any_of((*NOT_SENSITIVE, *fewer))
+
+
+def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(_pattern_regex(pattern) for pattern in patterns if pattern.strip("/")), re.DOTALL)
+
+
+def _pattern_regex(pattern: str) -> str:
+    """A name matches the last component; a path its last components, or any run of them; `/x` starts at the root."""
+    parts = [glob_regex(part) for part in pattern.casefold().strip("/").split("/")]
+    start = "^/" if pattern.startswith("/") else "(?:^|/)"
+    return start + "/".join(parts) + (r"\Z" if len(parts) == 1 and start != "^/" else r"(?:/|\Z)")

@@ -1,0 +1,28 @@
+"""Forms of Windows paths that models write: Git Bash, Cygwin and forward-slash UNC (tools spec 2.1)."""
+
+from __future__ import annotations
+
+import re
+
+_DRIVE = re.compile(r"^(?:/cygdrive)?/([A-Za-z])(?:/(.*))?$", re.DOTALL)
+
+
+def native_windows_path(path: str) -> str:
+    """`/c/x` and `/cygdrive/c/x` as `c:\\x`, `//server/share` as `\\\\server\\share`; anything else unchanged."""
+    if path.startswith("//"):
+        return path.replace("/", "\\")
+    drive = _DRIVE.match(path)
+    if drive is None:
+        return path
+    rest = (drive[2] or "").replace("/", "\\")
+    return f"{drive[1]}:\\{rest}"
+
+
+def plain_windows_name(component: str) -> str:
+    """The name that Windows really opens: without a stream suffix and without trailing dots and spaces.
+
+    `.env::$DATA` and `.env. ` both open `.env`. A drive such as `C:` stays as it is.
+    """
+    if len(component) == 2 and component[1] == ":":
+        return component
+    return component.partition(":")[0].rstrip(". ") or component

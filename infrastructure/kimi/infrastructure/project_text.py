@@ -1,0 +1,99 @@
+"""What the system prompt says of the project: a tree of the work dir, its AGENTS.md files (runtime spec 6.2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from kimi.application.prompt import ProjectText
+
+AGENTS_BYTES = 32 * 1024
+ROOT_ENTRIES = 30
+CHILD_ENTRIES = 10
+
+
+def load_project_text(work_dir: str, additional_dirs: Sequence[str] = ()) -> ProjectText:
+    """Read it all; what cannot be read is left out."""
+    return ProjectText(
+        work_dir=work_dir,
+        listing=tree(work_dir),
+        instructions=agents_text(work_dir),
+        additional_dirs=[(path, tree(path)) for path in additional_dirs],
+    )
+
+
+def tree(directory: str) -> str:
+    """Two levels of a directory, directories first, with a count of what was left out."""
+    return "\n".join(_level(directory, ROOT_ENTRIES, nested=True))
+
+
+def _level(directory: str, limit: int, *, nested: bool) -> Iterator[str]:
+    entries = _sorted_entries(directory)
+    for entry in entries[:limit]:
+        is_dir = entry.is_dir(follow_symlinks=False)
+        yield f"{entry.name}/" if is_dir else entry.name
+        if is_dir and nested:
+            yield from (f"  {line}" for line in _level(entry.path, CHILD_ENTRIES, nested=False))
+    if len(entries) > limit:
+        yield f"... and {len(entries) - limit} more"
+
+
+def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: (not entry.is_dir(follow_symlinks=False), entry.name))
+    except OSError:
+        return []
+
+
+def agents_text(work_dir: str) -> str:
+    """The AGENTS.md files from the project root down to the work dir, each after a comment that names it.
+
+    At most 32 KiB in all, comments included, granted to the deepest files first.
+    """
+    room = AGENTS_BYTES
+    granted: list[str] = []
+    for path in reversed(list(_agents_files(work_dir))):
+        piece = _cut(f"<!-- From: {path} -->\n{_read(path)}".strip(), room)
+        room -= len(piece.encode()) + 2
+        if piece and room >= -2:
+            granted.append(piece)
+        if room <= 0:
+            break
+    return "\n\n".join(reversed(granted))
+
+
+def _agents_files(work_dir: str) -> Iterator[str]:
+    for directory in _from_project_root(work_dir):
+        names = [os.path.join(".kimi", "AGENTS.md")]
+        names.append("AGENTS.md" if os.path.isfile(os.path.join(directory, "AGENTS.md")) else "agents.md")
+        for name in names:
+            path = os.path.join(directory, name)
+            if os.path.isfile(path) and _read(path).strip():
+                yield path
+
+
+def _from_project_root(work_dir: str) -> list[str]:
+    """The directories from the nearest one with `.git` down to the work dir; the work dir alone without one."""
+    chain: list[str] = []
+    directory = work_dir
+    while True:
+        chain.append(directory)
+        if os.path.exists(os.path.join(directory, ".git")):
+            return chain[::-1]
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return [work_dir]
+        directory = parent
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(AGENTS_BYTES + 1)
+    except OSError:
+        return ""
+
+
+def _cut(text: str, room: int) -> str:
+    return text.encode()[: max(room, 0)].decode("utf-8", "ignore")
