@@ -1,0 +1,147 @@
+"""What is said on stderr when the program does not start (runtime spec 1.3, 1.6), and the conflicts between options."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+import traceback
+from collections.abc import Mapping
+
+from kimi.application.flags import Flags
+from kimi.domain.errors import InvalidSessionId, UsageError
+
+USAGE = "Usage: kimi [OPTIONS] [COMMAND [ARGS]...]"
+
+NOT_PROVIDED: Mapping[str, str] = {
+    "acp": "'kimi acp' is not part of this version; use 'kimi --wire' for a client that speaks the wire protocol.",
+    "setup": "'kimi setup' is not part of this version; write provider and model into the configuration file instead.",
+    "mcp": "'kimi mcp' is not part of this version, which starts no MCP servers.",
+    "export": "'kimi export' is not part of this version; sessions are folders below 'sessions' in the share directory.",
+    "term": "'kimi term' is not provided; use 'kimi --wire' with a client of your choice.",
+    "plugin": "'kimi plugin' is not provided; a client can add tools over the wire protocol instead.",
+    "web": "'kimi web' is not provided; use 'kimi --wire' with a client of your choice.",
+    "vis": "'kimi vis' is not provided; the recorded events are plain text in 'wire.jsonl' of each session.",
+    "__background-task-worker": "'kimi __background-task-worker' is not part of this version.",
+    "__web-worker": "'kimi __web-worker' is not provided.",
+}
+"""Commands of the reference that fail with a sentence instead of being taken for a prompt (R-08)."""
+
+UI_NOT_PROVIDED: Mapping[str, str] = {
+    "shell": "The interactive shell is not part of this version; use 'kimi --wire' with a client, or try 'kimi demo'.",
+    "print": "Print mode is not part of this version; use 'kimi --wire' with a client, or try 'kimi demo'.",
+    "acp": "'--acp' is not part of this version; use 'kimi --wire' for a client that speaks the wire protocol.",
+}
+
+NO_LOGIN = (
+    "There is no account login: API keys are entered or removed with 'kimi setup', "
+    "or, as long as this version lacks it, in the configuration file."
+)
+
+
+def usage_panel(message: str, usage: str = USAGE, command: str = "kimi") -> str:
+    """A usage error as the reference shows it: usage line, where help is, and the message in a box.
+
+    A word that is longer than the terminal is never cut: the box grows instead, so that paths can be copied.
+    """
+    width = max(40, shutil.get_terminal_size((80, 24)).columns)
+    lines = [
+        line
+        for paragraph in message.splitlines() or [""]
+        for line in textwrap.wrap(paragraph, width - 4, break_long_words=False, break_on_hyphens=False) or [""]
+    ]
+    inner = max(width - 4, *(len(line) for line in lines))
+    body = "\n".join(f"│ {line.ljust(inner)} │" for line in lines)
+    box = f"╭─ Error {'─' * (inner - 6)}╮\n{body}\n╰{'─' * (inner + 2)}╯\n"
+    return f"{usage}\nTry '{command} -h' for help.\n{_drawable(box)}"
+
+
+def usage_message(error: UsageError) -> str:
+    """The text for the box: with the option it is about, if it is about one."""
+    return f"Invalid value for {error.hint}: {error}" if error.hint else str(error)
+
+
+def failure_text(error: BaseException, log_path: str, debug: bool) -> str:
+    """A failure before the program runs: its message and where to look further, or with `--debug` its traceback."""
+    if debug:
+        return "".join(traceback.format_exception(error))
+    message = str(error) or type(error).__name__
+    return f"{message}\nThe log is in {log_path}\nRun again with --debug to see a traceback.\n"
+
+
+def check_conflicts(flags: Flags, given: Mapping[str, bool]) -> None:
+    """Refuse options that exclude each other or need another mode; `given` tells which were on the command line.
+
+    Raises:
+        UsageError: the first of the rows of runtime spec 1.3 that applies.
+    """
+    _check_quiet(flags, given)
+    for group in (
+        ("--print", "--acp", "--wire"),
+        ("--agent", "--agent-file"),
+        ("--continue", "--session"),
+        ("--config", "--config-file"),
+    ):
+        active = [option for option in group if given[option]]
+        if len(active) > 1:
+            raise UsageError(f"Cannot combine {', '.join(active)}.", active[0])
+    _check_texts(flags)
+    _check_mode(flags, given)
+
+
+def _check_quiet(flags: Flags, given: Mapping[str, bool]) -> None:
+    if not given["--quiet"]:
+        return
+    if given["--acp"] or given["--wire"]:
+        raise UsageError("Quiet mode cannot be combined with ACP or Wire UI", "--quiet")
+    if flags.output_format == "stream-json":
+        raise UsageError("Quiet mode implies `--output-format text`", "--quiet")
+
+
+def _check_texts(flags: Flags) -> None:
+    if flags.prompt == "":
+        raise UsageError("Prompt cannot be empty", "--prompt")
+    if flags.config == "":
+        raise UsageError("Config cannot be empty", "--config")
+    if flags.session is not None:
+        # Late: help and the refusals need no part of the domain.
+        from kimi.domain.session import checked_session_id
+
+        try:
+            checked_session_id(flags.session)
+        except InvalidSessionId as error:
+            raise UsageError(str(error), "--session") from None
+
+
+def _check_mode(flags: Flags, given: Mapping[str, bool]) -> None:
+    if flags.ui != "print":
+        if given["--input-format"]:
+            raise UsageError("Input format is only supported for print UI", "--input-format")
+        if given["--output-format"]:
+            raise UsageError("Output format is only supported for print UI", "--output-format")
+        if given["--final-message-only"]:
+            raise UsageError(
+                "Final-message-only output is only supported for print UI",
+                "--final-message-only",
+            )
+    if flags.pick_session and flags.ui != "shell":
+        raise UsageError("--session without a session ID is only supported for shell UI", "--session")
+
+
+def _drawable(box: str) -> str:
+    """The box in ASCII when the encoding of stderr lacks line drawing."""
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    try:
+        "╭─╮│╰╯".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return box.translate(str.maketrans("╭─╮│╰╯", "+-+|++"))
+    return box
+
+
+def write_stderr(text: str) -> None:
+    """Write to standard error; characters it cannot take are escaped, and a closed one is ignored."""
+    try:
+        os.write(2, text.encode(getattr(sys.stderr, "encoding", None) or "utf-8", "backslashreplace"))
+    except OSError:
+        return
