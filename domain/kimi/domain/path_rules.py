@@ -212,8 +212,8 @@ def _single_root(path: str) -> str:
 def _badly_named(named: NamedPath, verb: Verb, zones: Zones) -> Refused | None:
     if not named.given:
         return Refused("File path cannot be empty.", "Empty file path")
-    if "\0" in named.given:
-        return Refused("File path cannot hold a NUL character.", "Invalid path")
+    if not _usable_text(named.given):
+        return Refused("File path holds characters that no file name can have.", "Invalid path")
     roots = (*zones.workspace, *zones.readable)
     if not named.relative or within(named.absolute, roots, windows=zones.windows):
         return None
@@ -222,6 +222,14 @@ def _badly_named(named: NamedPath, verb: Verb, zones: Zones) -> Refused | None:
         f"You must provide an absolute path to {verb} a file outside the working directory.",
         "Invalid path",
     )
+
+
+def _usable_text(path: str) -> bool:
+    """Can the operating system be asked for it? Not with a NUL, not with a lone surrogate from the JSON text."""
+    try:
+        return b"\0" not in path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
 
 
 def _secret(named: NamedPath) -> Refused:
@@ -260,11 +268,15 @@ def _sensitive_patterns(more: tuple[str, ...], fewer: tuple[str, ...]) -> tuple[
 
 
 def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
-    return re.compile("|".join(_pattern_regex(pattern) for pattern in patterns if pattern.strip("/")), re.DOTALL)
+    """One expression for all of them: this runs once per file of a search."""
+    usable = [pattern.casefold() for pattern in patterns if pattern.strip("/")]
+    rooted = [_pattern_regex(pattern) for pattern in usable if pattern.startswith("/")]
+    anywhere = [_pattern_regex(pattern) for pattern in usable if not pattern.startswith("/")]
+    groups = [*(f"^/(?:{'|'.join(found)})" for found in (rooted,) if found), f"(?:^|/)(?:{'|'.join(anywhere)})"]
+    return re.compile("|".join(groups), re.DOTALL)
 
 
 def _pattern_regex(pattern: str) -> str:
-    """A name matches the last component; a path its last components, or any run of them; `/x` starts at the root."""
-    parts = [glob_regex(part) for part in pattern.casefold().strip("/").split("/")]
-    start = "^/" if pattern.startswith("/") else "(?:^|/)"
-    return start + "/".join(parts) + (r"\Z" if len(parts) == 1 and start != "^/" else r"(?:/|\Z)")
+    """A name stands for the last component; a path for its last components, or any run of them."""
+    parts = [glob_regex(part) for part in pattern.strip("/").split("/")]
+    return "/".join(parts) + (r"\Z" if len(parts) == 1 and not pattern.startswith("/") else r"(?:/|\Z)")
