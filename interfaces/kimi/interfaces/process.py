@@ -42,12 +42,13 @@ def take_streams(share: str, protocol: bool) -> Streams:
 
     A descriptor that was closed from the start counts as one that holds nothing.
     """
+    _open_the_closed()
     log = _open_log(log_path(share))
-    stderr = _private_copy(2)
+    stderr = os.dup(2)
     os.dup2(log, 2)
     stdin, stdout = 0, 1
     if protocol:
-        stdin, stdout = _private_copy(0), _private_copy(1)
+        stdin, stdout = os.dup(0), os.dup(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
@@ -181,7 +182,8 @@ def _secrets_pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
 def _open_log(path: str) -> int:
     """A descriptor that appends to the log, or one to nothing when that cannot be had."""
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        for directory in (os.path.dirname(os.path.dirname(path)), os.path.dirname(path)):
+            os.makedirs(directory, mode=0o700, exist_ok=True)
         _put_old_log_away(path)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError:
@@ -212,11 +214,13 @@ def _remove_oldest(directory: str) -> None:
             os.unlink(os.path.join(directory, name))
 
 
-def _private_copy(descriptor: int) -> int:
-    try:
-        return os.dup(descriptor)
-    except OSError:
-        return os.open(os.devnull, os.O_RDWR)
+def _open_the_closed() -> None:
+    """Fill the gaps among 0, 1, 2, or the next file that is opened becomes standard input or output."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _same_file(one: int, other: int) -> bool:

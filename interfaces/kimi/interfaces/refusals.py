@@ -18,7 +18,7 @@ NOT_PROVIDED: Mapping[str, str] = {
     "acp": "'kimi acp' is not part of this version; use 'kimi --wire' for a client that speaks the wire protocol.",
     "setup": "'kimi setup' is not part of this version; write provider and model into the configuration file instead.",
     "mcp": "'kimi mcp' is not part of this version, which starts no MCP servers.",
-    "export": "'kimi export' is not part of this version; sessions are folders below 'sessions' in the share directory.",
+    "export": "'kimi export' is not part of this version; copy the session's folder from the share directory instead.",
     "term": "'kimi term' is not provided; use 'kimi --wire' with a client of your choice.",
     "plugin": "'kimi plugin' is not provided; a client can add tools over the wire protocol instead.",
     "web": "'kimi web' is not provided; use 'kimi --wire' with a client of your choice.",
@@ -63,10 +63,10 @@ def usage_message(error: UsageError) -> str:
 
 
 def failure_text(error: BaseException, log_path: str, debug: bool) -> str:
-    """A failure before the program runs: its message and where to look further, or with `--debug` its traceback."""
-    if debug:
-        return "".join(traceback.format_exception(error))
+    """A failure before the program runs: its message, then where to look further, or with `--debug` its traceback."""
     message = str(error) or type(error).__name__
+    if debug:
+        return f"{message}\n{''.join(traceback.format_exception(error))}"
     return f"{message}\nThe log is in {log_path}\nRun again with --debug to see a traceback.\n"
 
 
