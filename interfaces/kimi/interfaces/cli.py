@@ -1,7 +1,7 @@
 """The command line (runtime spec 1.1, 1.2): the only importer of typer."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,15 +36,24 @@ _SESSION_OPTIONS = frozenset({"--session", "--resume", "-S", "-r"})
 _MODES: dict[str, Ui] = {"--print": "print", "--quiet": "print", "--acp": "acp", "--wire": "wire"}
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Parse `arguments` and do what they say; the result is the exit status. Errors go to stderr."""
+def _start(flags: Flags) -> int:
+    from kimi.interfaces.start import start
+
+    return start(flags, os.environ)
+
+
+def run(arguments: Sequence[str], start: Callable[[Flags], int] = _start) -> int:
+    """Parse `arguments` and do what they say; the result is the exit status. Errors go to stderr.
+
+    `start` is given the flags when an agent is to be run.
+    """
     command = get_command(app)
     options_without_value = frozenset(
         name for option in command.params if getattr(option, "is_flag", False) for name in _names(option)
     )
     arguments = with_session_value(arguments, options_without_value)
     try:
-        result = command.main(args=arguments, prog_name="kimi", standalone_mode=False)
+        result = command.main(args=arguments, prog_name="kimi", standalone_mode=False, obj=start)
     except UsageError as error:
         write_stderr(usage_panel(usage_message(error)))
         return 2
@@ -245,9 +254,7 @@ def root(
         max_ralph_iterations=max_ralph_iterations,
     )
     check_conflicts(flags, given)
-    from kimi.interfaces.start import start
-
-    return start(flags, os.environ)
+    return context.obj(flags)
 
 
 def _mode(given: Mapping[str, bool]) -> Ui:

@@ -16,6 +16,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from kimi.interfaces.refusals import write_stderr
+
 TRACE = 5
 """The level of `--debug`, below DEBUG."""
 
@@ -54,15 +56,7 @@ def take_streams(share: str, protocol: bool) -> Streams:
         os.close(nothing)
         os.dup2(log, 1)
     os.close(log)
-    return Streams(stdin, stdout, lambda text: write_text(stderr, text))
-
-
-def write_text(descriptor: int, text: str) -> None:
-    """Write all of `text` as UTF-8; a reader that went away is ignored."""
-    rest = text.encode("utf-8", "backslashreplace")
-    with suppress(OSError):
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+    return Streams(stdin, stdout, lambda text: write_stderr(text, stderr))
 
 
 def log_path(share: str) -> str:
@@ -126,7 +120,8 @@ class DailyLog(logging.Handler):
         """Write one record; a log that cannot be written, or a record that cannot be formatted, is dropped."""
         with suppress(Exception):
             self._follow_the_day()
-            write_text(self._descriptor, self.masked(self.format(record)) + "\n")
+            line = self.masked(self.format(record)) + "\n"
+            os.write(self._descriptor, line.encode("utf-8", "backslashreplace"))
 
     def hide(self, secrets: frozenset[str]) -> None:
         """Mask these values as well."""

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 
 from kimi.application.flags import Flags
 from kimi.domain.errors import InvalidSessionId, UsageError
@@ -139,9 +140,12 @@ def _drawable(box: str) -> str:
     return box
 
 
-def write_stderr(text: str) -> None:
-    """Write to standard error; characters it cannot take are escaped, and a closed one is ignored."""
-    try:
-        os.write(2, text.encode(getattr(sys.stderr, "encoding", None) or "utf-8", "backslashreplace"))
-    except OSError:
-        return
+def write_stderr(text: str, descriptor: int = 2) -> None:
+    """Write all of `text` to standard error, or a copy of it; a reader that went away is ignored.
+
+    Characters that the encoding of the terminal lacks are escaped.
+    """
+    rest = text.encode(getattr(sys.stderr, "encoding", None) or "utf-8", "backslashreplace")
+    with suppress(OSError):
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
