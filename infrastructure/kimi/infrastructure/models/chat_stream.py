@@ -1,0 +1,172 @@
+"""Chunks of a chat-completions stream -> parts of a message (runtime spec 3.1, 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from pydantic_core import from_json
+
+from kimi.application.ports import ResponseEnd
+from kimi.domain.content import ContentPart, TextPart, ThinkPart
+from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
+from kimi.domain.stream import StreamPart
+from kimi.domain.turn import StopReason, TokenUsage
+from kimi.infrastructure.models.json_object import as_object
+from kimi.infrastructure.models.tool_calls import ToolCallOrder
+
+Chunk: TypeAlias = dict[str, Any]
+
+_STOP_REASONS: dict[str, StopReason] = {
+    "stop": "end",
+    "length": "length",
+    "content_filter": "content_filter",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+}
+_SHOWN = 200
+
+
+class ChunkReader:
+    """Reads the chunks of one answer in order, and remembers what belongs to its end."""
+
+    __slots__ = ("_calls", "_key", "_message_id", "_stop_reason", "_thought", "_usage", "_visible", "finished")
+
+    def __init__(self, reasoning_key: str | None) -> None:
+        self._key = reasoning_key
+        self._calls = ToolCallOrder()
+        self._message_id: str | None = None
+        self._usage: TokenUsage | None = None
+        self._stop_reason: StopReason = "unknown"
+        self._visible = False
+        self._thought = False
+        self.finished = False
+        """Has the provider said why it stopped?"""
+
+    def read(self, payload: bytes) -> Sequence[StreamPart]:
+        """The parts of one chunk.
+
+        Raises:
+            ChatProviderError: the payload is no JSON object.
+            APIStatusError: it reports an error with an HTTP status.
+        """
+        try:
+            chunk = as_object(from_json(payload))
+        except ValueError:
+            chunk = None
+        if chunk is None:
+            raise ChatProviderError(f"The provider sent an event that is not a JSON object: {_shown(payload)}")
+        try:
+            return self._parts(chunk)
+        except (AttributeError, TypeError, IndexError, KeyError) as error:
+            raise ChatProviderError(f"The provider sent an event of an unknown form: {_shown(payload)}") from error
+
+    def finish(self) -> list[StreamPart]:
+        """The parts that still waited at the end of the stream."""
+        return self._calls.finish()
+
+    def end(self) -> ResponseEnd:
+        """The record that ends the stream.
+
+        Raises:
+            APIEmptyResponseError: there was no text to see, no medium and no tool call.
+        """
+        if not (self._visible or self._calls.any_calls):
+            raise empty_response(thought=self._thought)
+        return ResponseEnd(self._message_id, self._usage, self._stop_reason)
+
+    def _parts(self, chunk: Chunk) -> Sequence[StreamPart]:
+        choices: list[Chunk] | None = chunk.get("choices")
+        if self._message_id is None:
+            self._message_id = chunk.get("id") or None
+        if (usage := chunk.get("usage")) is not None:
+            self._usage = read_usage(usage)
+        if not choices:
+            if "error" in chunk:
+                raise reported_error(chunk)
+            return ()
+        choice = choices[0]
+        if (reason := choice.get("finish_reason")) is not None:
+            self.finished = True
+            self._stop_reason = _STOP_REASONS.get(reason, "unknown")
+        if (usage := choice.get("usage")) is not None:
+            self._usage = read_usage(usage)
+        delta: Chunk | None = choice.get("delta")
+        return self._delta(delta) if delta else ()
+
+    def _delta(self, delta: Chunk) -> Sequence[StreamPart]:
+        text = delta.get("content")
+        think = delta.get(self._key) if self._key else None
+        calls: list[Chunk] | None = delta.get("tool_calls")
+        if text and think is None and not calls and type(text) is str:
+            self._visible = self._visible or not text.isspace()
+            return self._calls.content(TextPart(text))
+        parts: list[StreamPart] = []
+        for part in self._content(text, think):
+            parts += self._calls.content(part)
+        for call in calls or ():
+            parts += self._calls.delta(call)
+        return parts
+
+    def _content(self, text: Any, think: Any) -> list[ContentPart]:
+        """Thinking before text. Empty thinking counts once, at the beginning, so that it can be sent back."""
+        parts: list[ContentPart] = []
+        if isinstance(think, str) and (think or not (self._thought or self._visible or self._calls.any_calls)):
+            self._thought = True
+            parts.append(ThinkPart(think))
+        if text:
+            text = text if isinstance(text, str) else _joined(text)
+            self._visible = self._visible or bool(text.strip())
+            parts.append(TextPart(text))
+        return parts
+
+
+def _joined(content: list[Chunk]) -> str:
+    """The text of content that some providers send as a list of parts."""
+    return "".join(item.get("text") or "" for item in content if item.get("type", "text") == "text")
+
+
+def read_usage(usage: Mapping[str, Any]) -> TokenUsage:
+    """A provider's usage object; tokens from its cache are counted apart (runtime spec 3.2)."""
+    details: Mapping[str, Any] = usage.get("prompt_tokens_details") or {}
+    cached = int(usage.get("cached_tokens") or details.get("cached_tokens") or 0)
+    prompt = int(usage.get("prompt_tokens") or 0)
+    return TokenUsage(
+        input_other=max(0, prompt - cached),
+        output=int(usage.get("completion_tokens") or 0),
+        input_cache_read=cached,
+    )
+
+
+def reported_error(body: Mapping[str, Any]) -> ChatProviderError:
+    """The error object inside a stream as an exception; with a status if it names one."""
+    fields = as_object(body.get("error")) or {}
+    text = error_text(body) or "The provider reported an error without a text."
+    for status in (fields.get("code"), fields.get("status"), fields.get("status_code"), body.get("code")):
+        if str(status).isdecimal() and 400 <= int(str(status)) <= 599:
+            return APIStatusError(int(str(status)), f"HTTP {status}: {text}")
+    return ChatProviderError(text)
+
+
+def error_text(body: object) -> str | None:
+    """The provider's own words in an error body: `error.message`, `error`, `message` or `detail`."""
+    fields = as_object(body) or {}
+    error = fields.get("error")
+    if (nested := as_object(error)) is not None:
+        error = nested.get("message") or nested.get("type")
+    for text in (error, fields.get("message"), fields.get("detail")):
+        if isinstance(text, str) and text.strip():
+            return text.strip()
+    return None
+
+
+def empty_response(*, thought: bool) -> APIEmptyResponseError:
+    """What is raised for an answer with nothing to see."""
+    if thought:
+        return APIEmptyResponseError("The model only thought and then gave neither text nor a tool call.")
+    return APIEmptyResponseError("The model gave an empty answer: neither text nor a tool call.")
+
+
+def _shown(payload: bytes) -> str:
+    text = payload.decode(errors="replace")
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -1,0 +1,213 @@
+"""The language of scripted answers: one item per line, `kind: payload` (runtime spec 3.8).
+
+The error texts are part of the contract with test suites and carry over byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.errors import APIConnectionError, APIStatusError, APITimeoutError, ChatProviderError
+from kimi.domain.message import Function, ToolCall, ToolCallPart
+from kimi.domain.stream import StreamPart
+from kimi.domain.turn import TokenUsage
+from kimi.infrastructure.models.json_object import as_object
+
+Fields: TypeAlias = Mapping[str, Any]
+
+_USAGE_FIELDS = ("input_other", "output", "input_cache_read", "input_cache_creation")
+_BLANKS = re.compile(r"[\s,]+")
+_ABSENT = object()
+
+
+@dataclass(slots=True)
+class EchoScript:
+    """A parsed script: what is streamed, or the error that is raised instead."""
+
+    parts: list[StreamPart] = field(default_factory=list[StreamPart])
+    message_id: str | None = None
+    usage: TokenUsage | None = None
+    error: ChatProviderError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    number: int
+    raw: str
+    kind: str
+    payload: str
+
+    @property
+    def where(self) -> str:
+        return f"at line {self.number}: {self.raw!r}"
+
+
+def parse_script(text: str) -> EchoScript:
+    """Read a script.
+
+    Raises:
+        ChatProviderError: a line is malformed; the message names it.
+    """
+    script = EchoScript()
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.strip()
+        if not _is_ignored(line):
+            _apply(script, _split(number, raw.removesuffix("\r"), line))
+    return script
+
+
+def _is_ignored(line: str) -> bool:
+    return not line or line.startswith(("#", "```")) or line.lower() == "echo"
+
+
+def _split(number: int, raw: str, line: str) -> _Line:
+    kind, colon, payload = line.partition(":")
+    if not colon:
+        raise ChatProviderError(f"Invalid echo DSL at line {number}: {raw!r}")
+    return _Line(number, raw, kind.strip().lower(), payload.removeprefix(" "))
+
+
+def _apply(script: EchoScript, line: _Line) -> None:
+    match line.kind:
+        case "id":
+            script.message_id = _unquoted(line.payload)
+        case "usage":
+            script.usage = _usage(line.payload)
+        case "error":
+            script.error = script.error or _error(line)
+        case kind if kind in _PARTS:
+            script.parts.append(_PARTS[kind](line))
+        case kind:
+            raise ChatProviderError(f"Unknown echo DSL kind '{kind}' {line.where}")
+
+
+def _unquoted(text: str) -> str:
+    """Without one pair of equal quotes around it."""
+    return text[1:-1] if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+def _json(text: str) -> Any:
+    """The JSON value, or `_ABSENT` when it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return _ABSENT
+
+
+def _fields(kind: str, payload: str) -> Fields:
+    """A payload that is a JSON object or `key=value` tokens."""
+    value = _json(payload)
+    if value is _ABSENT:
+        return _tokens(kind, payload)
+    fields = as_object(value)
+    if fields is None:
+        raise ChatProviderError(f"{kind} payload must be an object, got {type(value).__name__}")
+    return fields
+
+
+def _tokens(kind: str, payload: str) -> Fields:
+    tokens = [token for token in _BLANKS.split(payload) if token]
+    if not tokens:
+        raise ChatProviderError(f"{kind} payload cannot be empty.")
+    pairs: dict[str, str] = {}
+    for token in tokens:
+        key, equals, value = token.partition("=")
+        if not equals:
+            raise ChatProviderError(f"Invalid token '{token}' in {kind} payload.")
+        pairs[key] = _unquoted(value)
+    return pairs
+
+
+def _usage(payload: str) -> TokenUsage:
+    fields = _fields("usage", payload)
+    return TokenUsage(**{name: _count(name, fields.get(name, 0)) for name in _USAGE_FIELDS})
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ChatProviderError(f"Usage field '{name}' must be an integer, got {value!r}") from None
+
+
+def _medium(line: _Line) -> MediaUrl:
+    value = _json(line.payload)
+    if value is _ABSENT or isinstance(value, str):
+        return MediaUrl(_unquoted(line.payload) if value is _ABSENT else value)
+    fields = as_object(value)
+    if fields is None:
+        raise ChatProviderError(f"{line.kind} expects url string or object, got {type(value).__name__}")
+    url, medium_id = fields.get("url"), fields.get("id")
+    if not isinstance(url, str):
+        raise ChatProviderError(f"{line.kind} requires a url field, got {fields}")
+    if medium_id is not None and not isinstance(medium_id, str):
+        raise ChatProviderError(f"{line.kind} id must be a string when provided.")
+    return MediaUrl(url, medium_id)
+
+
+def _tool_call(line: _Line) -> ToolCall:
+    fields = _fields("tool_call", line.payload)
+    function = as_object(fields.get("function")) or {}
+    call_id, name = fields.get("id"), fields.get("name", function.get("name"))
+    if not (isinstance(call_id, str) and isinstance(name, str)):
+        raise ChatProviderError(f"tool_call requires string id and name {line.where}")
+    arguments = fields.get("arguments", function.get("arguments"))
+    if arguments is not None and not isinstance(arguments, str):
+        raise _wrong_type("arguments", "a string", line, arguments)
+    extras = fields.get("extras")
+    if extras is not None and as_object(extras) is None:
+        raise _wrong_type("extras", "an object", line, extras)
+    return ToolCall(call_id, Function(name, arguments), as_object(extras))
+
+
+def _wrong_type(name: str, wanted: str, line: _Line, value: object) -> ChatProviderError:
+    got = type(value).__name__
+    return ChatProviderError(f"tool_call.{name} must be {wanted} at line {line.number}, got {got}")
+
+
+def _tool_call_part(line: _Line) -> ToolCallPart:
+    value = _json(line.payload)
+    fields = as_object(value)
+    if value is None:
+        return ToolCallPart(None)
+    if fields is None:
+        return ToolCallPart(_unquoted(line.payload) or None)
+    piece = fields.get("arguments_part", fields)
+    return ToolCallPart(piece or None if isinstance(piece, str | None) else _compact(piece))
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _error(line: _Line) -> ChatProviderError:
+    spec, _, message = line.payload.strip().partition(" ")
+    message = message.strip()
+    match spec.lower():
+        case "":
+            raise ChatProviderError(f"Empty error payload {line.where}")
+        case "connection":
+            return APIConnectionError(message or "Simulated connection error")
+        case "timeout":
+            return APITimeoutError(message or "Simulated timeout error")
+        case status if status.isdecimal():
+            return APIStatusError(int(status), message or f"Simulated {status} error")
+        case _:
+            expected = "expected status code or 'connection'/'timeout'"
+            raise ChatProviderError(f"Invalid error spec at line {line.number}: {expected}, got '{spec}'")
+
+
+_PARTS: dict[str, Callable[[_Line], StreamPart]] = {
+    "text": lambda line: TextPart(_unquoted(line.payload)),
+    "think": lambda line: ThinkPart(_unquoted(line.payload)),
+    "image_url": lambda line: ImagePart(_medium(line)),
+    "audio_url": lambda line: AudioPart(_medium(line)),
+    "video_url": lambda line: VideoPart(_medium(line)),
+    "tool_call": _tool_call,
+    "tool_call_part": _tool_call_part,
+}

@@ -1,0 +1,102 @@
+"""Request headers: who we are, what device this is, what the user adds (runtime spec 3.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from kimi.domain.errors import ConfigError
+
+MAX_CLIENT_LENGTH = 200
+VENDOR_DOMAINS = ("moonshot.ai", "moonshot.cn", "kimi.com")
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_UNPRINTABLE = re.compile(r"[^ -~]+")
+_BREAKING = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """`text` reduced to printable ASCII."""
+    return _UNPRINTABLE.sub("", text).strip()
+
+
+def user_agent_text(version: str, client: str = "") -> str:
+    """`KimiCLI/<version>`, and the client (its name and version) in parentheses.
+
+    Of the client, printable ASCII is left, at most 200 characters (wire spec 3.1, W-51); it may come in
+    parentheses already.
+    """
+    name = printable(client).removeprefix("(").removesuffix(")")[:MAX_CLIENT_LENGTH].strip()
+    return f"KimiCLI/{version} ({name})" if name else f"KimiCLI/{version}"
+
+
+def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Configured headers as they are.
+
+    Raises:
+        ConfigError: a name or a value could break the request apart. The value is not shown: it may be a secret.
+    """
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"custom_headers: {name!r} cannot be the name of an HTTP header.")
+        if _BREAKING.search(value):
+            raise ConfigError(f"custom_headers: the value of {name} must not contain control characters.")
+    return dict(headers)
+
+
+def merged(*layers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Headers of several layers; a later one replaces an earlier one of the same name, whatever its case."""
+    by_name = {name.lower(): (name, value) for layer in layers for name, value in layer.items()}
+    return list(by_name.values())
+
+
+def is_vendor_host(host: str) -> bool:
+    """Is this one of the vendor's own hosts? Only they get the device headers (R-91)."""
+    host = host.lower().rstrip(".")
+    return any(host == domain or host.endswith(f".{domain}") for domain in VENDOR_DOMAINS)
+
+
+@cache
+def _machine() -> tuple[str, str, str]:
+    import platform
+
+    model = " ".join((platform.system(), platform.release(), platform.machine()))
+    return printable(platform.node()), printable(model), printable(platform.version())
+
+
+def device_headers(version: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The vendor's headers about this program and device; the id of the device is kept in the share directory."""
+    name, model, system = _machine()
+    return {
+        "X-Msh-Platform": "kimi_cli",
+        "X-Msh-Version": version,
+        "X-Msh-Device-Name": name or "unknown",
+        "X-Msh-Device-Model": model or "unknown",
+        "X-Msh-Os-Version": system or "unknown",
+        "X-Msh-Device-Id": _device_id(environ),
+    }
+
+
+def _device_id(environ: Mapping[str, str]) -> str:
+    share = environ.get("KIMI_SHARE_DIR")
+    path = (Path(share).expanduser() if share else Path.home() / ".kimi") / "device_id"
+    try:
+        return printable(path.read_text("ascii", "ignore")) or _stored_device_id(path)
+    except OSError:
+        return _stored_device_id(path)
+
+
+def _stored_device_id(path: Path) -> str:
+    """A new id, kept for next time if the disk allows it."""
+    from uuid import uuid4
+
+    device_id = uuid4().hex
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(device_id, "ascii")
+    except OSError:
+        return device_id
+    return device_id

@@ -1,0 +1,116 @@
+"""The choice of a model adapter by the type of the provider (runtime spec 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kimi.application.ports import ChatModel, OpenModel
+from kimi.application.settings import ModelSettings
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.models.headers import user_agent_text
+from kimi.infrastructure.models.http import HttpLayer
+
+UserAgent: TypeAlias = Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an adapter may need beside its settings."""
+
+    session_id: str
+    http: HttpLayer
+    user_agent: UserAgent
+    environ: Mapping[str, str]
+
+
+def _open_openai_legacy(settings: ModelSettings, around: Surroundings) -> ChatModel:
+    from kimi.infrastructure.models.openai_chat import OPENAI_LEGACY, OpenAiChat
+
+    return OpenAiChat(settings, around.session_id, around.http, around.user_agent, OPENAI_LEGACY)
+
+
+def _open_kimi(settings: ModelSettings, around: Surroundings) -> ChatModel:
+    from kimi.infrastructure.models.kimi import kimi_quirks
+    from kimi.infrastructure.models.openai_chat import OpenAiChat
+
+    quirks = kimi_quirks(around.environ, send_device=settings.device_headers)
+    return OpenAiChat(settings, around.session_id, around.http, around.user_agent, quirks)
+
+
+def _open_echo(settings: ModelSettings, around: Surroundings) -> ChatModel:
+    from kimi.infrastructure.models.scripted import echo_model
+
+    return echo_model(settings.capabilities, settings.max_context_size)
+
+
+def _open_scripted(settings: ModelSettings, around: Surroundings) -> ChatModel:
+    from kimi.infrastructure.models.scripted import is_traced, load_scripts, scripted_model
+
+    environ = {**around.environ, **settings.env}
+    return scripted_model(load_scripts(environ), is_traced(environ), settings.capabilities, settings.max_context_size)
+
+
+ADAPTERS: Mapping[str, Callable[[ModelSettings, Surroundings], ChatModel]] = {
+    "kimi": _open_kimi,
+    "openai_legacy": _open_openai_legacy,
+    "_echo": _open_echo,
+    "_scripted_echo": _open_scripted,
+}
+"""Provider type -> how its adapter is made, the adapter's module imported then."""
+
+LATER = ("openai_responses", "anthropic", "gemini", "google_genai", "vertexai")
+"""Types that the configuration knows and this version has no adapter for."""
+
+
+def open_model(
+    settings: ModelSettings, session_id: str, http: HttpLayer, user_agent: UserAgent, environ: Mapping[str, str]
+) -> ChatModel:
+    """A new model for a session. Nothing is sent before its first `stream`.
+
+    `user_agent` is asked at every request: the client's name becomes known only in the handshake.
+
+    Raises:
+        ConfigError: the type has no adapter, or a setting it needs is missing or malformed.
+    """
+    make = ADAPTERS.get(settings.type)
+    if make is None:
+        raise ConfigError(_unsupported(settings))
+    return make(settings, Surroundings(session_id, http, user_agent, environ))
+
+
+def _unsupported(settings: ModelSettings) -> str:
+    supported = ", ".join(name for name in ADAPTERS if not name.startswith("_"))
+    what = f"Provider '{settings.provider_name}' has the type '{settings.type}', which"
+    if settings.type in LATER:
+        return f"{what} is not supported in this version; use a provider of one of these types: {supported}."
+    return f"{what} is unknown; supported types: {supported} (not in this version: {', '.join(LATER)})."
+
+
+def model_opener(
+    settings: ModelSettings | None, http: HttpLayer, version: str, environ: Mapping[str, str]
+) -> OpenModel:
+    """`OpenModel` for one process; `version` is that of this program.
+
+    A scripted model is kept per session, so that its scripts are used up in order however often it is asked for.
+    The settings are tried now, so that mistakes in them end the start and not the first turn.
+
+    Raises:
+        ConfigError: as `open_model`.
+    """
+    if settings is None or not settings.usable:
+        return lambda session_id, client: None
+    chosen = settings
+    kept: dict[str, ChatModel] = {}
+    open_model(chosen, "", http, lambda: user_agent_text(version), environ)
+
+    def opened(session_id: str, client: Callable[[], str]) -> ChatModel:
+        return open_model(chosen, session_id, http, lambda: user_agent_text(version, client()), environ)
+
+    def opened_once(session_id: str, client: Callable[[], str]) -> ChatModel:
+        if session_id not in kept:
+            kept[session_id] = opened(session_id, client)
+        return kept[session_id]
+
+    return opened_once if chosen.type == "_scripted_echo" else opened
