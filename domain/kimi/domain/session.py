@@ -12,6 +12,8 @@ from kimi.domain.message import Message
 from kimi.domain.tool import TodoItem
 
 MAX_ID_LENGTH = 128
+MAX_ID_BYTES = 240
+"""A name of a file may have 255 bytes on the usual file systems; some are for endings."""
 TITLE_LENGTH = 50
 
 
@@ -79,6 +81,8 @@ def checked_session_id(text: str) -> str:
         raise InvalidSessionId("A session id must not be blank, '.' or '..'.")
     if len(text) > MAX_ID_LENGTH:
         raise InvalidSessionId(f"A session id must not be longer than {MAX_ID_LENGTH} characters.")
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
+        raise InvalidSessionId(f"A session id must not be longer than {MAX_ID_BYTES} bytes.")
     if any(char in "/\\:" or ord(char) < 32 or ord(char) == 127 for char in text):
         raise InvalidSessionId("A session id must not contain slashes, backslashes, colons or control characters.")
     return text
@@ -90,4 +94,6 @@ def shortened_title(text: str, width: int = TITLE_LENGTH) -> str:
     if len(line) <= width:
         return line
     cut = line[: width - 1]
-    return (cut.rpartition(" ")[0] or cut) + "…"
+    if line[width - 1] != " ":
+        cut = cut.rpartition(" ")[0] or cut
+    return cut.rstrip() + "…"

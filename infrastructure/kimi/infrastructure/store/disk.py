@@ -1,0 +1,117 @@
+"""The few file operations that the store is made of, and the sentence for a person when one of them fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+from kimi.application.envelope import scrubbed
+from kimi.domain.errors import StoreFailed
+from kimi.infrastructure.store.layout import FRESH
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+BINARY = getattr(os, "O_BINARY", 0)
+"""Without it Windows would change line ends."""
+
+_NO_SPACE = "free some disk space and try again"
+_NO_ACCESS = "check its permissions, or set KIMI_SHARE_DIR to a directory that you may write to"
+_ADVICE = {
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EFBIG: "raise the limit for the size of files, or start a new session",
+    errno.EROFS: "set KIMI_SHARE_DIR to a directory on a file system that can be written to",
+    errno.EACCES: _NO_ACCESS,
+    errno.EPERM: _NO_ACCESS,
+    errno.ENOTDIR: "move the file away that stands where a directory must be",
+    errno.EEXIST: "move the file away that stands where a directory must be",
+    errno.EISDIR: "move the directory away that stands where a file must be",
+    errno.ENOENT: "its directory is gone; start a new session",
+    errno.ENAMETOOLONG: "use a shorter session id",
+}
+
+
+def store_failed(action: str, path: str, error: OSError) -> StoreFailed:
+    """The error for a person: what could not be done with which file, why, and what to do."""
+    reason = (error.strerror or type(error).__name__).lower()
+    advice = _ADVICE.get(error.errno or 0, "check the disk and try again")
+    return StoreFailed(f"Cannot {action} {scrubbed(path)}: {reason}; {advice}.")
+
+
+@contextmanager
+def failing_as(action: str, path: str) -> Generator[None, None, None]:
+    """Turn an OSError of the block into StoreFailed."""
+    try:
+        yield
+    except OSError as error:
+        raise store_failed(action, path, error) from error
+
+
+def make_private_directory(path: str) -> bool:
+    """Create `path` and its missing parents, for the owner only; False when it existed. Raises OSError."""
+    if os.path.isdir(path):
+        return False
+    parent = os.path.dirname(path)
+    if parent != path:
+        make_private_directory(parent)
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+        return False
+    return True
+
+
+def write_fully(fd: int, data: bytes) -> None:
+    """Write everything; one system call unless the system takes only a part. Raises OSError."""
+    written = os.write(fd, data)
+    while written < len(data):
+        written += os.write(fd, data[written:])
+
+
+def write_fresh(path: str, data: bytes) -> None:
+    """Write a new private file and bring it to the disk. What is left of an earlier try is replaced. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, FILE_MODE)
+    try:
+        write_fully(fd, data)
+        os.fsync(fd)
+    except OSError:
+        os.close(fd)
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+    os.close(fd)
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Replace `path` atomically: at every instant it is the old or the new file, whole. Raises OSError.
+
+    Callers hold the lock that guards `path`: the name of the fresh file is fixed.
+    """
+    fresh = path + FRESH
+    write_fresh(fresh, data)
+    os.replace(fresh, path)
+    sync_directory(os.path.dirname(path))
+
+
+def sync_directory(path: str) -> None:
+    """Bring a rename in `path` to the disk, where the system can. Never raises."""
+    if os.name != "posix":
+        return
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def remove_file(path: str) -> None:
+    """Remove `path` if it is there and can be removed."""
+    with suppress(OSError):
+        os.unlink(path)

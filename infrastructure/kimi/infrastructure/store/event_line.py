@@ -1,0 +1,111 @@
+"""Lines of `wire.jsonl`: `{"timestamp": …, "message": <envelope>}`, spliced and cut without re-encoding (wire 8.1)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from kimi.application.context_line import parse_object
+from kimi.application.envelope import encode_json
+from kimi.application.payloads import decode_tool_return_value
+from kimi.domain.message import JsonObject
+from kimi.domain.tool import ToolReturnValue
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL_VERSION = "1.10"
+HEADER = b'{"type":"metadata","protocol_version":"%s"}\n' % PROTOCOL_VERSION.encode()
+
+_START = re.compile(rb'\{"timestamp": ?[0-9.eE+-]+, ?"message": ?(?=\{)')
+
+
+def encode_event_line(envelope: bytes, timestamp: float) -> bytes:
+    """The line for an envelope, line end included; `timestamp` in Unix seconds."""
+    return b'{"timestamp": %s, "message": %s}\n' % (repr(float(timestamp)).encode(), envelope)
+
+
+def envelope_of(line: bytes) -> bytes | None:
+    """The envelope in a line, as it stands there where that is possible; None when the line holds none."""
+    start = _START.match(line)
+    if start is not None and line.endswith(b"}"):
+        envelope = line[start.end() : -1]
+        if _is_envelope(_parsed(envelope)):
+            return envelope
+    message = message_of(line)
+    return None if message is None else encode_json(message)
+
+
+def message_of(line: bytes) -> JsonObject | None:
+    """The parsed envelope in a line; None when the line holds none."""
+    source = parse_object(line)
+    message = None if source is None else source.get("message")
+    return message if _is_envelope(message) else None
+
+
+def envelopes(path: str, lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The envelopes in `lines`; one warning for each line that should hold one and does not."""
+    for number, line in enumerate(lines, 1):
+        envelope = envelope_of(line)
+        if envelope is not None:
+            yield envelope
+        elif line.strip() and not _is_metadata(line):
+            logger.warning("line %d of %s cannot be read and is left out", number, path)
+
+
+def last_timestamp(lines: Iterable[bytes]) -> float:
+    """The first usable timestamp in `lines`, which come newest first; minus infinity when there is none."""
+    for line in lines:
+        source = parse_object(line) or {}
+        value = source.get("timestamp")
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            return float(value)
+    return -math.inf
+
+
+def results_of_last_step(lines: Iterable[bytes]) -> dict[str, ToolReturnValue]:
+    """The tool results since the last step or turn began, by call id; `lines` come newest first.
+
+    No further back: providers number their calls anew in each step.
+    """
+    found: dict[str, ToolReturnValue] = {}
+    for line in lines:
+        message = message_of(line) or {}
+        if message.get("type") in ("StepBegin", "TurnBegin"):
+            break
+        if message.get("type") == "ToolResult":
+            _add_result(message["payload"], found)
+    return found
+
+
+def _add_result(payload: JsonObject, found: dict[str, ToolReturnValue]) -> None:
+    call_id = payload.get("tool_call_id")
+    try:
+        result = decode_tool_return_value(payload.get("return_value"))
+    except ValueError:
+        return
+    if isinstance(call_id, str):
+        found.setdefault(call_id, result)
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return from_json(data)
+    except ValueError:
+        return None
+
+
+def _is_envelope(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    source = cast("JsonObject", value)
+    return isinstance(source.get("type"), str) and isinstance(source.get("payload"), dict)
+
+
+def _is_metadata(line: bytes) -> bool:
+    source = parse_object(line)
+    return source is not None and source.get("type") == "metadata"

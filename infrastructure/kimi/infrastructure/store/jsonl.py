@@ -1,0 +1,373 @@
+"""Sessions on disk, in the layout that is shared with the reference (runtime spec 4, wire spec 8)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+
+import anyio
+import anyio.to_thread
+
+from kimi.application.context_line import decode_record, encode_record
+from kimi.application.envelope import encode_json
+from kimi.domain.errors import InvalidSessionId, SessionBusy, StoreFailed
+from kimi.domain.message import Message
+from kimi.domain.session import ContextRecord, SessionState, SessionSummary, checked_session_id
+from kimi.infrastructure.store import event_line, kimi_json, removal, rotation
+from kimi.infrastructure.store.append_file import AppendFile
+from kimi.infrastructure.store.disk import failing_as, make_private_directory, remove_file, replace_file
+from kimi.infrastructure.store.layout import (
+    CONTEXT,
+    EVENTS,
+    FRESH,
+    LOCK,
+    OLD_METADATA,
+    STATE,
+    normal_path,
+    work_dir_directory,
+)
+from kimi.infrastructure.store.lines import all_lines, lines_backward, lines_until
+from kimi.infrastructure.store.listing import context_path, summaries
+from kimi.infrastructure.store.lock import FileLock
+from kimi.infrastructure.store.repair import answered
+from kimi.infrastructure.store.state import decode_state, merged_state, read_raw, with_old_metadata
+
+logger = logging.getLogger(__name__)
+
+LOCK_WAIT_S = 5.0
+_PAUSE_S = 0.05
+
+
+class JsonlSession:
+    """One open session; see the port `SessionFiles`.
+
+    A new session is `lazy`: its directory, its lock and its files are made with the first record, so that a
+    client that only shakes hands leaves nothing behind (W-31).
+    """
+
+    def __init__(self, session_id: str, directory: str, lock: FileLock, *, emptied: Callable[[str], None]) -> None:
+        self._id = session_id
+        self._directory = directory
+        self._lock = lock
+        self._emptied = emptied
+        self._ready = lock.held
+        self._closed = False
+        self._made: list[str] = []
+        self._context = AppendFile(self._path(CONTEXT))
+        self._events = AppendFile(self._path(EVENTS), event_line.HEADER)
+        self._last_timestamp: float | None = None
+        self._used = False
+        self._state = decode_state(read_raw(self._path(STATE)) or {})
+        self._stored_title = self._state.custom_title
+        self._state_waits = False
+        self._resumed = next(self.events(), None) is not None
+
+    @property
+    def id(self) -> str:
+        """The id of the session."""
+        return self._id
+
+    @property
+    def directory(self) -> str:
+        """The directory of the session; before the first record it may not exist."""
+        return self._directory
+
+    @property
+    def resumed(self) -> bool:
+        """Did the session have at least one recorded event when it was opened?"""
+        return self._resumed
+
+    @property
+    def state(self) -> SessionState:
+        """The state as it was last read or saved."""
+        return self._state
+
+    def load_context(self) -> list[ContextRecord]:
+        """All usable records with every call answered; what had to be added or put right is stored too."""
+        records = self._read_records()
+        with failing_as("read", self._path(EVENTS)):
+            fixed, changed = answered(records, lambda: lines_backward(self._path(EVENTS)))
+        if changed:
+            self._store_repair(records, fixed)
+        return fixed
+
+    def append_context(self, records: Sequence[ContextRecord]) -> None:
+        """Add records with one write. Raises StoreFailed; the file is then as it was."""
+        if not records:
+            return
+        self._prepare()
+        self._context.append(_context_lines(records))
+        self._note_use(records)
+
+    def rotate_context(self, records: Iterable[ContextRecord]) -> None:
+        """Replace the context atomically; the old one becomes the next `context_N.jsonl`. Raises StoreFailed."""
+        kept = list(records)
+        lines = _context_lines(kept)
+        self._prepare()
+        self._context.close()
+        with failing_as("write", self._path(CONTEXT)):
+            rotation.rotate(self._path(CONTEXT), lines)
+        self._note_use(kept)
+
+    def append_event(self, envelope: bytes, timestamp: float) -> None:
+        """Add one event; a timestamp before the last one is raised to it. Raises StoreFailed."""
+        self._prepare()
+        if self._last_timestamp is None:
+            with failing_as("read", self._path(EVENTS)):
+                self._last_timestamp = event_line.last_timestamp(lines_backward(self._path(EVENTS)))
+        timestamp = max(timestamp, self._last_timestamp)
+        self._events.append(event_line.encode_event_line(envelope, timestamp))
+        self._last_timestamp = timestamp
+        self._used = True
+
+    def events(self) -> Iterator[bytes]:
+        """The envelopes recorded until now, read as they are asked for."""
+        path = self._path(EVENTS)
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            return iter(())
+        return event_line.envelopes(path, lines_until(path, size))
+
+    def save_state(self, state: SessionState) -> None:
+        """Store the state; of a session without records only a title is worth a directory. Raises StoreFailed."""
+        self._check_open()
+        if not self._ready:
+            self._state, self._state_waits = state, True
+            if state.custom_title is None:
+                return
+            self._prepare()
+        else:
+            self._write_state(state)
+
+    async def sync(self) -> None:
+        """Bring what was appended to the disk; a failure is logged."""
+        for file in (self._context, self._events):
+            try:
+                fd = file.duplicate()
+                if fd is not None:
+                    with anyio.CancelScope(shield=True):  # else the descriptor could be left open
+                        await anyio.to_thread.run_sync(_sync_and_close, fd)
+            except OSError as error:
+                logger.warning("session %s could not be brought to the disk: %s", self._id, error)
+
+    def close(self) -> None:
+        """Release the session; remove it when it is empty and this process made it. Idempotent, never raises."""
+        if self._closed:
+            return
+        self._closed = True
+        self._context.close()
+        self._events.close()
+        if self._made and self._lock.held and self._is_empty() and removal.remove_files(self._directory):
+            self._lock.release()
+            self._emptied(self._id)
+        self._lock.release()
+        removal.remove_directories(self._made)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _note_use(self, records: Sequence[ContextRecord]) -> None:
+        self._used = self._used or any(isinstance(record, Message) for record in records)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreFailed(f"Session {self._id} is closed; open it again to write to it.")
+
+    def _prepare(self) -> None:
+        """Make sure that the directory is there and is ours. Idempotent; a failed try can be repeated."""
+        self._check_open()
+        if self._ready:
+            return
+        with failing_as("create", self._directory):
+            self._make_directory()
+            if not self._lock.try_acquire():
+                raise StoreFailed(f"Session {self._id} is in use by another process; choose another session id.")
+            self._make_context()
+            if self._state_waits:
+                self._write_state(self._state)
+        self._ready = True
+
+    def _make_directory(self) -> None:
+        for path in (os.path.dirname(self._directory), self._directory):
+            if make_private_directory(path):
+                self._made.append(path)
+
+    def _make_context(self) -> None:
+        path = self._path(CONTEXT)
+        if self._directory not in self._made and os.path.exists(path) and os.stat(path).st_size > 0:
+            self._lock.release()
+            raise StoreFailed(f"Session {self._id} was begun by another process; resume it or choose another id.")
+        with open(path, "ab", opener=_private_opener):
+            pass
+
+    def _read_records(self) -> list[ContextRecord]:
+        path = self._path(CONTEXT)
+        records: list[ContextRecord] = []
+        with failing_as("read", path):
+            lines = all_lines(path)
+        for number, line in enumerate(lines, 1):
+            record = decode_record(line)
+            if record is not None:
+                records.append(record)
+            elif line.strip():
+                logger.warning("line %d of %s cannot be read and is left out", number, path)
+        return records
+
+    def _store_repair(self, records: list[ContextRecord], fixed: list[ContextRecord]) -> None:
+        try:
+            if fixed[: len(records)] == records:
+                self.append_context(fixed[len(records) :])
+            else:
+                self.rotate_context(fixed)
+        except StoreFailed as error:  # what is in memory is right all the same; the next load repairs again
+            logger.warning("the repair of session %s could not be stored: %s", self._id, error)
+
+    def _write_state(self, state: SessionState) -> None:
+        path = self._path(STATE)
+        encoded, merged = merged_state(state, read_raw(path), self._stored_title)
+        with failing_as("write", path):
+            replace_file(path, encoded)
+        self._state, self._stored_title, self._state_waits = merged, merged.custom_title, False
+
+    def _is_empty(self) -> bool:
+        stored = read_raw(self._path(STATE)) or {}
+        return not (self._used or self._resumed or self._state.custom_title or stored.get("custom_title"))
+
+
+class JsonlStore:
+    """The sessions of one work dir below a share directory; see the port `SessionStore`.
+
+    `lock_wait_s` is how long `open` and `delete` wait for a session that another process holds.
+    """
+
+    def __init__(self, share_dir: str, work_dir: str, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
+        self._share_dir = share_dir
+        self._work_dir = normal_path(work_dir)
+        self._root = work_dir_directory(share_dir, work_dir)
+        self._lock_wait_s = lock_wait_s
+
+    async def create(self, session_id: str) -> JsonlSession:
+        """A new session; its directory is made with its first record."""
+        directory = os.path.join(self._root, checked_session_id(session_id))
+        return JsonlSession(session_id, directory, FileLock(os.path.join(directory, LOCK)), emptied=self._forget)
+
+    async def open(self, session_id: str) -> JsonlSession | None:
+        """An existing session, or None. Raises SessionBusy, StoreFailed, InvalidSessionId."""
+        lock = await self._locked(session_id)
+        if lock is None:
+            return None
+        directory = os.path.join(self._root, session_id)
+        try:
+            with failing_as("open", directory):
+                self._migrate(session_id, directory)
+            return JsonlSession(session_id, directory, lock, emptied=self._forget)
+        except BaseException:
+            lock.release()
+            raise
+
+    def last(self) -> str | None:
+        """The session that was marked last, else the one that was written last (R-57)."""
+        marked = kimi_json.last_session_id(self._share_dir, self._work_dir)
+        if marked is not None and self._exists(marked):
+            return marked
+        return next((summary.id for summary in self.list()), None)
+
+    def mark_last(self, session_id: str) -> None:
+        """Remember the session in `kimi.json`. Raises StoreFailed."""
+        kimi_json.set_last_session_id(self._share_dir, self._work_dir, checked_session_id(session_id))
+
+    def list(self) -> Sequence[SessionSummary]:
+        """The sessions that are not empty, newest first."""
+        return summaries(self._root, self._work_dir)
+
+    async def delete(self, session_id: str) -> bool:
+        """Remove a session. Raises SessionBusy, and StoreFailed when files of other programs are in it."""
+        lock = await self._locked(session_id)
+        if lock is None:
+            return False
+        directory = os.path.join(self._root, session_id)
+        try:
+            with failing_as("remove", directory):
+                removal.remove_session(directory)
+        finally:
+            lock.release()
+        removal.remove_directories([directory])
+        self._forget(session_id)
+        return True
+
+    def _exists(self, session_id: str) -> bool:
+        try:
+            return context_path(self._root, checked_session_id(session_id)) is not None
+        except InvalidSessionId:
+            return False
+
+    async def _locked(self, session_id: str) -> FileLock | None:
+        """The lock of an existing session; None when there is no such session."""
+        checked_session_id(session_id)
+        directory = os.path.join(self._root, session_id)
+        lock = FileLock(os.path.join(directory, LOCK))
+        deadline = time.monotonic() + self._lock_wait_s
+        while self._exists(session_id):
+            if _try_lock(lock, directory):
+                if self._exists(session_id):
+                    return lock
+                lock.release()
+            elif time.monotonic() >= deadline:
+                raise SessionBusy(_busy(session_id, lock.owner()))
+            else:
+                await anyio.sleep(_PAUSE_S)
+        return None
+
+    def _migrate(self, session_id: str, directory: str) -> None:
+        """Bring what older versions left into today's layout; remove what a crash left. Raises OSError."""
+        context = os.path.join(directory, CONTEXT)
+        if not os.path.exists(context):
+            os.replace(os.path.join(self._root, session_id + ".jsonl"), context)
+        for name in (CONTEXT, STATE):
+            remove_file(os.path.join(directory, name + FRESH))
+        old_path, state_path = os.path.join(directory, OLD_METADATA), os.path.join(directory, STATE)
+        old = read_raw(old_path)
+        if old is not None:
+            replace_file(state_path, encode_json(with_old_metadata(read_raw(state_path) or {"version": 1}, old)))
+            os.unlink(old_path)
+
+    def _forget(self, session_id: str) -> None:
+        """No longer the last session of the work dir, if it was."""
+        with suppress(StoreFailed):
+            if kimi_json.last_session_id(self._share_dir, self._work_dir) == session_id:
+                kimi_json.set_last_session_id(self._share_dir, self._work_dir, None, only_if=session_id)
+
+
+def _try_lock(lock: FileLock, directory: str) -> bool:
+    with failing_as("open", directory):
+        try:
+            make_private_directory(directory)  # the oldest layout has none
+            return lock.try_acquire()
+        except FileNotFoundError:  # its owner removes it at this moment
+            return False
+
+
+def _busy(session_id: str, owner: int | None) -> str:
+    if owner == os.getpid():
+        return f"Session {session_id} is already open in this process; close it there first."
+    by = f" (process {owner})" if owner else ""
+    return f"Session {session_id} is open in another process{by}; end it there or start another session."
+
+
+def _context_lines(records: Iterable[ContextRecord]) -> bytes:
+    return b"".join([encode_record(record) + b"\n" for record in records])
+
+
+def _private_opener(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _sync_and_close(fd: int) -> None:
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

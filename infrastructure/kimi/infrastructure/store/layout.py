@@ -1,0 +1,50 @@
+"""Where sessions are: names and paths of the layout that is shared with the reference (runtime spec 2.1, 4.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+
+CONTEXT = "context.jsonl"
+EVENTS = "wire.jsonl"
+STATE = "state.json"
+OLD_METADATA = "metadata.json"
+LOCK = "session.lock"
+REGISTRY = "kimi.json"
+REGISTRY_LOCK = "kimi.json.lock"
+FRESH = ".new"
+"""Ending of a file that is being written and will replace the one without it."""
+
+_OUR_FILES = re.compile(
+    r"(context(_\d+|_sub_\d+)?\.jsonl|wire\.jsonl|state\.json|metadata\.json)(\.new)?|session\.lock"
+)
+_OUR_DIRECTORIES = frozenset({"subagents", "tasks", "notifications", "output"})
+_ROTATED = re.compile(r"context_(\d+)\.jsonl")
+
+
+def normal_path(path: str) -> str:
+    """The work dir as it is hashed: absolute, without `.` and `..`, symlinks kept."""
+    return os.path.abspath(path)
+
+
+def work_dir_directory(share_dir: str, work_dir: str) -> str:
+    """The directory that holds the sessions of a work dir: named by the MD5 of its path (R-51)."""
+    name = hashlib.md5(os.fsencode(normal_path(work_dir)), usedforsecurity=False).hexdigest()
+    return os.path.join(share_dir, "sessions", name)
+
+
+def is_our_file(name: str) -> bool:
+    """Is this the name of a file that this program makes in a session directory?"""
+    return _OUR_FILES.fullmatch(name) is not None
+
+
+def is_our_directory(name: str) -> bool:
+    """Is this the name of a directory that this program makes in a session directory?"""
+    return name in _OUR_DIRECTORIES
+
+
+def next_rotated(directory: str) -> str:
+    """The path for the next older context: `context_N.jsonl`, N one more than the highest there is."""
+    numbers = [int(found[1]) for name in os.listdir(directory) if (found := _ROTATED.fullmatch(name))]
+    return os.path.join(directory, f"context_{max(numbers, default=0) + 1}.jsonl")

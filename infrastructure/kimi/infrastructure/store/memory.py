@@ -1,0 +1,195 @@
+"""Sessions in memory, for embedders that keep nothing and for tests: the ports of the store without files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import anyio
+
+from kimi.application.ports import Now
+from kimi.domain.errors import SessionBusy, StoreFailed
+from kimi.domain.message import Message
+from kimi.domain.session import ContextRecord, SessionState, SessionSummary, checked_session_id
+from kimi.infrastructure.store.event_line import encode_event_line, envelopes
+from kimi.infrastructure.store.listing import first_input, shown_title
+from kimi.infrastructure.store.repair import answered
+
+_PAUSE_S = 0.02
+
+
+@dataclass(slots=True)
+class _Stored:
+    records: list[ContextRecord] = field(default_factory=list[ContextRecord])
+    rotated: list[list[ContextRecord]] = field(default_factory=list[list[ContextRecord]])
+    lines: list[bytes] = field(default_factory=list[bytes])
+    timestamp: float = 0.0
+    state: SessionState = field(default_factory=SessionState)
+    updated_at: float = 0.0
+    held: bool = True
+
+    @property
+    def empty(self) -> bool:
+        messages = any(isinstance(record, Message) for record in self.records)
+        return not (self.lines or messages or self.state.custom_title)
+
+
+class MemorySession:
+    """One open session; see the port `SessionFiles`."""
+
+    def __init__(self, session_id: str, stored: _Stored, sessions: dict[str, _Stored], now: Now) -> None:
+        self._id = session_id
+        self._stored = stored
+        self._sessions = sessions
+        self._now = now
+        self._resumed = bool(stored.lines)
+        self._created = sessions.get(session_id) is not stored
+        self._closed = False
+
+    @property
+    def id(self) -> str:
+        """The id of the session."""
+        return self._id
+
+    @property
+    def directory(self) -> None:
+        """None: there are no files."""
+        return None
+
+    @property
+    def resumed(self) -> bool:
+        """Did the session have at least one recorded event when it was opened?"""
+        return self._resumed
+
+    @property
+    def state(self) -> SessionState:
+        """The state as it was last saved."""
+        return self._stored.state
+
+    def load_context(self) -> list[ContextRecord]:
+        """All records with every call answered."""
+        fixed, changed = answered(self._stored.records, lambda: reversed(self._stored.lines))
+        if changed:
+            self._stored.records = list(fixed)
+        return fixed
+
+    def append_context(self, records: Sequence[ContextRecord]) -> None:
+        """Add records. Raises StoreFailed when the session is closed."""
+        self._written().records.extend(records)
+
+    def rotate_context(self, records: Iterable[ContextRecord]) -> None:
+        """Replace the context; the old one is kept. Raises StoreFailed when the session is closed."""
+        stored = self._written()
+        fresh = list(records)
+        if stored.records:
+            stored.rotated.append(stored.records)
+        stored.records = fresh
+
+    def append_event(self, envelope: bytes, timestamp: float) -> None:
+        """Add one event. Raises StoreFailed when the session is closed."""
+        stored = self._written()
+        stored.timestamp = max(stored.timestamp, timestamp)
+        stored.lines.append(encode_event_line(envelope, stored.timestamp).rstrip(b"\n"))
+
+    def events(self) -> Iterator[bytes]:
+        """The envelopes recorded until now."""
+        lines = self._stored.lines
+        return envelopes(self._id, islice(lines, len(lines)))
+
+    def save_state(self, state: SessionState) -> None:
+        """Store the state. Raises StoreFailed when the session is closed."""
+        self._check_open()
+        if state.custom_title is not None:
+            self._written()
+        self._stored.state = state
+
+    async def sync(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Release the session; an empty one that was created here is forgotten. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stored.held = False
+        if self._created and self._stored.empty and self._sessions.get(self._id) is self._stored:
+            del self._sessions[self._id]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreFailed(f"Session {self._id} is closed; open it again to write to it.")
+
+    def _written(self) -> _Stored:
+        """What is stored, marked as changed now and known to the store."""
+        self._check_open()
+        if self._sessions.setdefault(self._id, self._stored) is not self._stored:
+            raise StoreFailed(f"Session {self._id} exists already; resume it or choose another session id.")
+        self._stored.updated_at = self._now()
+        return self._stored
+
+
+class MemoryStore:
+    """Sessions of one work dir that live as long as the store; see the port `SessionStore`.
+
+    `lock_wait_s` is how long `open` and `delete` wait for a session that is open.
+    """
+
+    def __init__(self, work_dir: str, *, lock_wait_s: float = 5.0, now: Now = time.time) -> None:
+        self._work_dir = work_dir
+        self._lock_wait_s = lock_wait_s
+        self._now = now
+        self._sessions: dict[str, _Stored] = {}
+        self._last: str | None = None
+
+    async def create(self, session_id: str) -> MemorySession:
+        """A new, empty session."""
+        return MemorySession(checked_session_id(session_id), _Stored(), self._sessions, self._now)
+
+    async def open(self, session_id: str) -> MemorySession | None:
+        """An existing session, or None. Raises SessionBusy, InvalidSessionId."""
+        stored = await self._free(checked_session_id(session_id))
+        if stored is None:
+            return None
+        stored.held = True
+        return MemorySession(session_id, stored, self._sessions, self._now)
+
+    def last(self) -> str | None:
+        """The session that was marked last, else the one that was written last."""
+        if self._last in self._sessions:
+            return self._last
+        return next((summary.id for summary in self.list()), None)
+
+    def mark_last(self, session_id: str) -> None:
+        """Remember the session as the last one."""
+        self._last = checked_session_id(session_id)
+
+    def list(self) -> Sequence[SessionSummary]:
+        """The sessions that are not empty, newest first."""
+        found = [
+            SessionSummary(
+                session_id,
+                self._work_dir,
+                shown_title(stored.state.custom_title or first_input(stored.lines)),
+                stored.updated_at,
+            )
+            for session_id, stored in self._sessions.items()
+            if not stored.empty
+        ]
+        return sorted(found, key=lambda one: one.updated_at, reverse=True)
+
+    async def delete(self, session_id: str) -> bool:
+        """Forget a session. Raises SessionBusy, InvalidSessionId."""
+        if await self._free(checked_session_id(session_id)) is None:
+            return False
+        del self._sessions[session_id]
+        return True
+
+    async def _free(self, session_id: str) -> _Stored | None:
+        deadline = anyio.current_time() + self._lock_wait_s
+        while (stored := self._sessions.get(session_id)) is not None and stored.held:
+            if anyio.current_time() >= deadline:
+                raise SessionBusy(f"Session {session_id} is already open in this process; close it there first.")
+            await anyio.sleep(_PAUSE_S)
+        return stored
