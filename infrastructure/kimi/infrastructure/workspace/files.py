@@ -1,0 +1,231 @@
+"""Files of this machine: blocking calls, to be made in a worker thread (tools spec 2.1, 3.4).
+
+A write goes into a temporary file beside the target, which then takes the target's place. On POSIX the directory
+is opened one component after the other without following links, and everything after that happens relative to
+it, so that nobody can put a link in the way between the check and the write (T-39).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat as modes
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Literal
+
+from kimi.application.ports import FileChanged, FileStat
+
+BLOCK_BYTES = 1024 * 1024
+"""Largest block that a read gives."""
+
+_DIRECTORY_FLAGS = (
+    getattr(os, "O_PATH", os.O_RDONLY)
+    | getattr(os, "O_DIRECTORY", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
+_READ_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_CREATE_FLAGS = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+
+def stat_file(path: str) -> FileStat | None:
+    """The file behind `path`, links followed; None when there is none. Raises OSError, e.g. for a circle of links."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _described(os.path.realpath(path), found)
+
+
+def open_file(path: str) -> int:
+    """A descriptor to read the regular file `path` from. Never waits for the other end of a pipe.
+
+    Raises:
+        OSError: as the system does; IsADirectoryError, and EINVAL for anything else that is not a regular file.
+    """
+    descriptor = os.open(path, _READ_FLAGS)
+    try:
+        _check_regular(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_block(descriptor: int) -> bytes:
+    """The next `BLOCK_BYTES` of a file. A shorter block is the last one."""
+    block = os.read(descriptor, BLOCK_BYTES)
+    if not block or len(block) == BLOCK_BYTES:
+        return block
+    parts, missing = [block], BLOCK_BYTES - len(block)
+    while missing and (block := os.read(descriptor, missing)):
+        parts.append(block)
+        missing -= len(block)
+    return b"".join(parts)
+
+
+def write_file(path: str, content: bytes, expected: FileStat | None) -> FileStat:
+    """Put `content` at the real path `path`, all of it or nothing; see `Workspace.write`.
+
+    Raises:
+        FileChanged: the file, or a directory above it, is not what `expected` says, or a link has come in.
+        OSError: as the system does; a file that may not be written stays as it is.
+    """
+    with _directory_of(path) as (directory, name):
+        old = _checked(directory, name, path, expected)
+        temporary = _temporary_beside(name)
+        try:
+            _fill(directory, temporary, content, old)
+            _checked(directory, name, path, expected)
+            _replace(directory, temporary, name)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=directory)
+            raise
+        return _described(path, os.stat(name, dir_fd=directory, follow_symlinks=False))
+
+
+def _described(real_path: str, found: os.stat_result) -> FileStat:
+    mode = found.st_mode
+    kind: Literal["file", "directory", "other"] = "other"
+    if modes.S_ISREG(mode):
+        kind = "file"
+    elif modes.S_ISDIR(mode):
+        kind = "directory"
+    return FileStat(real_path, kind, found.st_size, modes.S_IMODE(mode), found.st_mtime_ns, _identity(found))
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    """Device, number, size and both times: the change time cannot be set back by a program, as the other can."""
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _check_regular(found: os.stat_result, path: str) -> None:
+    if modes.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not modes.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "Not a regular file", path)
+
+
+def _changed(path: str) -> FileChanged:
+    return FileChanged(errno.ESTALE, "The file has changed since it was looked at", path)
+
+
+@contextmanager
+def _directory_of(path: str) -> Generator[tuple[int | None, str], None, None]:
+    """The open directory of `path`, made if need be, and the name in it; None and the path where that is impossible."""
+    if os.path.realpath(path) != path:
+        raise _changed(path)
+    if sys.platform == "win32":
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        yield None, path
+        return
+    parent, name = os.path.split(path)
+    directory = _walk_down(parent, path)
+    try:
+        yield directory, name
+    finally:
+        os.close(directory)
+
+
+def _walk_down(parent: str, path: str) -> int:
+    """A descriptor of the directory `parent`, reached without following any link; missing ones are made."""
+    current = os.open("/", _DIRECTORY_FLAGS)
+    for component in parent.split("/"):
+        if not component:
+            continue
+        above = current
+        try:
+            current = _enter(above, component, path)
+        finally:
+            os.close(above)
+    return current
+
+
+def _enter(above: int, component: str, path: str) -> int:
+    try:
+        return os.open(component, _DIRECTORY_FLAGS, dir_fd=above)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(component, dir_fd=above)
+        return os.open(component, _DIRECTORY_FLAGS, dir_fd=above)
+    except OSError as error:
+        found = os.stat(component, dir_fd=above, follow_symlinks=False)
+        if modes.S_ISLNK(found.st_mode):
+            raise _changed(path) from error
+        raise
+
+
+def _checked(directory: int | None, name: str, path: str, expected: FileStat | None) -> os.stat_result | None:
+    """What is at `name` now, if it is what the caller looked at; None when nothing is there."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        if expected is not None:
+            raise _changed(path) from None
+        return None
+    if modes.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if expected is None or _identity(found) != expected.identity:
+        raise _changed(path)
+    _check_regular(found, path)
+    if not os.access(name, os.W_OK, dir_fd=directory):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    return found
+
+
+def _temporary_beside(name: str) -> str:
+    """A name in the directory of `name` that is never longer than the system allows."""
+    return os.path.join(os.path.dirname(name), f".kimi-{secrets.token_hex(8)}.tmp")
+
+
+def _fill(directory: int | None, temporary: str, content: bytes, old: os.stat_result | None) -> None:
+    """Make the temporary file with the whole content, on the disk, with the mode and owner of the old one."""
+    descriptor = os.open(temporary, _CREATE_FLAGS, 0o666 if old is None else 0o600, dir_fd=directory)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if old is not None:
+            _copy_rights(descriptor, old)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _copy_rights(descriptor: int, old: os.stat_result) -> None:
+    """Give the new file the owner, where the system lets us, and the mode bits of the old one."""
+    if sys.platform == "win32":
+        return
+    mode = modes.S_IMODE(old.st_mode)
+    new = os.fstat(descriptor)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        try:
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+        except OSError:
+            # The bits that lend the owner's rights must not lend ours instead.
+            mode &= 0o777
+    os.fchmod(descriptor, mode)
+
+
+def _replace(directory: int | None, temporary: str, name: str) -> None:
+    if directory is None:
+        os.replace(temporary, name)
+    else:
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)

@@ -1,0 +1,101 @@
+"""The machine that the program itself runs on, as a workspace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from anyio import to_thread
+
+from kimi.application.ports import FileStat, Process, Shell
+from kimi.application.settings import ShellSettings
+from kimi.infrastructure.workspace.environment import command_environment
+from kimi.infrastructure.workspace.files import BLOCK_BYTES, open_file, read_block, stat_file, write_file
+from kimi.infrastructure.workspace.processes import run_process
+from kimi.infrastructure.workspace.shells import choose_shell
+
+
+class LocalWorkspace:
+    """Files and processes of this machine; implements `Workspace` of the application's ports.
+
+    `work_dir` is absolute. `environ` is what commands inherit, without the variables named in `secret_variables`
+    unless the settings say that they may have them.
+    """
+
+    def __init__(
+        self,
+        work_dir: str,
+        settings: ShellSettings,
+        secret_variables: frozenset[str],
+        environ: Mapping[str, str],
+    ) -> None:
+        self._work_dir = os.path.normpath(work_dir)
+        self._shell = choose_shell(settings.path, environ)
+        self._kill_orphans = settings.kill_orphans
+        hidden = frozenset[str]() if settings.inherit_secrets else secret_variables
+        self._environment = command_environment(environ, hidden, self._shell)
+
+    @property
+    def work_dir(self) -> str:
+        """See `Workspace`."""
+        return self._work_dir
+
+    @property
+    def shell(self) -> Shell:
+        """See `Workspace`."""
+        return self._shell
+
+    async def stat(self, path: str) -> FileStat | None:
+        """See `Workspace`."""
+        return await to_thread.run_sync(stat_file, path)
+
+    async def real_path(self, path: str) -> str:
+        """See `Workspace`."""
+        return await to_thread.run_sync(os.path.realpath, path)
+
+    @asynccontextmanager
+    async def read(self, path: str, offset: int = 0) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        """See `Workspace`. A small file costs one visit to a worker thread."""
+        descriptor, first = await to_thread.run_sync(_open_and_read, path, offset)
+        try:
+            yield _blocks(descriptor, first)
+        finally:
+            os.close(descriptor)
+
+    async def write(self, path: str, content: bytes, expected: FileStat | None) -> FileStat:
+        """See `Workspace`. A write that has begun is finished, also when the task is cancelled meanwhile."""
+        return await to_thread.run_sync(write_file, path, content, expected)
+
+    def run(
+        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, merge_stderr: bool = True
+    ) -> AbstractAsyncContextManager[Process]:
+        """See `Workspace`."""
+        return run_process(
+            command,
+            cwd=self._work_dir,
+            env={**self._environment, **(env or {})},
+            merge_stderr=merge_stderr,
+            kill_orphans=self._kill_orphans,
+        )
+
+
+def _open_and_read(path: str, offset: int) -> tuple[int, bytes]:
+    """An open file and its first block from `offset`."""
+    descriptor = open_file(path)
+    try:
+        if offset:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+        return descriptor, read_block(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+async def _blocks(descriptor: int, block: bytes) -> AsyncIterator[bytes]:
+    """`block` and those after it; only a full one can have another after it."""
+    while block:
+        yield block
+        if len(block) < BLOCK_BYTES:
+            return
+        block = await to_thread.run_sync(read_block, descriptor)

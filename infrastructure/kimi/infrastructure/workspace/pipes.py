@@ -1,0 +1,170 @@
+"""The reading end of a command's output.
+
+Two ways of waiting: the event loop's own readers where they take pipes (POSIX), a thread where they do not (Windows).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import Protocol
+
+import anyio
+import anyio.lowlevel
+
+BLOCK_BYTES = 256 * 1024
+"""Largest block that a read gives."""
+
+PIPE_BYTES = 1024 * 1024
+"""What the system is asked to hold between us and a command, so that a flood does not stop for every read."""
+
+
+class OutputPipe(Protocol):
+    """Where the blocks come from. One task reads."""
+
+    async def read(self) -> bytes:
+        """The next block; empty at the end, or when nothing is there after `hurry`."""
+        ...
+
+    def hurry(self) -> None:
+        """Wait for nothing any more: give what has been written by now, at most `PIPE_BYTES` of it, then the end."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the pipe; who still writes to it gets the signal for a broken pipe. Idempotent."""
+        ...
+
+
+def open_pipe() -> tuple[OutputPipe, int]:
+    """A pipe of the kind for this system: its reading end, and the descriptor to write to, which the caller closes."""
+    reading, writing = os.pipe()
+    _widen(reading)
+    return (ThreadPipe(reading) if sys.platform == "win32" else SelectorPipe(reading)), writing
+
+
+class SelectorPipe:
+    """A pipe that the event loop watches."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor: int | None = descriptor
+        self._left: int | None = None
+        self._readable = asyncio.Event()
+
+    async def read(self) -> bytes:
+        """See `OutputPipe`. Gives other tasks a turn with every block."""
+        await anyio.lowlevel.checkpoint()
+        while self._descriptor is not None and self._left != 0:
+            try:
+                block = os.read(self._descriptor, min(BLOCK_BYTES, BLOCK_BYTES if self._left is None else self._left))
+            except BlockingIOError:
+                if self._left is not None:
+                    return b""
+                await self._wait(self._descriptor)
+                continue
+            if self._left is not None:
+                self._left -= len(block)
+            return block
+        return b""
+
+    def hurry(self) -> None:
+        """See `OutputPipe`."""
+        if self._left is None:
+            self._left = PIPE_BYTES
+            self._readable.set()
+
+    def close(self) -> None:
+        """See `OutputPipe`."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    async def _wait(self, descriptor: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._readable.clear()
+        loop.add_reader(descriptor, self._readable.set)
+        try:
+            await self._readable.wait()
+        finally:
+            loop.remove_reader(descriptor)
+
+
+class ThreadPipe:
+    """A pipe that a thread reads. It holds at most `PIPE_BYTES` that nobody has asked for yet."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._blocks: deque[bytes] = deque()
+        self._held = 0
+        self._room = threading.Condition()
+        self._closed = False
+        self._hurry = False
+        self._arrived = asyncio.Event()
+        threading.Thread(target=self._pump, args=(descriptor,), name="command output", daemon=True).start()
+
+    async def read(self) -> bytes:
+        """See `OutputPipe`."""
+        await anyio.lowlevel.checkpoint()
+        while not self._blocks and not self._hurry:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._take() if self._blocks else b""
+
+    def hurry(self) -> None:
+        """See `OutputPipe`. What the thread has not read by now is not waited for."""
+        self._hurry = True
+        self._arrived.set()
+
+    def close(self) -> None:
+        """See `OutputPipe`. A thread that waits for a writer ends with it, and takes the descriptor along."""
+        with self._room:
+            self._closed = True
+            self._room.notify()
+
+    def _take(self) -> bytes:
+        with self._room:
+            block = self._blocks[0]
+            if block:
+                # The empty block of the end stays, so that every later read finds it.
+                self._blocks.popleft()
+                self._held -= len(block)
+                self._room.notify()
+        return block
+
+    def _pump(self, descriptor: int) -> None:
+        try:
+            block = b"?"
+            while block and self._wait_for_room():
+                block = self._read_blocking(descriptor)
+                self._blocks.append(block)
+                with suppress(RuntimeError):  # The loop may be gone already.
+                    self._loop.call_soon_threadsafe(self._arrived.set)
+        finally:
+            os.close(descriptor)
+
+    def _wait_for_room(self) -> bool:
+        with self._room:
+            self._room.wait_for(lambda: self._closed or self._held < PIPE_BYTES)
+            return not self._closed
+
+    def _read_blocking(self, descriptor: int) -> bytes:
+        try:
+            block = os.read(descriptor, BLOCK_BYTES)
+        except OSError:
+            return b""
+        with self._room:
+            self._held += len(block)
+        return block
+
+
+def _widen(descriptor: int) -> None:
+    """Linux lets a pipe hold more than its usual 64 KiB; a refusal (the user's quota) costs speed only."""
+    if sys.platform == "linux":
+        import fcntl
+
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)

@@ -1,0 +1,176 @@
+"""Programs that this machine runs for a conversation (tools spec 3.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+
+from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipe
+from kimi.infrastructure.workspace.process_tree import end_tree
+
+DRAIN_S = 0.5
+"""How long output is waited for once the command has ended, in seconds."""
+
+LEAVING_GRACE_S = 0.5
+"""Seconds between asking and killing when nobody waits for the result any more."""
+
+
+class LocalProcess:
+    """A running program and its output; implements `Process` of the application's ports."""
+
+    def __init__(self, child: subprocess.Popen[bytes], pipe: OutputPipe) -> None:
+        self._child = child
+        self._pipe = pipe
+        self._status: int | None = None
+        self._ended = asyncio.Event()
+        self._drain: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._stop_watching = watch_exit(child, self._on_exit)
+
+    async def output(self) -> AsyncIterator[bytes]:
+        """See `Process`."""
+        while block := await self._pipe.read():
+            yield block
+
+    async def wait(self) -> int:
+        """See `Process`."""
+        await self._ended.wait()
+        assert self._status is not None
+        return self._status
+
+    async def kill(self, grace_s: float = 2.0) -> None:
+        """See `Process`. What a program that has ended by itself left behind is killed as well."""
+        if self._closed:
+            return
+        await end_tree(self._child.pid, grace_s)
+        with anyio.move_on_after(DRAIN_S):
+            await self._ended.wait()
+
+    @property
+    def running(self) -> bool:
+        """Has the program itself not ended yet?"""
+        return self._status is None
+
+    def close(self) -> None:
+        """Let go of pipe and process. The process has ended, or could not be ended."""
+        self._closed = True
+        self._stop_watching()
+        if self._drain is not None:
+            self._drain.cancel()
+        self._pipe.close()
+        self._child.poll()
+
+    def _on_exit(self, status: int) -> None:
+        self._status = status
+        self._ended.set()
+        self._drain = asyncio.get_running_loop().call_later(DRAIN_S, self._pipe.hurry)
+
+
+@asynccontextmanager
+async def run_process(
+    command: Sequence[str], *, cwd: str, env: Mapping[str, str], merge_stderr: bool, kill_orphans: bool
+) -> AsyncGenerator[LocalProcess, None]:
+    """Start `command`; leaving the context kills its tree if it still runs, or if orphans are not wanted.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    pipe, writing = open_pipe()
+    try:
+        child = _start(command, cwd, env, writing, merge_stderr)
+    except BaseException:
+        pipe.close()
+        raise
+    finally:
+        os.close(writing)
+    process = LocalProcess(child, pipe)
+    try:
+        yield process
+    finally:
+        if process.running or kill_orphans:
+            with anyio.CancelScope(shield=True):
+                await process.kill(LEAVING_GRACE_S)
+        process.close()
+
+
+def _start(
+    command: Sequence[str], cwd: str, env: Mapping[str, str], writing: int, merge_stderr: bool
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        list(command),
+        cwd=cwd,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=writing,
+        stderr=subprocess.STDOUT if merge_stderr else subprocess.DEVNULL,
+        start_new_session=True,
+        creationflags=subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0,
+    )
+
+
+def watch_exit(child: subprocess.Popen[bytes], ended: Callable[[int], None]) -> Callable[[], None]:
+    """Call `ended` with the exit status, on the event loop, when the child has ended; gives a function to stop that.
+
+    Where the system can tell without it, the child is not reaped: its number stays taken until the tree is gone.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            return _watch_descriptor(child, os.pidfd_open(child.pid), ended)
+    return watch_in_thread(child, ended)
+
+
+def _watch_descriptor(
+    child: subprocess.Popen[bytes], descriptor: int, ended: Callable[[int], None]
+) -> Callable[[], None]:
+    loop = asyncio.get_running_loop()
+    open_descriptors = [descriptor]
+
+    def stop() -> None:
+        while open_descriptors:
+            loop.remove_reader(open_descriptors[0])
+            os.close(open_descriptors.pop())
+
+    def look() -> None:
+        stop()
+        ended(_status_of(child))
+
+    loop.add_reader(descriptor, look)
+    return stop
+
+
+def _status_of(child: subprocess.Popen[bytes]) -> int:
+    """The exit status of a child that has ended, which stays a zombie; a signal is a negative number."""
+    if sys.platform == "win32":
+        return child.wait()
+    try:
+        found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError:
+        # Somebody else has reaped it, or the program was started with SIGCHLD ignored.
+        return child.wait()
+    assert found is not None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def watch_in_thread(child: subprocess.Popen[bytes], ended: Callable[[int], None]) -> Callable[[], None]:
+    """The same with a thread that waits; the child is reaped as soon as it has ended."""
+    loop = asyncio.get_running_loop()
+    wanted = [True]
+
+    def on_loop(status: int) -> None:
+        if wanted:
+            ended(status)
+
+    def wait() -> None:
+        status = child.wait()
+        with suppress(RuntimeError):  # The loop may be gone already.
+            loop.call_soon_threadsafe(on_loop, status)
+
+    threading.Thread(target=wait, name="command exit", daemon=True).start()
+    return wanted.clear

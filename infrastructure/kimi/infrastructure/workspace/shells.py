@@ -1,0 +1,72 @@
+"""Which shell runs commands (tools spec 3.1)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+
+from kimi.application.ports import Shell
+
+POSIX_SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
+"""Tried in this order; `/bin/sh` when none of them exists."""
+
+GIT_BASH_VARIABLE = "KIMI_CLI_GIT_BASH_PATH"
+
+
+def choose_shell(path: str | None, environ: Mapping[str, str]) -> Shell:
+    """The shell of this machine; `path` is the one that the configuration names, taken as it is."""
+    if path is not None:
+        return described_shell(path)
+    if sys.platform == "win32":
+        return windows_shell(environ)
+    return posix_shell()
+
+
+def posix_shell() -> Shell:
+    """Bash where it exists, else the system's shell; without a login and without start-up files."""
+    return described_shell(next((path for path in POSIX_SHELLS if os.path.exists(path)), "/bin/sh"))
+
+
+def described_shell(path: str) -> Shell:
+    """The shell at `path`; its file name tells the language and how it takes a command line."""
+    name = PurePath(path.replace("\\", "/")).name.lower().removesuffix(".exe")
+    if name in ("pwsh", "powershell"):
+        return Shell(name, path, "powershell", ("-NoProfile", "-NonInteractive", "-Command"))
+    return Shell(name, path, "bash")
+
+
+def windows_shell(environ: Mapping[str, str]) -> Shell:
+    """Git's bash when it can be found, else PowerShell 7, else the PowerShell that Windows comes with."""
+    bash = next((path for path in _git_bash_places(environ) if os.path.isfile(path)), None)
+    if bash is not None:
+        return described_shell(bash)
+    search = environ.get("PATH")
+    powershell = shutil.which("pwsh", path=search) or shutil.which("powershell", path=search)
+    return described_shell(powershell or "powershell.exe")
+
+
+def _git_bash_places(environ: Mapping[str, str]) -> Iterator[str]:
+    """Where bash may be: named by the user, beside git, where git says its programs are, the usual folders."""
+    if named := environ.get(GIT_BASH_VARIABLE):
+        yield named
+    if git := shutil.which("git", path=environ.get("PATH")):
+        root = os.path.dirname(os.path.dirname(git))
+        yield os.path.join(root, "bin", "bash.exe")
+        yield from _beside_git_programs(git)
+    for variable in ("ProgramFiles", "ProgramFiles(x86)"):
+        if folder := environ.get(variable):
+            yield os.path.join(folder, "Git", "bin", "bash.exe")
+
+
+def _beside_git_programs(git: str) -> Iterator[str]:
+    """`git --exec-path` is `ROOT/mingw64/libexec/git-core`; bash is in `ROOT/bin`."""
+    try:
+        answer = subprocess.run([git, "--exec-path"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return
+    if places := answer.stdout.strip():
+        yield os.path.join(os.path.normpath(os.path.join(places, "..", "..", "..")), "bin", "bash.exe")

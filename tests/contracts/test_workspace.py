@@ -1,0 +1,312 @@
+"""What every `Workspace` does (application/ports.py). Further adapters join `ADAPTERS`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kimi.application.ports import FileChanged, Process, Workspace
+from kimi.application.settings import ShellSettings
+from kimi.infrastructure.workspace.local import LocalWorkspace
+
+pytestmark = pytest.mark.anyio
+
+MakeWorkspace = Callable[[Path], Workspace]
+
+
+def local(work_dir: Path) -> Workspace:
+    return LocalWorkspace(str(work_dir), ShellSettings(), frozenset(), os.environ)
+
+
+ADAPTERS: list[MakeWorkspace] = [local]
+
+
+@pytest.fixture(params=ADAPTERS, ids=lambda make: str(make.__name__))
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Workspace:
+    make: MakeWorkspace = request.param
+    work_dir = tmp_path.resolve() / "work"
+    work_dir.mkdir()
+    return make(work_dir)
+
+
+def inside(workspace: Workspace, name: str) -> Path:
+    return Path(workspace.work_dir) / name
+
+
+async def content(workspace: Workspace, path: Path, offset: int = 0) -> bytes:
+    async with workspace.read(str(path), offset) as blocks:
+        return b"".join([block async for block in blocks])
+
+
+def python(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+async def joined(blocks: AsyncIterator[bytes]) -> bytes:
+    return b"".join([block async for block in blocks])
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+async def test_stat_tells_kinds_apart_and_follows_links(workspace: Workspace) -> None:
+    inside(workspace, "a.txt").write_bytes(b"12345")
+    inside(workspace, "dir").mkdir()
+    inside(workspace, "link").symlink_to("a.txt")
+    os.mkfifo(inside(workspace, "pipe"))
+    found = {name: await workspace.stat(str(inside(workspace, name))) for name in ("a.txt", "dir", "link", "pipe")}
+    assert {name: entry and entry.kind for name, entry in found.items()} == {
+        "a.txt": "file",
+        "dir": "directory",
+        "link": "file",
+        "pipe": "other",
+    }
+    file = found["a.txt"]
+    assert file is not None
+    assert (file.size, file.real_path) == (5, str(inside(workspace, "a.txt")))
+    assert found["link"] == file
+
+
+async def test_stat_of_what_is_not_there_is_none(workspace: Workspace) -> None:
+    inside(workspace, "a.txt").write_bytes(b"")
+    inside(workspace, "dangling").symlink_to("nowhere")
+    for name in ("missing", "a.txt/below", "dangling"):
+        assert await workspace.stat(str(inside(workspace, name))) is None
+
+
+async def test_the_real_path_of_a_missing_file_goes_through_links(workspace: Workspace) -> None:
+    inside(workspace, "dir").mkdir()
+    inside(workspace, "link").symlink_to("dir")
+    real = await workspace.real_path(str(inside(workspace, "link/new/file.txt")))
+    assert real == str(inside(workspace, "dir/new/file.txt"))
+
+
+async def test_identity_changes_with_the_content(workspace: Workspace) -> None:
+    path = inside(workspace, "a.txt")
+    path.write_bytes(b"one")
+    first = await workspace.stat(str(path))
+    again = await workspace.stat(str(path))
+    path.write_bytes(b"three")
+    changed = await workspace.stat(str(path))
+    assert first is not None
+    assert again is not None
+    assert changed is not None
+    assert first.identity == again.identity != changed.identity
+
+
+@given(size=st.sampled_from([0, 1, 5, 1 << 20, (1 << 20) + 1, 5 << 19, 3 << 20]), offset=st.integers(0, 4 << 20))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_a_read_gives_the_bytes_from_the_offset_in_blocks(workspace: Workspace, size: int, offset: int) -> None:
+    path = inside(workspace, "data")
+    data = (b"0123456789abcdef" * (size // 16 + 1))[:size]
+    path.write_bytes(data)
+    async with workspace.read(str(path), offset) as blocks:
+        got = [block async for block in blocks]
+    assert b"".join(got) == data[offset:]
+    assert all(0 < len(block) <= 1 << 20 for block in got)
+
+
+async def test_reading_what_cannot_be_read_raises_as_the_system_does(workspace: Workspace) -> None:
+    inside(workspace, "dir").mkdir()
+    with pytest.raises(FileNotFoundError):
+        await content(workspace, inside(workspace, "missing"))
+    with pytest.raises(IsADirectoryError):
+        await content(workspace, inside(workspace, "dir"))
+
+
+async def test_reading_a_pipe_nobody_writes_to_is_an_error_at_once(workspace: Workspace) -> None:
+    os.mkfifo(inside(workspace, "pipe"))
+    with pytest.raises(OSError, match="Not a regular file"):
+        await content(workspace, inside(workspace, "pipe"))
+
+
+async def test_a_new_file_is_written_with_its_directories(workspace: Workspace) -> None:
+    path = inside(workspace, "a/b/c.txt")
+    written = await workspace.write(str(path), b"\xff\r\nbytes", None)
+    assert path.read_bytes() == b"\xff\r\nbytes"
+    assert written == await workspace.stat(str(path))
+    assert [entry.name for entry in path.parent.iterdir()] == ["c.txt"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o755, 0o664])
+async def test_replacing_keeps_the_mode_bits(workspace: Workspace, mode: int) -> None:
+    path = inside(workspace, "a.sh")
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    old = await workspace.stat(str(path))
+    new = await workspace.write(str(path), b"new", old)
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o7777 == new.mode == mode
+    assert (await workspace.write(str(path), b"newer", new)).size == 5
+
+
+async def test_a_file_that_has_changed_since_is_left_alone(workspace: Workspace) -> None:
+    path = inside(workspace, "a.txt")
+    path.write_bytes(b"old")
+    seen = await workspace.stat(str(path))
+    path.write_bytes(b"somebody else's")
+    with pytest.raises(FileChanged):
+        await workspace.write(str(path), b"mine", seen)
+    assert path.read_bytes() == b"somebody else's"
+
+
+async def test_a_file_that_has_come_or_gone_since_is_left_alone(workspace: Workspace) -> None:
+    path = inside(workspace, "a.txt")
+    path.write_bytes(b"here")
+    seen = await workspace.stat(str(path))
+    with pytest.raises(FileChanged):
+        await workspace.write(str(path), b"mine", None)
+    assert path.read_bytes() == b"here"
+    path.unlink()
+    with pytest.raises(FileChanged):
+        await workspace.write(str(path), b"mine", seen)
+    assert not path.exists()
+
+
+async def test_a_link_put_in_the_place_of_the_file_is_not_followed(workspace: Workspace) -> None:
+    path, victim = inside(workspace, "a.txt"), inside(workspace, "victim")
+    path.write_bytes(b"old")
+    victim.write_bytes(b"precious")
+    seen = await workspace.stat(str(path))
+    path.unlink()
+    path.symlink_to(victim)
+    for expected in (seen, None):
+        with pytest.raises(FileChanged):
+            await workspace.write(str(path), b"mine", expected)
+    assert victim.read_bytes() == b"precious"
+    assert path.is_symlink()
+
+
+async def test_a_link_put_in_the_place_of_a_directory_is_not_followed(workspace: Workspace) -> None:
+    inside(workspace, "dir").mkdir()
+    inside(workspace, "elsewhere").mkdir()
+    inside(workspace, "dir").rmdir()
+    inside(workspace, "dir").symlink_to("elsewhere")
+    with pytest.raises(FileChanged):
+        await workspace.write(str(inside(workspace, "dir/new.txt")), b"mine", None)
+    assert list(inside(workspace, "elsewhere").iterdir()) == []
+
+
+async def test_a_directory_is_no_target(workspace: Workspace) -> None:
+    path = inside(workspace, "dir")
+    path.mkdir()
+    for expected in (await workspace.stat(str(path)), None):
+        with pytest.raises(IsADirectoryError):
+            await workspace.write(str(path), b"mine", expected)
+
+
+async def test_a_failed_write_leaves_nothing_behind(workspace: Workspace) -> None:
+    path = inside(workspace, "a.txt")
+    path.write_bytes(b"old")
+    with pytest.raises(FileChanged):
+        await workspace.write(str(path), b"mine", None)
+    assert [entry.name for entry in inside(workspace, "").iterdir()] == ["a.txt"]
+
+
+# --- processes ------------------------------------------------------------------------------------------------
+
+
+async def test_a_program_runs_in_the_work_dir_with_empty_input(workspace: Workspace) -> None:
+    program = python("import os, sys; print(os.getcwd(), repr(sys.stdin.read())); sys.exit(3)")
+    async with workspace.run(program) as process:
+        text = await joined(process.output())
+        assert await process.wait() == 3
+        assert await process.wait() == 3
+    assert text.decode() == f"{workspace.work_dir} ''\n"
+
+
+async def test_both_streams_arrive_in_order(workspace: Workspace) -> None:
+    program = python("import os; [os.write(1 + i % 2, b'%d ' % i) for i in range(50)]")
+    async with workspace.run(program) as process:
+        assert await joined(process.output()) == b"".join(b"%d " % i for i in range(50))
+
+
+async def test_the_error_stream_can_be_left_out(workspace: Workspace) -> None:
+    program = python("import os; os.write(2, b'err'); os.write(1, b'out')")
+    async with workspace.run(program, merge_stderr=False) as process:
+        assert await joined(process.output()) == b"out"
+
+
+async def test_variables_are_added_to_what_commands_inherit(workspace: Workspace) -> None:
+    program = python("import os; print(os.environ['EXTRA'], 'PATH' in os.environ)")
+    async with workspace.run(program, env={"EXTRA": "one"}) as process:
+        assert await joined(process.output()) == b"one True\n"
+
+
+async def test_blocks_are_bounded_and_nothing_is_lost(workspace: Workspace) -> None:
+    program = python("import os\nfor i in range(64): os.write(1, bytes([i]) * 100_000)")
+    async with workspace.run(program) as process:
+        blocks = [block async for block in process.output()]
+    assert b"".join(blocks) == b"".join(bytes([i]) * 100_000 for i in range(64))
+    assert max(map(len, blocks)) <= 256 * 1024
+
+
+async def test_a_slow_reader_gets_what_was_buffered_when_the_command_ended(workspace: Workspace) -> None:
+    async with workspace.run(python("import os; os.write(1, b'x' * 30_000)")) as process:
+        await process.wait()
+        await anyio.sleep(0.7)
+        assert len(await joined(process.output())) == 30_000
+
+
+async def test_a_program_that_is_not_there_raises(workspace: Workspace) -> None:
+    with pytest.raises(FileNotFoundError):
+        async with workspace.run(["/no/such/program"]):
+            pass
+
+
+async def test_a_signal_is_a_negative_status(workspace: Workspace) -> None:
+    async with workspace.run(python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")) as process:
+        assert await joined(process.output()) == b""
+        assert await process.wait() == -9
+
+
+async def first_number(process: Process) -> int:
+    """The process id that a program prints as its first line."""
+    async for block in process.output():
+        return int(block.split()[0])
+    raise AssertionError("no output")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in ("Z", "X")
+
+
+SLEEPER = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+
+
+async def test_kill_ends_a_program_and_can_be_repeated(workspace: Workspace) -> None:
+    async with workspace.run(python(SLEEPER)) as process:
+        pid = await first_number(process)
+        await process.kill()
+        await process.kill()
+        assert await process.wait() == -15
+        assert not is_alive(pid)
+
+
+async def test_leaving_the_context_kills_what_still_runs(workspace: Workspace) -> None:
+    async with workspace.run(python(SLEEPER)) as process:
+        pid = await first_number(process)
+        assert is_alive(pid)
+    assert not is_alive(pid)
+
+
+async def test_cancelling_kills_what_still_runs(workspace: Workspace) -> None:
+    pid = 0
+    with anyio.CancelScope() as scope:
+        async with workspace.run(python(SLEEPER)) as process:
+            pid = await first_number(process)
+            scope.cancel()
+            await process.wait()
+    assert pid
+    assert not is_alive(pid)
