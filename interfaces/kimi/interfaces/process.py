@@ -45,7 +45,7 @@ def take_streams(share: str, protocol: bool) -> Streams:
     A descriptor that was closed from the start counts as one that holds nothing.
     """
     _open_the_closed()
-    log = _open_log(log_path(share))
+    log = _open_log(log_path(share), local_date())
     stderr = os.dup(2)
     os.dup2(log, 2)
     stdin, stdout = 0, 1
@@ -62,6 +62,11 @@ def take_streams(share: str, protocol: bool) -> Streams:
 def log_path(share: str) -> str:
     """The log file of a share directory."""
     return os.path.join(share, "logs", "kimi.log")
+
+
+def local_date(seconds: float | None = None) -> str:
+    """The date of a moment in Unix seconds (now, if None) where the user is, as YYYY-MM-DD."""
+    return time.strftime("%Y-%m-%d", time.localtime(seconds))
 
 
 def set_session_id(session_id: str) -> None:
@@ -107,12 +112,13 @@ def _our_handlers() -> list[DailyLog]:
 class DailyLog(logging.Handler):
     """Appends records to one file, which several processes may share; each day starts a new one."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, today: Callable[[], str] = local_date) -> None:
         super().__init__()
         self.setFormatter(_RecordText())
         self._path = path
-        self._day = _today()
-        self._descriptor = _open_log(path)
+        self._today = today
+        self._day = today()
+        self._descriptor = _open_log(path, self._day)
         self._secrets: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
 
@@ -140,11 +146,11 @@ class DailyLog(logging.Handler):
 
     def _follow_the_day(self) -> None:
         """At the first record of a day go over to its file, with those public descriptors that led to the old one."""
-        today = _today()
+        today = self._today()
         if today == self._day:
             return
         self._day = today
-        old, new = self._descriptor, _open_log(self._path)
+        old, new = self._descriptor, _open_log(self._path, today)
         for descriptor in (1, 2):
             if _same_file(descriptor, old):
                 os.dup2(new, descriptor)
@@ -174,12 +180,12 @@ def _secrets_pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
 # --- files -----------------------------------------------------------------------------------------------------
 
 
-def _open_log(path: str) -> int:
+def _open_log(path: str, today: str) -> int:
     """A descriptor that appends to the log, or one to nothing when that cannot be had."""
     try:
         for directory in (os.path.dirname(os.path.dirname(path)), os.path.dirname(path)):
             os.makedirs(directory, mode=0o700, exist_ok=True)
-        _put_old_log_away(path)
+        _put_old_log_away(path, today)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
@@ -189,13 +195,13 @@ def _open_log(path: str) -> int:
     return descriptor
 
 
-def _put_old_log_away(path: str) -> None:
+def _put_old_log_away(path: str, today: str) -> None:
     """Rename a log of an earlier day, unless another process did, and remove the oldest ones."""
     if not os.path.exists(path):
         return
-    written = time.strftime("%Y-%m-%d", time.localtime(os.stat(path).st_mtime))
+    written = local_date(os.stat(path).st_mtime)
     dated = os.path.join(os.path.dirname(path), f"kimi.{written}.log")
-    if written == _today() or os.path.exists(dated):
+    if written == today or os.path.exists(dated):
         return
     with suppress(OSError):
         os.rename(path, dated)
@@ -223,7 +229,3 @@ def _same_file(one: int, other: int) -> bool:
         return os.path.sameopenfile(one, other)
     except OSError:
         return False
-
-
-def _today() -> str:
-    return time.strftime("%Y-%m-%d")
