@@ -1,0 +1,114 @@
+"""The history: counts, checkpoints, and a form that every model accepts."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kimi.domain.content import TextPart
+from kimi.domain.history import History, repaired, unanswered_calls
+from kimi.domain.message import Function, Message, ToolCall, user_message
+from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.tool import INTERRUPTED, ToolReturnValue, tool_message, tool_ok
+
+
+def call(call_id: str) -> ToolCall:
+    return ToolCall(id=call_id, function=Function("Shell", "{}"))
+
+
+def asking_all(call_ids: list[str]) -> Message:
+    return asking(*call_ids)
+
+
+def asking(*call_ids: str) -> Message:
+    return Message("assistant", (), tuple(call(call_id) for call_id in call_ids))
+
+
+def answer(call_id: str, text: str = "done") -> Message:
+    return tool_message(call_id, tool_ok(text))
+
+
+def nothing(call_id: str) -> ToolReturnValue | None:
+    return None
+
+
+ids = st.sampled_from(["a", "b", "c"])
+any_record = st.one_of(
+    st.just(user_message("hi")),
+    st.just(Message("assistant", (TextPart("ok"),))),
+    st.builds(asking_all, st.lists(ids, min_size=1, max_size=3, unique=True)),
+    st.builds(answer, ids),
+    st.builds(CheckpointRecord, st.integers(0, 3)),
+    st.builds(UsageRecord, st.integers(0, 100)),
+)
+
+
+def is_acceptable(messages: Sequence[Message]) -> bool:
+    """Does each call have its answer, in order, right behind it, and is there no other answer?"""
+    index = 0
+    while index < len(messages):
+        expected = [one.id for one in messages[index].tool_calls]
+        if messages[index].role == "tool":
+            return False
+        index += 1
+        found = [one.tool_call_id for one in messages[index : index + len(expected)] if one.role == "tool"]
+        if found != expected:
+            return False
+        index += len(expected)
+    return True
+
+
+@given(st.lists(any_record, max_size=12))
+def test_whatever_was_stored_a_repaired_history_is_acceptable(records: list[ContextRecord]) -> None:
+    fixed, changed = repaired(records, nothing)
+    assert is_acceptable([one for one in fixed if isinstance(one, Message)])
+    assert changed == (fixed != records)
+    assert repaired(fixed, nothing) == (fixed, False)
+
+
+@given(st.lists(any_record, max_size=12))
+def test_repair_loses_no_user_message_checkpoint_or_usage(records: list[ContextRecord]) -> None:
+    def kept(source: Sequence[ContextRecord]) -> list[ContextRecord]:
+        return [one for one in source if not (isinstance(one, Message) and one.role == "tool")]
+
+    fixed, _ = repaired(records, nothing)
+    assert sorted(map(repr, kept(fixed))) == sorted(map(repr, kept(records)))
+
+
+def test_a_missing_answer_is_taken_from_the_log_or_says_interrupted() -> None:
+    known = tool_ok("from the log")
+    fixed, changed = repaired([asking("a", "b")], {"b": known}.get)
+    assert changed
+    assert fixed[1:] == [tool_message("a", INTERRUPTED), tool_message("b", known)]
+
+
+def test_answers_are_put_in_the_order_of_their_calls() -> None:
+    fixed, changed = repaired([asking("a", "b"), answer("b"), UsageRecord(3), answer("a")], nothing)
+    assert changed
+    assert fixed == [asking("a", "b"), UsageRecord(3), answer("a"), answer("b")]
+
+
+def test_unanswered_calls_are_those_of_the_last_assistant_message() -> None:
+    assert [one.id for one in unanswered_calls([asking("a", "b"), answer("a")])] == ["b"]
+    assert unanswered_calls([asking("a"), answer("a")]) == []
+    assert unanswered_calls([asking("a"), user_message("new")]) == []
+    assert unanswered_calls([]) == []
+
+
+def test_counts_follow_the_records() -> None:
+    history = History([SystemPromptRecord("be brief"), CheckpointRecord(0), user_message("x" * 40)])
+    assert (history.system_prompt, history.next_checkpoint, history.tokens, history.pending) == ("be brief", 1, 0, 10)
+    history.append(UsageRecord(500))
+    assert (history.tokens, history.pending) == (500, 0)
+    history.append(answer("a", "y" * 400))
+    assert history.tokens == 500
+    assert history.pending >= 100
+    assert len(history.messages) == 2
+
+
+def test_a_checkpoint_is_found_by_its_id() -> None:
+    records: list[ContextRecord] = [CheckpointRecord(0), user_message("a"), CheckpointRecord(1), user_message("b")]
+    history = History(records)
+    assert history.before_checkpoint(1) == records[:2]
+    assert history.before_checkpoint(7) == records
+    assert list(history.records) == records

@@ -1,0 +1,56 @@
+"""Session ids and titles."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kimi.domain.errors import InvalidSessionId
+from kimi.domain.session import TITLE_LENGTH, checked_session_id, shortened_title
+
+
+@pytest.mark.parametrize("text", ["0b6e…", "my session", "a" * 128, "...", ".hidden", "-x"])
+def test_usable_ids(text: str) -> None:
+    assert checked_session_id(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", ".", "..", "a/b", "../../../dir", "a\\b", "a\0b", "a\nb", "C:x", "a" * 129, "長" * 100],
+)
+def test_ids_that_could_escape_or_break_are_refused(text: str) -> None:
+    with pytest.raises(InvalidSessionId):
+        checked_session_id(text)
+
+
+@given(st.text())
+def test_an_accepted_id_names_something_directly_in_its_directory(text: str) -> None:
+    try:
+        path = os.path.join("/store", checked_session_id(text))
+    except InvalidSessionId:
+        return
+    assert os.path.dirname(os.path.normpath(path)) == "/store"
+
+
+@given(st.text())
+def test_a_title_is_one_line_of_at_most_50_characters(text: str) -> None:
+    title = shortened_title(text)
+    assert len(title) <= TITLE_LENGTH
+    assert title == " ".join(title.split())
+    assert bool(title) == bool(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("fix\n  the   build", "fix the build"),
+        ("x" * 50, "x" * 50),
+        ("x" * 51, "x" * 49 + "…"),
+        ("word " * 20, "word " * 9 + "word…"),
+        ("a" * 40 + " " + "b" * 20, "a" * 40 + "…"),
+        ("a" * 49 + " b", "a" * 49 + "…"),
+    ],
+)
+def test_titles_are_cut_at_word_boundaries(text: str, title: str) -> None:
+    assert shortened_title(text) == title
