@@ -85,6 +85,11 @@ class Conversation:
         """The id of the session."""
         return self.files.id
 
+    @property
+    def is_empty(self) -> bool:
+        """Has nothing ever happened in this session?"""
+        return not self.files.resumed and not self.history.records
+
     async def emit(self, event: Event) -> None:
         """Record `event`, then put it on the channel. Raises StoreFailed; the event is then not delivered."""
         await self.channel.send(Delivery(event, self._recorder.record(event)))

@@ -1,0 +1,364 @@
+"""The composition root: the one place that knows every adapter (house 5).
+
+`App` lives as long as the process, `Session` as long as one conversation. A provider is a typed function that
+returns the port's type and imports its adapter inside: a wrong adapter is a type error, and nothing is imported
+before it is needed. Nothing is injected by name or annotation: use-cases get their ports as arguments.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kimi.application.conversation import Conversation
+from kimi.application.flags import Flags
+from kimi.application.negotiate_initialize import (
+    ExternalToolOffer,
+    Initialized,
+    negotiate_initialize,
+)
+from kimi.application.open_session import Choice, open_session, policy_for
+from kimi.application.ports import (
+    ChatModel,
+    CheckArguments,
+    CheckSchema,
+    LoadSystemPrompt,
+    MakeTool,
+    NewId,
+    Now,
+    OpenModel,
+    SessionFiles,
+    SessionStore,
+    Tool,
+    Workspace,
+)
+from kimi.application.prompt import system_prompt
+from kimi.application.settings import Settings
+from kimi.application.toolset import Toolset
+from kimi.domain.agent import DEFAULT_TOOLS
+from kimi.domain.client import Client
+from kimi.domain.message import JsonObject
+from kimi.domain.tool import TodoItem
+from kimi.domain.turn import TurnLimits
+from kimi.interfaces.injector import containers, errors, providers
+from kimi.interfaces.version import __version__
+
+if TYPE_CHECKING:
+    from kimi.infrastructure.models.http import HttpLayer
+    from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
+
+
+# --- adapters, each behind the type of its port -----------------------------------------------------------------
+
+
+def _http(environ: Mapping[str, str]) -> HttpLayer:
+    from kimi.infrastructure.models.http import HttpLayer
+
+    return HttpLayer(environ)
+
+
+def _open_model(settings: Settings, http: HttpLayer, environ: Mapping[str, str]) -> OpenModel:
+    def open_model(session_id: str, client: Callable[[], str]) -> ChatModel | None:
+        from kimi.infrastructure.models.open import open_model as adapter
+
+        if settings.model is None or not settings.model.usable:
+            return None
+        return adapter(settings.model, session_id, http, lambda: f"KimiCLI/{__version__}{client()}", environ)
+
+    return open_model
+
+
+def _store(settings: Settings) -> SessionStore:
+    from kimi.infrastructure.store.jsonl import JsonlStore
+
+    return JsonlStore(settings.share_dir, settings.work_dir)
+
+
+def _check_schema(schema: JsonObject) -> str | None:
+    from kimi.infrastructure.json_schema import check_schema
+
+    return check_schema(schema)
+
+
+def _check_arguments(schema: JsonObject, value: Any) -> str | None:
+    from kimi.infrastructure.json_schema import check_arguments
+
+    return check_arguments(schema, value)
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace:
+    from kimi.infrastructure.workspace.local import LocalWorkspace
+
+    return LocalWorkspace(settings.work_dir, settings.shell, settings.secret_variables, environ)
+
+
+def _path_policy(settings: Settings, workspace: Workspace, files: SessionFiles) -> PathPolicy:
+    from kimi.infrastructure.tools.paths import PathPolicy
+
+    return PathPolicy(
+        workspace,
+        settings.files,
+        share_dir=settings.share_dir,
+        home=os.path.expanduser("~"),
+        additional_dirs=lambda: (*settings.additional_dirs, *files.state.additional_dirs),
+        readable_roots=lambda: [spilled] if (spilled := _spill_directory(files)) else [],
+    )
+
+
+def _file_record() -> FileRecord:
+    from kimi.infrastructure.tools.paths import FileRecord
+
+    return FileRecord()
+
+
+def _spill_directory(files: SessionFiles) -> str | None:
+    return os.path.join(files.directory, "output") if files.directory else None
+
+
+# --- tools, each under the id that agent files use --------------------------------------------------------------
+
+
+def _shell(settings: Settings, workspace: Workspace, files: SessionFiles) -> Tool:
+    from kimi.infrastructure.tools.shell import Shell
+
+    def spill(name: str) -> str | None:
+        directory = _spill_directory(files)
+        return os.path.join(directory, f"{name}.txt") if directory else None
+
+    return Shell(workspace, settings.shell, spill)
+
+
+def _read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
+    from kimi.infrastructure.tools.read_file import ReadFile
+
+    return ReadFile(workspace, policy, record)
+
+
+def _write_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
+    from kimi.infrastructure.tools.write_file import WriteFile
+
+    return WriteFile(workspace, policy, record)
+
+
+def _str_replace_file(settings: Settings, workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
+    from kimi.infrastructure.tools.str_replace_file import StrReplaceFile
+
+    return StrReplaceFile(workspace, policy, record, strict=settings.files.strict_edit)
+
+
+def _glob(settings: Settings, workspace: Workspace, policy: PathPolicy) -> Tool:
+    from kimi.infrastructure.tools.glob import Glob
+
+    return Glob(workspace, policy, strict=settings.files.glob_strict)
+
+
+def _grep(settings: Settings, workspace: Workspace, policy: PathPolicy) -> Tool:
+    from kimi.infrastructure.tools.grep import Grep
+
+    return Grep(workspace, policy, ripgrep_path=settings.tools.ripgrep_path)
+
+
+def _todo(files: SessionFiles) -> Tool:
+    from kimi.infrastructure.tools.todo import SetTodoList
+
+    def save(todos: Sequence[TodoItem]) -> None:
+        files.save_state(replace(files.state, todos=tuple(todos)))
+
+    return SetTodoList(lambda: files.state.todos, save)
+
+
+def _think() -> Tool:
+    from kimi.infrastructure.tools.think import Think
+
+    return Think()
+
+
+def _make_tool(tools: providers.Aggregate[Tool]) -> MakeTool:
+    def make(tool_id: str) -> Tool | None:
+        try:
+            return tools(tool_id)
+        except errors.NoSuchProviderError:
+            raise KeyError(tool_id) from None
+
+    return make
+
+
+# --- use-cases with their ports bound ---------------------------------------------------------------------------
+
+
+def _load_system_prompt(settings: Settings, workspace: Workspace) -> LoadSystemPrompt:
+    def load() -> str:
+        from kimi.infrastructure.project_text import load_project_text
+
+        project = load_project_text(workspace.work_dir, settings.additional_dirs)
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        return system_prompt(project, workspace.shell, now=now, system=platform.system())
+
+    return load
+
+
+def _conversation(
+    settings: Settings,
+    files: SessionFiles,
+    open_model: OpenModel,
+    toolset: Toolset,
+    load_prompt: LoadSystemPrompt,
+    store: SessionStore,
+    now: Now,
+    new_id: NewId,
+) -> Conversation:
+    return Conversation(
+        files=files,
+        open_model=open_model,
+        toolset=toolset,
+        policy=policy_for(settings, files.state),
+        limits=TurnLimits(settings.loop.max_steps_per_turn, settings.loop.max_retries_per_step),
+        load_system_prompt=load_prompt,
+        mark_last=store.mark_last,
+        now=now,
+        new_id=new_id,
+    )
+
+
+def _given() -> Any:
+    """A member that whoever makes the container must give. Its annotation is its type: the library's own class for
+    this cannot name a protocol."""
+    return providers.Dependency()
+
+
+class App(containers.DeclarativeContainer):
+    """What all conversations of a process share. Needs `settings`; every member can be overridden."""
+
+    settings: providers.Provider[Settings] = _given()
+    environ = providers.Object[Mapping[str, str]](os.environ)
+    now = providers.Object[Now](time.time)
+    new_id = providers.Object[NewId](_new_id)
+    http = providers.Singleton(_http, environ)
+    open_model = providers.Singleton(_open_model, settings, http, environ)
+    store = providers.Singleton(_store, settings)
+    check_schema = providers.Object[CheckSchema](_check_schema)
+    check_arguments = providers.Object[CheckArguments](_check_arguments)
+
+
+class Session(containers.DeclarativeContainer):
+    """What belongs to one conversation; `new_session` fills in what it needs from an `App`."""
+
+    settings: providers.Provider[Settings] = _given()
+    environ: providers.Provider[Mapping[str, str]] = _given()
+    open_model: providers.Provider[OpenModel] = _given()
+    store: providers.Provider[SessionStore] = _given()
+    now: providers.Provider[Now] = _given()
+    new_id: providers.Provider[NewId] = _given()
+    files: providers.Provider[SessionFiles] = _given()
+    workspace = providers.Singleton(_workspace, settings, environ)
+    path_policy = providers.Singleton(_path_policy, settings, workspace, files)
+    file_record = providers.Singleton(_file_record)
+
+    shell = providers.Factory(_shell, settings, workspace, files)
+    read_file = providers.Factory(_read_file, workspace, path_policy, file_record)
+    write_file = providers.Factory(_write_file, workspace, path_policy, file_record)
+    str_replace_file = providers.Factory(_str_replace_file, settings, workspace, path_policy, file_record)
+    glob = providers.Factory(_glob, settings, workspace, path_policy)
+    grep = providers.Factory(_grep, settings, workspace, path_policy)
+    todo = providers.Factory(_todo, files)
+    think = providers.Factory(_think)
+    tools = providers.Aggregate(
+        {
+            "kimi_cli.tools.shell:Shell": shell,
+            "kimi_cli.tools.file:ReadFile": read_file,
+            "kimi_cli.tools.file:WriteFile": write_file,
+            "kimi_cli.tools.file:StrReplaceFile": str_replace_file,
+            "kimi_cli.tools.file:Glob": glob,
+            "kimi_cli.tools.file:Grep": grep,
+            "kimi_cli.tools.todo:SetTodoList": todo,
+            "kimi_cli.tools.think:Think": think,
+        }
+    )
+    make_tool = providers.Factory(_make_tool, tools.provider)
+    toolset = providers.Singleton(Toolset, make_tool, DEFAULT_TOOLS)
+    load_system_prompt = providers.Factory(_load_system_prompt, settings, workspace)
+    conversation = providers.Singleton(
+        _conversation,
+        settings,
+        files,
+        open_model,
+        toolset,
+        load_system_prompt,
+        store,
+        now,
+        new_id,
+    )
+
+
+# --- what drivers call ------------------------------------------------------------------------------------------
+
+
+def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
+    """The settings of the process. Raises UsageError or ConfigError, with what to mend."""
+    from kimi.infrastructure.settings_files import load_settings as load
+
+    return load(flags, environ)
+
+
+def new_session(app: App, files: SessionFiles) -> Session:
+    """The container of a conversation over an opened session."""
+    return Session(
+        settings=app.settings,
+        environ=app.environ,
+        open_model=app.open_model,
+        store=app.store,
+        now=app.now,
+        new_id=app.new_id,
+        files=providers.Object(files),
+    )
+
+
+@asynccontextmanager
+async def open_conversation(app: App, choice: Choice) -> AsyncGenerator[Conversation, None]:
+    """Open the chosen session and its conversation; both are closed on leaving.
+
+    Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made.
+    """
+    files = await open_session(app.store(), choice, app.new_id())
+    try:
+        yield new_session(app, files).conversation()
+    finally:
+        await app.http().close()
+        files.close()
+
+
+def negotiation(app: App, conversation: Conversation) -> Callable[[Client, Sequence[ExternalToolOffer]], Initialized]:
+    """The use-case negotiate-initialize with its ports bound."""
+    settings = app.settings()
+
+    def negotiate(client: Client, offers: Sequence[ExternalToolOffer]) -> Initialized:
+        return negotiate_initialize(
+            conversation,
+            client,
+            offers,
+            check_schema=app.check_schema(),
+            check_arguments=app.check_arguments(),
+            external_timeout_s=settings.tools.external_timeout_s,
+        )
+
+    return negotiate
+
+
+def warm_up(app: App) -> None:
+    """Import what the first turn needs. Meant for a thread, after the handshake was answered."""
+    from kimi.infrastructure.tools import glob, grep, read_file, shell, str_replace_file, todo, write_file
+
+    _ = (glob, grep, read_file, shell, str_replace_file, todo, write_file)
+    model = app.settings().model
+    app.http().warm(model.base_url if model else "")

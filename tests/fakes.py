@@ -1,0 +1,92 @@
+"""Test doubles at the ports. The model double passes the contract suite of `ChatModel`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import anyio
+
+from kimi.application.ports import ModelItem, PreparedCall, ResponseEnd, ToolCallContext
+from kimi.domain.approval import Effect
+from kimi.domain.message import JsonObject, Message
+from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_ok
+
+Pause: TypeAlias = Callable[[], Awaitable[None]]
+Script: TypeAlias = Sequence["ModelItem | Exception | Pause"]
+
+
+@dataclass
+class Asked:
+    """One request to the model, as it was at that moment."""
+
+    system: str
+    history: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    tokens_used: int
+
+
+@dataclass
+class FakeModel:
+    """Plays one script per request; an exception in a script is raised there, a callable is awaited."""
+
+    scripts: list[Script]
+    name: str = "fake"
+    capabilities: frozenset[str] = frozenset()
+    context_size: int = 100_000
+    asked: list[Asked] = field(default_factory=list[Asked])
+
+    @asynccontextmanager
+    async def stream(
+        self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
+    ) -> AsyncGenerator[AsyncIterator[ModelItem], None]:
+        self.asked.append(Asked(system, tuple(history), tuple(tools), tokens_used))
+        yield self._items(self.scripts.pop(0))
+
+    async def _items(self, script: Script) -> AsyncIterator[ModelItem]:
+        ended = False
+        for item in script:
+            if isinstance(item, Exception):
+                raise item
+            if callable(item):
+                await item()
+                continue
+            ended = isinstance(item, ResponseEnd)
+            yield item
+        if not ended:
+            yield ResponseEnd()
+
+
+async def forever() -> None:
+    """A pause that only cancellation ends."""
+    await anyio.sleep_forever()
+
+
+@dataclass
+class FakeTool:
+    """A tool whose body is `run`; with an `action` it needs approval."""
+
+    name: str
+    run: Callable[[JsonObject, ToolCallContext], Awaitable[ToolReturnValue]] | None = None
+    action: str | None = None
+    read_only: bool = False
+    trusted_text: bool = True
+    ran: list[JsonObject] = field(default_factory=list[JsonObject])
+
+    @property
+    def spec(self) -> ToolSpec:
+        """A specification with an open schema."""
+        return ToolSpec(
+            self.name, "A tool for tests.", {"type": "object"}, self.read_only, trusted_text=self.trusted_text
+        )
+
+    @asynccontextmanager
+    async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
+        async def run() -> ToolReturnValue:
+            self.ran.append(arguments)
+            return await self.run(arguments, context) if self.run else tool_ok("done")
+
+        effect = Effect(self.action, f"Do {self.action}") if self.action else None
+        yield PreparedCall(run, effect)
