@@ -1,0 +1,44 @@
+"""The shape of the source tree."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYERS = ("domain", "application", "infrastructure", "interfaces")
+MODULES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
+
+
+def test_the_namespace_stays_open() -> None:
+    assert [path for layer in LAYERS for path in (ROOT / layer).glob("kimi/__init__.py")] == []
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_portion_is_typed(layer: str) -> None:
+    assert (ROOT / layer / "kimi" / layer / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_says_what_it_is_for_and_fits_on_a_few_screens(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= 500
+    if text.strip():
+        assert ast.get_docstring(ast.parse(text))
+
+
+@pytest.mark.spec("T-143")
+def test_the_import_contract_holds() -> None:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stdout
+
+
+def test_every_mark_names_an_item_of_the_list() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "unproved.py"), "--strict"]
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stderr
