@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.command import environment, kimi
+from tests.interfaces.command import Finished, environment, kimi
 
+from kimi.application.flags import Flags
+from kimi.interfaces.cli import run
 from kimi.interfaces.version import __version__
 
 SECRET = "sk-1234567890"
@@ -63,15 +66,16 @@ COMMANDS = [
 
 @pytest.mark.spec("R-02")
 @pytest.mark.parametrize("option", ["-h", "--help"])
-def test_help_works_everywhere(tmp_path: Path, option: str) -> None:
+def test_help_works_everywhere(tmp_path: Path, option: str, capfd: pytest.CaptureFixture[str]) -> None:
     done = kimi(option, share=tmp_path)
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: kimi [OPTIONS] [COMMAND [ARGS]...]\n")
     assert "--no-thinking" in done.stdout
     for command in COMMANDS:
-        done = kimi(command, option, share=tmp_path)
-        assert (done.code, done.stderr) == (0, "")
-        assert done.stdout.startswith(f"Usage: kimi {command} [OPTIONS]")
+        assert run([command, option]) == 0
+        out, err = capfd.readouterr()
+        assert out.startswith(f"Usage: kimi {command} [OPTIONS]")
+        assert err == ""
 
 
 @pytest.mark.spec("R-06", "W-36")
@@ -119,7 +123,14 @@ NEXT_TO_WIRE = [
         "--final-message-only: Final-message-only output is only supported for print UI",
     ),
     (("--session",), "--session: --session without a session ID is only supported for shell UI"),
+]
+
+FOUND_AT_START = [
     (("--continue",), "--continue: No previous session found for the working directory"),
+    (("--config", "a b"), "--config: Invalid configuration text: Expecting value"),
+    (("--config", "null"), "--config: Invalid configuration text: the configuration must be an object"),
+    (("--mcp-config", "{"), "--mcp-config: Invalid JSON: "),
+    (("--mcp-config-file", "FILE"), "--mcp-config-file: Invalid JSON: "),
 ]
 
 MISUSES = [
@@ -135,10 +146,6 @@ MISUSES = [
     (("--output-format", "stream-json"), "--output-format: Output format is only supported for print UI"),
     (("--print", "--session"), "--session: --session without a session ID is only supported for shell UI"),
     (("--wire", "--config", " "), "--config: Config cannot be empty"),
-    (("--wire", "--config", "a b"), "--config: Invalid configuration text: Expecting value"),
-    (("--wire", "--config", "null"), "--config: Invalid configuration text: the configuration must be an object"),
-    (("--wire", "--mcp-config", "{"), "--mcp-config: Invalid JSON: "),
-    (("--wire", "--mcp-config-file", "FILE"), "--mcp-config-file: Invalid JSON: "),
     (("--work-dir", "/nonexistent"), "'--work-dir'"),
     (("--config-file", "/nonexistent"), "'--config-file'"),
     (("--agent-file", "/nonexistent"), "'--agent-file'"),
@@ -152,8 +159,11 @@ MISUSES = [
 
 def assert_refused(arguments: tuple[str, ...], report: str, share: Path) -> None:
     """`kimi` with `arguments` ends with status 2, nothing on stdout, and the report in a box on stderr."""
-    done = kimi(*arguments, share=share, cwd=share)
-    assert (done.code, done.stdout) == (2, ""), arguments
+    assert_refusal(kimi(*arguments, share=share), report)
+
+
+def assert_refusal(done: Finished, report: str) -> None:
+    assert (done.code, done.stdout) == (2, "")
     usage, hint, box, *_ = done.stderr.splitlines()
     assert usage == "Usage: kimi [OPTIONS] [COMMAND [ARGS]...]"
     assert hint == "Try 'kimi -h' for help."
@@ -161,26 +171,46 @@ def assert_refused(arguments: tuple[str, ...], report: str, share: Path) -> None
     assert report in done.message
 
 
+@pytest.fixture
+def parse(capfd: pytest.CaptureFixture[str]) -> Callable[..., Finished]:
+    """Runs a command line in this process, as far as it goes without starting an agent: it must not."""
+
+    def never(flags: Flags) -> int:
+        raise AssertionError(f"{flags} were accepted")
+
+    def parsed(*arguments: str) -> Finished:
+        code = run(arguments, never)
+        captured = capfd.readouterr()
+        return Finished(code, captured.out, captured.err)
+
+    return parsed
+
+
 @pytest.mark.spec("R-04", "W-34")
-def test_every_misuse_is_refused_with_its_text(tmp_path: Path) -> None:
+def test_every_misuse_is_refused_with_its_text(tmp_path: Path, parse: Callable[..., Finished]) -> None:
     (tmp_path / "FILE").write_text("{")
-    for arguments, report in MISUSES:
-        assert_refused(arguments, f"Error Invalid value for {report}", tmp_path)
-    for arguments, report in NEXT_TO_WIRE:
-        assert_refused(("--wire", *arguments), f"Error Invalid value for {report}", tmp_path)
-    assert_refused(("--nope",), "Error No such option: --nope", tmp_path)
-    assert_refused(("nope",), "Error No such command 'nope'.", tmp_path)
-    assert_refused(("--model",), "requires an argument", tmp_path)
+    misuses = MISUSES + [(("--wire", *arguments), report) for arguments, report in NEXT_TO_WIRE]
+    for arguments, report in misuses:
+        line = [str(tmp_path / "FILE") if argument == "FILE" else argument for argument in arguments]
+        assert_refusal(parse(*line), f"Error Invalid value for {report}")
+    for arguments, report in FOUND_AT_START:
+        line = [str(tmp_path / "FILE") if argument == "FILE" else argument for argument in arguments]
+        assert_refused(("--wire", *line), f"Error Invalid value for {report}", tmp_path)
+    assert_refusal(parse("--nope"), "Error No such option: --nope")
+    assert_refusal(parse("nope"), "Error No such command 'nope'.")
+    assert_refusal(parse("--model"), "requires an argument")
+    assert_refused(("--wire", "--print"), "Error Invalid value for --print: Cannot combine --print, --wire.", tmp_path)
 
 
 @pytest.mark.spec("R-08")
-def test_what_is_unknown_or_left_out_is_refused(tmp_path: Path) -> None:
+def test_what_is_unknown_or_left_out_is_refused(tmp_path: Path, parse: Callable[..., Finished]) -> None:
     assert_refused(("fix the tests",), "No such command 'fix the tests'.", tmp_path)
-    assert_refused(("--ui", "shell"), "No such option: --ui", tmp_path)
+    assert_refused(("web",), "'kimi web' is not provided", tmp_path)
+    assert_refusal(parse("--ui", "shell"), "No such option: --ui")
     for command in ("term", "plugin", "web", "vis", "__web-worker"):
-        assert_refused((command, "--port", "1", "x"), f"'kimi {command}' is not provided", tmp_path)
+        assert_refusal(parse(command, "--port", "1", "x"), f"'kimi {command}' is not provided")
     for command in ("acp", "setup", "mcp", "export", "__background-task-worker"):
-        assert_refused((command, "--any", "x"), f"'kimi {command}' is not part of this version", tmp_path)
+        assert_refusal(parse(command, "--any", "x"), f"'kimi {command}' is not part of this version")
 
 
 @pytest.mark.parametrize(
