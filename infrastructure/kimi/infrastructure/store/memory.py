@@ -186,6 +186,10 @@ class MemoryStore:
         del self._sessions[session_id]
         return True
 
+    def recorded(self, session_id: str) -> Sequence[bytes]:
+        """The lines of the event log of a session, as `wire.jsonl` would hold them. Raises KeyError."""
+        return tuple(self._sessions[session_id].lines)
+
     async def _free(self, session_id: str) -> _Stored | None:
         deadline = anyio.current_time() + self._lock_wait_s
         while (stored := self._sessions.get(session_id)) is not None and stored.held:
