@@ -1,0 +1,54 @@
+"""The Think tool (tools spec 3.9)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from kimi.application.ports import PreparedCall, ToolCallContext
+from kimi.domain.message import JsonObject
+from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_ok
+from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+
+
+class Params(BaseModel):
+    """Arguments of Think."""
+
+    thought: Annotated[str, Field(description="The thought to note down.")]
+
+
+class ThinkTool:
+    """Notes down a thought; implements `Tool` of the application's ports."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """See `Tool`."""
+        return think_spec()
+
+    @asynccontextmanager
+    async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
+        """See `Tool`. The thought lives on in the call itself."""
+        params = parse_arguments(Params, arguments)
+        yield answered(params if isinstance(params, ToolReturnValue) else tool_ok("", "Thought logged"))
+
+
+@lru_cache(maxsize=1)
+def think_spec() -> ToolSpec:
+    """What the model is told."""
+    return ToolSpec(
+        name="Think",
+        description="""\
+Note down a thought before you go on, for instance to weigh possibilities or to sum up what you have found.
+
+It reads nothing and changes nothing; the thought merely stays in the conversation. Do not use it for what the user \
+should read: say that in your answer.
+""",
+        parameters=schema_of(Params),
+        read_only=True,
+        kind="think",
+        key_argument="thought",
+    )

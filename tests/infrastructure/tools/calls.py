@@ -1,0 +1,37 @@
+"""Calling a tool in a test as `call_tools` does it, without a conversation around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kimi.application.ports import Tool, ToolCallContext
+from kimi.domain.approval import Effect
+from kimi.domain.event import Event
+from kimi.domain.request import Answer, Request
+from kimi.domain.tool import ToolReturnValue
+
+
+async def _emit(event: Event) -> None:
+    raise AssertionError(f"no event is expected: {event}")
+
+
+async def _ask(request: Request) -> Answer:
+    raise AssertionError(f"no question is expected: {request}")
+
+
+def call_context(name: str) -> ToolCallContext:
+    """The context of a call that neither speaks nor asks."""
+    return ToolCallContext("session", "turn", 1, "call", name, None, _emit, _ask)
+
+
+async def call(tool: Tool, arguments: Mapping[str, Any]) -> ToolReturnValue:
+    """Prepare and run one call; whatever it would do is allowed."""
+    async with tool.prepare(arguments, call_context(tool.spec.name)) as prepared:
+        return await prepared.run()
+
+
+async def effect_of(tool: Tool, arguments: Mapping[str, Any]) -> Effect | None:
+    """What the call would do, without doing it."""
+    async with tool.prepare(arguments, call_context(tool.spec.name)) as prepared:
+        return prepared.effect
