@@ -1,0 +1,138 @@
+"""What kind of file it is: by its name and its first 512 bytes (tools spec 3.2, T-66)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os.path import splitext
+from typing import Literal, TypeAlias
+
+FileKind: TypeAlias = Literal["text", "image", "video", "unknown"]
+
+HEAD_BYTES = 512
+"""How much of the beginning is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileType:
+    """`mime` is the type of an image or a video, empty otherwise."""
+
+    kind: FileKind
+    mime: str = ""
+
+
+_MEDIA = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".jfif": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+    ".tif": "image/tiff",
+    ".tiff": "image/tiff",
+    ".ico": "image/x-icon",
+    ".heic": "image/heic",
+    ".heif": "image/heif",
+    ".avif": "image/avif",
+    ".mp4": "video/mp4",
+    ".m4v": "video/x-m4v",
+    ".mov": "video/quicktime",
+    ".mkv": "video/x-matroska",
+    ".webm": "video/webm",
+    ".avi": "video/x-msvideo",
+    ".wmv": "video/x-ms-wmv",
+    ".flv": "video/x-flv",
+    ".mpg": "video/mpeg",
+    ".mpeg": "video/mpeg",
+    ".3gp": "video/3gpp",
+    ".3g2": "video/3gpp2",
+}
+
+_BINARY = frozenset(
+    " ".join(
+        (
+            ".zip .tar .gz .tgz .bz2 .tbz2 .xz .txz .7z .rar .zst .lz .lz4 .lzma .cab .ar .deb .rpm .iso .dmg .img",
+            ".jar .war .ear .apk .ipa .aab .whl .egg .nupkg .crx .xpi",
+            ".pdf .doc .docx .dot .dotx .xls .xlsx .xlsb .ppt .pptx .odt .ods .odp .pages .numbers .key .epub .mobi",
+            ".ttf .otf .ttc .woff .woff2 .eot",
+            ".exe .dll .so .dylib .a .o .obj .lib .bin .com .msi .sys .class .pyc .pyo .pyd .elc .wasm .node",
+            ".db .sqlite .sqlite3 .mdb .accdb .dbf .parquet .feather .arrow .orc .npy .npz .pkl .pickle .h5 .hdf5",
+            ".mp3 .wav .flac .aac .ogg .oga .opus .m4a .wma .aiff .aif .mid .midi .amr",
+            ".psd .ai .sketch .fig .xcf .blend .fbx .glb .stl .swf .onnx .pt .pth .safetensors .gguf .ckpt",
+        )
+    ).split()
+)
+
+_MAGIC: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF87a", "image/gif"),
+    (0, b"GIF89a", "image/gif"),
+    (0, b"II*\0", "image/tiff"),
+    (0, b"MM\0*", "image/tiff"),
+    (0, b"\0\0\x01\0", "image/x-icon"),
+    (0, b"\0\0\x01\xba", "video/mpeg"),
+    (0, b"\0\0\x01\xb3", "video/mpeg"),
+    (0, b"FLV\x01", "video/x-flv"),
+    (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "video/x-ms-wmv"),
+)
+
+_RIFF = {b"WEBP": "image/webp", b"AVI ": "video/x-msvideo"}
+
+_BRANDS: tuple[tuple[bytes, str], ...] = (
+    (b"avif", "image/avif"),
+    (b"avis", "image/avif"),
+    (b"heic", "image/heic"),
+    (b"heix", "image/heic"),
+    (b"hevc", "image/heic"),
+    (b"mif1", "image/heif"),
+    (b"msf1", "image/heif"),
+    (b"M4A ", ""),
+    (b"M4B ", ""),
+    (b"qt  ", "video/quicktime"),
+    (b"M4V ", "video/x-m4v"),
+    (b"3g2", "video/3gpp2"),
+    (b"3gp", "video/3gpp"),
+)
+
+
+def file_type(path: str, head: bytes) -> FileType:
+    """The type of the file called `path` that begins with `head`.
+
+    Unknown: a NUL byte, the extension of a binary format, or an extension and a beginning that disagree.
+    """
+    extension = splitext(path)[1].lower()
+    if extension in _BINARY:
+        return FileType("unknown")
+    claimed, found = _MEDIA.get(extension, ""), media_type(head)
+    if claimed:
+        agree = not head or claimed.partition("/")[0] == found.partition("/")[0]
+        return _media(found or claimed) if agree else FileType("unknown")
+    if found:
+        return FileType("unknown") if extension else _media(found)
+    return FileType("unknown" if b"\0" in head[:HEAD_BYTES] else "text")
+
+
+def media_type(head: bytes) -> str:
+    """The MIME type of an image or a video by its first bytes; empty when they say nothing of the sort."""
+    for offset, magic, mime in _MAGIC:
+        if head.startswith(magic, offset):
+            return mime
+    if head.startswith(b"RIFF"):
+        return _RIFF.get(head[8:12], "")
+    if head.startswith(b"\x1aE\xdf\xa3"):
+        return "video/webm" if b"webm" in head[:64] else "video/x-matroska"
+    if head.startswith(b"BM") and len(head) >= 26 and head[6:10] == b"\0\0\0\0":
+        return "image/bmp"
+    return _iso_media(head)
+
+
+def _iso_media(head: bytes) -> str:
+    if head[4:8] != b"ftyp":
+        return ""
+    brand = head[8:12]
+    return next((mime for start, mime in _BRANDS if brand.startswith(start)), "video/mp4")
+
+
+def _media(mime: str) -> FileType:
+    return FileType("image" if mime.startswith("image/") else "video", mime)

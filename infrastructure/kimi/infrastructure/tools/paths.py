@@ -1,0 +1,169 @@
+"""The path policy that all file tools of a conversation share: rules of the domain over real paths (tools spec 2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from kimi.application.ports import FileStat, Workspace
+from kimi.application.settings import FileSettings
+from kimi.domain.path_rules import OWN_FILES, NamedPath, Zones, name_path, within
+from kimi.domain.tool import ToolReturnValue, tool_error
+
+Roots = Callable[[], Sequence[str]]
+"""Absolute directories that may change while the conversation runs (`/add-dir`)."""
+
+
+def no_roots() -> Sequence[str]:
+    """No directories at all."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A path of a call: as named, and the real path, links of its existing part resolved."""
+
+    named: NamedPath
+    real: str
+    detour: bool
+    """Does a symlink below its root lead elsewhere, so that the user has to see the real path too?"""
+
+    def titled(self, verb: str) -> str:
+        """What the user is asked, e.g. ``Write file `/w/a` ``; both paths when a link leads elsewhere."""
+        if self.detour:
+            return f"{verb} file `{self.named.given}` (-> `{self.real}`)"
+        return f"{verb} file `{self.named.absolute}`"
+
+
+class PathPolicy:
+    """Where the tools of one conversation may read and write.
+
+    `additional_dirs` count as workspace; `readable_roots` may be read without question (skills, plans, spilled
+    output). `own_files` are further files of ours that tools may not touch, e.g. the file of `--config-file`.
+    Real paths of roots are found once and kept: a root that is swapped for a link later does not move.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        settings: FileSettings,
+        *,
+        share_dir: str,
+        home: str,
+        additional_dirs: Roots = no_roots,
+        readable_roots: Roots = no_roots,
+        own_files: Sequence[str] = (),
+        windows: bool = os.name == "nt",
+    ) -> None:
+        self.workspace = workspace
+        self.settings = settings
+        self.windows = windows
+        self._home = home
+        self._additional_dirs = additional_dirs
+        self._readable_roots = readable_roots
+        self._own = (*(os.path.join(share_dir, name) for name in OWN_FILES), *own_files) if share_dir else own_files
+        self._real: dict[str, str] = {}
+
+    def name(self, given: str) -> NamedPath:
+        """What the model means by `given`."""
+        return name_path(given, work_dir=self.workspace.work_dir, home=self._home, windows=self.windows)
+
+    async def locate(self, given: str) -> Target:
+        """The real path behind `given`. The file need not exist; a path that cannot exist is its own real path."""
+        named = self.name(given)
+        try:
+            real = await self.workspace.real_path(named.absolute)
+        except (OSError, ValueError):
+            real = named.absolute
+        return Target(named, real, await self._is_detour(named.absolute, real))
+
+    async def zones(self) -> Zones:
+        """The zones as they are now."""
+        return Zones(
+            workspace=await self._both((self.workspace.work_dir, *self._additional_dirs())),
+            readable=await self._both(self._readable_roots()),
+            protected=await self._both(self._own),
+            read_outside=self.settings.read_outside,
+            sensitive=self.settings.sensitive,
+            not_sensitive=self.settings.not_sensitive,
+            windows=self.windows,
+        )
+
+    async def _both(self, roots: Sequence[str]) -> tuple[str, ...]:
+        """Each root as it is named and as it really is."""
+        real = [await self._real_root(root) for root in roots]
+        return tuple(dict.fromkeys((*roots, *real)))
+
+    async def _real_root(self, root: str) -> str:
+        if root not in self._real:
+            self._real[root] = await self.workspace.real_path(root)
+        return self._real[root]
+
+    async def _is_detour(self, absolute: str, real: str) -> bool:
+        """A root that is itself reached through a link (a work dir below macOS's /tmp) is no detour."""
+        if absolute == real:
+            return False
+        for root in (self.workspace.work_dir, *self._additional_dirs()):
+            if within(absolute, [root], windows=self.windows):
+                rest = os.path.relpath(absolute, root)
+                return os.path.normpath(os.path.join(await self._real_root(root), rest)) != real
+        return True
+
+
+class FileRecord:
+    """What the file tools of one conversation share: a lock for each file, and what the model knows of it.
+
+    Keys are real paths. A file that was never read has no known state.
+    """
+
+    def __init__(self) -> None:
+        self._locks: dict[str, anyio.Lock] = {}
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    @asynccontextmanager
+    async def hold(self, real_path: str) -> AsyncGenerator[None]:
+        """One at a time for each file, first come, first served (T-74)."""
+        lock = self._locks.setdefault(real_path, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._locks.pop(real_path, None)
+
+    def remember(self, stat: FileStat) -> None:
+        """The model has seen or written this state of the file."""
+        self._known[stat.real_path] = stat.identity
+
+    def knows(self, real_path: str) -> bool:
+        """Has the model seen or written the file at all?"""
+        return real_path in self._known
+
+    def is_stale(self, stat: FileStat) -> bool:
+        """Did the file change since the model saw it? False when it never did."""
+        known = self._known.get(stat.real_path)
+        return known is not None and known != stat.identity
+
+
+def stale_file() -> ToolReturnValue:
+    """The error for a file that changed behind the model's back (tools spec 3.5)."""
+    return tool_error("File changed on disk since it was read; read it again before editing.", "Stale file")
+
+
+def missing_file(given: str) -> ToolReturnValue:
+    """The error for a file that is not there."""
+    return tool_error(f"`{given}` does not exist.", "File not found")
+
+
+def not_a_file(given: str) -> ToolReturnValue:
+    """The error for a directory, FIFO, socket or device."""
+    return tool_error(f"`{given}` is not a file.", "Invalid path")
+
+
+def reason(error: Exception) -> str:
+    """The error in the words of the operating system, without the path, which the caller names."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,110 @@
+"""The file tools of one conversation over real files, and ways to call them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kimi.application.ports import Tool, ToolCallContext
+from kimi.application.settings import FileSettings, ShellSettings
+from kimi.domain.approval import Effect
+from kimi.domain.event import Event
+from kimi.domain.request import Answer, Request
+from kimi.domain.tool import BriefBlock, ToolReturnValue
+from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
+from kimi.infrastructure.tools.read_file import ReadFile
+from kimi.infrastructure.tools.str_replace_file import StrReplaceFile
+from kimi.infrastructure.tools.write_file import WriteFile
+from kimi.infrastructure.workspace.local import LocalWorkspace
+
+
+@dataclass
+class Files:
+    """A work dir below a temporary directory, with the share directory and the home directory beside it."""
+
+    root: Path
+    settings: FileSettings = field(default_factory=FileSettings)
+    additional: list[str] = field(default_factory=list[str])
+    readable: list[str] = field(default_factory=list[str])
+    plan_file: str | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def __post_init__(self) -> None:
+        for directory in (self.work_dir, self.home, self.share):
+            directory.mkdir(parents=True, exist_ok=True)
+        self.workspace = LocalWorkspace(str(self.work_dir), ShellSettings(), frozenset(), self.environ)
+        self.record = FileRecord()
+        self.policy = PathPolicy(
+            self.workspace,
+            self.settings,
+            share_dir=str(self.share),
+            home=str(self.home),
+            additional_dirs=lambda: self.additional,
+            readable_roots=lambda: self.readable,
+        )
+        self.read = ReadFile(self.workspace, self.policy, self.record)
+        self.write = WriteFile(self.workspace, self.policy, self.record, lambda: self.plan_file)
+        self.edit = StrReplaceFile(
+            self.workspace, self.policy, self.record, lambda: self.plan_file, strict=self.settings.strict_edit
+        )
+
+    @property
+    def work_dir(self) -> Path:
+        return self.root / "work"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def share(self) -> Path:
+        return self.home / ".kimi"
+
+    def put(self, name: str, content: str | bytes = "") -> Path:
+        """A file of the work dir, with its directories."""
+        path = self.work_dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+
+async def _no_event(event: Event) -> None:
+    del event
+
+
+async def _no_answer(request: Request) -> Answer:
+    raise AssertionError(f"a file tool asked {request}")
+
+
+CONTEXT = ToolCallContext("session", "turn", 1, "call", "tool", None, _no_event, _no_answer)
+
+
+async def call(tool: Tool, **arguments: Any) -> ToolReturnValue:
+    """Prepare and run, as if everything were approved."""
+    async with tool.prepare(arguments, CONTEXT) as prepared:
+        return await prepared.run()
+
+
+async def effect(tool: Tool, **arguments: Any) -> Effect | None:
+    """What the call would do; it is not run."""
+    async with tool.prepare(arguments, CONTEXT) as prepared:
+        return prepared.effect
+
+
+def brief(result: ToolReturnValue) -> str | None:
+    """The one-line summary."""
+    return next((block.text for block in result.display if isinstance(block, BriefBlock)), None)
+
+
+def text(result: ToolReturnValue) -> str:
+    """The output, which is text."""
+    assert isinstance(result.output, str)
+    return result.output
+
+
+def edits(*pairs: tuple[str, str]) -> Sequence[dict[str, str]]:
+    """Edits from pairs of old and new text."""
+    return [{"old": old, "new": new} for old, new in pairs]
