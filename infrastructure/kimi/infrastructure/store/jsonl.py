@@ -130,7 +130,7 @@ class JsonlSession:
             size = os.stat(path).st_size
         except OSError:
             return iter(())
-        return event_line.envelopes(path, lines_until(path, size))
+        return self._read_events(path, size)
 
     def save_state(self, state: SessionState) -> None:
         """Store the state; of a session without records only a title is worth a directory. Raises StoreFailed."""
@@ -203,6 +203,10 @@ class JsonlSession:
             raise StoreFailed(f"Session {self._id} was begun by another process; resume it or choose another id.")
         with open(path, "ab", opener=_private_opener):
             pass
+
+    def _read_events(self, path: str, size: int) -> Iterator[bytes]:
+        with failing_as("read", path):
+            yield from event_line.envelopes(path, lines_until(path, size))
 
     def _read_records(self) -> list[ContextRecord]:
         path = self._path(CONTEXT)
