@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -31,6 +30,8 @@ def remove_session(directory: str) -> None:
     Raises StoreFailed, with nothing removed, when files of other programs are there or the directory is a link;
     OSError when something cannot be removed.
     """
+    import shutil  # its archive modules cost start-up time, and sessions are seldom deleted
+
     names = os.listdir(directory)
     foreign = [name for name in names if not _is_ours(directory, name)]
     if foreign or os.path.islink(directory):
