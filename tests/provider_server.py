@@ -78,6 +78,8 @@ class ProviderServer:
     def __init__(self, replies: Iterable[Reply] = ()) -> None:
         self.replies: deque[Reply] = deque(replies)
         self.requests: list[Recorded] = []
+        self.asked = asyncio.Event()
+        """Set once the first request is there."""
         self.connections = 0
         self.base_url = ""
         self.choose: Callable[[Recorded], Reply] | None = None
@@ -95,6 +97,7 @@ class ProviderServer:
         try:
             while (request := await _read_request(reader, number)) is not None:
                 self.requests.append(request)
+                self.asked.set()
                 if not await self._answer(request, self._reply(request), reader, writer):
                     break
         except (ConnectionError, asyncio.IncompleteReadError):

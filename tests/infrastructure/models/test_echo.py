@@ -220,6 +220,7 @@ def scripts_file(tmp_path: Path, *scripts: str) -> dict[str, str]:
     return {"KIMI_SCRIPTED_ECHO_SCRIPTS": str(path)}
 
 
+@pytest.mark.spec("R-87")
 async def test_scripts_are_used_in_order_and_then_exhausted(tmp_path: Path) -> None:
     environ = scripts_file(tmp_path, "text: a", "error: 503", "bad", "id: x", "text: b\nusage: output=2\nid: m")
     model = opened({"KIMI_SCRIPTED_ECHO_SCRIPTS": "nowhere"}, environ)
@@ -264,6 +265,7 @@ async def test_no_trace_without_being_asked(tmp_path: Path, caplog: pytest.LogCa
     assert not caplog.records
 
 
+@pytest.mark.spec("R-87")
 async def test_echo_answers_with_the_last_user_message() -> None:
     model = open_model(settings("_echo"), "s", HttpLayer({}), lambda: "", {})
     assert model.name == "echo"
@@ -271,6 +273,7 @@ async def test_echo_answers_with_the_last_user_message() -> None:
     assert answer == [TextPart("a"), ThinkPart("b"), ResponseEnd(None, None, "end")]
 
 
+@pytest.mark.spec("R-87")
 @pytest.mark.parametrize(
     ("history", "text"),
     [

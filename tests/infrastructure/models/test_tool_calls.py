@@ -59,7 +59,7 @@ def test_interleaved_calls_are_kept_apart(values: list[dict[str, Any]], random: 
     waiting: list[list[str]] = [[text[start : start + 3] for start in range(0, len(text), 3)] for text in texts]
     deltas = [delta(index, "", f"tc{index}", "Shell") for index in range(len(texts))]
     while any(waiting):
-        index = random.choice([index for index, pieces in enumerate(waiting) if pieces])
+        index: int = random.choice([index for index, pieces in enumerate(waiting) if pieces])
         deltas.append(delta(index, waiting[index].pop(0)))
     expected = [ToolCall(f"tc{index}", Function("Shell", text)) for index, text in enumerate(texts)]
     assert merged(run(deltas)) == expected
