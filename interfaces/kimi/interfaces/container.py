@@ -130,13 +130,13 @@ def _spill_directory(files: SessionFiles) -> str | None:
 
 
 def _shell(settings: Settings, workspace: Workspace, files: SessionFiles) -> Tool:
-    from kimi.infrastructure.tools.shell import Shell
+    from kimi.infrastructure.tools.shell import ShellTool
 
     def spill(name: str) -> str | None:
         directory = _spill_directory(files)
         return os.path.join(directory, f"{name}.txt") if directory else None
 
-    return Shell(workspace, settings.shell, spill)
+    return ShellTool(workspace, settings.shell, spill)
 
 
 def _read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
@@ -170,18 +170,18 @@ def _grep(settings: Settings, workspace: Workspace, policy: PathPolicy) -> Tool:
 
 
 def _todo(files: SessionFiles) -> Tool:
-    from kimi.infrastructure.tools.todo import SetTodoList
+    from kimi.infrastructure.tools.todo import TodoTool
 
     def save(todos: Sequence[TodoItem]) -> None:
         files.save_state(replace(files.state, todos=tuple(todos)))
 
-    return SetTodoList(lambda: files.state.todos, save)
+    return TodoTool(lambda: files.state.todos, save)
 
 
 def _think() -> Tool:
-    from kimi.infrastructure.tools.think import Think
+    from kimi.infrastructure.tools.think import ThinkTool
 
-    return Think()
+    return ThinkTool()
 
 
 def _make_tool(tools: providers.Aggregate[Tool]) -> MakeTool:

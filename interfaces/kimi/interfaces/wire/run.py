@@ -95,7 +95,14 @@ class _Wire:
 
     def _warm_up(self) -> None:
         """Import what the first prompt needs while the client composes it; the answer is out already."""
-        self._tasks.start_soon(anyio.to_thread.run_sync, warm_up, self._app)
+        self._tasks.start_soon(self._import_ahead)
+
+    async def _import_ahead(self) -> None:
+        await self._outbox.flush()
+        try:
+            await anyio.to_thread.run_sync(warm_up, self._app)
+        except Exception:  # whoever needs it will import it again, and report
+            logger.exception("importing ahead failed")
 
     async def _watch_signals(self) -> None:
         """The first signal ends the service in good order, a second interrupt at once."""
