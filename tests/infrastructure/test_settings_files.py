@@ -599,6 +599,13 @@ def test_bad_json_of_an_mcp_option_is_a_usage_error(tmp_path: Path) -> None:
     load(mcp_configs=('{"mcpServers": {}}',))
 
 
+def test_filled_sections_of_later_versions_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    load()
+    assert caplog.messages == []
+    load({"default_plan_mode": True, "hooks": [{"event": "Stop", "command": "true"}]})
+    assert [message.split("'")[1] for message in caplog.messages] == ["default_plan_mode", "hooks"]
+
+
 # --- secrets ---------------------------------------------------------------------------------------------------
 
 

@@ -221,9 +221,12 @@ def test_what_is_unknown_or_left_out_is_refused(tmp_path: Path, parse: Callable[
         (("--print", "-p", "hello"), "Print mode is not part of this version; use 'kimi --wire'"),
         (("--quiet", "-p", "hello"), "Print mode is not part of this version"),
         (("--acp",), "'--acp' is not part of this version; use 'kimi --wire'"),
+        (("--wire", "--agent", "okabe"), "Invalid value for --agent: Only the agent 'default' is part of this version"),
+        (("--wire", "--agent-file", __file__), "Invalid value for --agent-file: Agent files are not part of this"),
+        (("--wire", "--plan"), "Invalid value for --plan: Plan mode is not part of this version"),
     ],
 )
-def test_modes_of_later_versions_say_so(tmp_path: Path, arguments: tuple[str, ...], report: str) -> None:
+def test_what_comes_in_later_versions_is_refused(tmp_path: Path, arguments: tuple[str, ...], report: str) -> None:
     assert_refused(arguments, f"Error {report}", tmp_path)
 
 

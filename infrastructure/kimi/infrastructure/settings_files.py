@@ -45,6 +45,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     share = share_directory(environ)
     configuration = _configuration(flags, share)
     _check_mcp_texts(flags)
+    _note_what_has_no_effect(configuration)
     variables = _secret_variables(configuration, environ)
     return Settings(
         share_dir=share,
@@ -66,6 +67,18 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         secret_values=frozenset(_secret_values(configuration)) | {environ[name] for name in variables},
         strict_profile={"1": True, "0": False}.get(environ.get("KIMI_WIRE_STRICT", "")),
     )
+
+
+def _note_what_has_no_effect(configuration: Configuration) -> None:
+    """Name the sections of later versions that somebody filled in: the file is shared with other programs."""
+    filled = {
+        "default_plan_mode": configuration.default_plan_mode,
+        "extra_skill_dirs": configuration.extra_skill_dirs,
+        "hooks": configuration.hooks,
+        "services": configuration.services.moonshot_search or configuration.services.moonshot_fetch,
+    }
+    for key in (key for key, value in filled.items() if value):
+        _log.warning("'%s' of the configuration is not part of this version and has no effect", key)
 
 
 def _loop(configured: LoopSettings, flags: Flags) -> LoopSettings:

@@ -91,6 +91,22 @@ def check_conflicts(flags: Flags, given: Mapping[str, bool]) -> None:
     _check_mode(flags, given)
 
 
+def check_version(flags: Flags) -> None:
+    """Refuse what this version lacks and what must not be ignored: it would run another agent, or a freer one.
+
+    Raises:
+        UsageError: the mode or option is not part of this version.
+    """
+    if flags.ui != "wire":
+        raise UsageError(UI_NOT_PROVIDED[flags.ui])
+    if flags.agent_file is not None:
+        raise UsageError("Agent files are not part of this version; leave the option out", "--agent-file")
+    if flags.agent not in (None, "default"):
+        raise UsageError("Only the agent 'default' is part of this version", "--agent")
+    if flags.plan:
+        raise UsageError("Plan mode is not part of this version; leave the option out", "--plan")
+
+
 def _check_quiet(flags: Flags, given: Mapping[str, bool]) -> None:
     if not given["--quiet"]:
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from kimi.application.flags import Flags, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.process import Streams, hide_secrets, log_path, masked, start_logging, take_streams
-from kimi.interfaces.refusals import UI_NOT_PROVIDED, failure_text, usage_message, usage_panel
+from kimi.interfaces.refusals import check_version, failure_text, usage_message, usage_panel
 
 if TYPE_CHECKING:
     from kimi.application.settings import Settings
@@ -46,10 +46,11 @@ def start(
 def _run(flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings, serve: Serve) -> int:
     settings = load(flags, environ)
     hide_secrets(settings.secret_values)
-    if flags.ui != "wire":
-        raise UsageError(UI_NOT_PROVIDED[flags.ui])
+    check_version(flags)
     if flags.prompt is not None:
         _log.warning("--prompt is ignored in wire mode")
+    if flags.skills_dirs:
+        _log.warning("Skills are not part of this version; --skills-dir has no effect")
     return serve(flags, settings, streams)
 
 
