@@ -1,0 +1,59 @@
+"""What tests see of other processes, read from `/proc`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def is_alive(pid: int) -> bool:
+    """Does a process of that number run? A zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")
+
+
+def marked(word: str) -> list[int]:
+    """The living processes with `word` in their environment."""
+    return [int(place.name) for place in Path("/proc").iterdir() if place.name.isdecimal() and _bears(place, word)]
+
+
+def _bears(place: Path, word: str) -> bool:
+    try:
+        environment = (place / "environ").read_bytes()
+    except OSError:
+        return False
+    return word.encode() in environment and is_alive(int(place.name))
+
+
+def comes_true(condition: Callable[[], bool], patience_s: float = 5.0) -> bool:
+    """Is `condition` true, or becomes true soon? Blocks meanwhile."""
+    deadline = time.monotonic() + patience_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def all_gone(word: str) -> bool:
+    """Is nobody left with `word` in the environment? A killed process may need a moment to disappear."""
+    return comes_true(lambda: not marked(word))
+
+
+def started(program: str) -> subprocess.Popen[bytes]:
+    """A Python program as a child in a session of its own."""
+    return subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+
+
+def has_children() -> bool:
+    """Has this process a child, be it a zombie?"""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
