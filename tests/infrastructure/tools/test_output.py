@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,15 @@ def test_closing_early_closes_the_file(tmp_path: Path) -> None:
     builder.close()
     builder.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("block", [b"some line of text\n" * 3_000, b"x" * 50_000, "€uro".encode() * 10_000])
+def test_memory_does_not_grow_with_the_output(tmp_path: Path, block: bytes) -> None:
+    tracemalloc.start()
+    builder = HeadTail(lambda: str(tmp_path / "full.txt"))
+    for _ in range(400):
+        builder.write(block)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    builder.build()
+    assert peak < 1_000_000
