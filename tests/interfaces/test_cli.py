@@ -71,6 +71,8 @@ def test_help_works_everywhere(tmp_path: Path, option: str, capfd: pytest.Captur
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: kimi [OPTIONS] [COMMAND [ARGS]...]\n")
     assert "--no-thinking" in done.stdout
+    assert run([option, "--session"]) == 0
+    assert capfd.readouterr().out.startswith("Usage: kimi [OPTIONS]")
     for command in COMMANDS:
         assert run([command, option]) == 0
         out, err = capfd.readouterr()

@@ -21,6 +21,8 @@ from kimi.interfaces.refusals import (
 )
 from kimi.interfaces.version import __version__
 
+_HELP = ["-h", "--help"]
+
 app = typer.Typer(
     name="kimi",
     add_completion=False,
@@ -28,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     invoke_without_command=True,
     subcommand_metavar="[COMMAND [ARGS]...]",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": _HELP},
     epilog="Options stand before the command. Without a command an agent is run; this version runs it with --wire.",
 )
 
@@ -48,10 +50,8 @@ def run(arguments: Sequence[str], start: Callable[[Flags], int] = _start) -> int
     `start` is given the flags when an agent is to be run.
     """
     command = get_command(app)
-    options_without_value = frozenset(
-        name for option in command.params if getattr(option, "is_flag", False) for name in _names(option)
-    )
-    arguments = with_session_value(arguments, options_without_value)
+    switches = {name for option in command.params if getattr(option, "is_flag", False) for name in _names(option)}
+    arguments = with_session_value(arguments, frozenset({*_HELP, *switches}))
     try:
         result = command.main(args=arguments, prog_name="kimi", standalone_mode=False, obj=start)
     except UsageError as error:
