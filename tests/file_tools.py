@@ -14,6 +14,7 @@ from kimi.domain.approval import Effect
 from kimi.domain.event import Event
 from kimi.domain.request import Answer, Request
 from kimi.domain.tool import BriefBlock, ToolReturnValue
+from kimi.infrastructure.tools.glob import Glob
 from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
 from kimi.infrastructure.tools.read_file import ReadFile
 from kimi.infrastructure.tools.str_replace_file import StrReplaceFile
@@ -50,6 +51,8 @@ class Files:
         self.edit = StrReplaceFile(
             self.workspace, self.policy, self.record, lambda: self.plan_file, strict=self.settings.strict_edit
         )
+
+        self.glob = Glob(self.workspace, self.policy)
 
     @property
     def work_dir(self) -> Path:

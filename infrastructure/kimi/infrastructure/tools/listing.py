@@ -1,0 +1,39 @@
+"""A short picture of a directory: a tree of two levels (tools spec 3.6)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from operator import itemgetter
+
+ROOT_ENTRIES = 30
+CHILD_ENTRIES = 10
+
+
+def two_level_listing(directory: str) -> str:
+    """The entries of `directory` and those of its directories, directories first, long lists cut. Blocking."""
+    return "\n".join(_tree(directory, ROOT_ENTRIES, deeper=True))
+
+
+def _tree(directory: str, limit: int, *, deeper: bool) -> list[str]:
+    entries, left_out = _entries(directory, limit)
+    lines: list[str] = []
+    for number, (name, is_directory) in enumerate(entries, 1):
+        last = number == len(entries) and not left_out
+        lines.append(f"{'└── ' if last else '├── '}{name}{'/' if is_directory else ''}")
+        if is_directory and deeper:
+            indent = "    " if last else "│   "
+            lines += [indent + line for line in _tree(os.path.join(directory, name), CHILD_ENTRIES, deeper=False)]
+    return [*lines, f"└── ... and {left_out} more"] if left_out else lines
+
+
+def _entries(directory: str, limit: int) -> tuple[Sequence[tuple[str, bool]], int]:
+    """The first entries as (name, is a directory), and how many are left out. A link is never a directory here."""
+    try:
+        with os.scandir(directory) as found:
+            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+    except OSError:
+        return [], 0
+    entries.sort(key=itemgetter(0))
+    entries.sort(key=itemgetter(1), reverse=True)
+    return entries[:limit], max(len(entries) - limit, 0)
