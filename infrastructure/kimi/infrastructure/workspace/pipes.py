@@ -50,7 +50,8 @@ class SelectorPipe:
     """A pipe that the event loop watches."""
 
     def __init__(self, descriptor: int) -> None:
-        os.set_blocking(descriptor, False)
+        if sys.platform != "win32":
+            os.set_blocking(descriptor, False)
         self._descriptor: int | None = descriptor
         self._left: int | None = None
         self._readable = asyncio.Event()

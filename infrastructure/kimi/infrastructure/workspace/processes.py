@@ -147,7 +147,7 @@ def _watch_descriptor(
 
 def _status_of(child: subprocess.Popen[bytes]) -> int:
     """The exit status of a child that has ended, which stays a zombie; a signal is a negative number."""
-    if sys.platform == "win32":
+    if sys.platform != "linux":
         return child.wait()
     try:
         found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
