@@ -129,6 +129,7 @@ async def test_responses(blocks: list[bytes], status: int, body: bytes) -> None:
         [b"HTTP/1.1 200 OK\r\nContent-Le"],
         [b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok"],
         [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok"],
+        [b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nnot gzip at all"],
         [b"SSH-2.0-OpenSSH_9.0\r\n"],
         [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"],
     ],
@@ -372,26 +373,26 @@ async def test_the_named_certificates_are_trusted_and_others_are_not(certificate
 async def test_https_through_tunnels(certificate: Path) -> None:
     seen: list[bytes] = []
     trust = {"SSL_CERT_FILE": str(certificate)}
+    tls = server_context(certificate)
     async with tcp_server(answers(OK), server_context(certificate)) as target:
-        async with tcp_server(connect_server(target, seen)) as port:
-            async with layer({**trust, "HTTPS_PROXY": f"http://u:p@127.0.0.1:{port}"}) as http:
-                assert await get(http, "https://localhost/") == (200, b"ok")
-        async with tcp_server(connect_server(target, seen), server_context(certificate)) as port:
-            async with layer({**trust, "HTTPS_PROXY": f"https://localhost:{port}"}) as http:
-                assert await get(http, "https://localhost:444/") == (200, b"ok")
-        async with tcp_server(socks_server(target)) as port:
-            async with layer({**trust, "ALL_PROXY": f"socks5://127.0.0.1:{port}"}) as http:
-                assert await get(http, "https://localhost/") == (200, b"ok")
+        routes = [
+            (connect_server(target, seen), None, "HTTPS_PROXY", "http://u:p@127.0.0.1:{}", "https://localhost/"),
+            (connect_server(target, seen), tls, "HTTPS_PROXY", "https://localhost:{}", "https://localhost:444/"),
+            (socks_server(target), None, "ALL_PROXY", "socks5://127.0.0.1:{}", "https://localhost/"),
+        ]
+        for serve, context, variable, proxy, url in routes:
+            async with tcp_server(serve, context) as port, layer({**trust, variable: proxy.format(port)}) as http:
+                assert await get(http, url) == (200, b"ok")
     assert seen[0].startswith(b"CONNECT localhost:443 HTTP/1.1\r\n")
     assert b"Proxy-Authorization: Basic dTpw\r\n" in seen[0]
     assert seen[1].startswith(b"CONNECT localhost:444 ")
 
 
 async def test_a_refused_tunnel() -> None:
-    async with tcp_server(connect_server(1, [], b"407 Log in")) as port:
-        async with layer({"HTTPS_PROXY": f"127.0.0.1:{port}"}) as http:
-            with pytest.raises(HttpError, match="407 Log in"):
-                await get(http, "https://localhost/")
+    refusing = connect_server(1, [], b"407 Log in")
+    async with tcp_server(refusing) as port, layer({"HTTPS_PROXY": f"127.0.0.1:{port}"}) as http:
+        with pytest.raises(HttpError, match="407 Log in"):
+            await get(http, "https://localhost/")
 
 
 def test_a_certificate_file_that_cannot_be_used(tmp_path: Path) -> None:

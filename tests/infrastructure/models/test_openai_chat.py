@@ -610,10 +610,16 @@ async def test_malformed_events_are_final_errors(event: bytes) -> None:
     assert not raised.value.transient
 
 
-async def test_json_instead_of_a_stream() -> None:
-    replies = [Reply(body=b'{"error":{"message":"nope","code":400}}'), Reply(body=b'{"choices":[]}')]
+async def test_a_document_instead_of_a_stream() -> None:
+    page = Reply(body=b"<html>", headers={"Content-Type": "text/html"})
+    replies = [Reply(body=b'{"error":{"message":"nope","code":400}}'), Reply(body=b'{"choices":[]}'), page]
     async with client(*replies) as c:
-        for text in ("HTTP 400: nope", "The provider answered with a JSON document instead of a stream of events."):
+        instead = "instead of a stream of events; check its base URL."
+        for text in (
+            "HTTP 400: nope",
+            f"The provider answered with a JSON document {instead}",
+            f"The provider answered with a web page {instead}",
+        ):
             with pytest.raises(ChatProviderError) as raised:
                 await ask(c.model())
             assert str(raised.value) == text

@@ -82,7 +82,7 @@ class ChunkReader:
         if (usage := chunk.get("usage")) is not None:
             self._usage = read_usage(usage)
         if not choices:
-            if "error" in chunk:
+            if chunk.get("error"):
                 raise reported_error(chunk)
             return ()
         choice = choices[0]

@@ -8,7 +8,7 @@ request, or before `warm` is called from a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -62,27 +62,30 @@ class HttpResponse:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         """Names in lower case."""
+        self._inflate = _decompressor(self.headers.get("content-encoding", ""))
 
     @property
     def framed(self) -> bool:
         """Does the response say itself where its body ends, so that a loss cannot pass for the end?"""
         return not self._connection.ends_by_close
 
-    async def blocks(self) -> AsyncIterator[bytes]:
-        """The body as it comes, compression undone. Raises HttpError and HttpTimeout of `http_connection`."""
-        inflate = _decompressor(self.headers.get("content-encoding", ""))
-        read = self._connection.read
-        while block := await read():
-            yield inflate(block) if inflate is not None else block
+    async def block(self) -> bytes:
+        """The next block of the body as it comes, compression undone; empty at the end.
+
+        Raises HttpError and HttpTimeout of `http_connection`.
+        """
+        while block := await self._connection.read():
+            data = self._inflate(block) if self._inflate is not None else block
+            if data:
+                return data
+        return b""
 
     async def read(self, limit: int = 65_536) -> bytes:
         """The body, at most about `limit` bytes of it."""
         blocks: list[bytes] = []
-        async for block in self.blocks():
+        while limit > 0 and (block := await self.block()):
             blocks.append(block)
             limit -= len(block)
-            if limit <= 0:
-                break
         return b"".join(blocks)
 
     def release(self) -> None:
@@ -295,7 +298,17 @@ def _decompressor(encoding: str) -> Callable[[bytes], bytes] | None:
         return None
     import zlib
 
-    return zlib.decompressobj(47).decompress
+    from kimi.infrastructure.models.http_connection import HttpError
+
+    inflate = zlib.decompressobj(47).decompress
+
+    def inflated(block: bytes) -> bytes:
+        try:
+            return inflate(block)
+        except zlib.error as error:
+            raise HttpError(f"the answer is not what its Content-Encoding says ({error})") from error
+
+    return inflated
 
 
 def _os_text(error: BaseException) -> str:

@@ -65,7 +65,8 @@ class Connection(asyncio.Protocol):
         self._transport, self._streams = transport, streams
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._head_done and not self.complete and self.ends_by_close and exc is None:
+        unhurt = exc is None and self._lost is None
+        if unhurt and self._head_done and self.ends_by_close:
             self.complete = True
         self._fail(HttpError(str(exc) if exc else "the server closed the connection"))
 

@@ -5,6 +5,7 @@ A protocol that differs in details is a `Quirks` value, not a subclass.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -32,6 +33,8 @@ LOGIN_EXPIRED = 'Authentication failed. Your login session may have expired. Ple
 
 _HISTORIES = 4
 _MAX_ERROR_TEXT = 2000
+
+_log = logging.getLogger(__name__)
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -99,8 +102,8 @@ class OpenAiChat:
             async with self._http.request("POST", self._url, self._headers(), body) as response:
                 if response.status != 200:
                     raise await self._status_error(response)
-                if "json" in response.headers.get("content-type", ""):
-                    raise _not_a_stream(await response.read())
+                if (kind := _other_kind(response)) is not None:
+                    raise _not_a_stream(kind, await response.read())
                 async with aclosing(self._items(response)) as items:
                     yield items
         except HttpTimeout as error:
@@ -179,6 +182,7 @@ class OpenAiChat:
     async def _status_error(self, response: HttpResponse) -> ChatProviderError:
         if response.status == 401 and self._settings.oauth:
             return AuthExpired(401, LOGIN_EXPIRED)
+        _log.warning("HTTP %d from %s, trace %s", response.status, self._host, response.headers.get("x-trace-id"))
         text = self._without_secrets(_body_text(await response.read()))
         location = response.headers.get("location")
         text = text or (f"the address has moved to {location}" if location else "no further text")
@@ -203,7 +207,7 @@ async def _payloads(response: HttpResponse, reader: ChunkReader) -> AsyncGenerat
 
     parser = SseParser()
     try:
-        async for block in response.blocks():
+        while block := await response.block():
             events = parser.feed(block)
             if DONE in events:
                 response.release()
@@ -278,8 +282,15 @@ def _json(body: bytes) -> object:
         return None
 
 
-def _not_a_stream(body: bytes) -> ChatProviderError:
+def _other_kind(response: HttpResponse) -> str | None:
+    """What a successful response is, if it says that it is no stream of events."""
+    content_type = response.headers.get("content-type", "")
+    return next((kind for kind in ("json", "html") if kind in content_type), None)
+
+
+def _not_a_stream(kind: str, body: bytes) -> ChatProviderError:
     answer = as_object(_json(body)) or {}
     if "error" in answer:
         return reported_error(answer)
-    return ChatProviderError("The provider answered with a JSON document instead of a stream of events.")
+    what = "a web page" if kind == "html" else "a JSON document"
+    return ChatProviderError(f"The provider answered with {what} instead of a stream of events; check its base URL.")
