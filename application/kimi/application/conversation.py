@@ -5,6 +5,7 @@ State only: every verb is a use-case in a module of its own.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +19,7 @@ from kimi.application.toolset import Toolset
 from kimi.application.waiting import WaitingRequests
 from kimi.domain.approval import Policy
 from kimi.domain.client import Client, product
+from kimi.domain.content import UserInput
 from kimi.domain.errors import StateError
 from kimi.domain.event import Event
 from kimi.domain.history import History
@@ -39,6 +41,9 @@ class RunningTurn:
     step: int = 0
     open_calls: list[str] = field(default_factory=list[str])
     """Calls that the client was told of and that have no result yet, in order."""
+    steers: deque[UserInput] = field(default_factory=deque["UserInput"])
+    """Messages that were accepted while the turn ran and are not part of it yet."""
+    accepts_steers: bool = True
     answers: dict[str, Message] = field(default_factory=dict[str, Message])
     """Answers that are known but wait for an earlier call of the same message, by call id."""
 

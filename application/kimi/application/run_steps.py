@@ -10,6 +10,7 @@ import anyio
 from kimi.application.call_tools import StepCalls
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.ports import ChatModel, NewId, Random, ResponseEnd
+from kimi.application.steer import inject_steers
 from kimi.domain.content import ContentPart, TextPart, ThinkPart
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
 from kimi.domain.event import StatusUpdate, StepBegin, StepRetry
@@ -43,7 +44,9 @@ async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatMo
         turn.step = 0
         if conversation.waiting.closed:
             return TurnStatus("cancelled")
-        if not outcome.goes_on:
+        steered = await inject_steers(conversation, turn, model)
+        if not outcome.goes_on and not steered:
+            turn.accepts_steers = False
             return TurnStatus("finished", stop_reason=outcome.end.stop_reason)
     return TurnStatus("max_steps_reached", steps=conversation.limits.max_steps)
 

@@ -12,6 +12,7 @@ from kimi.application.commands import find_command
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.ports import Random
 from kimi.application.run_steps import run_steps
+from kimi.application.steer import keep_steers
 from kimi.domain.command import parse_command
 from kimi.domain.content import UserInput, as_parts, joined_text, missing_capabilities
 from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
@@ -59,6 +60,7 @@ async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: U
     command = parse_command(joined_text(user_input))
     if command is None:
         return await _answer(conversation, turn, user_input, random)
+    turn.accepts_steers = False
     run = find_command(command.name)
     if run is None:
         await conversation.emit(TextPart(f'Unknown slash command "/{command.name}".'))
@@ -96,6 +98,8 @@ async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) 
             await _answer_open_calls(conversation, turn)
             if turn.step:
                 await conversation.emit(StepInterrupted())
+        if not turn.scope.cancel_called:
+            await keep_steers(conversation, turn)
         await conversation.emit(TurnEnd())
     except StoreFailed:
         # The failure that ended the turn was probably the same one; it is the one to report.
