@@ -1,0 +1,121 @@
+"""What an event of a streamed answer costs with several HTTP clients; ours was chosen by these figures.
+
+    uv run --with httpx --with httpcore --with aiohttp python -m benchmarks.http_clients
+
+CPU microseconds per event: HTTP, splitting into events and JSON; then the same through the whole model adapter.
+Clients that are not installed are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from importlib import import_module
+from typing import Any
+
+from pydantic_core import from_json
+
+from kimi.application.settings import ModelSettings
+from kimi.domain.message import user_message
+from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.sse import DONE, SseParser
+
+EVENTS = 20_000
+REPEATS = 5
+
+
+async def ours(url: str) -> AsyncIterator[bytes]:
+    """The client of this program."""
+    http = HttpLayer({})
+    async with http.request("POST", url, [], [b"{}"]) as response:
+        while block := await response.block():
+            yield block
+    await http.close()
+
+
+async def httpx(url: str) -> AsyncIterator[bytes]:
+    """https://www.python-httpx.org"""
+    library: Any = import_module("httpx")
+    async with library.AsyncClient() as client, client.stream("POST", url, content=b"{}") as response:
+        async for block in response.aiter_raw():
+            yield block
+
+
+async def httpcore(url: str) -> AsyncIterator[bytes]:
+    """What httpx is built on."""
+    library: Any = import_module("httpcore")
+    async with library.AsyncConnectionPool() as pool, pool.stream("POST", url, content=b"{}") as response:
+        async for block in response.aiter_stream():
+            yield block
+
+
+async def aiohttp(url: str) -> AsyncIterator[bytes]:
+    """https://docs.aiohttp.org"""
+    library: Any = import_module("aiohttp")
+    async with library.ClientSession() as session, session.post(url, data=b"{}") as response:
+        while block := await response.content.readany():
+            yield block
+
+
+async def events_of(blocks: AsyncIterator[bytes]) -> int:
+    """How many JSON events there are."""
+    parser, count = SseParser(), 0
+    async for block in blocks:
+        for payload in parser.feed(block):
+            if payload != DONE:
+                from_json(payload)
+                count += 1
+    return count
+
+
+async def items_of_the_adapter(base_url: str) -> int:
+    """How many items the whole adapter gives."""
+    http, count = HttpLayer({}), 0
+    settings = ModelSettings(provider_name="bench", type="openai_legacy", model="m", base_url=base_url)
+    model = open_model(settings, "s", http, lambda: "KimiCLI/0", {})
+    async with model.stream("", [user_message("go")], [], 0) as items:
+        async for _ in items:
+            count += 1
+    await http.close()
+    return count
+
+
+def cost(run: Callable[[], Any]) -> float:
+    """The best of some runs, in microseconds of CPU per event."""
+    best = float("inf")
+    for _ in range(REPEATS):
+        started = time.process_time()
+        count = asyncio.run(run())
+        best = min(best, (time.process_time() - started) / count * 1e6)
+    return best
+
+
+def main() -> None:
+    """Print a line per client and framing."""
+    for framing in (None, 65_536):
+        command = [sys.executable, "-m", "tests.provider_server", "--chunks", str(EVENTS)]
+        command += [] if framing is None else ["--framing", str(framing)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            base_url = server.stdout.readline().strip() if server.stdout else ""
+            report("one event per HTTP chunk" if framing is None else "64 KiB per HTTP chunk", base_url)
+            server.terminate()
+
+
+def report(framing: str, base_url: str) -> None:
+    """The figures for one server."""
+    url = f"{base_url}/chat/completions"
+    for client in (ours, httpx, httpcore, aiohttp):
+        try:
+            figure = f"{cost(lambda client=client: events_of(client(url))):.2f} µs"
+        except ModuleNotFoundError:
+            figure = "not installed"
+        print(f"{framing}: {client.__name__}: {figure}")
+    print(f"{framing}: the whole adapter: {cost(lambda: items_of_the_adapter(base_url)):.2f} µs")
+
+
+if __name__ == "__main__":
+    main()
