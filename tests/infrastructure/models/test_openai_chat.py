@@ -354,6 +354,14 @@ async def test_any_client_name_makes_a_valid_header(given: str, expected: str) -
         assert "x-evil" not in c.server.requests[0].headers
 
 
+async def test_a_user_agent_that_was_not_reduced_is_reduced() -> None:
+    async with client() as c:
+        await ask(c.model(agent="KimiCLI/2 (Zédé\r\nX-Evil: 1" + "x" * 500))
+        sent = c.server.requests[0].headers
+    assert sent["user-agent"] == ("KimiCLI/2 (ZdX-Evil: 1" + "x" * 500)[:240]
+    assert "x-evil" not in sent
+
+
 async def test_the_user_agent_is_asked_at_every_request() -> None:
     async with client() as c:
         name = ""

@@ -33,6 +33,8 @@ LOGIN_EXPIRED = 'Authentication failed. Your login session may have expired. Ple
 
 _HISTORIES = 4
 _MAX_ERROR_TEXT = 2000
+_MAX_AGENT = 240
+"""Product and client; `headers.user_agent_text` stays below it."""
 
 _log = logging.getLogger(__name__)
 
@@ -159,7 +161,7 @@ class OpenAiChat:
             self._tools.keep(known, data, estimate_tokens(data.decode()))
 
     def _headers(self) -> list[tuple[str, str]]:
-        agent = printable(self._user_agent())
+        agent = printable(self._user_agent())[:_MAX_AGENT]
         common = {"Content-Type": "application/json", "Accept": "text/event-stream", "User-Agent": agent}
         if key := printable(self._settings.api_key):
             common["Authorization"] = f"Bearer {key}"
