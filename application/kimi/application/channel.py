@@ -19,9 +19,9 @@ class Delivery(NamedTuple):
 class EventChannel:
     """Hands events from the conversation to its driver, in order.
 
-    At most `limit` events wait; a sender beyond that waits until the driver has taken what is there, so a
-    client that does not read slows the turn down and memory stays flat. Sending costs no switch of task while
-    there is room: a burst is handed over in one piece.
+    A sender whose event finds `limit` others waiting waits until the driver has taken what is there, so a client
+    that does not read slows the turn down and memory stays flat. Sending costs no switch of task while there is
+    room: a burst is handed over in one piece.
     """
 
     def __init__(self, limit: int = 1024) -> None:
@@ -33,15 +33,18 @@ class EventChannel:
         self._closed = False
 
     async def send(self, delivery: Delivery) -> None:
-        """Queue an event; waits while the channel is full. After `close` events are dropped."""
-        while len(self._waiting) >= self._limit and not self._closed:
-            await self._taken.wait()
+        """Queue an event, then wait while the channel is over its limit. After `close` events are dropped.
+
+        A sender that is cancelled while it waits has delivered its event all the same: it is recorded already.
+        """
         if self._closed:
             return
         self._waiting.append(delivery)
         self._unfinished += 1
         if len(self._waiting) == 1:
             self._arrived.set()
+        while len(self._waiting) > self._limit and not self._closed:
+            await self._taken.wait()
 
     async def receive(self) -> list[Delivery]:
         """All events that wait, at least one; empty only after `close`.

@@ -29,20 +29,21 @@ def encode_event(event: Event) -> bytes:
             return _PIECE_HEAD + to_json(event.arguments_part) + b"}}"
         return _HEADS[type(event)] + _payload(event) + b"}"
     except PydanticSerializationError:
-        return _HEADS[type(event)] + to_json(scrubbed(event)) + b"}"
+        return _HEADS[type(event)] + to_json(scrubbed(event), inf_nan_mode="null") + b"}"
 
 
 def encode_json(value: object) -> bytes:
-    """Any JSON-like value or dataclass as compact JSON. Never raises on a string."""
+    """Any JSON-like value or dataclass as compact JSON. Never raises on a string; a number that JSON cannot say (an
+    overflow like `1e999`) becomes null."""
     try:
-        return to_json(value)
+        return to_json(value, inf_nan_mode="null")
     except PydanticSerializationError:
-        return to_json(scrubbed(value))
+        return to_json(scrubbed(value), inf_nan_mode="null")
 
 
 def _payload(event: Event) -> bytes:
     if not isinstance(event, SubagentEvent):
-        return to_json(event)
+        return to_json(event, inf_nan_mode="null")
     # Both parent keys, whatever version the client speaks (wire 2.5); the inner event has an envelope of its own.
     parent = to_json(event.parent_tool_call_id)
     return b"".join(

@@ -58,12 +58,10 @@ class LineSplitter:
         self._limit = limit
         self._pieces: list[bytes] = []
         self._size = 0
-        self._started = False
+        self._first = True
 
     def feed(self, block: bytes) -> Iterator[bytes | None]:
-        """The lines that `block` completes, without their line end."""
-        if not self._started:
-            block = self._without_bom(block)
+        """The lines that `block` completes, without their line end; a byte-order mark before the first is dropped."""
         *ends, rest = block.split(b"\n")
         for end in ends:
             self._add(end)
@@ -85,12 +83,10 @@ class LineSplitter:
     def _take(self) -> bytes | None:
         line = b"".join(self._pieces) if self._size <= self._limit else None
         self._pieces, self._size = [], 0
+        if self._first and line is not None:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        self._first = False
         return line
-
-    def _without_bom(self, block: bytes) -> bytes:
-        # A BOM cut by the first read would be odd; three bytes arrive together in practice.
-        self._started = True
-        return block.removeprefix(b"\xef\xbb\xbf")
 
 
 def parse_json(line: bytes) -> Any:
