@@ -231,6 +231,13 @@ class WireProcess:
             if "method" in line and line["params"]["type"] == wanted:
                 return line["params"]["payload"]
 
+    def until_request(self) -> Json:
+        """Read until a request of any type; gives its payload."""
+        while True:
+            line = self.next_line()
+            if line.get("method") == "request":
+                return line["params"]["payload"]
+
     def initialize(self, **params: Any) -> Json:
         """Shake hands; gives the result."""
         return self.response(self.call("initialize", {"protocol_version": "1.10", **params}))["result"]
