@@ -287,10 +287,13 @@ def info(json: Annotated[bool, typer.Option("--json", help="As one JSON object."
 
 
 @app.command(help="Watch a session with a scripted model; no account needed.")
-def demo() -> int:
+def demo(
+    trace: Annotated[bool, typer.Option("--trace", help="Show every line of the protocol.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Do not pause to let you read.")] = False,
+) -> int:
     from kimi.interfaces.demo import run_demo
 
-    return run_demo()
+    return run_demo(trace, fast)
 
 
 @app.command(help="Say how to enter an API key.")

@@ -1,0 +1,185 @@
+"""A small client of `kimi --wire`, as `kimi demo` plays one: a child process, lines of JSON, calls and answers.
+
+It uses the standard library only and none of the server's modules, so it shows what any client has to do.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Final, Literal, TypeAlias
+
+from kimi.domain.errors import KimiError
+
+Json: TypeAlias = dict[str, Any]
+"""A message, as parsed."""
+
+Direction: TypeAlias = Literal["out", "in"]
+"""Seen from the client: to the server, or from it."""
+
+Trace: TypeAlias = Callable[[Direction, str], None]
+"""Is shown every line."""
+
+Take: TypeAlias = Callable[[str, Json], Json | None]
+"""Is given type and payload of each event and request, and gives the result for a request."""
+
+SILENCE_S: Final = 30.0
+"""How long the server may say nothing; a scripted model never needs a second."""
+
+END_S: Final = 5.0
+"""How long it may take to end after its input has; it promises two seconds (wire spec 1.5)."""
+
+
+class DemoFailed(KimiError):
+    """The demonstration cannot go on; the message says why in one sentence."""
+
+
+class WireClient:
+    """A running `kimi --wire` and the client's end of the protocol. Ended on leaving the context, whatever happens."""
+
+    def __init__(
+        self, options: Sequence[str], cwd: Path, environ: Mapping[str, str], errors: Path, trace: Trace
+    ) -> None:
+        if not sys.executable:
+            raise DemoFailed("This Python does not know its own executable, so the demo cannot start a second one.")
+        self._trace = trace
+        self._errors = errors
+        self._calls = 0
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        with errors.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "kimi", "--wire", *options],
+                cwd=cwd,
+                env=dict(environ),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> WireClient:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server."""
+        return self._process.pid
+
+    def call(self, method: str, params: Json, take: Take) -> Json:
+        """Send a request and serve what comes until its response; gives the result.
+
+        Raises:
+            DemoFailed: the server refused, ended, said nothing for too long, or something that is not JSON.
+        """
+        self._calls += 1
+        call_id = str(self._calls)
+        self._send({"jsonrpc": "2.0", "id": call_id, "method": method, "params": params})
+        while True:
+            message = self._receive()
+            if "method" in message:
+                self._serve(message, take)
+            elif message.get("id") == call_id:
+                return _result(method, message)
+
+    def finish(self) -> str:
+        """End the input, wait for the end of the server, and give what it wrote to its stderr.
+
+        Raises:
+            DemoFailed: it does not end, or not with status 0.
+        """
+        self._close_stdin()
+        try:
+            status = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            raise DemoFailed("The kimi process did not end when its input did.") from None
+        if status:
+            raise self._ended()
+        return self._stderr()
+
+    # --- lines --------------------------------------------------------------------------------------------------
+
+    def _serve(self, message: Json, take: Take) -> None:
+        params = message["params"]
+        result = take(params["type"], params["payload"])
+        if message["method"] == "request":
+            self._send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    def _send(self, message: Json) -> None:
+        assert self._process.stdin is not None
+        line = json.dumps(message, ensure_ascii=False)
+        self._trace("out", line)
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise self._ended() from None
+
+    def _receive(self) -> Json:
+        try:
+            line = self._lines.get(timeout=SILENCE_S)
+        except Empty:
+            raise DemoFailed(f"The kimi process said nothing for {SILENCE_S:.0f} seconds.") from None
+        if not line:
+            raise self._ended()
+        text = line.decode("utf-8", "replace").rstrip("\n")
+        self._trace("in", text)
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise DemoFailed(f"The kimi process wrote a line that is not JSON: {text[:200]}") from None
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with suppress(OSError, ValueError):  # closed while we were reading
+            for line in self._process.stdout:
+                self._lines.put(line)
+        self._lines.put(b"")
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _ended(self) -> DemoFailed:
+        """What to say of a server that is gone: its own words are the best there are."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        said = " ".join(self._stderr().split())[:400]
+        return DemoFailed(
+            f"The kimi process ended early with status {self._process.poll()}: {said or 'no reason given'}"
+        )
+
+    def _stderr(self) -> str:
+        return self._errors.read_text("utf-8", "replace")
+
+    def _close_stdin(self) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+
+    def _stop(self) -> None:
+        """The end of its input is enough for the server, and its tools end with it; if not, it is killed."""
+        assert self._process.stdout is not None
+        self._close_stdin()
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_S)
+        finally:  # also when a signal ends the waiting
+            self._process.kill()
+            self._process.wait()
+            self._reader.join(END_S)
+            self._process.stdout.close()
+
+
+def _result(method: str, message: Json) -> Json:
+    if "error" in message:
+        raise DemoFailed(f"The kimi process refused '{method}': {message['error'].get('message')}")
+    return message["result"]
