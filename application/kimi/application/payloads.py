@@ -120,8 +120,8 @@ def decode_display_block(value: object) -> DisplayBlock:
 
 def _unknown(source: JsonObject, kind: str) -> UnknownBlock:
     rest = {key: item for key, item in source.items() if key != "type"}
-    if kind == "unknown" and isinstance(rest.get("data"), dict):
-        return UnknownBlock(kind, cast("dict[str, Any]", rest["data"]))
+    if rest.keys() == {"data"} and isinstance(rest["data"], dict):
+        return UnknownBlock(kind, cast("dict[str, Any]", rest["data"]))  # as we wrote it
     return UnknownBlock(kind, rest)
 
 

@@ -1,0 +1,102 @@
+"""Recorded envelopes to events again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.conversations import memory_files
+from tests.interfaces.wire.test_translate import GOLDEN, REQUESTS
+
+from kimi.application.envelope import encode_event
+from kimi.application.event_json import decode_event
+from kimi.application.replay import Replayed, replay
+from kimi.domain import event as ev
+from kimi.domain import request as rq
+from kimi.domain.content import TextPart
+from kimi.domain.message import Function, ToolCall
+from kimi.domain.tool import UnknownBlock, tool_ok
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("event", [event for event, _, _ in GOLDEN] + [request for request, _, _ in REQUESTS])
+async def test_every_event_reads_back_as_it_was_written(event: ev.Event) -> None:
+    assert decode_event(json.loads(encode_event(event))) == event
+
+
+async def replayed(*envelopes: object) -> list[Replayed]:
+    """The replay of these records."""
+    files = await memory_files()
+    for envelope in envelopes:
+        data = envelope if isinstance(envelope, bytes) else json.dumps(envelope).encode()
+        files.append_event(data, 1.0)
+    return list(replay(files))
+
+
+async def test_events_in_our_own_form_are_passed_on_byte_for_byte() -> None:
+    for event, name, _ in GOLDEN:
+        envelope = encode_event(event)
+        assert await replayed(envelope) == [Replayed(name, envelope)]
+
+
+async def test_requests_are_told_apart() -> None:
+    request = rq.ToolCallRequest("c1", "Ask", "{}")
+    assert await replayed(encode_event(request)) == [Replayed("ToolCallRequest", encode_event(request), request)]
+
+
+@pytest.mark.parametrize(
+    ("stored", "event"),
+    [
+        (
+            {"type": "ApprovalRequestResolved", "payload": {"request_id": "r", "response": "approve"}},
+            ev.ApprovalResponse("r", "approve", ""),
+        ),
+        (
+            {
+                "type": "SubagentEvent",
+                "payload": {"task_tool_call_id": "c", "event": {"type": "StepBegin", "payload": {"n": 1}}},
+            },
+            ev.SubagentEvent("c", None, None, ev.StepBegin(1)),
+        ),
+        ({"type": "StatusUpdate", "payload": {"context_usage": 0.5}}, ev.StatusUpdate(0.5)),
+        (
+            {"type": "ContentPart", "payload": {"type": "text", "text": "a", "new": 1}},
+            TextPart("a"),
+        ),
+        (
+            {"type": "ToolCall", "payload": {"id": "c", "function": {"name": "F"}}},
+            ToolCall("c", Function("F", None)),
+        ),
+        (
+            {
+                "type": "ApprovalRequest",
+                "payload": {"id": "r", "tool_call_id": "c", "sender": "S", "action": "a", "description": "d"},
+            },
+            rq.ApprovalRequest("r", "c", "S", "a", "d"),
+        ),
+        (
+            {
+                "type": "ToolResult",
+                "payload": {
+                    "tool_call_id": "c",
+                    "return_value": {
+                        "is_error": False,
+                        "output": "",
+                        "message": "",
+                        "display": [{"type": "chart", "rows": [1]}],
+                    },
+                },
+            },
+            ev.ToolResult("c", tool_ok(display=(UnknownBlock("chart", {"rows": [1]}),))),
+        ),
+    ],
+)
+async def test_what_others_wrote_is_brought_into_todays_form(stored: dict[str, Any], event: ev.Event) -> None:
+    (one,) = await replayed(stored)
+    assert one.envelope == encode_event(event)
+
+
+async def test_what_cannot_be_understood_is_left_out() -> None:
+    assert await replayed({"type": "Nope", "payload": {}}, {"type": "StepBegin", "payload": {"n": "x"}}) == []
