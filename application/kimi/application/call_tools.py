@@ -30,6 +30,11 @@ logger = logging.getLogger(__name__)
 REJECTED = (
     "The tool call is rejected by the user. Stop what you are doing and wait for the user to tell you how to proceed."
 )
+REJECTED_IN_SUBAGENT = (
+    "The tool call is rejected by the user. Try a different approach to complete your task, or explain the limitation "
+    "in your summary if no alternative is available. Do not retry the same tool call, and do not attempt to bypass "
+    "this restriction through indirect means."
+)
 FORBIDDEN = "This action is not allowed by the user's approval rules or the current mode. Do not try it again."
 
 
@@ -144,6 +149,7 @@ def _context(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> T
     async def ask(request: Request) -> Answer:
         return await conversation.waiting.ask(request, conversation.emit)
 
+    subagent = conversation.subagent
     return ToolCallContext(
         session_id=conversation.id,
         turn_id=turn.id,
@@ -153,6 +159,8 @@ def _context(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> T
         raw_arguments=call.function.arguments,
         emit=conversation.emit,
         ask=ask,
+        agent_id=subagent.agent_id if subagent else None,
+        subagent_type=subagent.type if subagent else None,
     )
 
 
@@ -170,7 +178,8 @@ async def _decide_and_run(
 
 async def _refused(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> Outcome | None:
     """None when the call may run, else the outcome that says why not. Each decision is logged (tools 5.6)."""
-    verdict = decide(conversation.policy, call.function.name, effect)
+    standing = conversation.subagent is None or not conversation.subagent.asks_for(effect)
+    verdict = decide(conversation.policy, call.function.name, effect, standing=standing)
     decision, origin = verdict.decision, str(verdict.origin)
     answer = ApprovalAnswer("approve")
     if decision == "ask":
@@ -184,11 +193,14 @@ async def _refused(conversation: Conversation, turn: RunningTurn, call: ToolCall
     if answer.feedback:
         message = f"The tool call is rejected by the user. User feedback: {answer.feedback}"
         return Outcome(tool_error(message, f"Rejected: {answer.feedback}"), rejected="feedback")
+    if conversation.subagent is not None:
+        return Outcome(tool_error(REJECTED_IN_SUBAGENT, "Rejected by user"))  # its turn goes on (tools spec 5.3)
     return Outcome(tool_error(REJECTED, "Rejected by user"), rejected="bare")
 
 
 async def _ask(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> ApprovalAnswer:
     """Ask the person and announce how it was settled, also when the wait is cancelled."""
+    subagent = conversation.subagent
     request = ApprovalRequest(
         id=conversation.new_id(),
         tool_call_id=call.id,
@@ -197,6 +209,8 @@ async def _ask(conversation: Conversation, turn: RunningTurn, call: ToolCall, ef
         description=effect.description,
         source_kind="foreground_turn",
         source_id=turn.id,
+        agent_id=subagent.agent_id if subagent else None,
+        subagent_type=subagent.type if subagent else None,
         display=effect.display,
     )
     key = memory_key(effect, conversation.policy.scope)

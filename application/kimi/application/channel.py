@@ -37,12 +37,20 @@ class EventChannel:
 
         A sender that is cancelled while it waits has delivered its event all the same: it is recorded already.
         """
+        self.put(delivery)
+        await self.room()
+
+    def put(self, delivery: Delivery) -> None:
+        """Queue an event at once; whoever does so waits for `room` before the next one."""
         if self._closed:
             return
         self._waiting.append(delivery)
         self._unfinished += 1
         if len(self._waiting) == 1:
             self._arrived.set()
+
+    async def room(self) -> None:
+        """Wait while the channel is over its limit."""
         while len(self._waiting) > self._limit and not self._closed:
             await self._taken.wait()
 

@@ -15,8 +15,10 @@ import anyio.to_thread
 from kimi.application.channel import Delivery, EventChannel
 from kimi.application.ports import ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles
 from kimi.application.recorder import Recorder
+from kimi.application.subagent_stream import SubagentStream
 from kimi.application.toolset import Toolset
 from kimi.application.waiting import WaitingRequests
+from kimi.domain.agent import Subagent
 from kimi.domain.approval import Policy
 from kimi.domain.client import Client, product
 from kimi.domain.content import UserInput
@@ -46,10 +48,22 @@ class RunningTurn:
     accepts_steers: bool = True
     answers: dict[str, Message] = field(default_factory=dict[str, Message])
     """Answers that are known but wait for an earlier call of the same message, by call id."""
+    cut_short: bool = False
+    """Was it cancelled, by its own scope or together with what it is part of?"""
+
+
+@dataclass(slots=True)
+class Approvals:
+    """The policy that a conversation and its subagents share: a change counts for all of them at once."""
+
+    policy: Policy
 
 
 class Conversation:
     """The state that the use-cases of one conversation share.
+
+    With a `parent` it is the conversation of a `subagent`: it has a history, a toolset and a turn of its own, and
+    shares what belongs to the person: policy, waiting requests, client and event channel.
 
     `emit` is the one way to the driver: it records first, then delivers (house rules). `append` is the one way
     into the history: it stores first, then changes the memory.
@@ -67,28 +81,41 @@ class Conversation:
         mark_last: Callable[[str], None],
         now: Now,
         new_id: NewId,
+        parent: Conversation | None = None,
+        subagent: Subagent | None = None,
     ) -> None:
         self.files = files
-        self.client = Client()
+        self.subagent = subagent
+        self.client = parent.client if parent else Client()
         self.model: ChatModel | None = open_model(files.id, lambda: product(self.client))
         self.toolset = toolset
-        self.policy = policy
+        self.approvals = parent.approvals if parent else Approvals(policy)
         self.limits = limits
         self.now = now
         self.new_id = new_id
         self.history = History(files.load_context())
-        self.channel = EventChannel()
-        self.waiting = WaitingRequests()
+        self.channel = parent.channel if parent else EventChannel()
+        self.waiting = parent.waiting if parent else WaitingRequests()
         self.repeats = RepeatGuard()
         self.turn: RunningTurn | None = None
         self._load_system_prompt = load_system_prompt
         self._mark_last: Callable[[str], None] | None = mark_last
         self._recorder = Recorder(files, now)
+        self._wrapped = SubagentStream(subagent, files, now, parent.post) if parent and subagent else None
 
     @property
     def id(self) -> str:
         """The id of the session."""
         return self.files.id
+
+    @property
+    def policy(self) -> Policy:
+        """What may be done, as it stands now."""
+        return self.approvals.policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self.approvals.policy = policy
 
     @property
     def is_empty(self) -> bool:
@@ -97,7 +124,20 @@ class Conversation:
 
     async def emit(self, event: Event) -> None:
         """Record `event`, then put it on the channel. Raises StoreFailed; the event is then not delivered."""
-        await self.channel.send(Delivery(event, self._recorder.record(event)))
+        self.post(event)
+        await self.channel.room()
+
+    def post(self, event: Event) -> None:
+        """`emit` without waiting for room on the channel. Raises StoreFailed."""
+        if self._wrapped is not None:
+            self._wrapped.send(event)
+        else:
+            self.channel.put(Delivery(event, self._recorder.record(event)))
+
+    async def drained(self) -> None:
+        """Wait until the driver has dealt with every event; a subagent's are waited for by its parent."""
+        if self.subagent is None:
+            await self.channel.drained()
 
     def flush(self) -> None:
         """Write the part of the event log that is still being merged."""
@@ -128,10 +168,15 @@ class Conversation:
         return self.turn
 
     async def mark_last(self) -> None:
-        """Make this the session that `--continue` means: once, at its first turn, so that a kill finds it."""
-        mark, self._mark_last = self._mark_last, None
-        if mark is not None:
-            await anyio.to_thread.run_sync(mark, self.id)
+        """Make this the session that `--continue` means: once, at its first turn, so that a kill finds it.
+
+        Also when that turn is cancelled already: it has begun. Raises StoreFailed; the next turn then tries again.
+        """
+        if self._mark_last is None:
+            return
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._mark_last, self.id)
+        self._mark_last = None
 
     def remember_approval(self, key: str) -> None:
         """Approve an action for the session, in memory and on disk."""

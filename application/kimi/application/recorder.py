@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from kimi.application.envelope import encode_event
 from kimi.application.ports import Now, SessionFiles
-from kimi.domain.content import AudioPart, ImagePart, TextPart, ThinkPart, VideoPart
 from kimi.domain.event import ApprovalResponse, Event
-from kimi.domain.message import ToolCall, ToolCallPart
 from kimi.domain.request import ApprovalRequest, HookRequest
-from kimi.domain.stream import PartMerger
+from kimi.domain.stream import PART_TYPES, PartMerger, StreamPart
 
 _NOT_RECORDED = (ApprovalRequest, ApprovalResponse, HookRequest)
-_PARTS = (TextPart, ThinkPart, ToolCall, ToolCallPart, ImagePart, AudioPart, VideoPart)
 
 
 class Recorder:
@@ -28,7 +25,7 @@ class Recorder:
 
     def record(self, event: Event) -> bytes | None:
         """Store `event`; gives its envelope if it had to be encoded. Raises StoreFailed."""
-        if isinstance(event, _PARTS):
+        if isinstance(event, PART_TYPES):
             self._merge(event)
             return None
         self.flush()
@@ -43,7 +40,7 @@ class Recorder:
         for part in self._merger.flush():
             self._files.append_event(encode_event(part), self._began)
 
-    def _merge(self, part: TextPart | ThinkPart | ToolCall | ToolCallPart | ImagePart | AudioPart | VideoPart) -> None:
+    def _merge(self, part: StreamPart) -> None:
         if self._merger.empty:
             self._began = self._now()
         for done in self._merger.push(part):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import random as uniform
 
 import anyio
+import anyio.lowlevel
 
 from kimi.application.commands import find_command
 from kimi.application.conversation import Conversation, RunningTurn
@@ -46,19 +47,24 @@ async def run_turn(
         try:
             with turn.scope:
                 status = await _dispatch(conversation, turn, user_input, random)
-            failed = turn.scope.cancelled_caught
+            failed = turn.cut_short = turn.scope.cancelled_caught
+        except anyio.get_cancelled_exc_class():
+            turn.cut_short = True  # a subagent's turn, cancelled with the call that it is part of
+            raise
         finally:
             with anyio.CancelScope(shield=True):
                 await _wind_up(conversation, turn, failed)
-                await conversation.channel.drained()
+                await conversation.drained()
         return status
     finally:
         conversation.turn = None
 
 
 async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
+    await conversation.mark_last()
+    await anyio.lowlevel.checkpoint()  # cancelled before it began: nothing of it is stored
     command = parse_command(joined_text(user_input))
-    if command is None:
+    if command is None or conversation.subagent is not None:  # what a model writes to its subagent is no command
         return await _answer(conversation, turn, user_input, random)
     turn.accepts_steers = False
     run = find_command(command.name)
@@ -77,7 +83,6 @@ async def _answer(conversation: Conversation, turn: RunningTurn, user_input: Use
     parts = as_parts(user_input)
     if missing := missing_capabilities(parts, model.capabilities):
         raise CapabilityMissing(model.name, missing)
-    await conversation.mark_last()
     conversation.system_prompt()
     conversation.append(CheckpointRecord(conversation.history.next_checkpoint), Message("user", parts))
     _store_title_and_modes(conversation, shortened_title(joined_text(user_input)))
@@ -87,7 +92,7 @@ async def _answer(conversation: Conversation, turn: RunningTurn, user_input: Use
 def _store_title_and_modes(conversation: Conversation, title: str) -> None:
     """The first real prompt names the session; modes that flags switched on are stored with it."""
     policy = conversation.policy
-    if conversation.files.state.custom_title is None and title:
+    if conversation.files.state.custom_title is None and title and conversation.subagent is None:
         conversation.update_state(lambda old: replace(old, custom_title=title, yolo=policy.yolo, afk=policy.afk))
 
 
@@ -111,7 +116,7 @@ async def _answer_open_calls(conversation: Conversation, turn: RunningTurn) -> N
     after a failed model stream only for those that were stored (wire spec 7.4, 7.6).
     """
     stored = unanswered_calls(conversation.history.messages)
-    announced = turn.open_calls if turn.scope.cancelled_caught else [call.id for call in stored]
+    announced = turn.open_calls if turn.cut_short else [call.id for call in stored]
     for call_id in [call_id for call_id in turn.open_calls if call_id in announced]:
         await conversation.emit(ToolResult(call_id, _cut_short(conversation, call_id)))
     conversation.append(

@@ -79,10 +79,11 @@ class Verdict:
 _RESTRAINED_BY_PLAN = frozenset({"command", "mcp", "external"})
 
 
-def decide(policy: Policy, tool: str, effect: Effect) -> Verdict:
+def decide(policy: Policy, tool: str, effect: Effect, *, standing: bool = True) -> Verdict:
     """May `tool` do `effect`? The first that matches wins: plan mode, deny rules, modes, memory, allow rules.
 
-    Plan mode never allows a command, an MCP or an external call by itself; with nobody there it denies.
+    Plan mode never allows a command, an MCP or an external call by itself; with nobody there it denies. Without
+    `standing` approval, memory and allow rules do not count: only yolo and afk allow.
     """
     if any(rule.decision == "deny" and _matches(rule, tool, effect) for rule in policy.rules):
         return Verdict("deny", "rule")
@@ -92,6 +93,8 @@ def decide(policy: Policy, tool: str, effect: Effect) -> Verdict:
         return Verdict("allow", "yolo")
     if policy.afk:
         return Verdict("allow", "afk")
+    if not standing:
+        return Verdict("ask", "default")
     if memory_key(effect, policy.scope) in policy.remembered:
         return Verdict("allow", "session")
     if any(rule.decision == "allow" and _allows(rule, tool, effect) for rule in policy.rules):

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from kimi.domain.content import ContentPart, TextPart, ThinkPart
+from kimi.domain.content import AudioPart, ContentPart, ImagePart, TextPart, ThinkPart, VideoPart
 from kimi.domain.message import Function, ToolCall, ToolCallPart
 
 MergedPart: TypeAlias = ContentPart | ToolCall
 StreamPart: TypeAlias = MergedPart | ToolCallPart
+
+PART_TYPES = (TextPart, ThinkPart, ToolCall, ToolCallPart, ImagePart, AudioPart, VideoPart)
+"""The classes of `StreamPart`."""
 
 
 class PartMerger:
