@@ -174,7 +174,7 @@ class WireProcess:
         self._stdin.write(data)
         self._stdin.flush()
 
-    def send(self, message: object) -> None:
+    def send(self, message: Json) -> None:
         """Write one line of JSON."""
         self.send_bytes(json.dumps(message).encode() + b"\n")
 

@@ -26,7 +26,6 @@ from kimi.application.negotiate_initialize import (
 )
 from kimi.application.open_session import Choice, open_session, policy_for
 from kimi.application.ports import (
-    ChatModel,
     CheckArguments,
     CheckSchema,
     LoadSystemPrompt,
@@ -53,6 +52,7 @@ from kimi.interfaces.version import __version__
 if TYPE_CHECKING:
     from kimi.infrastructure.models.http import HttpLayer
     from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
+    from kimi.infrastructure.tools.ripgrep import Ripgrep
 
 
 # --- adapters, each behind the type of its port -----------------------------------------------------------------
@@ -65,14 +65,9 @@ def _http(environ: Mapping[str, str]) -> HttpLayer:
 
 
 def _open_model(settings: Settings, http: HttpLayer, environ: Mapping[str, str]) -> OpenModel:
-    def open_model(session_id: str, client: Callable[[], str]) -> ChatModel | None:
-        from kimi.infrastructure.models.open import open_model as adapter
+    from kimi.infrastructure.models.open import model_opener
 
-        if settings.model is None or not settings.model.usable:
-            return None
-        return adapter(settings.model, session_id, http, lambda: f"KimiCLI/{__version__}{client()}", environ)
-
-    return open_model
+    return model_opener(settings.model, http, __version__, environ)
 
 
 def _store(settings: Settings) -> SessionStore:
@@ -116,6 +111,12 @@ def _path_policy(settings: Settings, workspace: Workspace, files: SessionFiles) 
     )
 
 
+def _ripgrep(settings: Settings, environ: Mapping[str, str]) -> Ripgrep:
+    from kimi.infrastructure.tools.ripgrep import Ripgrep
+
+    return Ripgrep(settings.tools.ripgrep_path, environ)
+
+
 def _file_record() -> FileRecord:
     from kimi.infrastructure.tools.paths import FileRecord
 
@@ -157,16 +158,16 @@ def _str_replace_file(settings: Settings, workspace: Workspace, policy: PathPoli
     return StrReplaceFile(workspace, policy, record, strict=settings.files.strict_edit)
 
 
-def _glob(settings: Settings, workspace: Workspace, policy: PathPolicy) -> Tool:
+def _glob(workspace: Workspace, policy: PathPolicy) -> Tool:
     from kimi.infrastructure.tools.glob import Glob
 
-    return Glob(workspace, policy, strict=settings.files.glob_strict)
+    return Glob(workspace, policy)
 
 
-def _grep(settings: Settings, workspace: Workspace, policy: PathPolicy) -> Tool:
+def _grep(workspace: Workspace, policy: PathPolicy, ripgrep: Ripgrep) -> Tool:
     from kimi.infrastructure.tools.grep import Grep
 
-    return Grep(workspace, policy, ripgrep_path=settings.tools.ripgrep_path)
+    return Grep(workspace, policy, ripgrep)
 
 
 def _todo(files: SessionFiles) -> Tool:
@@ -247,6 +248,7 @@ class App(containers.DeclarativeContainer):
     http = providers.Singleton(_http, environ)
     open_model = providers.Singleton(_open_model, settings, http, environ)
     store = providers.Singleton(_store, settings)
+    ripgrep = providers.Singleton(_ripgrep, settings, environ)
     check_schema = providers.Object[CheckSchema](_check_schema)
     check_arguments = providers.Object[CheckArguments](_check_arguments)
 
@@ -260,6 +262,7 @@ class Session(containers.DeclarativeContainer):
     store: providers.Provider[SessionStore] = _given()
     now: providers.Provider[Now] = _given()
     new_id: providers.Provider[NewId] = _given()
+    ripgrep: providers.Provider[Ripgrep] = _given()
     files: providers.Provider[SessionFiles] = _given()
     workspace = providers.Singleton(_workspace, settings, environ)
     path_policy = providers.Singleton(_path_policy, settings, workspace, files)
@@ -269,8 +272,8 @@ class Session(containers.DeclarativeContainer):
     read_file = providers.Factory(_read_file, workspace, path_policy, file_record)
     write_file = providers.Factory(_write_file, workspace, path_policy, file_record)
     str_replace_file = providers.Factory(_str_replace_file, settings, workspace, path_policy, file_record)
-    glob = providers.Factory(_glob, settings, workspace, path_policy)
-    grep = providers.Factory(_grep, settings, workspace, path_policy)
+    glob = providers.Factory(_glob, workspace, path_policy)
+    grep = providers.Factory(_grep, workspace, path_policy, ripgrep)
     todo = providers.Factory(_todo, files)
     think = providers.Factory(_think)
     tools = providers.Aggregate(
@@ -320,6 +323,7 @@ def new_session(app: App, files: SessionFiles) -> Session:
         store=app.store,
         now=app.now,
         new_id=app.new_id,
+        ripgrep=app.ripgrep,
         files=providers.Object(files),
     )
 

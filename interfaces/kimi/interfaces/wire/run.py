@@ -19,7 +19,7 @@ from kimi.interfaces.container import App, negotiation, open_conversation, warm_
 from kimi.interfaces.injector import providers
 from kimi.interfaces.jsonrpc import Outbox
 from kimi.interfaces.process import Streams, set_session_id
-from kimi.interfaces.stdio import BlockReader, write_all
+from kimi.interfaces.stdio import BlockReader, hung_up, write_all
 from kimi.interfaces.wire.server import Read, WireServer
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class _Wire:
             self._outbox = Outbox(self._write, settings.wire.max_queued_bytes, self._server.stop)
             await self._serve_until_end()
             resumable = not conversation.is_empty
-        if self._watchdog is not None:
+        if self._watchdog is not None and not self._outbox.stuck:  # a stuck write would hold the interpreter's end
             self._watchdog.cancel()
         if resumable and self.signal in (None, signal.SIGINT):
             self._streams.write_error(f"\nTo resume this session: kimi -r {conversation.id}\n")
@@ -78,6 +78,7 @@ class _Wire:
     async def _serve_until_end(self) -> None:
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._watch_signals)
+            self._tasks.start_soon(self._watch_output)
             await self._server.serve(self._reading(BlockReader(self._streams.stdin_fd)), self._outbox)
             self._tasks.cancel_scope.cancel()
 
@@ -116,6 +117,12 @@ class _Wire:
                 self.signal = self.signal or number
                 self._bound_exit()
                 self._server.stop()
+
+    async def _watch_output(self) -> None:
+        """Nobody reads any more: end as after a failed write (W-32)."""
+        await hung_up(self._streams.stdout_fd)
+        logger.info("stdout was closed by the client")
+        self._outbox.fail()
 
     def _bound_exit(self) -> None:
         """Whatever hangs, the process is gone in time."""

@@ -9,10 +9,11 @@ from typing import Any, Final
 import anyio
 
 from kimi.application.channel import Delivery
-from kimi.application.conversation import IDLE, Conversation, RunningTurn
+from kimi.application.conversation import BUSY, IDLE, Conversation, RunningTurn
 from kimi.application.negotiate_initialize import ExternalToolOffer, Initialized
 from kimi.application.resolve_request import resolve_request
 from kimi.application.run_turn import run_turn
+from kimi.application.steer import steer
 from kimi.domain.client import Client
 from kimi.domain.content import UserInput
 from kimi.domain.errors import (
@@ -43,6 +44,7 @@ from kimi.interfaces.jsonrpc import (
 from kimi.interfaces.version import __version__
 from kimi.interfaces.wire.answers import answer_for
 from kimi.interfaces.wire.params import initialize_params, prompt_params
+from kimi.interfaces.wire.replaying import Progress, send_replay
 from kimi.interfaces.wire.translate import line_for
 
 logger = logging.getLogger(__name__)
@@ -96,6 +98,7 @@ class WireServer:
         self._in_flight: set[Id] = set()
         self._answered = anyio.Event()
         self._reading = anyio.CancelScope()
+        self._replaying: anyio.CancelScope | None = None
 
     def stop(self) -> None:
         """Stop reading, as at the end of the input. Idempotent."""
@@ -132,8 +135,8 @@ class WireServer:
     async def _wind_down(self) -> None:
         """Settle what waits, cancel the turn, let its last events and its response out (W-26)."""
         self._conversation.waiting.close()
-        if self._conversation.turn is not None:
-            self._conversation.turn.scope.cancel()
+        if (scope := self._cancellable()) is not None:
+            scope.cancel()
         with anyio.move_on_after(WIND_DOWN_S):
             while self._in_flight:
                 await self._answered.wait()
@@ -169,14 +172,16 @@ class WireServer:
     def _take_notification(self, call: Call) -> None:
         if call.method != "cancel":
             logger.info("notification ignored: %s", call.method)
-        elif self._conversation.turn is not None:
-            self._conversation.turn.scope.cancel()
+        elif (scope := self._cancellable()) is not None:
+            scope.cancel()
 
     def _take_request(self, call: Call, call_id: Id) -> None:
         methods: dict[str, Callable[[Id, Any], None]] = {
             "initialize": self._initialize,
             "prompt": self._prompt,
             "cancel": self._cancel,
+            "replay": self._replay,
+            "steer": self._steer,
         }
         method = methods.get(call.method)
         if method is None:
@@ -203,6 +208,7 @@ class WireServer:
 
     def _initialize(self, call_id: Id, params: Any) -> None:
         asked = initialize_params(params)
+        self._check_not_replaying()
         client = asked.client(self._conversation.client)
         outcome = self._negotiate(client, asked.external_tools)
         self._strict = self._strict_setting if self._strict_setting is not None else asked.looks_strict
@@ -214,22 +220,59 @@ class WireServer:
 
     def _prompt(self, call_id: Id, params: Any) -> None:
         user_input = prompt_params(params)
+        self._check_not_replaying()
         turn = self._conversation.begin_turn()
         self._in_flight.add(call_id)
         self._tasks.start_soon(self._run_prompt, call_id, turn, user_input)
 
     def _cancel(self, call_id: Id, params: Any) -> None:
-        turn = self._conversation.turn
-        if turn is None:
+        scope = self._cancellable()
+        if scope is None:
             raise StateError(IDLE)
-        turn.scope.cancel()
+        scope.cancel()
         self._put(result_line(call_id, {}))
+
+    def _cancellable(self) -> anyio.CancelScope | None:
+        turn = self._conversation.turn
+        return turn.scope if turn is not None else self._replaying
+
+    def _steer(self, call_id: Id, params: Any) -> None:
+        steer(self._conversation, prompt_params(params))
+        self._put(result_line(call_id, {"status": "steered"}))
+
+    def _replay(self, call_id: Id, params: Any) -> None:
+        self._check_not_replaying()
+        if self._conversation.turn is not None:
+            raise StateError(BUSY)
+        self._replaying = anyio.CancelScope()
+        self._in_flight.add(call_id)
+        self._tasks.start_soon(self._run_replay, call_id, self._replaying)
+
+    def _check_not_replaying(self) -> None:
+        if self._replaying is not None:
+            raise StateError(BUSY)
+
+    async def _run_replay(self, call_id: Id, scope: anyio.CancelScope) -> None:
+        progress = Progress()
+        try:
+            with scope:
+                await send_replay(self._conversation.files, self._outbox, progress, strict=self._strict)
+            line = result_line(call_id, progress.result(finished=not scope.cancelled_caught))
+        except Exception:
+            logger.exception("the replay failed")
+            line = error_line(call_id, INTERNAL_ERROR, "Replay failed")
+        self._replaying = None
+        self._answer(call_id, line)
 
     async def _run_prompt(self, call_id: Id, turn: RunningTurn, user_input: UserInput) -> None:
         try:
             line = result_line(call_id, prompt_result(await run_turn(self._conversation, turn, user_input)))
         except Exception as error:
             line = failure_line(call_id, error)
+        self._answer(call_id, line)
+
+    def _answer(self, call_id: Id, line: bytes) -> None:
+        """Answer a call that took its time."""
         self._in_flight.discard(call_id)
         self._put(line)
         self._answered.set()
