@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.e2e.process import Place, approve
+from tests.e2e.process import Json, Place, approve
 
 SHELL = 'tool_call: {"id":"c1","name":"Shell","arguments":"{\\"command\\":\\"%s\\"}"}'
 
@@ -98,7 +98,7 @@ def test_a_replay_can_be_cancelled_and_refuses_other_work_meanwhile(place: Place
 def test_answering_a_replayed_request_changes_nothing(place: Place) -> None:
     place.script('tool_call: {"id":"c1","name":"ask_ci","arguments":"{}"}', "text: done", "text: again")
     tool = {"name": "ask_ci", "description": "", "parameters": {"type": "object"}}
-    value = {"is_error": False, "output": "green", "message": "", "display": []}
+    value: Json = {"is_error": False, "output": "green", "message": "", "display": []}
     with place.wire() as kimi:
         kimi.initialize(external_tools=[tool])
         kimi.prompt("go", lambda params: {"tool_call_id": "c1", "return_value": value})
