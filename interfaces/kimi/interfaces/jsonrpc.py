@@ -182,8 +182,8 @@ def one_line(message: bytes) -> bytes:
 class Outbox:
     """The one way out: lines in order, written in as large pieces as have gathered.
 
-    `put` never waits, so responses always get in; whoever produces much waits for `room`. After a failed write
-    `broken` is set, `on_broken` was called once, and lines go nowhere.
+    `put` never waits, so responses always get in; whoever produces much waits for `room`. After a failed write, or
+    `fail`, `broken` is set, `on_broken` was called once, and lines go nowhere.
     """
 
     def __init__(
@@ -217,9 +217,24 @@ class Outbox:
         while (self._lines or self._writing) and not self.broken:
             await self._written.wait()
 
+    @property
+    def stuck(self) -> bool:
+        """Is a write under way? After `run` was cancelled: one that nobody reads."""
+        return self._writing and not self.broken
+
+    def fail(self) -> None:
+        """The other side is gone. Idempotent."""
+        if self.broken:
+            return
+        self.broken = True
+        self._lines.clear()
+        self._size = 0
+        self._on_broken()
+        self._notify()
+
     async def run(self) -> None:
         """Write until cancelled."""
-        while True:
+        while not self.broken:
             if not self._lines:
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
@@ -228,17 +243,10 @@ class Outbox:
             try:
                 await self._write(block)
             except OSError:
-                self._break()
+                self.fail()
                 return
             self._writing = False
             self._notify()
-
-    def _break(self) -> None:
-        self.broken = True
-        self._lines.clear()
-        self._size = 0
-        self._on_broken()
-        self._notify()
 
     def _notify(self) -> None:
         self._written.set()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
+import sys
 import threading
 from collections import deque
 
@@ -68,3 +70,25 @@ def _write(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+async def hung_up(fd: int) -> None:
+    """Wait until the other side of an output pipe or socket is gone; for ever where that cannot be seen.
+
+    A write would tell it too, but only after a tool may have run for nobody.
+    """
+    if sys.platform != "win32":
+        try:
+            await anyio.wait_readable(fd)
+        except OSError:  # a regular file
+            await anyio.sleep_forever()
+        if _is_hung_up(fd):
+            return
+    # Something else was there to read, or this platform cannot tell: the next write will.
+    await anyio.sleep_forever()
+
+
+def _is_hung_up(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, 0)
+    return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
