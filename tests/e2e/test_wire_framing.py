@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from tests.e2e.process import Json, Place, WireProcess, eventually, kimi_command
 from tests.e2e.scripts import answer, error_of, shell, step, tool, tool_answer
+from tests.e2e.unread import read_until, say, stalled, unread
 
 PARSE = (-32700, "Invalid JSON format")
 INVALID = (-32600, "Invalid request")
@@ -88,12 +88,6 @@ def test_methods_that_do_not_exist(served: WireProcess) -> None:
         assert error_of(found) == (-32601, f"Unexpected method received: {method}")
         served.send({"jsonrpc": "2.0", "method": method})
     assert exchange(served, PING % "quiet")["id"] == "quiet"
-
-
-def test_later_methods_are_unknown_for_now(served: WireProcess) -> None:
-    for method in ("replay", "steer", "set_plan_mode"):
-        found = exchange(served, json.dumps({"id": 1, "method": method, "params": {"enabled": True, "user_input": ""}}))
-        assert error_of(found)[0] == -32601
 
 
 @pytest.mark.spec("W-07", "W-08")
@@ -321,18 +315,10 @@ def test_a_client_that_stops_reading_can_still_cancel(place: Place) -> None:
     place.config = "[wire]\nmax_queued_bytes = 65536\n"
     pieces = [f"text: {number:06d} {'x' * 200}" for number in range(20_000)]
     place.script(step(*pieces), "text: next")
-    with subprocess.Popen(
-        [*kimi_command(), "--wire"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=place.work,
-        env=place.full_environ(),
-    ) as process:  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b'{"id":"p","method":"prompt","params":{"user_input":"go"}}\n')
-        process.stdin.flush()
+    with unread(place) as process:
+        say(process, id="p", method="prompt", params={"user_input": "go"})
         assert eventually(lambda: bool(place.session_dirs()) and stalled(process.pid))
-        process.stdin.write(b'{"id":"c","method":"cancel"}\n')
-        process.stdin.flush()
+        say(process, id="c", method="cancel")
         log = place.session_dirs()[0] / "wire.jsonl"
         assert eventually(lambda: b"00000" in log.read_bytes())  # the cancelled turn has flushed what was said
         said = read_until(process, "p")
@@ -342,35 +328,13 @@ def test_a_client_that_stops_reading_can_still_cancel(place: Place) -> None:
         assert 0 < len(shown) < 20_000
         kept = [line["message"]["payload"] for line in place.recorded() if "message" in line]
         assert next(part["text"] for part in kept if "text" in part).count("x" * 200) == len(shown)
-        process.stdin.write(b'{"id":"q","method":"prompt","params":{"user_input":"again"}}\n')
-        process.stdin.flush()
+        say(process, id="q", method="prompt", params={"user_input": "again"})
         assert read_until(process, "q")[-1]["result"] == {"status": "finished"}
+        assert process.stdin is not None
         process.stdin.close()
         assert process.wait(20) == 0
-
-
-def stalled(pid: int) -> bool:
-    """Does the process make no progress: no processor time for a tenth of a second?"""
-
-    def used() -> list[str]:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:13]
-
-    before = used()
-    time.sleep(0.1)
-    return used() == before
 
 
 def is_text(line: Json) -> bool:
     """Is it an event with text of the assistant?"""
     return line.get("method") == "event" and line["params"]["type"] == "ContentPart"
-
-
-def read_until(process: subprocess.Popen[bytes], call_id: str) -> list[Json]:
-    """The lines up to the response with this id."""
-    assert process.stdout is not None
-    found: list[Json] = []
-    for raw in process.stdout:
-        found.append(json.loads(raw))
-        if "method" not in found[-1] and found[-1]["id"] == call_id:
-            return found
-    raise AssertionError("the output has ended")

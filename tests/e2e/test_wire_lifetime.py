@@ -1,0 +1,241 @@
+"""How the process ends, and what it leaves behind (wire spec 1.5)."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from tests.e2e.loopback import loopback
+from tests.e2e.process import DEADLINE_S, Json, Place, eventually
+from tests.e2e.scripts import call, shell, step, tool
+from tests.e2e.unread import say, stalled, unread
+from tests.processes import all_gone, marked
+from tests.provider_server import Reply, text_events
+
+CLOSED = "Wire connection closed before tool result was received."
+
+
+def recorded_types(place: Place) -> list[str]:
+    """The types of all records but the first line."""
+    return [line["message"]["type"] for line in place.recorded()[1:]]
+
+
+def without_approvals(lines: list[Json]) -> list[str]:
+    """The types of what the event log keeps of these lines, parts of one text counted once."""
+    types = [line["params"]["type"] for line in lines if "method" in line]
+    kept = [name for name in types if name not in ("ApprovalRequest", "ApprovalResponse")]
+    return [name for number, name in enumerate(kept) if number == 0 or (name, kept[number - 1]) != ("ContentPart",) * 2]
+
+
+@pytest.mark.spec("W-25", "W-31")
+@pytest.mark.parametrize("end", ["eof", "sigterm", "sigint"])
+def test_a_handshake_alone_leaves_no_session(place: Place, end: str) -> None:
+    place.script("text: never")
+    with place.wire() as kimi:
+        kimi.initialize()
+        started = time.monotonic()
+        if end == "eof":
+            assert kimi.finish() == 0
+        else:
+            kimi.process.send_signal(getattr(signal, end.upper()))
+            assert kimi.wait() == (-signal.SIGTERM if end == "sigterm" else 0)
+        assert time.monotonic() - started < 2
+        assert kimi.stderr == b""
+    assert place.session_dirs() == []
+
+
+@pytest.mark.spec("W-26")
+def test_the_end_of_the_input_answers_the_open_prompt(place: Place) -> None:
+    place.script(shell("c1", "echo never > made.txt"), "text: never")
+    with place.wire() as kimi:
+        kimi.initialize()
+        call_id = kimi.call("prompt", {"user_input": "go"})
+        asked = kimi.until("ApprovalRequest")
+        started = time.monotonic()
+        kimi.end_input()
+        rest = kimi.rest()
+        assert kimi.wait() == 0
+        assert time.monotonic() - started < 2
+        assert rest[-1] == {"jsonrpc": "2.0", "id": call_id, "result": {"status": "cancelled"}}
+        assert kimi.payloads("ApprovalResponse") == [{"request_id": asked["id"], "response": "reject", "feedback": ""}]
+        assert kimi.types[-4:] == ["ApprovalResponse", "ToolResult", "StepInterrupted", "TurnEnd"]
+        session = place.session_dirs()[0].name
+        assert kimi.stderr.decode() == f"\nTo resume this session: kimi -r {session}\n"
+    assert not (place.work / "made.txt").exists()
+    assert recorded_types(place) == without_approvals(kimi.lines)
+
+
+@pytest.mark.spec("W-27")
+def test_the_end_of_the_input_with_an_open_external_tool(place: Place) -> None:
+    place.script(call("c1", "ext", {"a": 1}))  # a second model call would find no script and fail
+    with place.wire() as kimi:
+        kimi.initialize(external_tools=[tool("ext")])
+        call_id = kimi.call("prompt", {"user_input": "go"})
+        kimi.until("ToolCallRequest")
+        kimi.end_input()
+        assert kimi.rest()[-1] == {"jsonrpc": "2.0", "id": call_id, "result": {"status": "cancelled"}}
+        assert kimi.wait() == 0
+    results = [line["message"]["payload"] for line in place.recorded()[1:] if line["message"]["type"] == "ToolResult"]
+    assert [(item["tool_call_id"], item["return_value"]["message"]) for item in results] == [("c1", CLOSED)]
+    assert results[0]["return_value"]["display"] == [{"type": "brief", "text": "Wire closed"}]
+    assert recorded_types(place).count("StepBegin") == 1
+    assert CLOSED in str(place.context()[-1])
+
+
+@pytest.mark.spec("W-28", "R-12")
+def test_an_interrupt_ends_the_turn_in_good_order(place: Place) -> None:
+    place.script(shell("c1", "sleep 30"), "text: never")
+    with place.wire("--yolo") as kimi:
+        kimi.initialize()
+        call_id = kimi.call("prompt", {"user_input": "go"})
+        kimi.until("StatusUpdate")
+        kimi.process.send_signal(signal.SIGINT)
+        assert kimi.rest()[-1] == {"jsonrpc": "2.0", "id": call_id, "result": {"status": "cancelled"}}
+        assert kimi.wait() == 0
+
+
+@pytest.mark.spec("W-28", "R-12")
+def test_a_second_interrupt_ends_at_once(place: Place) -> None:
+    """The first waits a while for somebody to read the last lines; the second does not."""
+    place.script(step(*[f"text: {'x' * 200}"] * 20_000))
+    with unread(place) as process:
+        say(process, id="p", method="prompt", params={"user_input": "go"})
+        assert eventually(lambda: bool(place.session_dirs()) and stalled(process.pid))
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 130
+        assert time.monotonic() - started < 1.4
+
+
+@pytest.mark.parametrize("end", ["eof", "sigint", "sigterm"])
+def test_a_client_that_does_not_read_cannot_hold_the_process(place: Place, end: str) -> None:
+    place.script(step(*[f"text: {'x' * 200}"] * 20_000))
+    with unread(place) as process:
+        say(process, id="p", method="prompt", params={"user_input": "go"})
+        assert eventually(lambda: bool(place.session_dirs()) and stalled(process.pid))
+        started = time.monotonic()
+        if end == "eof":
+            assert process.stdin is not None
+            process.stdin.close()
+        else:
+            process.send_signal(getattr(signal, end.upper()))
+        assert process.wait(DEADLINE_S) == (-signal.SIGTERM if end == "sigterm" else 0)
+        assert time.monotonic() - started < 4
+    assert recorded_types(place)[-1] == "TurnEnd"
+
+
+@pytest.mark.spec("W-29", "W-30", "R-13")
+def test_sigterm_in_a_turn(place: Place) -> None:
+    place.script(step("text: a", "text: b", shell("c1", "sleep 30")), "text: never")
+    with place.wire("--yolo") as kimi:
+        kimi.initialize()
+        call_id = kimi.call("prompt", {"user_input": "go"})
+        kimi.until("StatusUpdate")
+        started = time.monotonic()
+        kimi.process.send_signal(signal.SIGTERM)
+        assert kimi.rest()[-1] == {"jsonrpc": "2.0", "id": call_id, "result": {"status": "cancelled"}}
+        assert kimi.wait() == -signal.SIGTERM
+        assert time.monotonic() - started < 2
+        assert kimi.stderr == b""
+        assert kimi.types[-3:] == ["ToolResult", "StepInterrupted", "TurnEnd"]
+        assert recorded_types(place) == without_approvals(kimi.lines)
+    place.script("text: resumed")
+    with place.wire("--continue") as kimi:
+        assert kimi.prompt("more")["result"] == {"status": "finished"}
+        assert kimi.finish() == 0
+    assert len(place.session_dirs()) == 1
+    assert kimi.text == "resumed"
+    with place.wire("--continue") as kimi:
+        kimi.call("prompt", {"user_input": "exhausted"})
+        kimi.until("StepBegin")
+        kimi.process.kill()
+    place.script("text: after the kill")
+    with place.wire("--continue") as kimi:
+        assert kimi.prompt("more")["result"] == {"status": "finished"}
+    assert len(place.session_dirs()) == 1
+
+
+@pytest.mark.spec("W-30")
+def test_continue_finds_a_session_that_was_killed_in_its_first_turn(place: Place) -> None:
+    place.script(shell("c1", "sleep 30"))
+    with place.wire("--yolo") as kimi:
+        kimi.call("prompt", {"user_input": "go"})
+        kimi.until("StatusUpdate")
+        kimi.process.kill()
+    place.script("text: resumed")
+    with place.wire("--continue") as kimi:
+        assert kimi.prompt("more")["result"] == {"status": "finished"}
+    assert len(place.session_dirs()) == 1
+    roles = [record["role"] for record in place.context()]
+    assert roles.count("user") == 2
+    assert [record["tool_call_id"] for record in place.context() if record["role"] == "tool"] == ["c1"]
+
+
+@pytest.mark.spec("W-32")
+def test_closing_stdout_cancels_the_turn(place: Place) -> None:
+    place.script(
+        step("text: first", shell("c1", "touch first; sleep 0.3")), step("text: second", shell("c2", "touch second"))
+    )
+    with unread(place, "--yolo") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        say(process, id="p", method="prompt", params={"user_input": "go"})
+        assert eventually((place.work / "first").exists)
+        process.stdout.close()
+        assert process.wait(DEADLINE_S) == 1
+    assert not (place.work / "second").exists()
+    assert recorded_types(place)[-1] == "TurnEnd"
+    assert "c2" not in str(place.context())
+
+
+@pytest.mark.spec("W-35")
+def test_the_prompt_option_is_ignored(place: Place) -> None:
+    place.script("text: ok")
+    with place.wire("--prompt", "never say this") as kimi:
+        assert kimi.quiet(0.1)
+        kimi.initialize()
+        assert kimi.prompt("hi")["result"] == {"status": "finished"}
+        assert kimi.payloads("TurnBegin") == [{"user_input": "hi"}]
+    assert "--prompt" in (place.share / "logs" / "kimi.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.spec("W-37")
+@pytest.mark.parametrize("end", ["eof", "sigint", "sigterm", "cancel"])
+def test_no_child_of_a_tool_survives(place: Place, end: str) -> None:
+    mark = f"mark-{place.root.name}"
+    place.environ["KIMI_TEST_MARK"] = mark
+    stubborn = "trap '' INT TERM HUP; sleep 60 & (trap '' TERM; sleep 61) & sleep 62"
+    place.script(step(shell("c1", stubborn), shell("c2", "sleep 63 | cat")))
+    with place.wire("--yolo") as kimi:
+        call_id = kimi.call("prompt", {"user_input": "go"})
+        kimi.until("StatusUpdate")
+        assert eventually(lambda: len(marked(mark)) > 5)
+        started = time.monotonic()
+        match end:
+            case "eof":
+                kimi.end_input()
+            case "cancel":
+                kimi.call("cancel")
+                assert kimi.response(call_id)["result"] == {"status": "cancelled"}
+                kimi.end_input()
+            case _:
+                kimi.process.send_signal(getattr(signal, end.upper()))
+        kimi.wait()
+        assert time.monotonic() - started < 3
+    assert all_gone(mark)
+
+
+def test_a_stalled_provider_does_not_hold_the_process(place: Place) -> None:
+    with loopback(Reply(text_events("half"), fault="stall", fault_after=1)) as server:
+        place.provider(server.base_url)
+        with place.wire() as kimi:
+            call_id = kimi.call("prompt", {"user_input": "go"})
+            kimi.until("ContentPart")
+            started = time.monotonic()
+            kimi.end_input()
+            assert kimi.rest()[-1] == {"jsonrpc": "2.0", "id": call_id, "result": {"status": "cancelled"}}
+            assert kimi.wait() == 0
+            assert time.monotonic() - started < 2
