@@ -15,8 +15,10 @@ from kimi.domain.event import Event
 from kimi.domain.request import Answer, Request
 from kimi.domain.tool import BriefBlock, ToolReturnValue
 from kimi.infrastructure.tools.glob import Glob
+from kimi.infrastructure.tools.grep import Grep
 from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
 from kimi.infrastructure.tools.read_file import ReadFile
+from kimi.infrastructure.tools.ripgrep import Ripgrep
 from kimi.infrastructure.tools.str_replace_file import StrReplaceFile
 from kimi.infrastructure.tools.write_file import WriteFile
 from kimi.infrastructure.workspace.local import LocalWorkspace
@@ -53,6 +55,7 @@ class Files:
         )
 
         self.glob = Glob(self.workspace, self.policy)
+        self.grep = Grep(self.workspace, self.policy, real_ripgrep())
 
     @property
     def work_dir(self) -> Path:
@@ -72,6 +75,16 @@ class Files:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
+
+
+def real_ripgrep() -> Ripgrep:
+    """The ripgrep of the development environment."""
+    return Ripgrep(None, {"PATH": ""})
+
+
+def no_ripgrep() -> Ripgrep:
+    """A machine without ripgrep."""
+    return Ripgrep(None, {"PATH": ""}, lambda: iter(()))
 
 
 async def _no_event(event: Event) -> None:

@@ -114,7 +114,7 @@ def effect_of(
         return None
     return Effect(
         action=admitted.granted.action,
-        description=admitted.target.titled(verb) + note,
+        description=admitted.target.titled(f"{verb} file") + note,
         display=tuple(display),
         kind="path",
         subject=admitted.real,

@@ -32,11 +32,11 @@ class Target:
     detour: bool
     """Does a symlink below its root lead elsewhere, so that the user has to see the real path too?"""
 
-    def titled(self, verb: str) -> str:
+    def titled(self, deed: str) -> str:
         """What the user is asked, e.g. ``Write file `/w/a` ``; both paths when a link leads elsewhere."""
         if self.detour:
-            return f"{verb} file `{self.named.given}` (-> `{self.real}`)"
-        return f"{verb} file `{self.named.absolute}`"
+            return f"{deed} `{self.named.given}` (-> `{self.real}`)"
+        return f"{deed} `{self.named.absolute}`"
 
 
 class PathPolicy:

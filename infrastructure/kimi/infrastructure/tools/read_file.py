@@ -177,7 +177,7 @@ def read_effect(access: Granted, target: Target) -> Effect | None:
     """What a read asks for: nothing, unless reads outside the workspace have to be approved."""
     if access.action is None:
         return None
-    return Effect(access.action, target.titled("Read"), kind="path", subject=target.real)
+    return Effect(access.action, target.titled("Read file"), kind="path", subject=target.real)
 
 
 class LineBreaks:
