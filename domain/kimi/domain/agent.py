@@ -1,21 +1,166 @@
-"""Agents: which tools an agent has (runtime spec 6.3, 6.4; tools spec 3)."""
+"""Agents: what an agent is made of, how agent files inherit, what a subagent is (runtime spec 6; tools spec 3).
+
+Pure: reading files and rendering prompts is the business of adapters.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias, TypedDict
 
 from kimi.domain.approval import Effect
+from kimi.domain.errors import ConfigError
 
-DEFAULT_TOOLS = (
-    "kimi_cli.tools.todo:SetTodoList",
-    "kimi_cli.tools.shell:Shell",
-    "kimi_cli.tools.file:ReadFile",
-    "kimi_cli.tools.file:Glob",
-    "kimi_cli.tools.file:Grep",
-    "kimi_cli.tools.file:WriteFile",
-    "kimi_cli.tools.file:StrReplaceFile",
+_HOME: Final = "kimi_cli.tools."
+
+KNOWN_TOOLS: Final = tuple(
+    _HOME + path
+    for path in (
+        "agent:Agent",
+        "multiagent:Task",
+        "multiagent:CreateSubagent",
+        "dmail:SendDMail",
+        "think:Think",
+        "ask_user:AskUserQuestion",
+        "todo:SetTodoList",
+        "shell:Shell",
+        "background:TaskList",
+        "background:TaskOutput",
+        "background:TaskStop",
+        "file:ReadFile",
+        "file:ReadMediaFile",
+        "file:Glob",
+        "file:Grep",
+        "file:WriteFile",
+        "file:StrReplaceFile",
+        "web:SearchWeb",
+        "web:FetchURL",
+        "plan:ExitPlanMode",
+        "plan.enter:EnterPlanMode",
+    )
 )
+"""The ids of all built-in tools (tools spec 7.2). They are identifiers: nothing is imported from them."""
+
+_BY_CLASS: Final = {tool_id.rpartition(":")[2]: tool_id for tool_id in KNOWN_TOOLS}
+
+
+def tool_id(text: str) -> str:
+    """The id that an agent file means: a bare class name stands for the built-in tool of that name."""
+    return _BY_CLASS.get(text, text)
+
+
+def built_in(*names: str) -> tuple[str, ...]:
+    """The ids of built-in tools by their bare names. Raises KeyError."""
+    return tuple(_BY_CLASS[name] for name in names)
+
+
+DEFAULT_TOOLS: Final = built_in("SetTodoList", "Shell", "ReadFile", "Glob", "Grep", "WriteFile", "StrReplaceFile")
 """The tools of the default agent, in the order in which the model sees them; stable for its prompt cache."""
+
+BUILTIN_PROMPT: Final = "builtin:default"
+"""Stands for the path of a system prompt: the one that the program brings along."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """An agent, complete.
+
+    `prompt_path` is an absolute path or `BUILTIN_PROMPT`; `prompt_text`, if not None, is the system prompt itself and
+    no template. `tools` are ids in the order in which the model sees the tools. `model` is an alias of the
+    configuration. `ask_commands` makes every command line a question unless yolo or afk is on; `git_context` gives a
+    new instance the state of the repository.
+    """
+
+    name: str
+    tools: tuple[str, ...]
+    prompt_path: str = BUILTIN_PROMPT
+    prompt_text: str | None = None
+    prompt_args: Mapping[str, str] = field(default_factory=dict[str, str])
+    model: str | None = None
+    when_to_use: str = ""
+    subagents: Mapping[str, SubagentType] = field(default_factory=dict[str, "SubagentType"])
+    ask_commands: bool = False
+    git_context: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentType:
+    """A kind of subagent that an agent may start; `description` is for the model that chooses."""
+
+    description: str
+    spec: AgentSpec
+
+
+class StatedSubagent(TypedDict):
+    """An entry of `subagents`: an absolute path and a description."""
+
+    path: str
+    description: str
+
+
+class StatedAgent(TypedDict, total=False):
+    """What an agent file states. Paths are absolute: they were relative to the file that stated them.
+
+    `own_subagents` are those of built-in agents; a file states `subagents`.
+    """
+
+    name: str
+    system_prompt_path: str
+    system_prompt_args: dict[str, str]
+    tools: list[str] | None
+    allowed_tools: list[str] | None
+    exclude_tools: list[str] | None
+    model: str
+    when_to_use: str
+    subagents: dict[str, StatedSubagent] | None
+    own_subagents: Mapping[str, SubagentType]
+
+
+def inherited(base: StatedAgent, own: StatedAgent) -> StatedAgent:
+    """What holds when `own` extends `base`: each stated field replaces the base's, only the arguments of the prompt
+    are merged one by one (R-113).
+    """
+    merged = base | own
+    merged["system_prompt_args"] = {**base.get("system_prompt_args", {}), **own.get("system_prompt_args", {})}
+    if "subagents" in own:
+        merged["own_subagents"] = {}
+    return merged
+
+
+def completed(stated: StatedAgent, subagents: Mapping[str, SubagentType]) -> AgentSpec:
+    """The agent that was stated, its subagents loaded. Raises ConfigError when something required is missing."""
+    name, prompt_path, tools = stated.get("name"), stated.get("system_prompt_path"), stated.get("tools")
+    if not name:
+        raise ConfigError("Agent name is required")
+    if not prompt_path:
+        raise ConfigError("System prompt path is required")
+    allowed = stated.get("allowed_tools")
+    if tools is None and allowed is None:
+        raise ConfigError("Tools are required")
+    return AgentSpec(
+        name=name,
+        tools=chosen_tools(tools if allowed is None else allowed, stated.get("exclude_tools")),
+        prompt_path=prompt_path,
+        prompt_args=stated.get("system_prompt_args", {}),
+        model=stated.get("model"),
+        when_to_use=stated.get("when_to_use", ""),
+        subagents={**stated.get("own_subagents", {}), **subagents},
+    )
+
+
+def chosen_tools(tools: Iterable[str] | None, excluded: Iterable[str] | None) -> tuple[str, ...]:
+    """The ids of `tools` in order, each once, without those that are excluded."""
+    out = {tool_id(text) for text in excluded or ()}
+    return tuple(dict.fromkeys(found for text in tools or () if (found := tool_id(text)) not in out))
+
+
+def check_tools(spec: AgentSpec, is_known: Callable[[str], bool]) -> None:
+    """Raises ConfigError that names every tool id, of the agent and its subagents, that nothing answers to."""
+    named = [*spec.tools, *(one for kind in spec.subagents.values() for one in kind.spec.tools)]
+    unknown = [one for one in dict.fromkeys(named) if not is_known(one)]
+    if unknown:
+        raise ConfigError(f"Invalid tools: {unknown}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +178,29 @@ class Subagent:
     def asks_for(self, effect: Effect) -> bool:
         """Is this an effect for which standing approvals do not count?"""
         return self.ask_commands and effect.kind == "command"
+
+
+SubagentStatus: TypeAlias = Literal["idle", "running_foreground", "running_background", "completed", "failed", "killed"]
+
+RUNNING: Final = ("running_foreground", "running_background")
+"""The states of an instance that works now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentRecord:
+    """What is stored of an instance beside its context (runtime spec 6.6); times are in Unix seconds.
+
+    `model` is the alias that was asked for, None for the one of its type or its parent.
+    """
+
+    agent_id: str
+    type: str
+    status: SubagentStatus
+    description: str = ""
+    model: str | None = None
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+    def now(self, status: SubagentStatus, time: float) -> SubagentRecord:
+        """The record after a change of state."""
+        return replace(self, status=status, updated_at=time)

@@ -38,7 +38,7 @@ from kimi.application.ports import (
     Tool,
     Workspace,
 )
-from kimi.application.prompt import system_prompt
+from kimi.application.prompt import builtin_arguments, builtin_prompt
 from kimi.application.settings import Settings
 from kimi.application.toolset import Toolset
 from kimi.domain.agent import DEFAULT_TOOLS
@@ -204,7 +204,7 @@ def _load_system_prompt(settings: Settings, workspace: Workspace) -> LoadSystemP
 
         project = load_project_text(workspace.work_dir, settings.additional_dirs)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        return system_prompt(project, workspace.shell, now=now, system=platform.system())
+        return builtin_prompt(builtin_arguments(project, workspace.shell, now=now, system=platform.system()))
 
     return load
 
@@ -229,6 +229,7 @@ def _conversation(
         mark_last=store.mark_last,
         now=now,
         new_id=new_id,
+        plans_dir=os.path.join(settings.share_dir, "plans"),
     )
 
 
