@@ -17,7 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from kimi.application.conversation import Conversation, RunningTurn
-from kimi.application.ports import PreparedCall, Tool, ToolCallContext
+from kimi.application.ports import CallRejected, PreparedCall, Tool, ToolCallContext
 from kimi.domain.approval import Effect, decide, memory_key
 from kimi.domain.event import ApprovalResponse, ToolResult
 from kimi.domain.message import JsonObject, ToolCall
@@ -125,6 +125,8 @@ async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall
     try:
         async with tool.prepare(arguments, _context(conversation, turn, call)) as prepared:
             return await _decide_and_run(conversation, turn, call, tool, prepared)
+    except CallRejected:
+        return _rejected(conversation)
     except Exception as error:
         logger.exception("tool %s raised", name)
         return Outcome(tool_error(f"Error running tool: {error}", "Tool runtime error"), broken=True)
@@ -193,8 +195,13 @@ async def _refused(conversation: Conversation, turn: RunningTurn, call: ToolCall
     if answer.feedback:
         message = f"The tool call is rejected by the user. User feedback: {answer.feedback}"
         return Outcome(tool_error(message, f"Rejected: {answer.feedback}"), rejected="feedback")
+    return _rejected(conversation)
+
+
+def _rejected(conversation: Conversation) -> Outcome:
+    """Rejected without a word: the turn ends, except in a subagent (tools spec 5.3)."""
     if conversation.subagent is not None:
-        return Outcome(tool_error(REJECTED_IN_SUBAGENT, "Rejected by user"))  # its turn goes on (tools spec 5.3)
+        return Outcome(tool_error(REJECTED_IN_SUBAGENT, "Rejected by user"))
     return Outcome(tool_error(REJECTED, "Rejected by user"), rejected="bare")
 
 

@@ -81,6 +81,7 @@ class Conversation:
         mark_last: Callable[[str], None],
         now: Now,
         new_id: NewId,
+        plans_dir: str | None = None,
         parent: Conversation | None = None,
         subagent: Subagent | None = None,
     ) -> None:
@@ -91,6 +92,9 @@ class Conversation:
         self.toolset = toolset
         self.approvals = parent.approvals if parent else Approvals(policy)
         self.limits = limits
+        self.plans_dir = plans_dir
+        self.plan_reminder_is_owed = False
+        self.plan_mode_is_unannounced = False
         self.now = now
         self.new_id = new_id
         self.history = History(files.load_context())

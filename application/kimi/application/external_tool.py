@@ -10,6 +10,7 @@ import anyio
 
 from kimi.application.ports import CheckArguments, PreparedCall, ToolCallContext
 from kimi.application.result_budget import within_budget
+from kimi.domain.approval import Effect
 from kimi.domain.message import JsonObject
 from kimi.domain.request import ToolCallAnswer, ToolCallRequest
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error
@@ -36,7 +37,11 @@ class ExternalTool:
                 return tool_error(f"Error validating JSON arguments: {reason}", "Invalid arguments")
             return await self._ask(context)
 
-        yield PreparedCall(run)
+        yield PreparedCall(run, None if reason else self._effect())
+
+    def _effect(self) -> Effect:
+        name = self.spec.name
+        return Effect("external tool", f"Call external tool `{name}`.", kind="external", remember_as=f"external:{name}")
 
     async def _ask(self, context: ToolCallContext) -> ToolReturnValue:
         request = ToolCallRequest(context.call_id, self.spec.name, context.raw_arguments or "{}")

@@ -45,6 +45,7 @@ def policy_for(settings: Settings, state: SessionState) -> Policy:
     return Policy(
         yolo=settings.yolo or (restore and state.yolo),
         afk=settings.afk or (restore and state.afk),
+        plan=settings.plan_mode or state.plan_mode,
         remembered=state.auto_approve_actions,
         rules=settings.approval.rules,
         scope=settings.approval.session_scope,

@@ -112,6 +112,10 @@ class PreparedCall:
     effect: Effect | None = None
 
 
+class CallRejected(Exception):
+    """Raised by a call's `run`: the person rejected what it asked, in so many words. The turn ends (tools 5.3)."""
+
+
 class Tool(Protocol):
     """Something that the model may call."""
 

@@ -7,9 +7,11 @@ from typing import NamedTuple, cast
 
 import anyio
 
+from kimi.application.before_step import before_step
 from kimi.application.call_tools import StepCalls
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.ports import ChatModel, NewId, Random, ResponseEnd
+from kimi.application.set_mode import announce_plan_mode
 from kimi.application.steer import inject_steers
 from kimi.domain.content import ContentPart, TextPart, ThinkPart
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
@@ -40,8 +42,10 @@ async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatMo
         await conversation.emit(StepBegin(number))
         turn.step = number
         conversation.append(CheckpointRecord(conversation.history.next_checkpoint))
+        await before_step(conversation)
         outcome = await _run_step(conversation, turn, model, random)
         turn.step = 0
+        await announce_plan_mode(conversation)
         if conversation.waiting.closed:
             return TurnStatus("cancelled")
         steered = await inject_steers(conversation, turn, model)
@@ -111,7 +115,7 @@ async def _speak(
     except ChatProviderError as error:
         return error
     _store(conversation, message, end)
-    await conversation.emit(_status(model, end))
+    await conversation.emit(_status(model, end, plan_mode=conversation.policy.plan))
     calls.start()
     return _Spoken(message, end, calls)
 
@@ -176,14 +180,14 @@ def _store(conversation: Conversation, message: Message, end: ResponseEnd) -> No
         conversation.append(UsageRecord(end.usage.input), message, UsageRecord(end.usage.total))
 
 
-def _status(model: ChatModel, end: ResponseEnd) -> StatusUpdate:
+def _status(model: ChatModel, end: ResponseEnd, *, plan_mode: bool) -> StatusUpdate:
     if end.usage is None:
-        return StatusUpdate(message_id=end.message_id, plan_mode=False)
+        return StatusUpdate(message_id=end.message_id, plan_mode=plan_mode)
     return StatusUpdate(
         context_usage=end.usage.input / model.context_size,
         context_tokens=end.usage.input,
         max_context_tokens=model.context_size,
         token_usage=end.usage,
         message_id=end.message_id,
-        plan_mode=False,
+        plan_mode=plan_mode,
     )

@@ -89,6 +89,8 @@ def decide(policy: Policy, tool: str, effect: Effect, *, standing: bool = True) 
         return Verdict("deny", "rule")
     if policy.plan and effect.kind in _RESTRAINED_BY_PLAN and not effect.exempt:
         return Verdict("deny" if policy.afk else "ask", "plan")
+    if effect.kind == "external":
+        return Verdict("allow", "default")  # outside plan mode the client answers for its own tools
     if policy.yolo:
         return Verdict("allow", "yolo")
     if policy.afk:

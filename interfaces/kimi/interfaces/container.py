@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kimi.application.conversation import Conversation
@@ -39,6 +40,7 @@ from kimi.application.ports import (
     Workspace,
 )
 from kimi.application.prompt import builtin_arguments, builtin_prompt
+from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
 from kimi.application.settings import Settings
 from kimi.application.toolset import Toolset
 from kimi.domain.agent import DEFAULT_TOOLS
@@ -52,6 +54,7 @@ from kimi.interfaces.version import __version__
 if TYPE_CHECKING:
     from kimi.infrastructure.models.http import HttpLayer
     from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
+    from kimi.infrastructure.tools.plan import PlanMode
     from kimi.infrastructure.tools.ripgrep import Ripgrep
 
 
@@ -146,16 +149,23 @@ def _read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> 
     return ReadFile(workspace, policy, record)
 
 
-def _write_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
+def _write_file(session: Session, workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
     from kimi.infrastructure.tools.write_file import WriteFile
 
-    return WriteFile(workspace, policy, record)
+    return WriteFile(workspace, policy, record, partial(_active_plan_file, session))
 
 
-def _str_replace_file(settings: Settings, workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
+def _str_replace_file(
+    session: Session, settings: Settings, workspace: Workspace, policy: PathPolicy, record: FileRecord
+) -> Tool:
     from kimi.infrastructure.tools.str_replace_file import StrReplaceFile
 
-    return StrReplaceFile(workspace, policy, record, strict=settings.files.strict_edit)
+    plan = partial(_active_plan_file, session)
+    return StrReplaceFile(workspace, policy, record, plan, strict=settings.files.strict_edit)
+
+
+def _active_plan_file(session: Session) -> str | None:
+    return active_plan_file(session.conversation())
 
 
 def _glob(workspace: Workspace, policy: PathPolicy) -> Tool:
@@ -177,6 +187,42 @@ def _todo(files: SessionFiles) -> Tool:
         files.save_state(replace(files.state, todos=tuple(todos)))
 
     return TodoTool(lambda: files.state.todos, save)
+
+
+def _ask(session: Session, new_id: NewId) -> Tool:
+    from kimi.infrastructure.tools.ask import AskUserQuestion
+
+    def supported() -> bool:
+        return session.conversation().client.supports_question
+
+    return AskUserQuestion(supported, lambda: session.conversation().policy.afk, new_id)
+
+
+def _plan_mode(session: Session, new_id: NewId) -> PlanMode:
+    from kimi.infrastructure.tools.plan import PlanMode
+
+    conversation = session.conversation
+    return PlanMode(
+        is_on=lambda: conversation().policy.plan,
+        set=lambda enabled: switch_plan_mode(conversation(), enabled),
+        file=lambda: plan_file(conversation()),
+        supported=lambda: conversation().client.supports_plan_mode,
+        yolo=lambda: conversation().policy.yolo,
+        nobody_there=lambda: conversation().policy.afk,
+        new_id=new_id,
+    )
+
+
+def _enter_plan_mode(mode: PlanMode) -> Tool:
+    from kimi.infrastructure.tools.plan import EnterPlanMode
+
+    return EnterPlanMode(mode)
+
+
+def _exit_plan_mode(mode: PlanMode) -> Tool:
+    from kimi.infrastructure.tools.plan import ExitPlanMode
+
+    return ExitPlanMode(mode)
 
 
 def _think() -> Tool:
@@ -265,18 +311,23 @@ class Session(containers.DeclarativeContainer):
     new_id: providers.Provider[NewId] = _given()
     ripgrep: providers.Provider[Ripgrep] = _given()
     files: providers.Provider[SessionFiles] = _given()
+    session: providers.Provider[Session] = providers.Self()
     workspace = providers.Singleton(_workspace, settings, environ)
     path_policy = providers.Singleton(_path_policy, settings, workspace, files)
     file_record = providers.Singleton(_file_record)
 
     shell = providers.Factory(_shell, settings, workspace, files)
     read_file = providers.Factory(_read_file, workspace, path_policy, file_record)
-    write_file = providers.Factory(_write_file, workspace, path_policy, file_record)
-    str_replace_file = providers.Factory(_str_replace_file, settings, workspace, path_policy, file_record)
+    write_file = providers.Factory(_write_file, session, workspace, path_policy, file_record)
+    str_replace_file = providers.Factory(_str_replace_file, session, settings, workspace, path_policy, file_record)
     glob = providers.Factory(_glob, workspace, path_policy)
     grep = providers.Factory(_grep, workspace, path_policy, ripgrep)
     todo = providers.Factory(_todo, files)
     think = providers.Factory(_think)
+    ask = providers.Factory(_ask, session, new_id)
+    plan_mode = providers.Factory(_plan_mode, session, new_id)
+    enter_plan_mode = providers.Factory(_enter_plan_mode, plan_mode)
+    exit_plan_mode = providers.Factory(_exit_plan_mode, plan_mode)
     tools = providers.Aggregate(
         {
             "kimi_cli.tools.shell:Shell": shell,
@@ -287,6 +338,9 @@ class Session(containers.DeclarativeContainer):
             "kimi_cli.tools.file:Grep": grep,
             "kimi_cli.tools.todo:SetTodoList": todo,
             "kimi_cli.tools.think:Think": think,
+            "kimi_cli.tools.ask_user:AskUserQuestion": ask,
+            "kimi_cli.tools.plan:ExitPlanMode": exit_plan_mode,
+            "kimi_cli.tools.plan.enter:EnterPlanMode": enter_plan_mode,
         }
     )
     make_tool = providers.Factory(_make_tool, tools.provider)

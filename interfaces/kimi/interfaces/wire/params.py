@@ -57,6 +57,11 @@ def prompt_params(params: object) -> UserInput:
     return decode_user_input(source.get("user_input"))
 
 
+def plan_mode_params(params: object) -> bool:
+    """The `enabled` of `set_plan_mode` (wire spec 3.5)."""
+    return member(json_object(params, "params"), "enabled", bool)
+
+
 def _offer(value: object) -> ExternalToolOffer:
     source = json_object(value, "an external tool")
     parameters = json_object(source.get("parameters"), "`parameters`")

@@ -13,6 +13,7 @@ from kimi.application.conversation import BUSY, IDLE, Conversation, RunningTurn
 from kimi.application.negotiate_initialize import ExternalToolOffer, Initialized
 from kimi.application.resolve_request import resolve_request
 from kimi.application.run_turn import run_turn
+from kimi.application.set_mode import announce_plan_mode, switch_plan_mode
 from kimi.application.steer import steer
 from kimi.domain.client import Client
 from kimi.domain.content import UserInput
@@ -43,7 +44,7 @@ from kimi.interfaces.jsonrpc import (
 )
 from kimi.interfaces.version import __version__
 from kimi.interfaces.wire.answers import answer_for
-from kimi.interfaces.wire.params import initialize_params, prompt_params
+from kimi.interfaces.wire.params import initialize_params, plan_mode_params, prompt_params
 from kimi.interfaces.wire.replaying import Progress, send_replay
 from kimi.interfaces.wire.translate import line_for
 
@@ -182,6 +183,7 @@ class WireServer:
             "cancel": self._cancel,
             "replay": self._replay,
             "steer": self._steer,
+            "set_plan_mode": self._set_plan_mode,
         }
         method = methods.get(call.method)
         if method is None:
@@ -239,6 +241,22 @@ class WireServer:
     def _steer(self, call_id: Id, params: Any) -> None:
         steer(self._conversation, prompt_params(params))
         self._put(result_line(call_id, {"status": "steered"}))
+
+    def _set_plan_mode(self, call_id: Id, params: Any) -> None:
+        enabled = plan_mode_params(params)
+        switch_plan_mode(self._conversation, enabled)
+        self._in_flight.add(call_id)
+        self._tasks.start_soon(self._answer_set_plan_mode, call_id, enabled)
+
+    async def _answer_set_plan_mode(self, call_id: Id, enabled: bool) -> None:
+        """Announce the mode before the answer (wire spec 3.5)."""
+        try:
+            await announce_plan_mode(self._conversation)
+            await self._conversation.channel.drained()
+            line = result_line(call_id, {"status": "ok", "plan_mode": enabled})
+        except Exception as error:
+            line = failure_line(call_id, error)
+        self._answer(call_id, line)
 
     def _replay(self, call_id: Id, params: Any) -> None:
         self._check_not_replaying()

@@ -1,0 +1,11 @@
+"""What happens between the beginning of a step and its model call (runtime spec 5.1)."""
+
+from __future__ import annotations
+
+from kimi.application.conversation import Conversation
+from kimi.application.reminders import add_reminders
+
+
+async def before_step(conversation: Conversation) -> None:
+    """Bring the history into the state in which the model shall see it. Raises StoreFailed."""
+    add_reminders(conversation)

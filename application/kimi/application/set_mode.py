@@ -1,0 +1,61 @@
+"""Use-case set-mode: plan mode on and off (wire spec 3.5, runtime spec 7.6)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from random import random as uniform
+
+from kimi.application.conversation import Conversation
+from kimi.application.ports import Random
+from kimi.domain.errors import StateError
+from kimi.domain.event import StatusUpdate
+from kimi.domain.plan import new_slug
+
+
+async def set_plan_mode(conversation: Conversation, enabled: bool, *, random: Random = uniform) -> bool:
+    """Switch plan mode, remember it with the session, announce it also when nothing changed. Gives the new state.
+
+    Raises StateError where there is no place for plan files, StoreFailed.
+    """
+    switch_plan_mode(conversation, enabled, random=random)
+    await announce_plan_mode(conversation)
+    return enabled
+
+
+def switch_plan_mode(conversation: Conversation, enabled: bool, *, random: Random = uniform) -> None:
+    """`set_plan_mode` for a tool: the client is told when the step is over, after the tool's result (wire 7.13)."""
+    if conversation.plans_dir is None:
+        raise StateError("Plan mode is not supported")
+    conversation.plan_reminder_is_owed = enabled and not conversation.policy.plan
+    conversation.plan_mode_is_unannounced = True
+    conversation.policy = replace(conversation.policy, plan=enabled)
+    if enabled:
+        _name_plan(conversation, random)
+    conversation.update_state(lambda state: replace(state, plan_mode=enabled))
+
+
+async def announce_plan_mode(conversation: Conversation) -> None:
+    """Tell the client whether plan mode is on, if it does not know."""
+    if conversation.plan_mode_is_unannounced:
+        conversation.plan_mode_is_unannounced = False
+        await conversation.emit(StatusUpdate(plan_mode=conversation.policy.plan))
+
+
+def plan_file(conversation: Conversation, *, random: Random = uniform) -> str:
+    """The path of the session's plan file; it need not exist."""
+    _name_plan(conversation, random)
+    return os.path.join(conversation.plans_dir or "", f"{conversation.files.state.plan_slug}.md")
+
+
+def active_plan_file(conversation: Conversation) -> str | None:
+    """The one file that may be changed while plan mode is on; None while it is off."""
+    return plan_file(conversation) if conversation.policy.plan else None
+
+
+def _name_plan(conversation: Conversation, random: Random) -> None:
+    """A plan keeps its name for the session, so that a restart finds the file."""
+    state = conversation.files.state
+    if state.plan_slug is None:
+        session_id = conversation.new_id().replace("-", "")
+        conversation.update_state(lambda old: replace(old, plan_slug=new_slug(random), plan_session_id=session_id))

@@ -1,0 +1,77 @@
+"""Plan mode: the agent looks and plans, and changes nothing but its plan file (runtime spec 7.6, tools spec 3.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+from kimi.domain.message import Message, message_text
+
+MARK = "<system-reminder>\nPlan mode is on."
+"""How every plan reminder begins; reminders are found in the history by it."""
+
+SHORT_EVERY = 5
+FULL_EVERY = 5
+"""A short reminder after so many assistant messages; each so-manyth reminder is a full one."""
+
+ReminderKind: TypeAlias = Literal["full", "short"]
+
+_ADJECTIVES = (
+    "amber", "brave", "calm", "clear", "crisp", "deep", "early", "eager", "fair", "gentle", "golden", "green",
+    "happy", "keen", "kind", "late", "light", "lively", "lucky", "mild", "neat", "noble", "plain", "proud",
+    "quick", "quiet", "rapid", "ready", "rich", "silver", "smart", "soft", "steady", "sunny", "swift", "warm",
+)  # fmt: skip
+_NOUNS = (
+    "apple", "badger", "beech", "birch", "bridge", "brook", "cedar", "cloud", "comet", "coral", "crane", "delta",
+    "ember", "falcon", "fern", "field", "harbor", "hazel", "heron", "hill", "island", "lake", "lark", "maple",
+    "meadow", "moss", "otter", "pebble", "pine", "river", "robin", "sparrow", "stone", "tide", "valley", "willow",
+)  # fmt: skip
+
+
+def new_slug(random: Callable[[], float]) -> str:
+    """Three words for the name of a plan file; `random` gives numbers in [0, 1)."""
+    words = (_ADJECTIVES, _ADJECTIVES, _NOUNS)
+    return "-".join(choice[int(random() * len(choice))] for choice in words)
+
+
+def reminder_due(messages: Sequence[Message]) -> ReminderKind | None:
+    """Which reminder the model needs before its next step: a full one when there is none, then short ones.
+
+    Looks back no further than to the last full reminder.
+    """
+    spoken, shorts = 0, 0
+    for message in reversed(messages):
+        if message.role == "assistant" and not shorts:
+            spoken += 1
+        elif message.role == "user" and MARK in (text := message_text(message)):
+            if spoken < SHORT_EVERY and not shorts:
+                return None
+            if _is_full(text):
+                return "full" if shorts + 1 >= FULL_EVERY else "short"
+            shorts += 1
+    return "short" if shorts else "full"
+
+
+def _is_full(text: str) -> bool:
+    return "How to work in it" in text
+
+
+def reminder_text(kind: ReminderKind, plan_file: str, *, exists: bool) -> str:
+    """The reminder, tags included."""
+    if kind == "short":
+        body = f" Change nothing but the plan file `{plan_file}`; call ExitPlanMode when the plan is ready."
+    else:
+        body = _FULL.format(plan_file=plan_file, state=_EXISTS if exists else _MISSING)
+    return f"{MARK}{body}\n</system-reminder>"
+
+
+_EXISTS = "It exists already: read it first, then go on from there."
+_MISSING = "It does not exist yet: create it with WriteFile."
+_FULL = """ The person wants a plan before anything is changed.
+
+How to work in it:
+- Read, search and think as much as you need. Do not change files, run commands that change anything, or commit.
+- Write the plan to `{plan_file}`, the only file that you may change. {state}
+- Say in it what will be done, where, in which order, and how it will be checked. Keep it as short as it can be.
+- Where the person has to choose, ask with AskUserQuestion.
+- When the plan is ready, call ExitPlanMode and wait for the decision. Do not ask for approval in plain text."""

@@ -1,0 +1,214 @@
+"""EnterPlanMode and ExitPlanMode: the person decides when planning begins and what becomes of the plan (tools 3.15)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated
+
+import anyio.to_thread
+from pydantic import BaseModel, Field, field_validator
+
+from kimi.application.ports import CallRejected, NewId, PreparedCall, ToolCallContext
+from kimi.domain.event import PlanDisplay
+from kimi.domain.message import JsonObject
+from kimi.domain.request import Question, QuestionAnswer, QuestionOption, QuestionRequest
+from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+
+UNSUPPORTED = tool_error(
+    "The connected client does not support plan mode. Do NOT call this tool again.", "Client unsupported"
+)
+MAX_PLAN_BYTES = 1024 * 1024
+_RESERVED = ("approve", "reject", "revise", "reject and exit")
+_ENTER = "Enter plan mode?"
+_EXIT = "Approve this plan"
+
+_ENTER_TEXT = """\
+Ask the person to let you plan before you change anything. Call it at the start of work that is large, that can be \
+done in several ways, or that would be hard to undo. Do not call it for small or clear tasks, or for questions.
+
+In plan mode you may read and search, and write one file, the plan; everything else waits for ExitPlanMode."""
+
+_EXIT_TEXT = """\
+Show the finished plan to the person and ask for a decision. Call it only in plan mode, when the plan file holds the \
+whole plan. Do not ask for approval in plain text.
+
+When the plan offers several ways, give 2 or 3 of them as `options`, each with a short label; the person then picks \
+one. The person may also send the plan back with remarks: work them in and call this tool again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMode:
+    """What the two tools may know and do. `set` switches the mode; the client is told when the step is over."""
+
+    is_on: Callable[[], bool]
+    set: Callable[[bool], None]
+    file: Callable[[], str]
+    supported: Callable[[], bool]
+    yolo: Callable[[], bool]
+    nobody_there: Callable[[], bool]
+    new_id: NewId
+
+
+class EnterParams(BaseModel):
+    """EnterPlanMode takes no arguments."""
+
+
+class Approach(BaseModel):
+    """One way to carry the plan out."""
+
+    label: Annotated[str, Field(min_length=1, description="A few words.")]
+    description: Annotated[str, Field(description="What is different about it.")] = ""
+
+
+class ExitParams(BaseModel):
+    """The arguments of ExitPlanMode."""
+
+    options: Annotated[
+        list[Approach] | None, Field(max_length=3, description="2 or 3 ways to choose from, if there are any.")
+    ] = None
+
+    @field_validator("options")
+    @classmethod
+    def _distinct(cls, options: list[Approach] | None) -> list[Approach] | None:
+        labels = [option.label.strip().lower() for option in options or ()]
+        if len(set(labels)) < len(labels):
+            raise ValueError("the labels must differ from each other")
+        if taken := [label for label in labels if label in _RESERVED]:
+            raise ValueError(f"the label {taken[0]!r} is reserved")
+        return options
+
+
+@cache
+def _enter_spec() -> ToolSpec:
+    return ToolSpec("EnterPlanMode", _ENTER_TEXT, schema_of(EnterParams), kind="other")
+
+
+@cache
+def _exit_spec() -> ToolSpec:
+    return ToolSpec("ExitPlanMode", _EXIT_TEXT, schema_of(ExitParams), kind="other")
+
+
+class EnterPlanMode:
+    """Asks, unless yolo or absence have answered already."""
+
+    def __init__(self, mode: PlanMode) -> None:
+        self._mode = mode
+
+    @property
+    def spec(self) -> ToolSpec:
+        """Name, text and schema for the model."""
+        return _enter_spec()
+
+    @asynccontextmanager
+    async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
+        """The question is asked by `run`; the policy has nothing to decide."""
+        yield PreparedCall(lambda: self._enter(context))
+
+    async def _enter(self, context: ToolCallContext) -> ToolReturnValue:
+        mode = self._mode
+        if mode.is_on():
+            message = "Plan mode is active already. Write the plan, then call ExitPlanMode."
+            return tool_error(message, "Already in plan mode")
+        if not (mode.yolo() or mode.nobody_there()):
+            if not mode.supported():
+                return UNSUPPORTED
+            options = (QuestionOption("Yes", "Plan first"), QuestionOption("No", "Start right away"))
+            if await _choice(context, mode, Question(_ENTER, "Plan Mode", options)) != "Yes":
+                return tool_ok(message="The user wants no plan mode. Go on without it.", brief="Plan mode declined")
+        mode.set(True)
+        return tool_ok(
+            message=f"Plan mode is on. Write the plan to `{mode.file()}`, then call ExitPlanMode.", brief="Plan mode on"
+        )
+
+
+class ExitPlanMode:
+    """Shows the plan and asks what becomes of it."""
+
+    def __init__(self, mode: PlanMode) -> None:
+        self._mode = mode
+
+    @property
+    def spec(self) -> ToolSpec:
+        """Name, text and schema for the model."""
+        return _exit_spec()
+
+    @asynccontextmanager
+    async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
+        """The question is asked by `run`; the policy has nothing to decide."""
+        params = parse_arguments(ExitParams, arguments)
+        if isinstance(params, ToolReturnValue):
+            yield answered(params)
+            return
+        yield PreparedCall(lambda: self._exit(params.options or [], context))
+
+    async def _exit(self, approaches: list[Approach], context: ToolCallContext) -> ToolReturnValue:
+        mode = self._mode
+        if not mode.is_on():
+            return tool_error("Not in plan mode. ExitPlanMode is only available during plan mode.", "Not in plan mode")
+        path = mode.file()
+        plan = await anyio.to_thread.run_sync(_read_plan, path)
+        if not plan.strip():
+            return tool_error(f"The plan file `{path}` is empty or missing. Write the plan first.", "No plan")
+        if mode.nobody_there():
+            mode.set(False)
+            message = "Nobody is there to ask: the plan counts as approved. Carry it out."
+            return tool_ok(message=message, brief="Approved")
+        if not mode.supported():
+            return UNSUPPORTED
+        await context.emit(PlanDisplay(plan, path))
+        return await self._settle(approaches, context)
+
+    async def _settle(self, approaches: list[Approach], context: ToolCallContext) -> ToolReturnValue:
+        chosen = await _choice(context, self._mode, _exit_question(approaches))
+        match chosen:
+            case None:
+                message = "User dismissed the question without answering. Plan mode stays on."
+                return tool_ok(message=message, brief="User dismissed")
+            case "Reject":
+                raise CallRejected
+            case "Reject and Exit":
+                self._mode.set(False)
+                raise CallRejected
+            case "Approve":
+                self._mode.set(False)
+                message = "The user approved the plan. Plan mode is off: carry it out."
+                return tool_ok(message=message, brief="Plan approved")
+            case label if label in [approach.label for approach in approaches]:
+                self._mode.set(False)
+                message = f"The user approved the plan with: {label}. Plan mode is off: carry it out."
+                return tool_ok(message=message, brief=f"Plan approved: {label}")
+            case remarks:
+                message = f"The user wants the plan revised: {remarks}"
+                return tool_ok(message=message, brief="Revise")
+
+
+def _exit_question(approaches: list[Approach]) -> Question:
+    if len(approaches) >= 2:
+        first = tuple(QuestionOption(approach.label, approach.description) for approach in approaches)
+    else:
+        first = (QuestionOption("Approve", "Carry the plan out"),)
+    refusals = (
+        QuestionOption("Reject", "Stay in plan mode and stop"),
+        QuestionOption("Reject and Exit", "Leave plan mode and stop"),
+    )
+    return Question(_EXIT, "Plan", (*first, *refusals), other_label="Revise", other_description="Say what to change")
+
+
+async def _choice(context: ToolCallContext, mode: PlanMode, question: Question) -> str | None:
+    """What was answered; None when the question was dismissed."""
+    answer = await context.ask(QuestionRequest(mode.new_id(), context.call_id, (question,)))
+    if not isinstance(answer, QuestionAnswer):
+        return None
+    return next((value for value in answer.answers.values() if isinstance(value, str) and value.strip()), None)
+
+
+def _read_plan(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_PLAN_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
