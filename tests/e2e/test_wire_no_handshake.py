@@ -1,0 +1,40 @@
+"""Clients that never shake hands: everything but what the handshake brings (wire spec 2.3)."""
+
+from __future__ import annotations
+
+import pytest
+from tests.e2e.process import Place, approval, approve
+from tests.e2e.scripts import error_of, shell, step
+
+
+@pytest.mark.spec("W-53", "W-54")
+def test_turns_and_approvals_without_a_handshake(place: Place) -> None:
+    place.script(
+        step("think: hm", "text: hello", "usage: input_other=10 output=2"),
+        shell("c1", "echo made > made.txt"),
+        "text: done",
+        shell("c2", "echo not > not.txt"),
+    )
+    with place.wire() as kimi:
+        assert kimi.prompt("hi")["result"] == {"status": "finished"}
+        assert kimi.types == ["TurnBegin", "StepBegin", "ContentPart", "ContentPart", "StatusUpdate", "TurnEnd"]
+        assert kimi.prompt("go", approve)["result"] == {"status": "finished"}
+        assert kimi.types[6:] == [
+            "TurnBegin", "StepBegin", "ToolCall", "StatusUpdate", "ApprovalRequest", "ApprovalResponse", "ToolResult",
+            "StepBegin", "ContentPart", "StatusUpdate", "TurnEnd",
+        ]  # fmt: skip
+        assert (place.work / "made.txt").exists()
+        kimi.prompt("again", lambda params: approval(params, "reject"))
+        assert not (place.work / "not.txt").exists()
+        assert kimi.payloads("ApprovalResponse")[-1]["response"] == "reject"
+
+
+def test_cancel_without_a_handshake(place: Place) -> None:
+    place.script(shell("c1", "sleep 30"), "text: next")
+    with place.wire() as kimi:
+        assert error_of(kimi.response(kimi.call("cancel"))) == (-32000, "No agent turn is in progress")
+        prompt = kimi.call("prompt", {"user_input": "go"})
+        kimi.until("ApprovalRequest")
+        assert kimi.response(kimi.call("cancel"))["result"] == {}
+        assert kimi.response(prompt)["result"] == {"status": "cancelled"}
+        assert kimi.prompt("next")["result"] == {"status": "finished"}
