@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
+from kimi.domain.agent import SubagentRecord
 from kimi.domain.approval import Effect
 from kimi.domain.event import Event, McpStatus
 from kimi.domain.message import JsonObject, Message
@@ -323,6 +324,38 @@ class SessionFiles(Protocol):
 
     def close(self) -> None:
         """Release the session; an empty one that this process created is removed. Idempotent."""
+        ...
+
+    def child(self, agent_id: str) -> SubagentFiles:
+        """The files of a subagent, old or new; they belong to this session and its lock.
+
+        Nothing is made before the first record. Raises InvalidSessionId for what cannot be a name.
+        """
+        ...
+
+    def children(self) -> Sequence[str]:
+        """The ids of the subagents that have files."""
+        ...
+
+
+class SubagentFiles(SessionFiles, Protocol):
+    """What is stored of one subagent: a context and an event log like a session's, and who it is."""
+
+    @property
+    def record(self) -> SubagentRecord | None:
+        """As it was last read or saved; None for a subagent that is not known."""
+        ...
+
+    def save_record(self, record: SubagentRecord) -> None:
+        """Store the record atomically."""
+        ...
+
+    def save_prompt(self, text: str) -> None:
+        """Keep what the subagent was asked last."""
+        ...
+
+    def append_output(self, text: str) -> None:
+        """Add to the text that the subagent has answered."""
         ...
 
 

@@ -5,6 +5,7 @@ Pure: reading files and rendering prompts is the business of adapters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, TypedDict
@@ -181,6 +182,14 @@ class Subagent:
 
 
 SubagentStatus: TypeAlias = Literal["idle", "running_foreground", "running_background", "completed", "failed", "killed"]
+
+_AGENT_ID: Final = re.compile("a[0-9a-f]{8}")
+
+
+def is_agent_id(text: str) -> bool:
+    """Can `text` name an instance? Ids come from the model, and they are names of directories."""
+    return _AGENT_ID.fullmatch(text) is not None
+
 
 RUNNING: Final = ("running_foreground", "running_background")
 """The states of an instance that works now."""

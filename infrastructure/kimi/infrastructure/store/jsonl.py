@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from kimi.application.context_line import decode_record, encode_record
 from kimi.application.envelope import encode_json
+from kimi.domain.agent import SubagentRecord
 from kimi.domain.errors import InvalidSessionId, SessionBusy, StoreFailed
 from kimi.domain.message import Message
 from kimi.domain.session import ContextRecord, SessionState, SessionSummary, checked_session_id
@@ -24,16 +25,21 @@ from kimi.infrastructure.store.layout import (
     EVENTS,
     FRESH,
     LOCK,
+    META,
     OLD_METADATA,
+    OUTPUT,
+    PROMPT,
     STATE,
+    SUBAGENTS,
     normal_path,
     work_dir_directory,
 )
 from kimi.infrastructure.store.lines import all_lines, lines_backward, lines_until
 from kimi.infrastructure.store.listing import context_path, summaries
-from kimi.infrastructure.store.lock import FileLock
+from kimi.infrastructure.store.lock import BorrowedLock, FileLock
 from kimi.infrastructure.store.repair import answered
 from kimi.infrastructure.store.state import decode_state, merged_state, read_raw, with_old_metadata
+from kimi.infrastructure.store.subagent_meta import decode_meta, encode_meta
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +54,9 @@ class JsonlSession:
     client that only shakes hands leaves nothing behind (W-31).
     """
 
-    def __init__(self, session_id: str, directory: str, lock: FileLock, *, emptied: Callable[[str], None]) -> None:
+    def __init__(
+        self, session_id: str, directory: str, lock: FileLock | BorrowedLock, *, emptied: Callable[[str], None]
+    ) -> None:
         self._id = session_id
         self._directory = directory
         self._lock = lock
@@ -167,6 +175,18 @@ class JsonlSession:
         self._lock.release()
         removal.remove_directories(self._made)
 
+    def child(self, agent_id: str) -> JsonlSubagent:
+        """The files of a subagent in `subagents/<id>/`."""
+        return JsonlSubagent(self._id, checked_session_id(agent_id), self._directory)
+
+    def children(self) -> Sequence[str]:
+        """The names of the directories below `subagents/`, sorted."""
+        try:
+            with os.scandir(self._path(SUBAGENTS)) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            return ()
+
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
 
@@ -240,6 +260,46 @@ class JsonlSession:
     def _is_empty(self) -> bool:
         stored = read_raw(self._path(STATE)) or {}
         return not (self._used or self._resumed or self._state.custom_title or stored.get("custom_title"))
+
+
+class JsonlSubagent(JsonlSession):
+    """The files of a subagent of an open session; see the port `SubagentFiles`. Its id is that of the session."""
+
+    def __init__(self, session_id: str, agent_id: str, session_directory: str) -> None:
+        directory = os.path.join(session_directory, SUBAGENTS, agent_id)
+        lock = BorrowedLock(held=os.path.isdir(directory))
+        super().__init__(session_id, directory, lock, emptied=lambda name: None)
+        self._record = decode_meta(agent_id, read_raw(self._path(META)))
+        self._output = AppendFile(self._path(OUTPUT))
+
+    @property
+    def record(self) -> SubagentRecord | None:
+        """As it was last read or saved."""
+        return self._record
+
+    def save_record(self, record: SubagentRecord) -> None:
+        """Store the record in `meta.json`. Raises StoreFailed."""
+        self._replace(META, encode_meta(record, read_raw(self._path(META))))
+        self._record = record
+
+    def save_prompt(self, text: str) -> None:
+        """Store the prompt in `prompt.txt`. Raises StoreFailed."""
+        self._replace(PROMPT, text.encode("utf-8", "replace"))
+
+    def append_output(self, text: str) -> None:
+        """Add to `output`. Raises StoreFailed."""
+        self._prepare()
+        self._output.append(text.rstrip("\n").encode("utf-8", "replace") + b"\n")
+
+    def close(self) -> None:
+        """Close the files. Idempotent, never raises."""
+        self._output.close()
+        super().close()
+
+    def _replace(self, name: str, data: bytes) -> None:
+        self._prepare()
+        with failing_as("write", self._path(name)):
+            replace_file(self._path(name), data)
 
 
 class JsonlStore:

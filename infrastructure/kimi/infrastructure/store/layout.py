@@ -13,13 +13,17 @@ OLD_METADATA = "metadata.json"
 LOCK = "session.lock"
 REGISTRY = "kimi.json"
 REGISTRY_LOCK = "kimi.json.lock"
+SUBAGENTS = "subagents"
+META = "meta.json"
+PROMPT = "prompt.txt"
+OUTPUT = "output"
 FRESH = ".new"
 """Ending of a file that is being written and will replace the one without it."""
 
 _OUR_FILES = re.compile(
     r"(context(_\d+|_sub_\d+)?\.jsonl|wire\.jsonl|state\.json|metadata\.json)(\.new)?|session\.lock"
 )
-_OUR_DIRECTORIES = frozenset({"subagents", "tasks", "notifications", "output"})
+_OUR_DIRECTORIES = frozenset({SUBAGENTS, "tasks", "notifications", "output"})
 _ROTATED = re.compile(r"context_(\d+)\.jsonl")
 
 

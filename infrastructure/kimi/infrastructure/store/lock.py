@@ -43,6 +43,21 @@ else:
         os.close(fd)
 
 
+class BorrowedLock:
+    """Stands for the lock of a session where its subagents need one: the session holds it for them."""
+
+    def __init__(self, *, held: bool) -> None:
+        self.held = held
+
+    def try_acquire(self) -> bool:
+        """Always possible."""
+        self.held = True
+        return True
+
+    def release(self) -> None:
+        """Nothing to do: the session goes on holding it."""
+
+
 class FileLock:
     """One lock. `try_acquire` and `release` are idempotent."""
 

@@ -10,6 +10,7 @@ from itertools import islice
 import anyio
 
 from kimi.application.ports import Now
+from kimi.domain.agent import SubagentRecord
 from kimi.domain.errors import SessionBusy, StoreFailed
 from kimi.domain.message import Message
 from kimi.domain.session import ContextRecord, SessionState, SessionSummary, checked_session_id
@@ -29,11 +30,15 @@ class _Stored:
     state: SessionState = field(default_factory=SessionState)
     updated_at: float = 0.0
     held: bool = True
+    children: dict[str, _Stored] = field(default_factory=dict[str, "_Stored"])
+    subagent: SubagentRecord | None = None
+    prompt: str = ""
+    output: list[str] = field(default_factory=list[str])
 
     @property
     def empty(self) -> bool:
         messages = any(isinstance(record, Message) for record in self.records)
-        return not (self.lines or messages or self.state.custom_title)
+        return not (self.lines or messages or self.state.custom_title or self.subagent)
 
 
 class MemorySession:
@@ -117,6 +122,15 @@ class MemorySession:
         if self._created and self._stored.empty and self._sessions.get(self._id) is self._stored:
             del self._sessions[self._id]
 
+    def child(self, agent_id: str) -> MemorySubagent:
+        """What is kept of a subagent."""
+        children = self._stored.children
+        return MemorySubagent(self._id, checked_session_id(agent_id), children, self._now)
+
+    def children(self) -> Sequence[str]:
+        """The ids of the subagents, sorted."""
+        return sorted(self._stored.children)
+
     def _check_open(self) -> None:
         if self._closed:
             raise StoreFailed(f"Session {self._id} is closed; open it again to write to it.")
@@ -128,6 +142,37 @@ class MemorySession:
             raise StoreFailed(f"Session {self._id} exists already; resume it or choose another session id.")
         self._stored.updated_at = self._now()
         return self._stored
+
+
+class MemorySubagent(MemorySession):
+    """What is kept of a subagent of an open session; see the port `SubagentFiles`."""
+
+    def __init__(self, session_id: str, agent_id: str, children: dict[str, _Stored], now: Now) -> None:
+        stored = children.get(agent_id) or _Stored()
+        super().__init__(agent_id, stored, children, now)
+        self._session_id = session_id
+
+    @property
+    def id(self) -> str:
+        """The id of the session."""
+        return self._session_id
+
+    @property
+    def record(self) -> SubagentRecord | None:
+        """As it was last saved."""
+        return self._stored.subagent
+
+    def save_record(self, record: SubagentRecord) -> None:
+        """Keep the record. Raises StoreFailed when the files are closed."""
+        self._written().subagent = record
+
+    def save_prompt(self, text: str) -> None:
+        """Keep the prompt. Raises StoreFailed when the files are closed."""
+        self._written().prompt = text
+
+    def append_output(self, text: str) -> None:
+        """Keep one more answer. Raises StoreFailed when the files are closed."""
+        self._written().output.append(text)
 
 
 class MemoryStore:

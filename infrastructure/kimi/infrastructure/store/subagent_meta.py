@@ -1,0 +1,63 @@
+"""`meta.json` of a subagent: who it is and how it stands (runtime spec 4.1, 6.6). Shared with other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast, get_args
+
+from kimi.application.envelope import encode_json
+from kimi.domain.agent import SubagentRecord, SubagentStatus
+
+
+def decode_meta(agent_id: str, source: Mapping[str, Any] | None) -> SubagentRecord | None:
+    """The record in a `meta.json`; None when there is none or it does not say of which type the subagent is."""
+    kind = (source or {}).get("subagent_type")
+    if source is None or not isinstance(kind, str):
+        return None
+    return SubagentRecord(
+        agent_id=agent_id,
+        type=kind,
+        status=_status(source.get("status")),
+        description=_text(source.get("description")) or "",
+        model=_text(_launch(source).get("model_override")),
+        created_at=_number(source.get("created_at")),
+        updated_at=_number(source.get("updated_at")),
+    )
+
+
+def encode_meta(record: SubagentRecord, there: Mapping[str, Any] | None) -> bytes:
+    """What to write for `record`; members of the file as it is that are not ours are kept."""
+    source = there or {}
+    ours = {
+        "agent_id": record.agent_id,
+        "subagent_type": record.type,
+        "status": record.status,
+        "description": record.description,
+        "created_at": record.created_at,
+        "updated_at": record.updated_at,
+        "launch_spec": {
+            **_launch(source),
+            "agent_id": record.agent_id,
+            "subagent_type": record.type,
+            "model_override": record.model,
+            "created_at": record.created_at,
+        },
+    }
+    return encode_json({**source, **ours})
+
+
+def _launch(source: Mapping[str, Any]) -> dict[str, Any]:
+    found = source.get("launch_spec")
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _status(value: object) -> SubagentStatus:
+    return cast("SubagentStatus", value) if value in get_args(SubagentStatus) else "idle"
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0

@@ -1,0 +1,152 @@
+"""The contract of a subagent's files, for every adapter of the store (port `SubagentFiles`)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kimi.application.envelope import encode_event
+from kimi.application.ports import SessionFiles, SessionStore
+from kimi.domain.agent import SubagentRecord
+from kimi.domain.content import TextPart
+from kimi.domain.errors import InvalidSessionId, StoreFailed
+from kimi.domain.event import StepBegin, TurnBegin
+from kimi.domain.message import Message, user_message
+from kimi.domain.session import CheckpointRecord, SystemPromptRecord
+from kimi.infrastructure.store.jsonl import JsonlStore
+from kimi.infrastructure.store.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+RECORD = SubagentRecord("a0123abcd", "coder", "running_foreground", "Mend it", "fast", 10.0, 10.0)
+CONTEXT = [
+    SystemPromptRecord("be thorough"),
+    CheckpointRecord(0),
+    user_message("look"),
+    Message("assistant", (TextPart("seen"),)),
+]
+
+
+def jsonl(directory: Path) -> SessionStore:
+    return JsonlStore(str(directory / "share"), "/srv/app", lock_wait_s=0.15)
+
+
+def memory(directory: Path) -> SessionStore:
+    return MemoryStore("/srv/app", lock_wait_s=0.15)
+
+
+@pytest.fixture(params=[jsonl, memory], ids=["jsonl", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> SessionStore:
+    make: Callable[[Path], SessionStore] = request.param
+    return make(tmp_path)
+
+
+async def session(store: SessionStore) -> SessionFiles:
+    """A session that has begun."""
+    files = await store.create("one")
+    files.append_context([CheckpointRecord(0), user_message("hi")])
+    return files
+
+
+async def test_an_unknown_subagent_has_nothing_and_leaves_nothing(store: SessionStore) -> None:
+    files = await session(store)
+    child = files.child("a0123abcd")
+    assert (child.id, child.record, child.load_context(), list(child.events())) == ("one", None, [], [])
+    child.close()
+    assert list(files.children()) == []
+    files.close()
+
+
+async def test_what_a_subagent_wrote_is_there_after_the_session_was_reopened(store: SessionStore) -> None:
+    files = await session(store)
+    child = files.child("a0123abcd")
+    child.save_record(RECORD)
+    child.save_prompt("look")
+    child.append_context(CONTEXT)
+    child.append_event(encode_event(TurnBegin("look")), 1.0)
+    child.append_output("seen")
+    child.close()
+    files.close()
+
+    again = await store.open("one")
+    assert again is not None
+    assert list(again.children()) == ["a0123abcd"]
+    child = again.child("a0123abcd")
+    assert child.record == RECORD
+    assert child.load_context() == CONTEXT
+    child.append_event(encode_event(StepBegin(1)), 2.0)
+    assert list(child.events()) == [encode_event(TurnBegin("look")), encode_event(StepBegin(1))]
+    child.save_record(replace(RECORD, status="completed", updated_at=20.0))
+    child.close()
+    assert again.child("a0123abcd").record == replace(RECORD, status="completed", updated_at=20.0)
+    assert again.load_context() == [CheckpointRecord(0), user_message("hi")]
+    again.close()
+
+
+async def test_subagents_do_not_mix(store: SessionStore) -> None:
+    files = await session(store)
+    first, second = files.child("a00000001"), files.child("a00000002")
+    for child, name in ((first, "a00000001"), (second, "a00000002")):
+        child.save_record(replace(RECORD, agent_id=name))
+        child.append_context([user_message(name)])
+    assert list(files.children()) == ["a00000001", "a00000002"]
+    assert first.load_context() == [user_message("a00000001")]
+    first.close()
+    second.append_context([user_message("more")])
+    second.close()
+    with pytest.raises(StoreFailed):
+        second.append_context([user_message("late")])
+    files.close()
+
+
+@pytest.mark.parametrize("name", ["../escape", "", "a/b", ".."])
+async def test_a_name_cannot_leave_the_session(store: SessionStore, name: str) -> None:
+    files = await session(store)
+    with pytest.raises(InvalidSessionId):
+        files.child(name)
+    files.close()
+
+
+async def test_a_session_with_subagents_can_be_deleted(store: SessionStore) -> None:
+    files = await session(store)
+    child = files.child("a0123abcd")
+    child.save_record(RECORD)
+    child.close()
+    files.close()
+    assert await store.delete("one")
+    assert await store.open("one") is None
+
+
+async def test_the_layout_on_disk(tmp_path: Path) -> None:
+    files = await session(jsonl(tmp_path))
+    child = files.child("a0123abcd")
+    child.save_record(RECORD)
+    child.save_prompt("look")
+    child.append_context(CONTEXT)
+    child.append_event(encode_event(TurnBegin("look")), 1.0)
+    child.append_output("seen\n")
+    assert files.directory is not None
+    directory = Path(files.directory) / "subagents" / "a0123abcd"
+    assert {path.name for path in directory.iterdir()} == {
+        "context.jsonl", "wire.jsonl", "meta.json", "prompt.txt", "output",
+    }  # fmt: skip
+    assert (directory / "prompt.txt").read_text() == "look"
+    assert (directory / "output").read_text() == "seen\n"
+    child.close()
+    files.close()
+
+
+async def test_members_of_the_record_that_others_wrote_survive(tmp_path: Path) -> None:
+    files = await session(jsonl(tmp_path))
+    child = files.child("a0123abcd")
+    child.save_record(RECORD)
+    assert files.directory is not None
+    meta = Path(files.directory) / "subagents" / "a0123abcd" / "meta.json"
+    meta.write_text(meta.read_text().replace("{", '{"last_task_id":"t1",', 1))
+    child.save_record(replace(RECORD, status="failed"))
+    assert '"last_task_id":"t1"' in meta.read_text()
+    meta.write_text('{"agent_id": 7}')
+    assert files.child("a0123abcd").record is None
+    child.close()
+    files.close()
