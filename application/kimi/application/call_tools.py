@@ -104,9 +104,10 @@ class StepCalls:
         turn.answers[call.id] = tool_message(call.id, result, broken=outcome.broken)
         turn.open_calls.remove(call.id)
         await self._conversation.emit(ToolResult(call.id, outcome.result))
-        while self._answered < len(self._calls) and (answer := turn.answers.pop(self._next_id, None)):
-            self._answered += 1
+        while self._answered < len(self._calls) and (answer := turn.answers.get(self._next_id)):
             self._conversation.append(answer)
+            del turn.answers[self._next_id]
+            self._answered += 1
 
     @property
     def _next_id(self) -> str:

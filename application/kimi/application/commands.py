@@ -29,8 +29,8 @@ async def clear(conversation: Conversation, arguments: str) -> None:
 async def toggle_yolo(conversation: Conversation, arguments: str) -> None:
     """Switch auto-approval on or off, and remember it with the session."""
     yolo = not conversation.policy.yolo
-    conversation.policy = replace(conversation.policy, yolo=yolo)
     conversation.update_state(lambda state: replace(state, yolo=yolo))
+    conversation.policy = replace(conversation.policy, yolo=yolo)
     on, off = (
         "You only live once! All actions will be auto-approved.",
         "You only die once! Actions will require approval.",
@@ -41,8 +41,8 @@ async def toggle_yolo(conversation: Conversation, arguments: str) -> None:
 async def toggle_afk(conversation: Conversation, arguments: str) -> None:
     """Switch away mode on or off: nobody is asked, everything is approved."""
     afk = not conversation.policy.afk
-    conversation.policy = replace(conversation.policy, afk=afk)
     conversation.update_state(lambda state: replace(state, afk=afk))
+    conversation.policy = replace(conversation.policy, afk=afk)
     on, off = "Away mode ON. Actions are approved, questions are dismissed.", "Away mode OFF. You will be asked again."
     await conversation.emit(TextPart(on if afk else off))
 

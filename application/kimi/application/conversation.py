@@ -102,6 +102,7 @@ class Conversation:
         self.waiting = parent.waiting if parent else WaitingRequests()
         self.repeats = RepeatGuard()
         self.turn: RunningTurn | None = None
+        self._owed: list[ContextRecord] = []
         self._load_system_prompt = load_system_prompt
         self._mark_last: Callable[[str], None] | None = mark_last
         self._recorder = Recorder(files, now)
@@ -149,9 +150,15 @@ class Conversation:
 
     def append(self, *records: ContextRecord) -> None:
         """Store records and add them to the history. Raises StoreFailed; the history is then unchanged."""
-        self.files.append_context(records)
-        for record in records:
+        due = (*self._owed, *records)
+        self.files.append_context(due)
+        self._owed.clear()
+        for record in due:
             self.history.append(record)
+
+    def owe(self, *records: ContextRecord) -> None:
+        """Keep records that could not be stored: they go before the next ones, when there is room again."""
+        self._owed += records
 
     def system_prompt(self) -> str:
         """The frozen system prompt of the session; made and stored when there is none yet."""
@@ -162,6 +169,7 @@ class Conversation:
     def replace_history(self, records: Sequence[ContextRecord]) -> None:
         """Start the context anew with these records; the old file is kept (R-64). Raises StoreFailed."""
         self.files.rotate_context(records)
+        self._owed.clear()
         self.history = History(records)
 
     def begin_turn(self) -> RunningTurn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from kimi.application.conversation import Conversation
+from kimi.domain.errors import StoreFailed
 from kimi.domain.request import Answer, ApprovalAnswer
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,9 @@ def resolve_request(conversation: Conversation, request_id: str, answer: Answer)
         logger.info("answer to a request that does not wait: %s", request_id)
         return False
     if isinstance(answer, ApprovalAnswer) and answer.response == "approve_for_session" and key is not None:
-        conversation.remember_approval(key)
+        try:
+            conversation.remember_approval(key)
+        except StoreFailed:
+            logger.exception("the approval of %r holds until the process ends: it could not be stored", key)
         conversation.waiting.release(key)
     return True

@@ -20,6 +20,7 @@ from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
 from kimi.domain.event import StepInterrupted, TextPart, ToolResult, TurnBegin, TurnEnd
 from kimi.domain.history import unanswered_calls
 from kimi.domain.message import Message
+from kimi.domain.repeat import RepeatGuard
 from kimi.domain.session import CheckpointRecord, shortened_title
 from kimi.domain.tool import CANCELLED, ToolReturnValue, tool_message
 from kimi.domain.turn import TurnStatus
@@ -84,6 +85,7 @@ async def _answer(conversation: Conversation, turn: RunningTurn, user_input: Use
     if missing := missing_capabilities(parts, model.capabilities):
         raise CapabilityMissing(model.name, missing)
     conversation.system_prompt()
+    conversation.repeats = RepeatGuard()  # what a person asks for again is no repetition of the model's
     conversation.append(CheckpointRecord(conversation.history.next_checkpoint), Message("user", parts))
     _store_title_and_modes(conversation, shortened_title(joined_text(user_input)))
     return await run_steps(conversation, turn, model, random)
@@ -97,12 +99,13 @@ def _store_title_and_modes(conversation: Conversation, title: str) -> None:
 
 
 async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
-    """Answer what is still open, in events and in the history, and end the turn."""
+    """Answer what is still open, in the history and in events, and end the turn."""
+    unheard = _answer_open_calls(conversation, turn) if failed else []
     try:
-        if failed:
-            await _answer_open_calls(conversation, turn)
-            if turn.step:
-                await conversation.emit(StepInterrupted())
+        for call_id in unheard:
+            await conversation.emit(ToolResult(call_id, _cut_short(conversation, call_id)))
+        if failed and turn.step:
+            await conversation.emit(StepInterrupted())
         if not turn.scope.cancel_called:
             await keep_steers(conversation, turn)
         await conversation.emit(TurnEnd())
@@ -111,17 +114,19 @@ async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) 
         logger.exception("the end of a turn could not be stored")
 
 
-async def _answer_open_calls(conversation: Conversation, turn: RunningTurn) -> None:
-    """Every call in the history gets an answer. On cancel the client gets a result for each call it was told of;
-    after a failed model stream only for those that were stored (wire spec 7.4, 7.6).
+def _answer_open_calls(conversation: Conversation, turn: RunningTurn) -> list[str]:
+    """Answer every call in the history, at the latest when the disk takes more; gives the calls whose result the
+    client still has to get: on cancel each that it was told of, after a failed model stream only those that were
+    stored (wire spec 7.4, 7.6).
     """
     stored = unanswered_calls(conversation.history.messages)
+    answers = [turn.answers.get(call.id) or tool_message(call.id, _cut_short(conversation, call.id)) for call in stored]
+    try:
+        conversation.append(*answers)
+    except StoreFailed:
+        conversation.owe(*answers)
     announced = turn.open_calls if turn.cut_short else [call.id for call in stored]
-    for call_id in [call_id for call_id in turn.open_calls if call_id in announced]:
-        await conversation.emit(ToolResult(call_id, _cut_short(conversation, call_id)))
-    conversation.append(
-        *(turn.answers.get(call.id) or tool_message(call.id, _cut_short(conversation, call.id)) for call in stored)
-    )
+    return [call_id for call_id in turn.open_calls if call_id in announced]
 
 
 def _cut_short(conversation: Conversation, call_id: str) -> ToolReturnValue:
