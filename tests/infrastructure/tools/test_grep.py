@@ -7,12 +7,16 @@ from typing import Any
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.file_tools import CONTEXT, Files, brief, call, effect, no_ripgrep, real_ripgrep, text
 
 from kimi.application.settings import FileSettings
-from kimi.domain.path_rules import SENSITIVE
+from kimi.domain.path_rules import SENSITIVE, NamedPath, Zones
 from kimi.domain.tool import ToolReturnValue
 from kimi.infrastructure.tools.grep import Grep
+from kimi.infrastructure.tools.grep_output import ContentWindow, SecretFilter
+from kimi.infrastructure.tools.paths import Target
 from kimi.infrastructure.tools.ripgrep import Ripgrep
 
 pytestmark = pytest.mark.anyio
@@ -361,3 +365,33 @@ async def test_both_searchers_agree(files: Files, query: dict[str, Any]) -> None
         slow_result = await call(slow, output_mode=mode, **query)
         assert by_file(text(slow_result)) == by_file(text(fast_result)), mode
         assert (slow_result.message, slow_result.is_error) == (fast_result.message, fast_result.is_error)
+
+
+record_lines = st.lists(
+    st.tuples(
+        st.sampled_from([b"a.py", b"b/c.py", b".env", b"new\nline", b"long" * 300]),
+        st.lists(st.sampled_from([b"1:x\n", b"2-y\n", b"3:" + b"z" * 1500 + b"\n", b"\n"]), min_size=1, max_size=6),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(record_lines, st.integers(0, 4), st.integers(1, 5), st.integers(1, 4000))
+def test_blocks_make_no_difference(
+    records: list[tuple[bytes, list[bytes]]], offset: int, limit: int, size: int
+) -> None:
+    data = b"".join(path + b"\0" + line for path, group in records for line in group)
+    target = Target(NamedPath(".", ".", "/w", True), "/w", False)
+
+    def page(size: int, limit: int | None) -> tuple[str, int, int]:
+        secrets = SecretFilter(target, ".", "/w", Zones(("/w",)))
+        window = ContentWindow(secrets, offset=offset, limit=limit, numbered=True, show=True)
+        for at in range(0, len(data), size):
+            window.feed(data[at : at + size])
+        found = window.page()
+        return found.output.text, found.lines, found.total
+
+    expected = sum(len(group) for path, group in records if path != b".env")
+    assert page(size, limit) == page(len(data) + 1, limit)
+    assert page(size, limit)[2] == page(size, None)[2] == expected

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import anyio
 from anyio import to_thread
@@ -22,8 +22,9 @@ from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error
 from kimi.infrastructure.tools.grep_output import (
     Collector,
     ContentWindow,
+    CountList,
+    FileList,
     Page,
-    PathList,
     SecretFilter,
     page_of,
     secrets_remark,
@@ -78,6 +79,10 @@ class Params(BaseModel):
     offset: Annotated[int, Field(ge=0, description="How many lines of the result to leave out at its beginning.")] = 0
     multiline: Annotated[bool, Field(description="Let matches span lines.")] = False
     include_ignored: Annotated[bool, Field(description="Search ignored files too.")] = False
+
+
+Found: TypeAlias = ContentWindow | FileList | CountList
+"""What a run has given, by output mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,53 +153,39 @@ class Grep:
             ended = await self._collect(arguments, listener, deadline, merge_stderr=True)
             if ended.status is not None and _bad(ended.status):
                 return _failed(listener.text)
-        return await self._result(params, collector, secrets, ended)
+        return self._result(params, collector, secrets, ended)
 
     async def _collect(self, command: list[str], collector: Collector, deadline: float, *, merge_stderr: bool) -> Ended:
         """Run the command to its end or to the deadline, a moment of the event loop's clock."""
         async with self._workspace.run(command, merge_stderr=merge_stderr) as process:
             with anyio.CancelScope(deadline=deadline):
                 async for block in process.output():
-                    collector.feed(block)
+                    await to_thread.run_sync(collector.feed, block)
                 return Ended(await process.wait())
             await process.kill(KILL_GRACE_S)
         return Ended(None)
 
-    async def _result(
-        self, params: Params, collector: Collector, secrets: SecretFilter, ended: Ended
-    ) -> ToolReturnValue:
+    def _result(self, params: Params, collector: Found, secrets: SecretFilter, ended: Ended) -> ToolReturnValue:
         timed_out = ended.status is None
         seconds = f"{self._timeout_s:g}s"
         if timed_out and not collector.any:
             return tool_error(f"Grep timed out after {seconds}. Try a more specific path or pattern.", "Grep timed out")
-        page, found = await self._page(params, collector, secrets)
+        page = _page(params, collector)
         remarks: list[str] = []
         if timed_out:
             remarks.append(f"Grep timed out after {seconds}. Partial results returned.")
         if ended.status is not None and _bad(ended.status):
             remarks.append("Some files could not be searched.")
-        if isinstance(collector, PathList) and collector.over:
+        if not isinstance(collector, ContentWindow) and collector.over:
             remarks.append("Output exceeded buffer limit. Some results omitted.")
         if secrets.names:
             remarks.append(secrets_remark(list(secrets.names)))
-        remarks += [*found, *_page_remarks(params, page)]
+        if isinstance(collector, CountList) and collector.files:
+            remarks.append(f"Found {collector.matches} total occurrences across {collector.files} files.")
+        remarks += _page_remarks(params, page)
         if not page.lines:
             return page.output.ok(" ".join(["No matches found.", *remarks]))
         return page.output.ok(" ".join(remarks))
-
-    async def _page(self, params: Params, collector: Collector, secrets: SecretFilter) -> tuple[Page, list[str]]:
-        """The window of the result, and what is to be said of the whole."""
-        if isinstance(collector, ContentWindow):
-            return collector.page(), []
-        assert isinstance(collector, PathList)
-        if params.output_mode == "files_with_matches":
-            lines = await to_thread.run_sync(_newest_first, collector, secrets)
-            return page_of(lines, params.offset, params.head_limit or None), []
-        counts = sorted((path, count) for path, count in collector.counts() if not secrets.is_secret(path))
-        lines = [f"{secrets.shown(path)}:{count}" for path, count in counts]
-        total = sum(count for _, count in counts)
-        found = [f"Found {total} total occurrences across {len(counts)} files."] if counts else []
-        return page_of(lines, params.offset, params.head_limit or None), found
 
 
 class _Listener:
@@ -248,9 +239,11 @@ def _search_of(params: Params, target: Target) -> Search:
     )
 
 
-def _collector(params: Params, search: Search, secrets: SecretFilter) -> Collector:
-    if params.output_mode != "content":
-        return PathList()
+def _collector(params: Params, search: Search, secrets: SecretFilter) -> Found:
+    if params.output_mode == "files_with_matches":
+        return FileList(secrets)
+    if params.output_mode == "count_matches":
+        return CountList(secrets)
     return ContentWindow(
         secrets,
         offset=params.offset,
@@ -260,19 +253,11 @@ def _collector(params: Params, search: Search, secrets: SecretFilter) -> Collect
     )
 
 
-def _newest_first(collector: PathList, secrets: SecretFilter) -> list[str]:
-    """The files that may be shown, by time of change, then by name. Blocking."""
-    paths = [path for path in collector.paths() if not secrets.is_secret(path)]
-    paths.sort()
-    paths.sort(key=lambda path: _changed_at(secrets.absolute(path)), reverse=True)
-    return [secrets.shown(path) for path in paths]
-
-
-def _changed_at(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
+def _page(params: Params, collector: Found) -> Page:
+    """The window of the result."""
+    if isinstance(collector, ContentWindow):
+        return collector.page()
+    return page_of(collector.lines(), params.offset, params.head_limit or None)
 
 
 def _page_remarks(params: Params, page: Page) -> list[str]:

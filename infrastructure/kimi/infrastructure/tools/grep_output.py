@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -29,7 +27,8 @@ _RECORD = re.compile(
     rb"(?:binary file matches|WARNING: stopped searching binary file after match)[^\n]*\n)"
     rb"|(?P<path>[^\0]+)\0(?P<text>[^\n]*)\n"
 )
-_PATHS = re.compile(rb"^(?:([^\0\n]+)\0[^\n]*|--|[^\0\n]*)\n", re.MULTILINE)
+_SEPARATORS = ("/", os.sep)
+_FIRST_STEP = 1024
 _NUMBERED = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
 
@@ -43,12 +42,15 @@ class SecretFilter:
         roots = (target.named.absolute, target.real)
         near = tuple(own for own in zones.protected if any(_related(own, root, zones.windows) for root in roots))
         self._zones = replace(zones, protected=near)
+        self._one_root = target.named.absolute == target.real
         self.names: dict[str, None] = {}
         """Secret files that had matches, as shown, in order."""
 
     def is_secret(self, path: str) -> bool:
         """Must nothing of this file be shown? It is remembered then."""
-        secret = is_sensitive(self.absolute(path), self._zones) or is_sensitive(self.real(path), self._zones)
+        secret = is_sensitive(self.absolute(path), self._zones)
+        if not secret and not self._one_root:
+            secret = is_sensitive(self.real(path), self._zones)
         if secret:
             self.names[self.shown(path)] = None
         return secret
@@ -67,7 +69,10 @@ class SecretFilter:
         return printable(path.removeprefix(prefix))
 
     def _rest(self, path: str) -> str:
-        return path.removeprefix(self._searched).lstrip("/\\")
+        """The path below the place that is searched; ripgrep prints that place first, as it was given."""
+        rest = path.removeprefix(self._searched)
+        whole = not rest or self._searched.endswith(_SEPARATORS) or rest.startswith(_SEPARATORS)
+        return rest.lstrip("".join(_SEPARATORS)) if whole else path
 
 
 def _below(root: str, rest: str) -> str:
@@ -101,36 +106,96 @@ class Collector(Protocol):
         ...
 
 
-class PathList:
-    """Collects a list of records, up to the buffer limit: paths, or paths with their counts."""
+class FileList:
+    """Collects the paths of `--files-with-matches`, up to the buffer limit, with the time of their last change.
 
-    def __init__(self) -> None:
-        self._blocks: list[bytes] = []
+    `feed` looks at files, so it is to be called in a worker thread; that way it keeps step with ripgrep.
+    """
+
+    def __init__(self, secrets: SecretFilter) -> None:
+        self._secrets = secrets
+        self._rest = b""
         self._size = 0
+        self._found: list[tuple[int, str]] = []
         self.over = False
         """Was something dropped?"""
 
     def feed(self, block: bytes) -> None:
         """The next block; what lies beyond the limit is dropped."""
-        self.over = self.over or self._size + len(block) > BUFFER_BYTES
-        if not self.over:
-            self._blocks.append(block)
-            self._size += len(block)
+        self._size += len(block)
+        self.over = self.over or self._size > BUFFER_BYTES
+        if self.over:
+            return
+        *paths, self._rest = (self._rest + block).split(b"\0")
+        for name in paths:
+            path = os.fsdecode(name)
+            if not self._secrets.is_secret(path):
+                self._found.append((-_changed_at(self._secrets.absolute(path)), path))
 
     @property
     def any(self) -> bool:
         """See `Collector`."""
         return self._size > 0
 
-    def paths(self) -> list[str]:
-        """Of `--files-with-matches`; a name that is cut off at the end is left out."""
-        return [os.fsdecode(path) for path in b"".join(self._blocks).split(b"\0")[:-1]]
+    def lines(self) -> list[str]:
+        """The files that may be shown, newest first, then by name."""
+        return [self._secrets.shown(path) for _, path in sorted(self._found)]
 
-    def counts(self) -> Iterator[tuple[str, int]]:
-        """Of `--count-matches`."""
-        for record in _RECORD.finditer(b"".join(self._blocks)):
-            if record["path"] is not None and record["text"].isdigit():
-                yield os.fsdecode(record["path"]), int(record["text"])
+
+class CountList:
+    """Collects the records of `--count-matches`, up to the buffer limit."""
+
+    def __init__(self, secrets: SecretFilter) -> None:
+        self._secrets = secrets
+        self._rest = b""
+        self._size = 0
+        self._found: list[tuple[str, int]] = []
+        self.over = False
+        """Was something dropped?"""
+
+    def feed(self, block: bytes) -> None:
+        """The next block; what lies beyond the limit is dropped."""
+        self._size += len(block)
+        self.over = self.over or self._size > BUFFER_BYTES
+        if self.over:
+            return
+        data, at = self._rest + block, 0
+        while record := _RECORD.match(data, at):
+            at = record.end()
+            self._take(record)
+        self._rest = data[at:]
+
+    def _take(self, record: re.Match[bytes]) -> None:
+        if record["path"] is not None and record["text"].isdigit():
+            path = os.fsdecode(record["path"])
+            if not self._secrets.is_secret(path):
+                self._found.append((path, int(record["text"])))
+
+    @property
+    def any(self) -> bool:
+        """See `Collector`."""
+        return self._size > 0
+
+    @property
+    def files(self) -> int:
+        """How many files have matches."""
+        return len(self._found)
+
+    @property
+    def matches(self) -> int:
+        """How many matches there are in all of them."""
+        return sum(count for _, count in self._found)
+
+    def lines(self) -> list[str]:
+        """Path and count of each file, by path."""
+        return [f"{self._secrets.shown(path)}:{count}" for path, count in sorted(self._found)]
+
+
+def _changed_at(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 class ContentWindow:
@@ -176,12 +241,22 @@ class ContentWindow:
     def _count(self, data: bytes, at: int) -> int:
         """Count the lines beyond the window; where the last whole one ends."""
         end = data.rfind(b"\n") + 1
-        if end <= at:
-            return at
-        for path, lines in Counter(_PATHS.findall(data, at, end)).items():
-            if not path or self._shown(path) is not None:
-                self._total += lines
-        return end
+        while at < end:
+            at = self._count_run(data, at, end)
+        return at
+
+    def _count_run(self, data: bytes, at: int, end: int) -> int:
+        """Count the lines of one file, which ripgrep prints in one piece; where they end."""
+        if data.startswith(b"--\n", at):
+            self._total += 1
+            return at + 3
+        nul = data.find(b"\0", at, end)
+        stop = end
+        if nul >= 0:
+            stop = _end_of_run(data, data[at : nul + 1], at, end)
+        if nul < 0 or self._shown(data[at:nul]) is not None:
+            self._total += data.count(b"\n", at, stop)
+        return stop
 
     def _take(self, record: re.Match[bytes]) -> None:
         """A gap between groups is shown only where a line follows that is shown."""
@@ -220,6 +295,18 @@ class ContentWindow:
         if self._total > self._offset and not self._full:
             self._lines += 1
             self._builder.write(line + "\n")
+
+
+def _end_of_run(data: bytes, path: bytes, at: int, end: int) -> int:
+    """Where the lines that begin with `path` end; the first begins at `at`. Looks ahead in growing steps.
+
+    After a line longer than a step the run seems to end; the next one then goes on with the same path.
+    """
+    start = b"\n" + path
+    step = _FIRST_STEP
+    while (last := data.rfind(start, at, min(at + step, end))) >= 0:
+        at, step = last + 1, step * 2
+    return data.index(b"\n", at + len(path)) + 1
 
 
 def page_of(lines: list[str], offset: int, limit: int | None) -> Page:

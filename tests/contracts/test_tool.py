@@ -1,0 +1,209 @@
+"""The contract of `Tool`, for every built-in tool.
+
+A new tool joins by one line in `CASES`: how it is made, arguments that work, arguments that do not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.file_tools import CONTEXT, Files, brief
+
+from kimi.application.ports import Tool
+from kimi.application.settings import ShellSettings
+from kimi.domain.approval import Effect, Policy, decide
+from kimi.domain.tool import TodoItem, ToolReturnValue
+from kimi.infrastructure.tools.shell import ShellTool
+from kimi.infrastructure.tools.think import ThinkTool
+from kimi.infrastructure.tools.todo import TodoTool
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass(frozen=True)
+class Case:
+    """`asks`: does a call with the good arguments have an effect? `creates`: a file that only `run` makes."""
+
+    make: Callable[[Files], Tool]
+    good: dict[str, Any]
+    bad: dict[str, Any]
+    asks: bool = False
+    creates: str | None = None
+    files: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def _todo(files: Files) -> Tool:
+    items: list[TodoItem] = []
+
+    def write(changed: tuple[TodoItem, ...]) -> None:
+        items[:] = changed
+
+    return TodoTool(lambda: items, write)
+
+
+def _shell(files: Files) -> Tool:
+    return ShellTool(files.workspace, ShellSettings(), lambda name: None)
+
+
+TEXT = {"a.txt": "one\ntwo\n"}
+
+CASES: dict[str, Case] = {
+    "ReadFile": Case(lambda files: files.read, {"path": "a.txt"}, {"path": 1}, files=TEXT),
+    "WriteFile": Case(
+        lambda files: files.write, {"path": "new.txt", "content": "x"}, {"path": "new.txt"}, True, "new.txt"
+    ),
+    "StrReplaceFile": Case(
+        lambda files: files.edit,
+        {"path": "a.txt", "edit": {"old": "one", "new": "1"}},
+        {"path": "a.txt", "edit": "one"},
+        True,
+        files=TEXT,
+    ),
+    "Glob": Case(lambda files: files.glob, {"pattern": "*.txt"}, {}, files=TEXT),
+    "Grep": Case(lambda files: files.grep, {"pattern": "one"}, {"pattern": "x", "head_limit": -1}, files=TEXT),
+    "Shell": Case(_shell, {"command": "echo x > new.txt"}, {"command": 1}, True, "new.txt"),
+    "Think": Case(lambda _: ThinkTool(), {"thought": "hm"}, {}),
+    "SetTodoList": Case(_todo, {"todos": [{"title": "t", "status": "done"}]}, {"todos": [{"status": "no"}]}),
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+@pytest.fixture(params=CASES)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def case(name: str, files: Files) -> Case:
+    for path, content in CASES[name].files.items():
+        files.put(path, content)
+    return CASES[name]
+
+
+@pytest.fixture
+def tool(case: Case, files: Files) -> Tool:
+    return case.make(files)
+
+
+async def run(tool: Tool, arguments: dict[str, Any]) -> tuple[Effect | None, ToolReturnValue]:
+    async with tool.prepare(arguments, CONTEXT) as prepared:
+        return prepared.effect, await prepared.run()
+
+
+def test_the_spec_is_constant_and_usable(name: str, tool: Tool) -> None:
+    spec = tool.spec
+    assert spec is tool.spec
+    assert spec.name == name
+    assert spec.description.strip()
+    assert spec.parameters["type"] == "object"
+    assert "$defs" not in spec.parameters
+    assert "title" not in json.dumps({**spec.parameters, "properties": {}})
+    assert spec.key_argument is None or spec.key_argument in spec.parameters["properties"]
+
+
+async def test_a_good_call_succeeds(case: Case, tool: Tool) -> None:
+    effect, result = await run(tool, case.good)
+    assert not result.is_error, result
+    assert (effect is not None) == case.asks
+
+
+async def test_unknown_arguments_are_ignored(case: Case, tool: Tool) -> None:
+    _, result = await run(tool, {**case.good, "bogus": 1})
+    assert not result.is_error
+
+
+async def test_bad_arguments_are_a_result(case: Case, tool: Tool) -> None:
+    effect, result = await run(tool, case.bad)
+    assert effect is None
+    assert result.is_error
+    assert result.message.startswith("Error validating JSON arguments: ")
+    assert (result.output, brief(result)) == ("", "Invalid arguments")
+
+
+async def test_preparing_does_nothing(case: Case, tool: Tool, files: Files) -> None:
+    before = {path: path.stat().st_mtime_ns for path in files.work_dir.rglob("*")}
+    for arguments in (case.good, case.bad):
+        async with tool.prepare(arguments, CONTEXT):
+            pass
+    assert {path: path.stat().st_mtime_ns for path in files.work_dir.rglob("*")} == before
+    if case.creates is not None:
+        await run(tool, case.good)
+        assert (files.work_dir / case.creates).exists()
+
+
+async def test_a_read_only_tool_changes_nothing(case: Case, tool: Tool, files: Files) -> None:
+    if not tool.spec.read_only:
+        assert case.asks or tool.spec.name == "SetTodoList"
+        return
+    before = {path: path.stat().st_mtime_ns for path in files.work_dir.rglob("*")}
+    results = [await run(tool, case.good) for _ in range(2)]
+    assert results[0] == results[1]
+    assert {path: path.stat().st_mtime_ns for path in files.work_dir.rglob("*")} == before
+
+
+async def test_an_effect_can_be_decided_and_shown(case: Case, tool: Tool) -> None:
+    async with tool.prepare(case.good, CONTEXT) as prepared:
+        effect = prepared.effect
+    if effect is None:
+        return
+    assert effect.action
+    assert "\n" not in effect.description
+    assert effect.subject
+    assert decide(Policy(), tool.spec.name, effect).decision == "ask"
+    assert decide(Policy().remember(effect), tool.spec.name, effect).decision == "allow"
+
+
+async def test_cancellation_frees_everything(case: Case, tool: Tool) -> None:
+    async def hold() -> None:
+        async with tool.prepare(case.good, CONTEXT):
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(hold)
+        await anyio.sleep(0.05)
+        group.cancel_scope.cancel()
+    with anyio.move_on_after(0) as scope:
+        async with tool.prepare(case.good, CONTEXT) as prepared:
+            await prepared.run()
+    assert scope.cancel_called
+    with anyio.fail_after(10):
+        _, result = await run(tool, case.good)
+    assert not result.is_error
+
+
+async def test_calls_do_not_disturb_each_other(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    places = [Files(tmp_path / str(number)) for number in range(3)]
+    results: list[ToolReturnValue] = []
+
+    async def one(files: Files) -> None:
+        for path, content in case.files.items():
+            files.put(path, content)
+        _, result = await run(case.make(files), case.good)
+        results.append(result)
+
+    async with anyio.create_task_group() as group:
+        for files in places:
+            group.start_soon(one, files)
+    assert [result.is_error for result in results] == [False] * 3
+
+
+async def test_two_prepared_calls_of_one_tool(case: Case, tool: Tool) -> None:
+    """A call that waits for an answer must not keep others of the tool from being prepared elsewhere."""
+    if tool.spec.name in ("WriteFile", "StrReplaceFile"):
+        return
+    async with AsyncExitStack() as stack:
+        with anyio.fail_after(10):
+            for _ in range(2):
+                await stack.enter_async_context(tool.prepare(case.good, CONTEXT))
