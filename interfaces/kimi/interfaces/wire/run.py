@@ -7,11 +7,13 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import anyio
 import anyio.to_thread
 
+from kimi.application.conversation import Conversation
 from kimi.application.flags import Flags
 from kimi.application.open_session import Choice
 from kimi.application.settings import Settings
@@ -46,6 +48,18 @@ def run_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
     return status
 
 
+def wire_server(app: App, conversation: Conversation, on_initialized: Callable[[], None]) -> WireServer:
+    """The server of a conversation, with the settings of the process."""
+    settings = app.settings()
+    return WireServer(
+        conversation,
+        negotiation(app, conversation),
+        max_line_bytes=settings.wire.max_line_bytes,
+        strict=settings.strict_profile,
+        on_initialized=on_initialized,
+    )
+
+
 class _Wire:
     """A run of the wire driver: the server, and what has asked it to end."""
 
@@ -58,15 +72,8 @@ class _Wire:
     async def serve(self, choice: Choice) -> int:
         async with open_conversation(self._app, choice) as conversation:
             set_session_id(conversation.id)
-            settings = self._app.settings()
-            self._server = WireServer(
-                conversation,
-                negotiation(self._app, conversation),
-                max_line_bytes=settings.wire.max_line_bytes,
-                strict=settings.strict_profile,
-                on_initialized=self._warm_up,
-            )
-            self._outbox = Outbox(self._write, settings.wire.max_queued_bytes, self._server.stop)
+            self._server = wire_server(self._app, conversation, self._warm_up)
+            self._outbox = Outbox(self._write, self._app.settings().wire.max_queued_bytes, self._server.stop)
             await self._serve_until_end()
             resumable = not conversation.is_empty
         if self._watchdog is not None and not self._outbox.stuck:  # a stuck write would hold the interpreter's end

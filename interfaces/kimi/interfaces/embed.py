@@ -1,0 +1,52 @@
+"""The public face for Python programs that embed the agent: the container, a conversation, the wire in process.
+
+Swap an adapter before anything is built:
+
+    app = App(settings=providers.Object(settings))
+    app.open_model.override(providers.Object(my_open_model))
+    await serve_wire(app, read, write)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from kimi.application.conversation import Conversation
+from kimi.application.open_session import Choice
+from kimi.application.resolve_request import resolve_request
+from kimi.application.run_turn import run_turn
+from kimi.application.settings import Settings
+from kimi.interfaces.container import App, load_settings, open_conversation
+from kimi.interfaces.injector import providers
+from kimi.interfaces.jsonrpc import Outbox
+from kimi.interfaces.wire.run import wire_server
+
+__all__ = [
+    "App",
+    "Choice",
+    "Conversation",
+    "Settings",
+    "load_settings",
+    "open_conversation",
+    "providers",
+    "resolve_request",
+    "run_turn",
+    "serve_wire",
+]
+
+
+async def serve_wire(
+    app: App,
+    read: Callable[[], Awaitable[bytes]],
+    write: Callable[[bytes], Awaitable[None]],
+    choice: Choice | None = None,
+) -> None:
+    """Speak the wire protocol over any two byte streams until the input ends; one session, new unless `choice` says.
+
+    `read` gives the next block, empty at the end of the input. `write` takes whole lines; when it raises OSError the
+    turn is cancelled and this returns. Raises what `open_conversation` raises.
+    """
+    async with open_conversation(app, choice or Choice()) as conversation:
+        server = wire_server(app, conversation, lambda: None)
+        outbox = Outbox(write, app.settings().wire.max_queued_bytes, server.stop)
+        await server.serve(read, outbox)

@@ -1,0 +1,56 @@
+"""The public face for embedders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.fakes import FakeModel
+
+from kimi.application.ports import ChatModel, SessionStore
+from kimi.domain.content import TextPart
+from kimi.infrastructure.store.memory import MemoryStore
+from kimi.interfaces.embed import App, Settings, providers, serve_wire
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_wire_runs_in_process_over_any_streams_with_swapped_adapters(tmp_path: Path) -> None:
+    model = FakeModel([[TextPart("from my own model")]])
+    store: SessionStore = MemoryStore(str(tmp_path))
+    settings = Settings(share_dir=str(tmp_path / "share"), work_dir=str(tmp_path))
+
+    def open_model(session_id: str, client: Callable[[], str]) -> ChatModel:
+        return model
+
+    app = App(
+        settings=providers.Object(settings), open_model=providers.Object(open_model), store=providers.Object(store)
+    )
+    calls = [
+        {"id": "1", "method": "initialize", "params": {"protocol_version": "1.10"}},
+        {"id": "2", "method": "prompt", "params": {"user_input": "hello"}},
+    ]
+    answered = anyio.Event()
+    lines: list[dict[str, object]] = []
+    blocks = [b"".join(json.dumps(call).encode() + b"\n" for call in calls)]
+
+    async def read() -> bytes:
+        if blocks:
+            return blocks.pop()
+        await answered.wait()
+        return b""
+
+    async def write(data: bytes) -> None:
+        lines.extend(json.loads(line) for line in data.splitlines())
+        if any(line.get("id") == "2" for line in lines):
+            answered.set()
+
+    with anyio.fail_after(10):
+        await serve_wire(app, read, write)
+
+    assert lines[-1] == {"jsonrpc": "2.0", "id": "2", "result": {"status": "finished"}}
+    assert model.asked[0].history[0].role == "user"
+    assert not (tmp_path / "share" / "sessions").exists()
