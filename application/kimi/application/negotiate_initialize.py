@@ -64,7 +64,7 @@ def negotiate_initialize(
     accepted: dict[str, None] = {}
     rejected: dict[str, Rejected] = {}
     for offer in offers:
-        reason = check_schema(offer.parameters)
+        reason = _fault(check_schema, offer.parameters)
         if reason is None:
             tool = ExternalTool(_spec(offer), check_arguments, external_timeout_s)
             reason = conversation.toolset.offer_external(tool)
@@ -75,6 +75,13 @@ def negotiate_initialize(
         else:
             rejected[offer.name] = Rejected(offer.name, reason or "invalid schema")
     return Initialized(tuple(info for info, _ in COMMANDS), tuple(accepted), tuple(rejected.values()))
+
+
+def _fault(check_schema: CheckSchema, schema: JsonObject) -> str | None:
+    try:
+        return check_schema(schema)
+    except RecursionError:
+        return "invalid schema"
 
 
 def hidden_tools(client: Client) -> frozenset[str]:
