@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from kimi.application.event_json import decode_event
 from kimi.application.ports import SessionFiles
 from kimi.domain.event import EVENT_TYPES, REQUEST_TYPES
 from kimi.domain.request import Request
+
+logger = logging.getLogger(__name__)
 
 _PREFIXES: dict[bytes, str] = {
     b'{"type":"%b","payload":{' % name.encode(): name
@@ -49,8 +52,10 @@ def _own_form(envelope: bytes) -> str | None:
 
 
 def _normalised(envelope: bytes) -> Replayed | None:
-    event = decode_event(from_json(envelope))
+    source = from_json(envelope)
+    event = decode_event(source)
     if event is None:
+        logger.warning("a recorded message of type %.40r is not understood and is left out", source.get("type"))
         return None
     request = event if isinstance(event, REQUEST_TYPES) else None
     return Replayed(EVENT_TYPES[type(event)], encode_event(event), request)
