@@ -21,12 +21,13 @@ BUFFER_BYTES = 20 * 1024 * 1024
 NAMED_SECRETS = 5
 """How many secret files the remark names."""
 
-_RECORD = re.compile(
-    rb"(?P<gap>--\n)"
-    rb"|(?P<note>(?P<noted>[^\0\n]+): "
+_GAP = rb"(?P<gap>--\n)"
+_NOTE = (
+    rb"(?P<note>(?P<noted>[^\0\n]+): "
     rb"(?:binary file matches|WARNING: stopped searching binary file after match)[^\n]*\n)"
-    rb"|(?P<path>[^\0]+)\0(?P<text>[^\n]*)\n"
 )
+_RECORD = re.compile(_GAP + b"|" + _NOTE + rb"|(?P<path>[^\0]+)\0(?P<text>[^\n]*)\n")
+_APART = re.compile(_GAP + b"|" + _NOTE)
 _SEPARATORS = ("/", os.sep)
 _FIRST_STEP = 1024
 _NUMBERED = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
@@ -239,23 +240,28 @@ class ContentWindow:
         return self._limit is not None and self._lines >= self._limit
 
     def _count(self, data: bytes, at: int) -> int:
-        """Count the lines beyond the window; where the last whole one ends."""
+        """Count the lines beyond the window; where the last whole record ends."""
         end = data.rfind(b"\n") + 1
         while at < end:
-            at = self._count_run(data, at, end)
+            stop = self._count_run(data, at, end)
+            if stop == at:
+                break
+            at = stop
         return at
 
     def _count_run(self, data: bytes, at: int, end: int) -> int:
-        """Count the lines of one file, which ripgrep prints in one piece; where they end."""
-        if data.startswith(b"--\n", at):
+        """Count the lines of one file, which ripgrep prints in one piece; where they end, `at` if none is whole."""
+        apart = _APART.match(data, at)
+        if apart is not None:
             self._total += 1
-            return at + 3
+            return apart.end()
         nul = data.find(b"\0", at, end)
-        stop = end
-        if nul >= 0:
-            stop = _end_of_run(data, data[at : nul + 1], at, end)
-        if nul < 0 or self._shown(data[at:nul]) is not None:
-            self._total += data.count(b"\n", at, stop)
+        if nul < 0:
+            return at
+        stop = _end_of_run(data, data[at : nul + 1], at, end)
+        if self._shown(data[at:nul]) is not None:
+            breaks_each = 1 + data.count(b"\n", at, nul)
+            self._total += data.count(b"\n", at, stop) // breaks_each
         return stop
 
     def _take(self, record: re.Match[bytes]) -> None:
