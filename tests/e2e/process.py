@@ -198,6 +198,11 @@ class WireProcess:
         self.lines += found
         return found
 
+    @property
+    def idle(self) -> bool:
+        """Is no line waiting to be taken?"""
+        return self._queue.empty()
+
     def quiet(self, seconds: float = 0.3) -> bool:
         """Does nothing come for so long?"""
         try:
