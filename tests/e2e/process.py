@@ -136,7 +136,7 @@ class Place:
 
 def read_lines(path: Path) -> list[Json]:
     """A JSON lines file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
 Answer: TypeAlias = Callable[[Json], Json | None]

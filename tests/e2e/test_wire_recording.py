@@ -1,0 +1,145 @@
+"""What the event log keeps of a turn, and when (wire spec 8)."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from tests.e2e.loopback import loopback
+from tests.e2e.process import Json, Place, approve
+from tests.e2e.scripts import answer, call, shell, step, tool, tool_answer
+from tests.provider_server import Reply, call_events, chunk, end_events, text_events
+
+
+def messages(place: Place) -> list[Json]:
+    """The recorded messages, without the first line."""
+    return [line["message"] for line in place.recorded()[1:]]
+
+
+def types(place: Place) -> list[str]:
+    """The types of the recorded messages."""
+    return [message["type"] for message in messages(place)]
+
+
+TEXT_TURN = ["TurnBegin", "StepBegin", "ContentPart", "StatusUpdate", "TurnEnd"]
+
+
+@pytest.mark.spec("W-126", "W-132")
+def test_two_text_turns(place: Place) -> None:
+    place.script("text: one", "text: two", "text: three")
+    before = time.time()
+    with place.wire("--session", "s") as kimi:
+        kimi.initialize()
+        kimi.prompt("first")
+        first = place.recorded()
+        assert first[0] == {"type": "metadata", "protocol_version": "1.10"}
+        assert types(place) == TEXT_TURN
+        kimi.prompt("second")
+        assert place.recorded()[: len(first)] == first
+        assert types(place) == TEXT_TURN * 2
+        assert kimi.finish() == 0
+        shown = [line["params"] for line in kimi.lines if line.get("method") == "event"]
+        assert messages(place) == shown
+    with place.wire("--session", "s") as kimi:
+        kimi.prompt("third")
+        assert types(place) == TEXT_TURN * 3
+    lines = place.recorded()
+    assert [line.get("type") for line in lines].count("metadata") == 1
+    stamps = [line["timestamp"] for line in lines[1:]]
+    assert stamps == sorted(stamps)
+    assert before <= stamps[0] <= stamps[-1] <= time.time()
+    assert all(list(line) == ["timestamp", "message"] for line in lines[1:])
+
+
+@pytest.mark.spec("W-127")
+def test_deltas_are_merged(place: Place) -> None:
+    arguments = '{"command":"echo a long enough command"}'
+    events = [
+        *(chunk({"reasoning_content": piece}) for piece in ("h", "m", "?")),
+        *text_events("He", "llo", " \u2028"),
+        *call_events(0, "c1", "Shell", arguments, piece=3),
+        *call_events(1, "c2", "Nope", "{}", piece=1),
+        *end_events("tool_calls"),
+    ]
+    with loopback(Reply(events), Reply([*text_events("do", "ne"), *end_events()])) as server:
+        place.provider(server.base_url)
+        with place.wire("--yolo") as kimi:
+            kimi.initialize()
+            kimi.prompt("go")
+            assert len(kimi.payloads("ContentPart")) > 4
+            assert len(kimi.payloads("ToolCallPart")) > 4
+    kept = messages(place)
+    parts = [message["payload"] for message in kept if message["type"] == "ContentPart"]
+    assert parts == [
+        {"type": "think", "think": "hm?", "encrypted": None},
+        {"type": "text", "text": "Hello \u2028"},
+        {"type": "text", "text": "done"},
+    ]
+    calls = [message["payload"] for message in kept if message["type"] == "ToolCall"]
+    assert calls == [
+        {"type": "function", "id": "c1", "function": {"name": "Shell", "arguments": arguments}, "extras": None},
+        {"type": "function", "id": "c2", "function": {"name": "Nope", "arguments": "{}"}, "extras": None},
+    ]
+    assert "ToolCallPart" not in types(place)
+
+
+def test_approvals_are_not_recorded_and_tool_requests_are(place: Place) -> None:
+    place.script(step(shell("c1", "true"), call("c2", "ext")), "error: 429", "text: ok")
+    with place.wire() as kimi:
+        kimi.initialize(external_tools=[tool("ext")], capabilities={})
+        prompt = kimi.call("prompt", {"user_input": "go"})
+        for _ in range(2):
+            asked = kimi.until_request()
+            result = tool_answer("c2") if "name" in asked else approve({"payload": asked})
+            answer(kimi, asked["id"], result=result)
+        kimi.response(prompt)
+        shown = [line["params"] for line in kimi.lines if "method" in line]
+    unrecorded = ("ApprovalRequest", "ApprovalResponse")
+    assert messages(place) == [message for message in shown if message["type"] not in unrecorded]
+    assert {"ToolCallRequest", "StepRetry"} <= set(types(place))
+
+
+@pytest.mark.spec("W-131")
+def test_a_torn_last_line_costs_only_itself(place: Place) -> None:
+    place.script("text: one")
+    with place.wire("--session", "s") as kimi:
+        kimi.prompt("first")
+    log = place.session_dirs()[0] / "wire.jsonl"
+    log.write_bytes(log.read_bytes()[:-20])
+    place.script("text: two")
+    with place.wire("--session", "s") as kimi:
+        assert kimi.prompt("second")["result"] == {"status": "finished"}
+    raw = log.read_bytes().split(b"\n")
+    assert raw[-1] == b""
+    assert [b'"TurnBegin"' in line for line in raw].count(True) == 2
+    assert b"second" in raw[-6]
+
+
+MERGED = ("ContentPart", "ToolCallPart", "ToolCall")
+
+
+@pytest.mark.spec("W-133")
+@pytest.mark.parametrize("seen", range(1, 15, 2))
+def test_what_a_client_has_seen_survives_a_kill(place: Place, seen: int) -> None:
+    """Killed after `seen` events. A part that was still being merged may be missing, nothing else."""
+    place.script(
+        step("think: hm", "text: a", "text: b", shell("c1", "true"), "usage: output=1"),
+        step("text: after", "text: wards", shell("c2", "sleep 30")),
+    )
+    with place.wire("--yolo") as kimi:
+        kimi.call("prompt", {"user_input": "go"})
+        for _ in range(seen):
+            kimi.next_line()
+        os.kill(kimi.process.pid, 9)
+        kimi.wait()
+    shown = [line["params"] for line in kimi.lines]
+    settled = shown[: next((i + 1 for i in reversed(range(len(shown))) if shown[i]["type"] not in MERGED), 0)]
+    kept = messages(place)
+    whole = [message for message in settled if message["type"] not in MERGED]
+    assert [message for message in kept if message["type"] not in MERGED][: len(whole)] == whole
+    text = "".join(message["payload"].get("text", "") for message in settled if message["type"] == "ContentPart")
+    kept_text = "".join(message["payload"].get("text", "") for message in kept if message["type"] == "ContentPart")
+    assert kept_text.startswith(text)
+    calls = [message["payload"]["id"] for message in settled if message["type"] == "ToolCall"]
+    assert [message["payload"]["id"] for message in kept if message["type"] == "ToolCall"][: len(calls)] == calls
