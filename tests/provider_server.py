@@ -149,6 +149,7 @@ class ProviderServer:
             return await self._end(reply, watcher, writer)
         finally:
             watcher.cancel()
+            await asyncio.wait([watcher])
 
     async def _end(self, reply: Reply, watcher: asyncio.Future[bool], writer: asyncio.StreamWriter) -> bool:
         if reply.fault == "stall":
@@ -156,6 +157,7 @@ class ProviderServer:
         if reply.fault is None:
             writer.write(b"0\r\n\r\n" if reply.framing != 0 else b"")
             await writer.drain()
+            return reply.framing != 0 and not watcher.done()
         if reply.fault == "reset":
             writer.transport.abort()
         return False

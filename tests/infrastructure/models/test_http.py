@@ -7,17 +7,18 @@ import gzip
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from tests.provider_server import ProviderServer, Recorded, Reply, error_reply, provider, text_reply
+from tests.provider_server import ProviderServer, Recorded, Reply, error_reply, provider, text_events, text_reply
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.models.http import HttpLayer, HttpLimits, split_url, tls_context
-from kimi.infrastructure.models.http_connection import HttpError, HttpTimeout
-from kimi.infrastructure.models.proxy import Proxy, parse_proxy, proxy_for
+from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpLimits, HttpTimeout, checked_host, tls_context
+from kimi.infrastructure.models.proxy import checked_proxy, proxy_for
 
 pytestmark = pytest.mark.anyio
 
@@ -159,18 +160,51 @@ async def test_an_early_refusal_is_read_although_the_body_was_not_sent() -> None
         assert await get(http, f"http://127.0.0.1:{port}/", bytes(50_000_000)) == (413, b"no")
 
 
+STALLED = Reply(text_events("a"), fault="stall", fault_after=1)
+
+
 # --- connections --------------------------------------------------------------------------------------------------
 
 
-async def test_a_connection_serves_again_only_after_its_answer_was_read() -> None:
-    async with provider([error_reply(500, "x" * 1000)]) as server, layer() as http:
+async def test_a_connection_serves_again_only_after_its_answer_has_come() -> None:
+    async with provider([error_reply(500, "x" * 1000)] * 2 + [STALLED, text_reply("a")]) as server, layer() as http:
         await get(http, server.base_url)
         await get(http, server.base_url)
         assert server.connections == 1
-        async with http.request("GET", server.base_url, []) as response:
-            assert response.status == 500
+        async with http.request("POST", server.base_url, []) as response:
+            assert await response.block()
+        await server.requests[2].gone.wait()
         await get(http, server.base_url)
         assert server.connections == 2
+
+
+async def test_a_released_answer_gives_its_connection_back_once_it_has_ended() -> None:
+    slow = replace(text_reply("a"), event_delay_s=0.02)
+    async with provider([slow]) as server, layer() as http:
+        for _ in range(2):
+            async with http.request("POST", server.base_url, []) as response:
+                assert await response.block()
+                response.release()
+            await anyio.sleep(0.3)
+        assert server.connections == 1
+
+
+async def test_a_released_answer_that_does_not_end_is_closed_with_the_layer() -> None:
+    async with provider([STALLED]) as server:
+        async with layer() as http, http.request("POST", server.base_url, []) as response:
+            assert await response.block()
+            response.release()
+        with anyio.fail_after(5):
+            await server.requests[0].gone.wait()
+
+
+async def test_a_released_answer_that_does_not_end_is_given_up_in_the_end() -> None:
+    async with provider([STALLED]) as server, layer() as http:
+        async with http.request("POST", server.base_url, []) as response:
+            assert await response.block()
+            response.release()
+        with anyio.fail_after(10):
+            await server.requests[0].gone.wait()
 
 
 async def test_an_old_or_closed_connection_is_not_used_again() -> None:
@@ -226,37 +260,40 @@ async def test_headers_are_sent_as_given_and_can_name_the_host() -> None:
     ("environ", "url", "expected"),
     [
         ({}, "http://a", None),
-        ({"http_proxy": "http://p:1"}, "http://a", Proxy("http", "p", 1)),
-        ({"HTTP_PROXY": "http://p:1"}, "http://a", Proxy("http", "p", 1)),
-        ({"http_proxy": "http://low:1", "HTTP_PROXY": "http://up:1"}, "http://a", Proxy("http", "low", 1)),
-        ({"HTTPS_PROXY": "p:1"}, "https://a", Proxy("http", "p", 1)),
+        ({"http_proxy": "http://p:1"}, "http://a", "http://p:1"),
+        ({"HTTP_PROXY": "http://p:1"}, "http://a", "http://p:1"),
+        ({"http_proxy": "http://low:1", "HTTP_PROXY": "http://up:1"}, "http://a", "http://low:1"),
+        ({"HTTPS_PROXY": "p:1"}, "https://a", "http://p:1"),
         ({"HTTPS_PROXY": "p:1"}, "http://a", None),
-        ({"ALL_PROXY": "socks://p"}, "https://a", Proxy("socks5", "p", 1080)),
-        ({"all_proxy": "socks5h://u:p%40w@p:9"}, "http://a", Proxy("socks5", "p", 9, "u", "p@w")),
-        ({"ALL_PROXY": "https://p"}, "http://a", Proxy("https", "p", 443)),
+        ({"ALL_PROXY": "http://p/"}, "http://a", "http://p:80"),
+        ({"ALL_PROXY": "socks://p"}, "https://a", "socks5://p:1080"),
+        ({"ALL_PROXY": "SOCKS4a://p"}, "https://a", "socks4://p:1080"),
+        ({"all_proxy": "socks5h://u:p%40w@p:9"}, "http://a", "socks5://u:p%40w@p:9"),
+        ({"ALL_PROXY": "https://p"}, "http://a", "https://p:443"),
+        ({"ALL_PROXY": "http://[::1]"}, "http://a", "http://[::1]:80"),
         ({"ALL_PROXY": "p:1", "NO_PROXY": "*"}, "http://a", None),
         ({"ALL_PROXY": "p:1", "NO_PROXY": "b, a.example"}, "http://a.example", None),
         ({"ALL_PROXY": "p:1", "no_proxy": "example"}, "http://a.example", None),
         ({"ALL_PROXY": "p:1", "no_proxy": ".example"}, "http://a.example", None),
         ({"ALL_PROXY": "p:1", "no_proxy": "*.example"}, "http://A.Example", None),
-        ({"ALL_PROXY": "p:1", "no_proxy": "ample"}, "http://a.example", Proxy("http", "p", 1)),
-        ({"ALL_PROXY": "p:1", "no_proxy": "a:81"}, "http://a", Proxy("http", "p", 1)),
+        ({"ALL_PROXY": "p:1", "no_proxy": "ample"}, "http://a.example", "http://p:1"),
+        ({"ALL_PROXY": "p:1", "no_proxy": "a:81"}, "http://a", "http://p:1"),
         ({"ALL_PROXY": "p:1", "no_proxy": "a:80"}, "http://a", None),
         ({"ALL_PROXY": "p:1", "no_proxy": "10.0.0.0/8"}, "http://10.2.3.4", None),
-        ({"ALL_PROXY": "p:1", "no_proxy": "10.0.0.0/8"}, "http://name", Proxy("http", "p", 1)),
+        ({"ALL_PROXY": "p:1", "no_proxy": "10.0.0.0/8"}, "http://name", "http://p:1"),
         ({"ALL_PROXY": "p:1", "no_proxy": "::1"}, "http://[::1]:8", None),
-        ({"ALL_PROXY": "p:1", "no_proxy": ""}, "http://a", Proxy("http", "p", 1)),
+        ({"ALL_PROXY": "p:1", "no_proxy": "[::1]"}, "http://[::1]:8", None),
+        ({"ALL_PROXY": "p:1", "no_proxy": ""}, "http://a", "http://p:1"),
     ],
 )
-def test_the_proxy_of_the_environment(environ: dict[str, str], url: str, expected: Proxy | None) -> None:
-    origin, _ = split_url(url)
-    assert proxy_for(origin.scheme, origin.host, origin.port, environ) == expected
+def test_the_proxy_of_the_environment(environ: dict[str, str], url: str, expected: str | None) -> None:
+    assert proxy_for(url, environ) == expected
 
 
-@pytest.mark.parametrize("url", ["ftp://secret@p", "socks4://p", "http://", "http://p:x"])
+@pytest.mark.parametrize("url", ["ftp://secret@p", "http://", "http://p:x", "://p"])
 def test_unusable_proxies_are_refused_without_showing_them(url: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        parse_proxy(url)
+        checked_proxy(url)
     assert "secret" not in str(raised.value)
 
 
@@ -311,7 +348,7 @@ async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tar
 
 
 def port_of(server: ProviderServer) -> int:
-    return split_url(server.base_url)[0].port
+    return urlsplit(server.base_url).port or 0
 
 
 async def test_through_a_socks_proxy_names_are_resolved_there() -> None:
@@ -403,15 +440,15 @@ def test_a_certificate_file_that_cannot_be_used(tmp_path: Path) -> None:
             tls_context({"SSL_CERT_FILE": str(path)})
 
 
-def test_warming_up_builds_the_context_once() -> None:
+def test_warming_up_twice_is_no_more_than_once() -> None:
     http = HttpLayer({})
     http.warm("https://a")
     http.warm()
 
 
 @pytest.mark.parametrize(
-    "url", ["", "http://", "ftp://a", "http://a b/", "http://a/\r\nX: y", "http://a:99999/", "http://ä/"]
+    "url", ["", "http://", "ftp://a", "http://a b/", "http://a/\r\nX: y", "http://a:99999/", "http://[::1/"]
 )
 def test_unusable_urls(url: str) -> None:
     with pytest.raises(ConfigError):
-        split_url(url)
+        checked_host(url)

@@ -1,96 +1,56 @@
-"""The HTTP client: one per process, with one TLS context and one pool of connections.
+"""The HTTP layer: one per process, with one TLS context and aiohttp's pool of connections.
 
-What it does not do: redirects, cookies, retries. It sends each request once (runtime spec R-81) and closes the
-connection at once when the caller is cancelled or leaves early. Nothing is imported or built before the first
-request, or before `warm` is called from a thread.
+What it does not do: redirects, cookies, retries of a POST. It sends each request once (runtime spec R-81) and closes
+the connection at once when the caller is cancelled or leaves early. Neither aiohttp nor a certificate is loaded before
+the first request, or before `warm`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from threading import Lock
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import anyio
+import anyio.to_thread
 
 from kimi.domain.errors import ConfigError
+from kimi.infrastructure.models.proxy import is_socks, proxy_for
 
 if TYPE_CHECKING:
     import ssl
 
-    from kimi.infrastructure.models.http_connection import Connection
-    from kimi.infrastructure.models.proxy import Proxy
+    from kimi.infrastructure.models.http_session import HttpResponse, HttpSession
 
 _CA_FILES = ("/etc/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 """Where systems keep their certificates, for an interpreter that was built for another system's place."""
 
 
+class HttpError(Exception):
+    """The connection could not be made, broke, or did not carry HTTP. The text names no secret."""
+
+
+class HttpTimeout(HttpError):
+    """No connection, or no data, in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Seconds to connect (name, TCP, proxy and TLS together), seconds without data, seconds to keep an idle one."""
+    """Seconds: to connect (name, TCP, proxy and TLS together), to send a request, without data, and to keep an idle
+    connection. How long an answer goes on is not limited."""
 
     connect_s: float = 15.0
+    send_s: float = 300.0
     read_s: float = 300.0
     idle_s: float = 30.0
-    idle_connections: int = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a URL points: the part of it that a connection is made for."""
-
-    scheme: str
-    host: str
-    port: int
 
     @property
-    def authority(self) -> str:
-        """The value of the `Host` header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
-
-
-class HttpResponse:
-    """The head of a response, and its body in blocks."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.status = connection.status
-        self.headers: Mapping[str, str] = connection.headers
-        """Names in lower case."""
-        self._inflate = _decompressor(self.headers.get("content-encoding", ""))
-
-    @property
-    def framed(self) -> bool:
-        """Does the response say itself where its body ends, so that a loss cannot pass for the end?"""
-        return not self._connection.ends_by_close
-
-    async def block(self) -> bytes:
-        """The next block of the body as it comes, compression undone; empty at the end.
-
-        Raises HttpError and HttpTimeout of `http_connection`.
-        """
-        while block := await self._connection.read():
-            data = self._inflate(block) if self._inflate is not None else block
-            if data:
-                return data
-        return b""
-
-    async def read(self, limit: int = 65_536) -> bytes:
-        """The body, at most about `limit` bytes of it."""
-        blocks: list[bytes] = []
-        while limit > 0 and (block := await self.block()):
-            blocks.append(block)
-            limit -= len(block)
-        return b"".join(blocks)
-
-    def release(self) -> None:
-        """What may still come is of no interest: the connection can serve another request once it has ended."""
-        self._connection.release()
+    def head_s(self) -> float:
+        """Until the head of the answer must be there."""
+        return self.connect_s + self.send_s + self.read_s
 
 
 class HttpLayer:
@@ -100,15 +60,25 @@ class HttpLayer:
         self._environ = environ
         self._limits = limits or HttpLimits()
         self._tls: ssl.SSLContext | None = None
-        self._idle: dict[tuple[Origin, Proxy | None], list[Connection]] = {}
-        self._busy: set[Connection] = set()
+        self._sessions: dict[str | None, HttpSession] = {}
+        """By the SOCKS proxy that they go through; everything else shares one."""
+        self._is_warm = False
+        self._warming = Lock()
 
     def warm(self, url: str = "") -> None:
-        """Import what requests need and, for an https URL, build the TLS context. Safe to call from a thread."""
-        for module in ("http_connection", "proxy"):
-            import_module(f"kimi.infrastructure.models.{module}")
-        if url.startswith("https:"):
-            self._context()
+        """Import what requests need and, for an https URL, build the TLS context. Meant for a thread.
+
+        Raises:
+            ConfigError: the certificates or the proxy of the environment cannot be used.
+        """
+        with self._warming:
+            import_module("kimi.infrastructure.models.http_session")
+            self._is_warm = True
+            proxy = proxy_for(url, self._environ)
+            if url.startswith("https:"):
+                self._context()
+            if proxy is not None and is_socks(proxy):
+                socks_library()
 
     @asynccontextmanager
     async def request(
@@ -116,92 +86,38 @@ class HttpLayer:
     ) -> AsyncGenerator[HttpResponse]:
         """Send one request and give its response as soon as its head is there.
 
-        `Host` and `Content-Length` are added. Leaving the context before the body has ended (and
+        `Host` and `Content-Length` are added, nothing else. Leaving the context before the body has ended (and
         without `release`) closes the connection at once.
 
         Raises:
-            HttpError, HttpTimeout: of `http_connection`, on entering and while reading.
-            ConfigError: the URL or the proxy of the environment cannot be used.
+            HttpError, HttpTimeout: on entering and while reading.
+            ConfigError: the URL, the certificates or the proxy of the environment cannot be used.
         """
-        from kimi.infrastructure.models.proxy import proxy_for
+        checked_host(url)
+        if not self._is_warm:
+            await anyio.to_thread.run_sync(self.warm, url)
+        from kimi.infrastructure.models.http_session import Request
 
-        origin, target = split_url(url)
-        proxy = proxy_for(origin.scheme, origin.host, origin.port, self._environ)
-        if proxy is not None and proxy.kind != "socks5" and origin.scheme == "http":
-            target = f"http://{origin.authority}{target}"
-            if proxy.authorization is not None:
-                headers = [*headers, ("Proxy-Authorization", proxy.authorization)]
-        head = request_head(method, target, origin, headers, sum(map(len, body)))
-        connection = self._take_idle(origin, proxy) or await self._connect(origin, proxy)
-        self._busy.add(connection)
-        try:
-            await connection.exchange([head, *body])
-            yield HttpResponse(connection)
-        finally:
-            self._busy.discard(connection)
-            self._put_back(connection, origin, proxy)
+        proxy = proxy_for(url, self._environ)
+        through_socks = proxy is not None and is_socks(proxy)
+        tls = self._context() if _is_https(url) or (proxy is not None and _is_https(proxy)) else None
+        request = Request(method, url, headers, body, None if through_socks else proxy, tls)
+        async with self._session(proxy if through_socks else None).exchange(request) as response:
+            yield response
 
     async def close(self) -> None:
         """Close every connection, also those in use. The layer can be used again afterwards."""
-        for connection in [*self._busy, *(one for pool in self._idle.values() for one in pool)]:
-            connection.abort()
-        self._idle.clear()
-        await asyncio.sleep(0)
+        sessions = list(self._sessions.values())
+        self._sessions.clear()
+        for session in sessions:
+            await session.close()
 
-    # --- the pool -----------------------------------------------------------------------------------------------
+    def _session(self, socks_proxy: str | None) -> HttpSession:
+        from kimi.infrastructure.models.http_session import HttpSession
 
-    def _take_idle(self, origin: Origin, proxy: Proxy | None) -> Connection | None:
-        pool = self._idle.get((origin, proxy), [])
-        oldest = asyncio.get_running_loop().time() - self._limits.idle_s
-        while pool:
-            connection = pool.pop()
-            if connection.reusable and connection.idle_since >= oldest:
-                return connection
-            connection.abort()
-        return None
-
-    def _put_back(self, connection: Connection, origin: Origin, proxy: Proxy | None) -> None:
-        pool = self._idle.setdefault((origin, proxy), [])
-        if connection.settled and connection.may_rest and len(pool) < self._limits.idle_connections:
-            connection.rest()
-            pool.append(connection)
-        else:
-            connection.abort()
-
-    # --- connecting ---------------------------------------------------------------------------------------------
-
-    async def _connect(self, origin: Origin, proxy: Proxy | None) -> Connection:
-        from kimi.infrastructure.models.http_connection import Connection, HttpError, HttpTimeout
-
-        connection = Connection(self._limits.read_s)
-        tls = self._context() if origin.scheme == "https" else None
-        try:
-            with anyio.fail_after(self._limits.connect_s):
-                if proxy is None:
-                    await _connect_direct(connection, origin, tls)
-                else:
-                    await self._connect_through(proxy, connection, origin, tls)
-        except TimeoutError:
-            raise HttpTimeout(f"no connection to {origin.host} within {self._limits.connect_s:g} seconds") from None
-        except (OSError, EOFError, UnicodeError) as error:
-            through = f" through the proxy {proxy.host}" if proxy else ""
-            raise HttpError(f"cannot connect to {origin.host}{through}: {_os_text(error)}") from error
-        return connection
-
-    async def _connect_through(
-        self, proxy: Proxy, connection: Connection, origin: Origin, tls: ssl.SSLContext | None
-    ) -> None:
-        from kimi.infrastructure.models.proxy import open_tunnel
-
-        to_proxy = self._context() if proxy.kind == "https" else None
-        reader, writer = await asyncio.open_connection(proxy.host, proxy.port, ssl=to_proxy)
-        try:
-            if proxy.kind == "socks5" or tls is not None:
-                await open_tunnel(proxy, origin.host, origin.port, reader, writer)
-            await _adopt(connection, writer, origin, tls)
-        except BaseException:
-            writer.transport.abort()
-            raise
+        if socks_proxy not in self._sessions:
+            self._sessions[socks_proxy] = HttpSession(self._limits, socks_proxy)
+        return self._sessions[socks_proxy]
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -209,60 +125,43 @@ class HttpLayer:
         return self._tls
 
 
-async def _connect_direct(connection: Connection, origin: Origin, tls: ssl.SSLContext | None) -> None:
-    loop = asyncio.get_running_loop()
-    name = origin.host if tls is not None else None
-    await loop.create_connection(
-        lambda: connection, origin.host, origin.port, ssl=tls, server_hostname=name, happy_eyeballs_delay=0.25
-    )
-
-
-async def _adopt(
-    connection: Connection, writer: asyncio.StreamWriter, origin: Origin, tls: ssl.SSLContext | None
-) -> None:
-    """Go on with the transport of `writer`, inside TLS if there is a context."""
-    transport: asyncio.WriteTransport | None = writer.transport
-    if tls is not None:
-        loop = asyncio.get_running_loop()
-        transport = await loop.start_tls(writer.transport, connection, tls, server_hostname=origin.host)
-    else:
-        writer.transport.set_protocol(connection)
-    if transport is None:
-        raise OSError("the proxy closed the connection")
-    connection.adopt(cast(asyncio.Transport, transport), writer)
-
-
-def split_url(url: str) -> tuple[Origin, str]:
-    """A URL as origin and request target.
+def checked_host(url: str) -> str:
+    """The host that an http(s) URL names, in lower case.
 
     Raises:
         ConfigError: it is no http(s) URL with a host.
     """
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, _ = parts.hostname, parts.port
     except ValueError:
-        host, port, parts = None, None, urlsplit("")
-    if parts.scheme not in ("http", "https") or not host or not url.isascii() or _has_blank(url):
+        parts, host = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not host or _has_blank(url):
         raise ConfigError(f"'{url}' cannot be used as an address: it must be an http:// or https:// URL with a host.")
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Origin(parts.scheme, host, port or (443 if parts.scheme == "https" else 80)), target
+    return host
 
 
 def _has_blank(text: str) -> bool:
     return any(char <= " " or char == "\x7f" for char in text)
 
 
-def request_head(
-    method: str, target: str, origin: Origin, headers: Sequence[tuple[str, str]], content_length: int
-) -> bytes:
-    """The request line and the headers; a `Host` among them replaces ours. Their text must have been checked."""
-    lines = [f"{method} {target} HTTP/1.1"]
-    if not any(name.lower() == "host" for name, _ in headers):
-        lines.append(f"Host: {origin.authority}")
-    lines += [f"{name}: {value}" for name, value in headers if name.lower() != "content-length"]
-    lines += [f"Content-Length: {content_length}", "", ""]
-    return "\r\n".join(lines).encode()
+def _is_https(url: str) -> bool:
+    return url[:6].lower() == "https:"
+
+
+def socks_library() -> None:
+    """Import what SOCKS proxies need.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import_module("aiohttp_socks")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "The environment names a SOCKS proxy, which needs the extra 'socks': install kimi-wire[socks], or unset "
+            "the variable (ALL_PROXY, HTTPS_PROXY or HTTP_PROXY)."
+        ) from error
 
 
 def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
@@ -277,7 +176,8 @@ def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=cafile, capath=capath)
     except OSError as error:
-        raise ConfigError(f"SSL_CERT_FILE names a file that cannot be used: {cafile}: {_os_text(error)}.") from error
+        reason = error.strerror or str(error)
+        raise ConfigError(f"SSL_CERT_FILE names a file that cannot be used: {cafile}: {reason}.") from error
     if not cafile and not capath and not context.cert_store_stats()["x509_ca"]:
         _load_first(context, _CA_FILES)
     return context
@@ -290,28 +190,3 @@ def _load_first(context: ssl.SSLContext, paths: Sequence[str]) -> None:
             return
         except OSError:
             continue
-
-
-def _decompressor(encoding: str) -> Callable[[bytes], bytes] | None:
-    """The function that undoes `Content-Encoding`, although we ask for none; None for identity."""
-    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
-        return None
-    import zlib
-
-    from kimi.infrastructure.models.http_connection import HttpError
-
-    inflate = zlib.decompressobj(47).decompress
-
-    def inflated(block: bytes) -> bytes:
-        try:
-            return inflate(block)
-        except zlib.error as error:
-            raise HttpError(f"the answer is not what its Content-Encoding says ({error})") from error
-
-    return inflated
-
-
-def _os_text(error: BaseException) -> str:
-    if isinstance(error, EOFError):
-        return "the proxy closed the connection"
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

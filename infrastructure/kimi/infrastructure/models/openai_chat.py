@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic_core import from_json
 
@@ -24,9 +24,12 @@ from kimi.domain.tool import ToolSpec
 from kimi.infrastructure.models.chat_body import EncodedHistory, Json, MessageRules, Once, encode, tool_entry
 from kimi.infrastructure.models.chat_stream import ChunkReader, error_text, reported_error
 from kimi.infrastructure.models.headers import checked_headers, merged, printable
-from kimi.infrastructure.models.http import HttpLayer, HttpResponse, split_url
+from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpTimeout, checked_host
 from kimi.infrastructure.models.json_object import as_object
 from kimi.infrastructure.models.sse import DONE, SseParser
+
+if TYPE_CHECKING:
+    from kimi.infrastructure.models.http_session import HttpResponse
 
 LOGIN_EXPIRED = 'Authentication failed. Your login session may have expired. Please run "/login" to sign in again.'
 """Wire spec 10, -32004."""
@@ -73,7 +76,7 @@ class OpenAiChat:
         self._user_agent = user_agent
         self._quirks = quirks
         self._url = settings.base_url.rstrip("/") + "/chat/completions"
-        self._host = split_url(self._url)[0].host
+        self._host = checked_host(self._url)
         self._custom = checked_headers(settings.custom_headers)
         self._reasoning_key = reasoning_key(settings)
         self._histories: deque[EncodedHistory] = deque(maxlen=_HISTORIES)
@@ -97,8 +100,6 @@ class OpenAiChat:
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """See `kimi.application.ports.ChatModel.stream`."""
-        from kimi.infrastructure.models.http_connection import HttpError, HttpTimeout
-
         body = self._body(system, history, tools, tokens_used)
         try:
             async with self._http.request("POST", self._url, self._headers(), body) as response:
@@ -205,8 +206,6 @@ async def _payloads(response: HttpResponse, reader: ChunkReader) -> AsyncGenerat
     Ends at `[DONE]`; without it at the end of the body, if the framing or a `finish_reason` says that nothing is
     missing.
     """
-    from kimi.infrastructure.models.http_connection import HttpError
-
     parser = SseParser()
     try:
         while block := await response.block():

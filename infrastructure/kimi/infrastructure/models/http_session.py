@@ -1,0 +1,241 @@
+"""What of the HTTP layer knows aiohttp: sessions, responses, and what their failures are called.
+
+Imported with the first request only: aiohttp takes about 90 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import ssl
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import aiohttp
+import anyio
+from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
+from yarl import URL
+
+from kimi.infrastructure.models.http import HttpError, HttpLimits, HttpTimeout, socks_library
+
+_SKIPPED_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""aiohttp would add them. Above all no compression is asked for: it makes servers hold a stream back."""
+
+_READ_SIZE = 1 << 18
+"""Reading pauses while twice as many bytes wait to be taken."""
+
+_LAST_BYTES_S = 2.0
+"""How long the end of a released response may take, if its connection is to be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. `proxy` is an http(s) proxy; `tls` is given when the server or the proxy speaks TLS."""
+
+    method: str
+    url: str
+    headers: Sequence[tuple[str, str]]
+    body: Sequence[bytes]
+    proxy: str | None
+    tls: ssl.SSLContext | None
+
+    @property
+    def target(self) -> URL:
+        """The URL; without the user in it when a header says who we are, for aiohttp takes either, not both."""
+        url = URL(self.url)
+        return url.with_user(None) if any(name.lower() == "authorization" for name, _ in self.headers) else url
+
+
+class HttpSession:
+    """The connections of one event loop: those that go out by themselves or through http(s) proxies, or those through
+    one SOCKS proxy. Without cookies.
+
+    Raises:
+        ConfigError: on creation: the library for SOCKS proxies is missing.
+    """
+
+    def __init__(self, limits: HttpLimits, socks_proxy: str | None = None) -> None:
+        self._limits = limits
+        self._ending: dict[aiohttp.ClientResponse, asyncio.TimerHandle] = {}
+        self._session = aiohttp.ClientSession(
+            connector=_connector(socks_proxy, limit=0, keepalive_timeout=limits.idle_s),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_SKIPPED_HEADERS,
+            timeout=aiohttp.ClientTimeout(total=None, connect=limits.connect_s, sock_read=limits.read_s),
+            read_bufsize=_READ_SIZE,
+        )
+
+    @asynccontextmanager
+    async def exchange(self, request: Request) -> AsyncGenerator[HttpResponse]:
+        """Send a request and give its response. Leaving closes the connection at once, unless the body has ended or
+        the response was released.
+
+        Raises:
+            HttpError, HttpTimeout: there is no response.
+        """
+        response = await self._send(request)
+        given = HttpResponse(response, self._limits)
+        try:
+            yield given
+        finally:
+            if given.released:
+                self._let_end(response)
+            else:
+                _close_at_once(response)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for response in list(self._ending):
+            response.close()
+            self._forget(response)
+        await self._session.close()
+
+    async def _send(self, request: Request) -> aiohttp.ClientResponse:
+        try:
+            with anyio.fail_after(self._limits.head_s):
+                return await self._session.request(
+                    request.method,
+                    request.target,
+                    headers=request.headers,
+                    data=io.BytesIO(b"".join(request.body)) if request.body else None,
+                    allow_redirects=False,
+                    proxy=request.proxy,
+                    ssl=request.tls or True,
+                )
+        except _failures() as error:
+            raise named(error, self._limits) from error
+
+    def _let_end(self, response: aiohttp.ClientResponse) -> None:
+        """Keep the connection if the end of the body comes soon."""
+        self._ending[response] = asyncio.get_running_loop().call_later(_LAST_BYTES_S, self._give_up, response)
+        response.content.on_eof(lambda: self._forget(response))
+
+    def _give_up(self, response: aiohttp.ClientResponse) -> None:
+        self._forget(response)
+        response.close()
+
+    def _forget(self, response: aiohttp.ClientResponse) -> None:
+        if (timer := self._ending.pop(response, None)) is not None:
+            timer.cancel()
+
+
+def _close_at_once(response: aiohttp.ClientResponse) -> None:
+    """At the end of the body the connection is in the pool already, and nothing happens."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
+
+
+def _connector(socks_proxy: str | None, **options: Any) -> aiohttp.BaseConnector:
+    if socks_proxy is None:
+        return aiohttp.TCPConnector(**options)
+    socks_library()
+    from aiohttp_socks import ProxyConnector, ProxyType
+
+    proxy = urlsplit(socks_proxy)
+    return ProxyConnector(
+        proxy.hostname or "",
+        proxy.port or 0,
+        ProxyType.SOCKS5 if proxy.scheme == "socks5" else ProxyType.SOCKS4,
+        username=unquote(proxy.username or "") or None,
+        password=unquote(proxy.password or "") or None,
+        rdns=True,
+        **options,
+    )
+
+
+class HttpResponse:
+    """The head of a response, and its body in blocks."""
+
+    def __init__(self, response: aiohttp.ClientResponse, limits: HttpLimits) -> None:
+        self._content = response.content
+        self._limits = limits
+        self.released = False
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        """Names in any case."""
+
+    @property
+    def framed(self) -> bool:
+        """Does the response say itself where its body ends, so that a loss cannot pass for the end?"""
+        return "Content-Length" in self.headers or "chunked" in self.headers.get("Transfer-Encoding", "").lower()
+
+    async def block(self) -> bytes:
+        """All of the body that has come meanwhile, compression undone; empty at the end.
+
+        Raises:
+            HttpError, HttpTimeout: it broke off.
+        """
+        try:
+            return await self._content.readany()
+        except _failures() as error:
+            raise named(error, self._limits) from error
+
+    async def read(self, limit: int = 65_536) -> bytes:
+        """The body, at most about `limit` bytes of it."""
+        blocks: list[bytes] = []
+        while limit > 0 and (block := await self.block()):
+            blocks.append(block)
+            limit -= len(block)
+        return b"".join(blocks)
+
+    def release(self) -> None:
+        """What may still come is of no interest: the connection can serve another request once it has ended."""
+        self.released = True
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What stands for a failed exchange; the library for SOCKS has roots of its own."""
+    socks: Any = sys.modules.get("aiohttp_socks")
+    more = () if socks is None else (socks.ProxyError, socks.ProxyConnectionError, socks.ProxyTimeoutError)
+    return (aiohttp.ClientError, HttpProcessingError, OSError, *more)
+
+
+def named(error: Exception, limits: HttpLimits) -> HttpError:
+    """A failure of aiohttp as ours, with a text that a person understands (a clause, without a full stop)."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return HttpTimeout(f"no connection within {limits.connect_s:g} seconds")
+        case TimeoutError():
+            return HttpTimeout(f"no data for {limits.read_s:g} seconds")
+        case _:
+            return HttpError(_text(error))
+
+
+def _text(error: Exception) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"its certificate is not trusted ({_reason(error.certificate_error)})"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy answered: {error.status} {error.message}".rstrip()
+        case aiohttp.ClientProxyConnectionError():
+            return f"cannot connect to the proxy {error.host}: {_reason(error.os_error)}"
+        case aiohttp.ClientConnectorError():
+            return f"cannot connect: {_reason(error.os_error)}"
+        case aiohttp.ServerDisconnectedError():
+            return "the server closed the connection"
+        case aiohttp.ClientPayloadError():
+            return _payload_text(error)
+        case aiohttp.ClientResponseError() | HttpProcessingError():
+            return f"the answer is not valid HTTP ({_reason(error)})"
+        case OSError() | aiohttp.ClientError():
+            return _reason(error)
+        case _:
+            return f"the SOCKS proxy made no connection: {_reason(error)}"
+
+
+def _payload_text(error: Exception) -> str:
+    if isinstance(error.__cause__, ContentEncodingError):
+        return "the answer is not what its Content-Encoding says"
+    return "the answer broke off"
+
+
+def _reason(error: BaseException) -> str:
+    """One line, also of errors that come with an excerpt of what they are about."""
+    text = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error) or type(error).__name__
+    return str(text).strip().splitlines()[0].rstrip(" :.")
