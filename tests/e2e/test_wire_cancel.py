@@ -131,9 +131,10 @@ def test_while_the_provider_streams_and_stalls(place: Place) -> None:
         place.provider(server.base_url)
         with place.wire() as kimi:
             kimi.initialize()
-            for awaited in ("ContentPart", "ContentPart", "StepBegin"):
+            for number, awaited in enumerate(("ContentPart", "ContentPart", "StepBegin"), 1):
                 prompt = kimi.call("prompt", {"user_input": "go"})
                 kimi.until(awaited)
+                assert eventually(lambda asked=number: len(server.requests) == asked)
                 names = [name for name in cancelled(kimi, prompt) if name != "ContentPart"]
                 assert names == ["cancel", "StepInterrupted", "TurnEnd", "response"]
             assert kimi.prompt("next")["result"] == {"status": "finished"}
