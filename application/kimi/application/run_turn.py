@@ -92,10 +92,16 @@ async def _answer(conversation: Conversation, turn: RunningTurn, user_input: Use
 
 
 def _store_title_and_modes(conversation: Conversation, title: str) -> None:
-    """The first real prompt names the session; modes that flags switched on are stored with it."""
-    policy = conversation.policy
-    if conversation.files.state.custom_title is None and title and conversation.subagent is None:
-        conversation.update_state(lambda old: replace(old, custom_title=title, yolo=policy.yolo, afk=policy.afk))
+    """The first real prompt names the session. Modes that are on are stored too; only their commands take them back:
+    a run that was not given the flag again leaves what is stored alone (tools spec 5.4).
+    """
+    if conversation.subagent is not None:
+        return
+    old, policy = conversation.files.state, conversation.policy
+    named = title if title and old.custom_title is None else old.custom_title
+    new = replace(old, custom_title=named, yolo=old.yolo or policy.yolo, afk=old.afk or policy.afk)
+    if new != old:
+        conversation.update_state(lambda _: new)
 
 
 async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
