@@ -223,8 +223,6 @@ def test_what_is_unknown_or_left_out_is_refused(tmp_path: Path, parse: Callable[
         (("--print", "-p", "hello"), "Print mode is not part of this version; use 'kimi --wire'"),
         (("--quiet", "-p", "hello"), "Print mode is not part of this version"),
         (("--acp",), "'--acp' is not part of this version; use 'kimi --wire'"),
-        (("--wire", "--agent", "okabe"), "Invalid value for --agent: Only the agent 'default' is part of this version"),
-        (("--wire", "--agent-file", __file__), "Invalid value for --agent-file: Agent files are not part of this"),
         (("--wire", "--plan"), "Invalid value for --plan: Plan mode is not part of this version"),
     ],
 )

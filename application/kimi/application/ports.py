@@ -142,6 +142,9 @@ class Tool(Protocol):
 MakeTool: TypeAlias = Callable[[str], "Tool | None"]
 """Tool id -> a tool of this conversation; None when it is unavailable here. Raises KeyError: unknown id."""
 
+ThirdPartyTool: TypeAlias = Callable[["Workspace"], "Tool | None"]
+"""Makes a tool that does not come with the program, over the workspace of a conversation; None: unavailable here."""
+
 CheckSchema: TypeAlias = Callable[[JsonObject], str | None]
 """Is this a valid JSON Schema (draft 2020-12)? The validator's text when it is not."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kimi.application.ports import Shell
+from kimi.domain.agent import BUILTIN_PROMPT, AgentSpec
 
 NO_SKILLS = "No skills found."
 
@@ -104,6 +105,29 @@ def builtin_prompt(arguments: Mapping[str, str]) -> str:
         additional=_additional(arguments["KIMI_ADDITIONAL_DIRS_INFO"]),
         instructions=_instructions(arguments["KIMI_AGENTS_MD"]),
     )
+
+
+def rendered_prompt(
+    agent: AgentSpec, arguments: Mapping[str, str], render: Callable[[str, Mapping[str, str]], str]
+) -> str:
+    """The system prompt of an agent; what it states itself wins over the built-in arguments (runtime spec 6.2).
+
+    `render` fills in a template file; raises what it raises.
+    """
+    if agent.prompt_text is not None:
+        return agent.prompt_text
+    arguments = {**arguments, **agent.prompt_args}
+    return builtin_prompt(arguments) if agent.prompt_path == BUILTIN_PROMPT else render(agent.prompt_path, arguments)
+
+
+def check_prompts(agent: AgentSpec, load: Callable[[AgentSpec], str]) -> None:
+    """Try the templates of an agent and its subagents, so that mistakes end the start and not a turn.
+
+    Raises ConfigError.
+    """
+    for one in (agent, *(kind.spec for kind in agent.subagents.values())):
+        if one.prompt_path != BUILTIN_PROMPT:
+            load(one)
 
 
 def _trees(directories: Sequence[tuple[str, str]]) -> list[str]:

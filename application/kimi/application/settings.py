@@ -114,6 +114,9 @@ class Settings(Slice):
     plan_mode: bool = False
     additional_dirs: tuple[str, ...] = ()
     agent: str = "default"
+    agent_file: str | None = None
+    models: dict[str, ModelSettings] = {}
+    """Every configured model by its alias, for subagents that use another one."""
     loop: LoopSettings = LoopSettings()
     shell: ShellSettings = ShellSettings()
     files: FileSettings = FileSettings()

@@ -202,10 +202,6 @@ def is_agent_id(text: str) -> bool:
     return _AGENT_ID.fullmatch(text) is not None
 
 
-RUNNING: Final = ("running_foreground", "running_background")
-"""The states of an instance that works now."""
-
-
 @dataclass(frozen=True, slots=True)
 class SubagentRecord:
     """What is stored of an instance beside its context (runtime spec 6.6); times are in Unix seconds.

@@ -9,6 +9,7 @@ import os
 from typing import Any, TypeVar, cast
 
 from kimi.application.agents import BUILTIN_AGENTS
+from kimi.application.prompt import SUBAGENT_NOTICE
 from kimi.domain.agent import (
     BUILTIN_PROMPT,
     AgentSpec,
@@ -52,7 +53,8 @@ def _load(path: str) -> AgentSpec:
 
 def _subagent(entry: StatedSubagent) -> SubagentType:
     stated = _stated(entry["path"], ())
-    spec = completed({**stated, "subagents": None, "own_subagents": {}}, {})
+    arguments = {"ROLE_ADDITIONAL": SUBAGENT_NOTICE, **stated.get("system_prompt_args", {})}
+    spec = completed({**stated, "system_prompt_args": arguments, "subagents": None, "own_subagents": {}}, {})
     return SubagentType(entry["description"], spec)
 
 

@@ -36,6 +36,25 @@ def choose_model(configuration: Configuration, flags: Flags, environ: Mapping[st
     return settings.model_copy(update={"capabilities": capabilities, "thinking": thinking})
 
 
+def named_models(configuration: Configuration, flags: Flags, environ: Mapping[str, str]) -> dict[str, ModelSettings]:
+    """Every configured model by its alias. Of the environment only URL and key count here: the rest of it describes
+    the one model that the process was started with.
+    """
+    return {
+        alias: _completed(_from_file(configuration.providers[model.provider], model), configuration, flags, environ)
+        for alias, model in configuration.models.items()
+    }
+
+
+def _completed(
+    settings: ModelSettings, configuration: Configuration, flags: Flags, environ: Mapping[str, str]
+) -> ModelSettings:
+    capabilities = settings.capabilities | derived_capabilities(settings.model)
+    thinking = _thinking(capabilities, flags.thinking, configuration.default_thinking)
+    update = {**_access(settings.type, environ), "capabilities": capabilities, "thinking": thinking}
+    return settings.model_copy(update=update)
+
+
 def derived_capabilities(model: str) -> frozenset[str]:
     """What the id of a model tells about it."""
     lowered = model.lower()
@@ -94,8 +113,7 @@ def _overrides(provider_type: str, environ: Mapping[str, str]) -> dict[str, obje
     if provider_type == "kimi":
         return _given(
             {
-                "base_url": environ.get("KIMI_BASE_URL") or None,
-                "api_key": environ.get("KIMI_API_KEY") or None,
+                **_access(provider_type, environ),
                 "model": environ.get("KIMI_MODEL_NAME") or None,
                 "max_context_size": _whole_number(environ, "KIMI_MODEL_MAX_CONTEXT_SIZE"),
                 "capabilities": _capabilities(environ),
@@ -105,14 +123,16 @@ def _overrides(provider_type: str, environ: Mapping[str, str]) -> dict[str, obje
                 "thinking_keep": environ.get("KIMI_MODEL_THINKING_KEEP") or None,
             }
         )
-    if provider_type in _OPENAI_TYPES:
-        return _given(
-            {
-                "base_url": environ.get("OPENAI_BASE_URL") or None,
-                "api_key": environ.get("OPENAI_API_KEY") or None,
-            }
-        )
-    return {}
+    return _access(provider_type, environ)
+
+
+def _access(provider_type: str, environ: Mapping[str, str]) -> dict[str, object]:
+    """URL and key."""
+    prefix = "KIMI" if provider_type == "kimi" else "OPENAI" if provider_type in _OPENAI_TYPES else None
+    if prefix is None:
+        return {}
+    names = {"base_url": f"{prefix}_BASE_URL", "api_key": f"{prefix}_API_KEY"}
+    return _given({field: environ.get(name) or None for field, name in names.items()})
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:

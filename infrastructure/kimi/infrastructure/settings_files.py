@@ -18,7 +18,7 @@ from kimi.application.settings import LoopSettings, Settings
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.infrastructure.config_migration import ensure_default_file
 from kimi.infrastructure.config_schema import Configuration, Provider, Service, validated
-from kimi.infrastructure.model_choice import choose_model
+from kimi.infrastructure.model_choice import choose_model, named_models
 
 _log = logging.getLogger("kimi.settings")
 
@@ -56,6 +56,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         plan_mode=flags.plan or configuration.default_plan_mode,
         additional_dirs=flags.add_dirs,
         agent=flags.agent or "default",
+        agent_file=flags.agent_file,
+        models=named_models(configuration, flags, environ),
         loop=_loop(configuration.loop_control, flags),
         shell=configuration.shell,
         files=configuration.files,

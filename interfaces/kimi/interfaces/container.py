@@ -13,10 +13,9 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kimi.application.conversation import Conversation
 from kimi.application.flags import Flags
@@ -27,34 +26,38 @@ from kimi.application.negotiate_initialize import (
 )
 from kimi.application.open_session import Choice, open_session, policy_for
 from kimi.application.ports import (
+    ChatModel,
     CheckArguments,
     CheckSchema,
     LoadSystemPrompt,
-    MakeTool,
     NewId,
     Now,
     OpenModel,
     SessionFiles,
     SessionStore,
-    Tool,
+    ThirdPartyTool,
     Workspace,
 )
-from kimi.application.prompt import builtin_arguments, builtin_prompt
-from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
+from kimi.application.prompt import builtin_arguments, check_prompts, rendered_prompt
+from kimi.application.run_subagent import (
+    OpenNamedModel,
+    Subagents,
+    settle_subagents,
+)
 from kimi.application.settings import Settings
 from kimi.application.toolset import Toolset
-from kimi.domain.agent import DEFAULT_TOOLS
-from kimi.domain.client import Client
+from kimi.domain.agent import AgentSpec
+from kimi.domain.client import Client, product
 from kimi.domain.message import JsonObject
-from kimi.domain.tool import TodoItem
 from kimi.domain.turn import TurnLimits
-from kimi.interfaces.injector import containers, errors, providers
+from kimi.interfaces import tool_adapters as make
+from kimi.interfaces.agent_tools import open_child, toolset_of
+from kimi.interfaces.injector import containers, providers
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
     from kimi.infrastructure.models.http import HttpLayer
     from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
-    from kimi.infrastructure.tools.plan import PlanMode
     from kimi.infrastructure.tools.ripgrep import Ripgrep
 
 
@@ -110,7 +113,7 @@ def _path_policy(settings: Settings, workspace: Workspace, files: SessionFiles) 
         share_dir=settings.share_dir,
         home=os.path.expanduser("~"),
         additional_dirs=lambda: (*settings.additional_dirs, *files.state.additional_dirs),
-        readable_roots=lambda: [spilled] if (spilled := _spill_directory(files)) else [],
+        readable_roots=lambda: [spilled] if (spilled := make.spill_directory(files)) else [],
     )
 
 
@@ -126,133 +129,65 @@ def _file_record() -> FileRecord:
     return FileRecord()
 
 
-def _spill_directory(files: SessionFiles) -> str | None:
-    return os.path.join(files.directory, "output") if files.directory else None
-
-
-# --- tools, each under the id that agent files use --------------------------------------------------------------
-
-
-def _shell(settings: Settings, workspace: Workspace, files: SessionFiles) -> Tool:
-    from kimi.infrastructure.tools.shell import ShellTool
-
-    def spill(name: str) -> str | None:
-        directory = _spill_directory(files)
-        return os.path.join(directory, f"{name}.txt") if directory else None
-
-    return ShellTool(workspace, settings.shell, spill)
-
-
-def _read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
-    from kimi.infrastructure.tools.read_file import ReadFile
-
-    return ReadFile(workspace, policy, record)
-
-
-def _write_file(session: Session, workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
-    from kimi.infrastructure.tools.write_file import WriteFile
-
-    return WriteFile(workspace, policy, record, partial(_active_plan_file, session))
-
-
-def _str_replace_file(
-    session: Session, settings: Settings, workspace: Workspace, policy: PathPolicy, record: FileRecord
-) -> Tool:
-    from kimi.infrastructure.tools.str_replace_file import StrReplaceFile
-
-    plan = partial(_active_plan_file, session)
-    return StrReplaceFile(workspace, policy, record, plan, strict=settings.files.strict_edit)
-
-
-def _active_plan_file(session: Session) -> str | None:
-    return active_plan_file(session.conversation())
-
-
-def _glob(workspace: Workspace, policy: PathPolicy) -> Tool:
-    from kimi.infrastructure.tools.glob import Glob
-
-    return Glob(workspace, policy)
-
-
-def _grep(workspace: Workspace, policy: PathPolicy, ripgrep: Ripgrep) -> Tool:
-    from kimi.infrastructure.tools.grep import Grep
-
-    return Grep(workspace, policy, ripgrep)
-
-
-def _todo(files: SessionFiles) -> Tool:
-    from kimi.infrastructure.tools.todo import TodoTool
-
-    def save(todos: Sequence[TodoItem]) -> None:
-        files.save_state(replace(files.state, todos=tuple(todos)))
-
-    return TodoTool(lambda: files.state.todos, save)
-
-
-def _ask(session: Session, new_id: NewId) -> Tool:
-    from kimi.infrastructure.tools.ask import AskUserQuestion
-
-    def supported() -> bool:
-        return session.conversation().client.supports_question
-
-    return AskUserQuestion(supported, lambda: session.conversation().policy.afk, new_id)
-
-
-def _plan_mode(session: Session, new_id: NewId) -> PlanMode:
-    from kimi.infrastructure.tools.plan import PlanMode
-
-    conversation = session.conversation
-    return PlanMode(
-        is_on=lambda: conversation().policy.plan,
-        set=lambda enabled: switch_plan_mode(conversation(), enabled),
-        file=lambda: plan_file(conversation()),
-        supported=lambda: conversation().client.supports_plan_mode,
-        yolo=lambda: conversation().policy.yolo,
-        nobody_there=lambda: conversation().policy.afk,
-        new_id=new_id,
-    )
-
-
-def _enter_plan_mode(mode: PlanMode) -> Tool:
-    from kimi.infrastructure.tools.plan import EnterPlanMode
-
-    return EnterPlanMode(mode)
-
-
-def _exit_plan_mode(mode: PlanMode) -> Tool:
-    from kimi.infrastructure.tools.plan import ExitPlanMode
-
-    return ExitPlanMode(mode)
-
-
-def _think() -> Tool:
-    from kimi.infrastructure.tools.think import ThinkTool
-
-    return ThinkTool()
-
-
-def _make_tool(tools: providers.Aggregate[Tool]) -> MakeTool:
-    def make(tool_id: str) -> Tool | None:
-        try:
-            return tools(tool_id)
-        except errors.NoSuchProviderError:
-            raise KeyError(tool_id) from None
-
-    return make
-
-
 # --- use-cases with their ports bound ---------------------------------------------------------------------------
 
 
-def _load_system_prompt(settings: Settings, workspace: Workspace) -> LoadSystemPrompt:
-    def load() -> str:
+def _open_named_model(
+    settings: Settings, http: HttpLayer, environ: Mapping[str, str], session: Session
+) -> OpenNamedModel:
+    def open_named_model(alias: str) -> ChatModel:
+        from kimi.infrastructure.models.headers import user_agent_text
+        from kimi.infrastructure.models.open import open_model
+
+        parent = session.conversation()
+
+        def user_agent() -> str:
+            return user_agent_text(__version__, product(parent.client))
+
+        return open_model(settings.models[alias], parent.id, http, user_agent, environ)
+
+    return open_named_model
+
+
+def _subagents(session: Session, agent: AgentSpec, open_named_model: OpenNamedModel) -> Subagents:
+    async def git_context() -> str:
+        from kimi.infrastructure.git_context import git_context as read
+
+        return await read(session.workspace())
+
+    return Subagents(
+        parent=session.conversation(),
+        types=dict(agent.subagents),
+        open_child=partial(open_child, Session, session),
+        open_named_model=open_named_model,
+        git_context=git_context,
+    )
+
+
+LoadPrompt: TypeAlias = Callable[[AgentSpec], str]
+"""The system prompt of an agent, as things are now. Raises ConfigError: its template cannot be rendered."""
+
+
+def _load_prompt(settings: Settings, workspace: Workspace) -> LoadPrompt:
+    def load(agent: AgentSpec) -> str:
         from kimi.infrastructure.project_text import load_project_text
 
         project = load_project_text(workspace.work_dir, settings.additional_dirs)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        return builtin_prompt(builtin_arguments(project, workspace.shell, now=now, system=platform.system()))
+        arguments = builtin_arguments(project, workspace.shell, now=now, system=platform.system())
+        return rendered_prompt(agent, arguments, _render)
 
     return load
+
+
+def _render(path: str, arguments: Mapping[str, str]) -> str:
+    from kimi.infrastructure.agent_template import render_prompt
+
+    return render_prompt(path, arguments)
+
+
+def _load_system_prompt(load_prompt: LoadPrompt, agent: AgentSpec) -> LoadSystemPrompt:
+    return lambda: load_prompt(agent)
 
 
 def _conversation(
@@ -296,6 +231,8 @@ class App(containers.DeclarativeContainer):
     open_model = providers.Singleton(_open_model, settings, http, environ)
     store = providers.Singleton(_store, settings)
     ripgrep = providers.Singleton(_ripgrep, settings, environ)
+    extra_tools = providers.Object[Mapping[str, ThirdPartyTool]]({})
+    agent = providers.Singleton(make.load_agent, settings, extra_tools)
     check_schema = providers.Object[CheckSchema](_check_schema)
     check_arguments = providers.Object[CheckArguments](_check_arguments)
 
@@ -309,27 +246,38 @@ class Session(containers.DeclarativeContainer):
     store: providers.Provider[SessionStore] = _given()
     now: providers.Provider[Now] = _given()
     new_id: providers.Provider[NewId] = _given()
+    http: providers.Provider[HttpLayer] = _given()
     ripgrep: providers.Provider[Ripgrep] = _given()
+    extra_tools: providers.Provider[Mapping[str, ThirdPartyTool]] = _given()
+    agent: providers.Provider[AgentSpec] = _given()
     files: providers.Provider[SessionFiles] = _given()
     session: providers.Provider[Session] = providers.Self()
     workspace = providers.Singleton(_workspace, settings, environ)
     path_policy = providers.Singleton(_path_policy, settings, workspace, files)
     file_record = providers.Singleton(_file_record)
 
-    shell = providers.Factory(_shell, settings, workspace, files)
-    read_file = providers.Factory(_read_file, workspace, path_policy, file_record)
-    write_file = providers.Factory(_write_file, session, workspace, path_policy, file_record)
-    str_replace_file = providers.Factory(_str_replace_file, session, settings, workspace, path_policy, file_record)
-    glob = providers.Factory(_glob, workspace, path_policy)
-    grep = providers.Factory(_grep, workspace, path_policy, ripgrep)
-    todo = providers.Factory(_todo, files)
-    think = providers.Factory(_think)
-    ask = providers.Factory(_ask, session, new_id)
-    plan_mode = providers.Factory(_plan_mode, session, new_id)
-    enter_plan_mode = providers.Factory(_enter_plan_mode, plan_mode)
-    exit_plan_mode = providers.Factory(_exit_plan_mode, plan_mode)
+    shell = providers.Factory(make.shell, settings, workspace, files)
+    read_file = providers.Factory(make.read_file, workspace, path_policy, file_record)
+    write_file = providers.Factory(make.write_file, session, workspace, path_policy, file_record)
+    str_replace_file = providers.Factory(make.str_replace_file, session, settings, workspace, path_policy, file_record)
+    glob = providers.Factory(make.glob, workspace, path_policy)
+    grep = providers.Factory(make.grep, workspace, path_policy, ripgrep)
+    todo = providers.Factory(make.todo, files)
+    think = providers.Factory(make.think)
+    ask = providers.Factory(make.ask, session, new_id)
+    plan_mode = providers.Factory(make.plan_mode, session, new_id)
+    enter_plan_mode = providers.Factory(make.enter_plan_mode, plan_mode)
+    exit_plan_mode = providers.Factory(make.exit_plan_mode, plan_mode)
+    open_named_model = providers.Factory(_open_named_model, settings, http, environ, session)
+    subagents = providers.Singleton(_subagents, session, agent, open_named_model)
+    agent_tool = providers.Factory(make.agent_tool, subagents)
+    task = providers.Factory(make.task, subagents)
+    create_subagent = providers.Factory(make.create_subagent, subagents, agent)
     tools = providers.Aggregate(
         {
+            "kimi_cli.tools.agent:Agent": agent_tool,
+            "kimi_cli.tools.multiagent:Task": task,
+            "kimi_cli.tools.multiagent:CreateSubagent": create_subagent,
             "kimi_cli.tools.shell:Shell": shell,
             "kimi_cli.tools.file:ReadFile": read_file,
             "kimi_cli.tools.file:WriteFile": write_file,
@@ -343,9 +291,10 @@ class Session(containers.DeclarativeContainer):
             "kimi_cli.tools.plan.enter:EnterPlanMode": enter_plan_mode,
         }
     )
-    make_tool = providers.Factory(_make_tool, tools.provider)
-    toolset = providers.Singleton(Toolset, make_tool, DEFAULT_TOOLS)
-    load_system_prompt = providers.Factory(_load_system_prompt, settings, workspace)
+    make_tool = providers.Factory(make.make_tool, tools.provider, extra_tools, workspace)
+    toolset = providers.Singleton(toolset_of, make_tool, tools.provider, agent)
+    load_prompt = providers.Factory(_load_prompt, settings, workspace)
+    load_system_prompt = providers.Factory(_load_system_prompt, load_prompt, agent)
     conversation = providers.Singleton(
         _conversation,
         settings,
@@ -378,7 +327,10 @@ def new_session(app: App, files: SessionFiles) -> Session:
         store=app.store,
         now=app.now,
         new_id=app.new_id,
+        http=app.http,
         ripgrep=app.ripgrep,
+        extra_tools=app.extra_tools,
+        agent=app.agent,
         files=providers.Object(files),
     )
 
@@ -389,9 +341,14 @@ async def open_conversation(app: App, choice: Choice) -> AsyncGenerator[Conversa
 
     Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made.
     """
+    app.agent()  # what is wrong with an agent file is said before a session is touched
     files = await open_session(app.store(), choice, app.new_id())
     try:
-        yield new_session(app, files).conversation()
+        session = new_session(app, files)
+        check_prompts(app.agent(), session.load_prompt())
+        if files.resumed:
+            settle_subagents(files, app.now()())
+        yield session.conversation()
     finally:
         await app.http().close()
         files.close()

@@ -99,10 +99,6 @@ def check_version(flags: Flags) -> None:
     """
     if flags.ui != "wire":
         raise UsageError(UI_NOT_PROVIDED[flags.ui])
-    if flags.agent_file is not None:
-        raise UsageError("Agent files are not part of this version; leave the option out", "--agent-file")
-    if flags.agent not in (None, "default"):
-        raise UsageError("Only the agent 'default' is part of this version", "--agent")
     if flags.plan:
         raise UsageError("Plan mode is not part of this version; leave the option out", "--plan")
 

@@ -269,8 +269,14 @@ class JsonlSubagent(JsonlSession):
         directory = os.path.join(session_directory, SUBAGENTS, agent_id)
         lock = BorrowedLock(held=os.path.isdir(directory))
         super().__init__(session_id, directory, lock, emptied=lambda name: None)
+        self._session_directory = session_directory
         self._record = decode_meta(agent_id, read_raw(self._path(META)))
         self._output = AppendFile(self._path(OUTPUT))
+
+    @property
+    def directory(self) -> str:
+        """The directory of the session: what a subagent spills goes where its parent may read it too."""
+        return self._session_directory
 
     @property
     def record(self) -> SubagentRecord | None:

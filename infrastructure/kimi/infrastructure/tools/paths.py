@@ -120,9 +120,13 @@ class FileRecord:
     Keys are real paths. A file that was never read has no known state.
     """
 
-    def __init__(self) -> None:
-        self._locks: dict[str, anyio.Lock] = {}
+    def __init__(self, locks: dict[str, anyio.Lock] | None = None) -> None:
+        self._locks: dict[str, anyio.Lock] = {} if locks is None else locks
         self._known: dict[str, tuple[int, ...]] = {}
+
+    def for_subagent(self) -> FileRecord:
+        """The record of another model that works on the same files: locks in common, knowledge of its own."""
+        return FileRecord(self._locks)
 
     @asynccontextmanager
     async def hold(self, real_path: str) -> AsyncGenerator[None]:

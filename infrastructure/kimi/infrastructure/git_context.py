@@ -1,0 +1,37 @@
+"""A few lines on the repository for a subagent that explores it (runtime spec 6.4)."""
+
+from __future__ import annotations
+
+import anyio
+
+from kimi.application.ports import Workspace
+
+TIMEOUT_S = 3.0
+MAX_BYTES = 4_000
+_COMMIT_COUNT = 5
+
+_SAFE = ("git", "--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false")
+"""A repository may have been downloaded: nothing that its configuration names is started."""
+
+
+async def git_context(workspace: Workspace) -> str:
+    """Branch and last commits; empty where there is no repository or no git, or it takes too long."""
+    branch = await _output(workspace, "rev-parse", "--abbrev-ref", "HEAD")
+    if not branch:
+        return ""
+    commits = await _output(workspace, "log", "--oneline", "--no-decorate", f"--max-count={_COMMIT_COUNT}")
+    return f"Branch: {branch}\nLast commits:\n{commits}"
+
+
+async def _output(workspace: Workspace, *arguments: str) -> str:
+    kept = bytearray()
+    try:
+        with anyio.fail_after(TIMEOUT_S):
+            async with workspace.run((*_SAFE, *arguments)) as process:
+                async for block in process.output():
+                    kept += block[: max(0, MAX_BYTES - len(kept))]
+                if await process.wait() != 0:
+                    return ""
+    except (OSError, ValueError, TimeoutError):
+        return ""
+    return kept.decode("utf-8", "replace").strip()

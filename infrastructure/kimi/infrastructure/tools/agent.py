@@ -1,0 +1,266 @@
+"""The tools that start subagents: Agent, and Task with CreateSubagent of older agent files (tools spec 3.12, 3.13)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from kimi.application.ports import PreparedCall, ToolCallContext
+from kimi.application.run_subagent import Order, Report, subagent_list
+from kimi.domain.agent import SubagentType
+from kimi.domain.message import JsonObject
+from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+
+Run = Callable[[Order, str], Awaitable[Report]]
+"""The use-case run-subagent: an order and the id of the call -> what became of it."""
+
+Types = Callable[[], Mapping[str, SubagentType]]
+"""The types of subagents there are now."""
+
+NESTED = tool_error("Subagents cannot launch other subagents.", "Agent unavailable")
+
+Description = Annotated[str, Field(description="The task in three to five words, for the person who watches.")]
+Prompt = Annotated[
+    str,
+    Field(description="The whole task: the subagent knows nothing but this text and what it finds for itself."),
+]
+
+
+class AgentParams(BaseModel):
+    """Arguments of Agent; `timeout` is in seconds."""
+
+    description: Description
+    prompt: Prompt
+    subagent_type: Annotated[str, Field(description="The type of subagent.")] = "coder"
+    model: Annotated[str | None, Field(description="Alias of a configured model; normally left out.")] = None
+    resume: Annotated[str | None, Field(description="Id of an earlier subagent that shall go on.")] = None
+    timeout: Annotated[
+        int | None, Field(ge=30, le=3600, description="Seconds after which it is stopped; none by default.")
+    ] = None
+
+
+class AgentTool:
+    """Agent: runs a subagent and gives its last message; implements `Tool` of the application's ports."""
+
+    def __init__(self, run: Run, types: Types) -> None:
+        self._run = run
+        self._spec = _agent_spec(subagent_list(types()))
+
+    @property
+    def spec(self) -> ToolSpec:
+        """See `Tool`."""
+        return self._spec
+
+    @asynccontextmanager
+    async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
+        """See `Tool`. Nobody is asked: what the subagent does is decided call by call."""
+        params = parse_arguments(AgentParams, arguments)
+        if context.agent_id is not None:
+            yield answered(NESTED)
+        elif isinstance(params, ToolReturnValue):
+            yield answered(params)
+        else:
+            yield PreparedCall(lambda: self._carry_out(params, context.call_id))
+
+    async def _carry_out(self, params: AgentParams, call_id: str) -> ToolReturnValue:
+        order = Order(
+            description=params.description,
+            prompt=params.prompt,
+            type=params.subagent_type,
+            model=params.model,
+            resume=params.resume,
+            timeout_s=params.timeout,
+        )
+        return agent_result(await self._run(order, call_id), params.subagent_type)
+
+
+def agent_result(report: Report, requested_type: str) -> ToolReturnValue:
+    """What the model is told of a report of Agent."""
+    if report.ending != "completed":
+        return tool_error(*_agent_failure(report))
+    facts = [f"agent_id: {report.agent_id}", f"resumed: {'true' if report.resumed else 'false'}"]
+    if requested_type != report.type:
+        facts.append(f"requested_subagent_type: {requested_type}")
+    facts += [f"actual_subagent_type: {report.type}", "status: completed", "", "[summary]", report.text]
+    return tool_ok("\n".join(facts))
+
+
+def _agent_failure(report: Report) -> tuple[str, str]:
+    """Message and brief."""
+    match report.ending:
+        case "unknown_type":
+            return f"Unknown subagent type: {report.text}", "Invalid subagent type"
+        case "unknown_model":
+            return f"Unknown model alias: {report.text}", "Invalid model alias"
+        case "unknown_agent":
+            return f"Failed to run agent: there is no agent instance {report.text}", "Agent failed"
+        case "still_running":
+            still = f"Agent instance {report.agent_id} is still {report.text} and cannot be resumed concurrently."
+            return f"Failed to run agent: {still}", "Agent failed"
+        case "max_steps":
+            return _too_many_steps(report, "agent"), "Max steps reached"
+        case "timed_out":
+            return f"Agent timed out after {report.number}s.", f"Agent timed out ({report.number}s)"
+        case "api_error":
+            status = report.number
+            return f"LLM API error (HTTP {status}) when running agent: {report.text}", f"API error ({status})"
+        case "provider_error":
+            return f"LLM provider error when running agent: {report.text}", "LLM provider error"
+        case "invalid":
+            return "The agent did not produce a valid assistant response.", "Invalid agent result"
+        case "empty":
+            return "Agent completed but produced no output.", "Empty agent output"
+        case _:
+            return f"Failed to run agent: {report.text}", "Agent failed"
+
+
+def _too_many_steps(report: Report, what: str) -> str:
+    return (
+        f"Max steps {report.number} reached when running {what}. Please try splitting the task into smaller subtasks."
+    )
+
+
+class TaskParams(BaseModel):
+    """Arguments of Task."""
+
+    description: Description
+    subagent_name: Annotated[str, Field(description="The subagent that shall do it.")]
+    prompt: Prompt
+
+
+class TaskTool:
+    """Task: Agent with the parameters and results of older agent files; implements `Tool`."""
+
+    def __init__(self, run: Run, types: Types) -> None:
+        self._run = run
+        self._spec = _task_spec(subagent_list(types()))
+
+    @property
+    def spec(self) -> ToolSpec:
+        """See `Tool`."""
+        return self._spec
+
+    @asynccontextmanager
+    async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
+        """See `Tool`. Nobody is asked: what the subagent does is decided call by call."""
+        params = parse_arguments(TaskParams, arguments)
+        if context.agent_id is not None:
+            yield answered(NESTED)
+        elif isinstance(params, ToolReturnValue):
+            yield answered(params)
+        else:
+            yield PreparedCall(lambda: self._carry_out(params, context.call_id))
+
+    async def _carry_out(self, params: TaskParams, call_id: str) -> ToolReturnValue:
+        return task_result(await self._run(Order(params.description, params.prompt, params.subagent_name), call_id))
+
+
+def task_result(report: Report) -> ToolReturnValue:
+    """What the model is told of a report of Task."""
+    match report.ending:
+        case "completed":
+            return tool_ok(report.text)
+        case "unknown_type":
+            return tool_error(f"Subagent not found: {report.text}", "Subagent not found")
+        case "max_steps":
+            return tool_error(_too_many_steps(report, "subagent"), "Max steps reached")
+        case "invalid" | "empty":
+            sorry = "The subagent seemed not to run properly. Maybe you have to do the task yourself."
+            return tool_error(sorry, "Failed to run subagent")
+        case _:
+            return tool_error(f"Failed to run subagent: {report.text}", "Failed to run subagent")
+
+
+class CreateParams(BaseModel):
+    """Arguments of CreateSubagent."""
+
+    name: Annotated[str, Field(min_length=1, description="A name that Task can use afterwards.")]
+    system_prompt: Annotated[str, Field(description="Who the subagent is and how it shall work.")]
+
+
+class CreateSubagentTool:
+    """CreateSubagent: adds a type that Task can use in this conversation; implements `Tool`.
+
+    `create` adds a name with its system prompt and says whether it was free.
+    """
+
+    def __init__(self, create: Callable[[str, str], bool], types: Types) -> None:
+        self._create = create
+        self._types = types
+
+    @property
+    def spec(self) -> ToolSpec:
+        """See `Tool`."""
+        return _create_spec()
+
+    @asynccontextmanager
+    async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
+        """See `Tool`. Nobody is asked: a new type may do nothing that its maker may not."""
+        params = parse_arguments(CreateParams, arguments)
+        if context.agent_id is not None:
+            yield answered(NESTED)
+        elif isinstance(params, ToolReturnValue):
+            yield answered(params)
+        else:
+            yield PreparedCall(lambda: self._add(params))
+
+    async def _add(self, params: CreateParams) -> ToolReturnValue:
+        if not self._create(params.name, params.system_prompt):
+            return tool_error(f"Subagent with name '{params.name}' already exists.", "Subagent already exists")
+        available = f"Available subagents: {', '.join(self._types())}"
+        return tool_ok(available, f"Subagent '{params.name}' created successfully.")
+
+
+_ADVICE = """\
+It works with a context of its own, so use it for work that would fill yours: searches through much text, tasks that \
+stand on their own. Do small things yourself.
+
+- It knows nothing of this conversation. Say in `prompt` what is to be done, what is known already, which files \
+matter, whether it may change something, and what the report shall hold.
+- Its report is for you: the person does not see it, so tell them what matters of it.
+- Several calls in one answer run at the same time. Do not let two of them change the same files.
+"""
+
+
+def _agent_spec(types: str) -> ToolSpec:
+    return ToolSpec(
+        name="Agent",
+        description=f"""\
+Give a task to a subagent and get its report.
+
+{_ADVICE}\
+- The result names an `agent_id`. To go on with the same subagent, which still knows what it did, pass it as `resume`.
+
+Types for `subagent_type`:
+
+{types}
+""",
+        parameters=schema_of(AgentParams),
+        key_argument="description",
+    )
+
+
+def _task_spec(types: str) -> ToolSpec:
+    return ToolSpec(
+        name="Task",
+        description=f"Give a task to a subagent and get its report.\n\n{_ADVICE}\nSubagents:\n\n{types}\n",
+        parameters=schema_of(TaskParams),
+        key_argument="description",
+    )
+
+
+@lru_cache(maxsize=1)
+def _create_spec() -> ToolSpec:
+    return ToolSpec(
+        name="CreateSubagent",
+        description=(
+            "Create a subagent with a system prompt of its own, for Task to use later in this conversation. It has the "
+            "same tools as you, but it cannot start subagents.\n"
+        ),
+        parameters=schema_of(CreateParams),
+    )

@@ -1,0 +1,104 @@
+"""The tools of an agent and of its subagents, composed (tools spec 1.2, 7.2; runtime spec 6).
+
+Part of the composition root without adapters of its own: `container` hands them in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol, cast
+
+from kimi.application.conversation import Conversation
+from kimi.application.ports import ChatModel, MakeTool, SubagentFiles, ThirdPartyTool, Tool, Workspace
+from kimi.application.toolset import Toolset
+from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, Subagent
+from kimi.interfaces.injector import providers
+
+if TYPE_CHECKING:
+    from kimi.interfaces.container import Session
+
+logger = logging.getLogger(__name__)
+
+
+def tool_maker(
+    tools: providers.Aggregate[Tool],
+    extra: Mapping[str, ThirdPartyTool],
+    registered: Callable[[str], ThirdPartyTool | None],
+    workspace: Workspace,
+) -> MakeTool:
+    """`MakeTool` over the container's table, then what an embedder added, then what is installed."""
+
+    def make(tool_id: str) -> Tool | None:
+        if tool_id in tools.providers:
+            return tools(tool_id)
+        if tool_id in KNOWN_TOOLS:
+            logger.info("the tool %s is not available in this version", tool_id)
+            return None
+        factory = extra.get(tool_id) or registered(tool_id)
+        if factory is None:
+            raise KeyError(tool_id)
+        return factory(workspace)
+
+    return make
+
+
+def toolset_of(make_tool: MakeTool, tools: providers.Aggregate[Tool], agent: AgentSpec) -> Toolset:
+    """The toolset of an agent. Tools that this version lacks take no name away from the client's tools."""
+    return Toolset(make_tool, [one for one in agent.tools if one not in KNOWN_TOOLS or one in tools.providers])
+
+
+def open_child(
+    new_container: Callable[..., Session],
+    session: Session,
+    spec: AgentSpec,
+    files: SubagentFiles,
+    model: ChatModel | None,
+    subagent: Subagent,
+) -> Conversation:
+    """The conversation of a subagent. Its tools are its own, over the workspace and the path rules of its parent."""
+    parent = session.conversation()
+    inner = _child_container(new_container, session, spec, files)
+    toolset = inner.toolset()
+    toolset.hidden = parent.toolset.hidden
+    return Conversation(
+        files=files,
+        open_model=lambda session_id, client: model,
+        toolset=toolset,
+        policy=parent.policy,
+        limits=parent.limits,
+        load_system_prompt=lambda: session.load_prompt()(spec),
+        mark_last=lambda session_id: None,
+        now=parent.now,
+        new_id=parent.new_id,
+        plans_dir=parent.plans_dir,
+        parent=parent,
+        subagent=subagent,
+    )
+
+
+def _child_container(
+    new_container: Callable[..., Session], session: Session, spec: AgentSpec, files: SubagentFiles
+) -> Session:
+    """A container beside that of the parent. What was put in the place of a tool there holds here too."""
+    given = {name: getattr(session, name) for name in session.dependencies}
+    shared = {name: getattr(session, name) for name in ("workspace", "path_policy", "conversation")}
+    own = {
+        "agent": providers.Object(spec),
+        "files": providers.Object(files),
+        "file_record": providers.Object(session.file_record().for_subagent()),
+    }
+    child = new_container(**given | shared | own)
+    for tool_id, provider in session.tools.providers.items():
+        for replacement in cast("_Replaceable", provider).overridden:
+            cast("_Replaceable", child.tools.providers[tool_id]).override(replacement)
+    return child
+
+
+class _Replaceable(Protocol):
+    """What is needed of a provider here; the library leaves these types open."""
+
+    @property
+    def overridden(self) -> tuple[object, ...]: ...
+
+    def override(self, provider: object) -> object: ...

@@ -1,0 +1,175 @@
+"""The tools of agents: which adapter serves which id, and the agent that a process runs (tools spec 1.2, 7.2).
+
+Part of the composition root, beside `container`: functions that return a port's type and import the adapter inside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kimi.application.ports import MakeTool, NewId, SessionFiles, ThirdPartyTool, Tool, Workspace
+from kimi.application.run_subagent import Subagents, create_subagent_type, run_subagent
+from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
+from kimi.application.settings import Settings
+from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, check_tools
+from kimi.domain.tool import TodoItem
+from kimi.interfaces.agent_tools import tool_maker
+from kimi.interfaces.injector import providers
+
+if TYPE_CHECKING:
+    from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
+    from kimi.infrastructure.tools.plan import PlanMode
+    from kimi.infrastructure.tools.ripgrep import Ripgrep
+    from kimi.interfaces.container import Session
+
+
+def spill_directory(files: SessionFiles) -> str | None:
+    return os.path.join(files.directory, "output") if files.directory else None
+
+
+def shell(settings: Settings, workspace: Workspace, files: SessionFiles) -> Tool:
+    from kimi.infrastructure.tools.shell import ShellTool
+
+    def spill(name: str) -> str | None:
+        directory = spill_directory(files)
+        return os.path.join(directory, f"{name}.txt") if directory else None
+
+    return ShellTool(workspace, settings.shell, spill)
+
+
+def read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
+    from kimi.infrastructure.tools.read_file import ReadFile
+
+    return ReadFile(workspace, policy, record)
+
+
+def write_file(session: Session, workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
+    from kimi.infrastructure.tools.write_file import WriteFile
+
+    return WriteFile(workspace, policy, record, partial(_active_plan_file, session))
+
+
+def str_replace_file(
+    session: Session, settings: Settings, workspace: Workspace, policy: PathPolicy, record: FileRecord
+) -> Tool:
+    from kimi.infrastructure.tools.str_replace_file import StrReplaceFile
+
+    plan = partial(_active_plan_file, session)
+    return StrReplaceFile(workspace, policy, record, plan, strict=settings.files.strict_edit)
+
+
+def _active_plan_file(session: Session) -> str | None:
+    return active_plan_file(session.conversation())
+
+
+def glob(workspace: Workspace, policy: PathPolicy) -> Tool:
+    from kimi.infrastructure.tools.glob import Glob
+
+    return Glob(workspace, policy)
+
+
+def grep(workspace: Workspace, policy: PathPolicy, ripgrep: Ripgrep) -> Tool:
+    from kimi.infrastructure.tools.grep import Grep
+
+    return Grep(workspace, policy, ripgrep)
+
+
+def todo(files: SessionFiles) -> Tool:
+    from kimi.infrastructure.tools.todo import TodoTool
+
+    def save(todos: Sequence[TodoItem]) -> None:
+        files.save_state(replace(files.state, todos=tuple(todos)))
+
+    return TodoTool(lambda: files.state.todos, save)
+
+
+def ask(session: Session, new_id: NewId) -> Tool:
+    from kimi.infrastructure.tools.ask import AskUserQuestion
+
+    def supported() -> bool:
+        return session.conversation().client.supports_question
+
+    return AskUserQuestion(supported, lambda: session.conversation().policy.afk, new_id)
+
+
+def plan_mode(session: Session, new_id: NewId) -> PlanMode:
+    from kimi.infrastructure.tools.plan import PlanMode
+
+    conversation = session.conversation
+    return PlanMode(
+        is_on=lambda: conversation().policy.plan,
+        set=lambda enabled: switch_plan_mode(conversation(), enabled),
+        file=lambda: plan_file(conversation()),
+        supported=lambda: conversation().client.supports_plan_mode,
+        yolo=lambda: conversation().policy.yolo,
+        nobody_there=lambda: conversation().policy.afk,
+        new_id=new_id,
+    )
+
+
+def enter_plan_mode(mode: PlanMode) -> Tool:
+    from kimi.infrastructure.tools.plan import EnterPlanMode
+
+    return EnterPlanMode(mode)
+
+
+def exit_plan_mode(mode: PlanMode) -> Tool:
+    from kimi.infrastructure.tools.plan import ExitPlanMode
+
+    return ExitPlanMode(mode)
+
+
+def think() -> Tool:
+    from kimi.infrastructure.tools.think import ThinkTool
+
+    return ThinkTool()
+
+
+def agent_tool(subagents: Subagents) -> Tool:
+    from kimi.infrastructure.tools.agent import AgentTool
+
+    return AgentTool(partial(run_subagent, subagents), lambda: subagents.types)
+
+
+def task(subagents: Subagents) -> Tool:
+    from kimi.infrastructure.tools.agent import TaskTool
+
+    return TaskTool(partial(run_subagent, subagents), lambda: subagents.types)
+
+
+def create_subagent(subagents: Subagents, agent: AgentSpec) -> Tool:
+    from kimi.infrastructure.tools.agent import CreateSubagentTool
+
+    def create(name: str, system_prompt: str) -> bool:
+        return create_subagent_type(subagents, name, system_prompt, agent.tools)
+
+    return CreateSubagentTool(create, lambda: subagents.types)
+
+
+def make_tool(tools: providers.Aggregate[Tool], extra: Mapping[str, ThirdPartyTool], workspace: Workspace) -> MakeTool:
+    def registered(tool_id: str) -> ThirdPartyTool | None:
+        from kimi.infrastructure.third_party_tools import load_tool
+
+        return load_tool(tool_id)
+
+    return tool_maker(tools, extra, registered, workspace)
+
+
+def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool]) -> AgentSpec:
+    from kimi.infrastructure.agent_files import builtin_agent, load_agent_file
+
+    if settings.agent_file is None:
+        return builtin_agent(settings.agent)
+    agent = load_agent_file(settings.agent_file)
+    check_tools(agent, lambda tool_id: tool_id in KNOWN_TOOLS or tool_id in extra or _is_registered(tool_id))
+    return agent
+
+
+def _is_registered(tool_id: str) -> bool:
+    from kimi.infrastructure.third_party_tools import is_registered
+
+    return is_registered(tool_id)
