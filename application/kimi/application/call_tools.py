@@ -1,4 +1,4 @@
-"""The calls of one step: parse, look up, prepare, decide, ask, run, answer - in that order (tools spec 1.3).
+"""The calls of one step: parse, look up, hook, prepare, decide, ask, run, answer - in that order (tools spec 1.3).
 
 All calls of a step run concurrently. Results go out in the order of completion, into the history in the order of
 the calls. A call starts while the model still speaks only if its tool is read-only; every other one waits until
@@ -17,6 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from kimi.application.conversation import Conversation, RunningTurn
+from kimi.application.hook_points import blocked_call, call_done
 from kimi.application.ports import CallRejected, PreparedCall, Tool, ToolCallContext
 from kimi.domain.approval import Effect, decide, memory_key
 from kimi.domain.event import ApprovalResponse, ToolResult
@@ -40,12 +41,16 @@ FORBIDDEN = "This action is not allowed by the user's approval rules or the curr
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished call. `rejected` is how the person refused it, if so: without a word, or with feedback."""
+    """A finished call. `rejected` is how the person refused it, if so: without a word, or with feedback.
+
+    `ran_with` are the arguments of a call that was let through to its tool.
+    """
 
     result: ToolReturnValue
     broken: bool = False
     rejected: Literal["bare", "feedback"] | None = None
     trusted: bool = True
+    ran_with: JsonObject | None = None
 
 
 class StepCalls:
@@ -67,7 +72,7 @@ class StepCalls:
         index = len(self._calls)
         self._calls.append(call)
         tool = self._conversation.toolset.find(call.function.name)
-        if tool is not None and tool.spec.read_only:
+        if tool is not None and tool.spec.read_only and "PreToolUse" not in self._conversation.hooks.watched:
             self._early.add(index)
             self._tasks.start_soon(self._run, index)
 
@@ -93,8 +98,10 @@ class StepCalls:
         call = self._calls[index]
         outcome = await run_call(self._conversation, self._turn, call)
         await self._stored.wait()
-        outcome = replace(outcome, result=with_reminder(outcome.result, call, self._streaks[index]))
-        await self.publish(index, outcome)
+        reminded = with_reminder(outcome.result, call, self._streaks[index])
+        await self.publish(index, replace(outcome, result=reminded))
+        if outcome.ran_with is not None:
+            await call_done(self._conversation, call, outcome.ran_with, outcome.result)
 
     async def publish(self, index: int, outcome: Outcome) -> None:
         """Announce a result and store every answer whose turn it is, in the order of the calls."""
@@ -123,14 +130,19 @@ async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall
     arguments = parse_arguments(call.function.arguments)
     if isinstance(arguments, ToolReturnValue):
         return Outcome(arguments)
+    if (blocked := await blocked_call(conversation, call, arguments)) is not None:
+        return Outcome(blocked)
     try:
         async with tool.prepare(arguments, _context(conversation, turn, call)) as prepared:
-            return await _decide_and_run(conversation, turn, call, tool, prepared)
+            refused = await _refused(conversation, turn, call, prepared.effect) if prepared.effect else None
+            return refused or await _carried_out(tool, prepared, arguments)
     except CallRejected:
         return _rejected(conversation)
     except Exception as error:
         logger.exception("tool %s raised", name)
-        return Outcome(tool_error(f"Error running tool: {error}", "Tool runtime error"), broken=True)
+        return Outcome(
+            tool_error(f"Error running tool: {error}", "Tool runtime error"), broken=True, ran_with=arguments
+        )
 
 
 def parse_arguments(text: str | None) -> JsonObject | ToolReturnValue:
@@ -167,16 +179,11 @@ def _context(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> T
     )
 
 
-async def _decide_and_run(
-    conversation: Conversation, turn: RunningTurn, call: ToolCall, tool: Tool, prepared: PreparedCall
-) -> Outcome:
-    refused = await _refused(conversation, turn, call, prepared.effect) if prepared.effect else None
-    if refused is not None:
-        return refused
+async def _carried_out(tool: Tool, prepared: PreparedCall, arguments: JsonObject) -> Outcome:
     result = cast("object", await prepared.run())
     if not isinstance(result, ToolReturnValue):
-        return Outcome(tool_error(f"Invalid return type: {type(result)}", "Invalid return type"))
-    return Outcome(result, trusted=tool.spec.trusted_text)
+        return Outcome(tool_error(f"Invalid return type: {type(result)}", "Invalid return type"), ran_with=arguments)
+    return Outcome(result, trusted=tool.spec.trusted_text, ran_with=arguments)
 
 
 async def _refused(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> Outcome | None:

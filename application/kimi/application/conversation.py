@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.channel import Delivery, EventChannel
+from kimi.application.hooks import Hooks
 from kimi.application.ports import ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles
 from kimi.application.recorder import Recorder
 from kimi.application.subagent_stream import SubagentStream
@@ -63,7 +64,7 @@ class Conversation:
     """The state that the use-cases of one conversation share.
 
     With a `parent` it is the conversation of a `subagent`: it has a history, a toolset and a turn of its own, and
-    shares what belongs to the person: policy, waiting requests, client and event channel.
+    shares what belongs to the person: policy, hooks, waiting requests, client and event channel.
 
     `emit` is the one way to the driver: it records first, then delivers (house rules). `append` is the one way
     into the history: it stores first, then changes the memory.
@@ -84,6 +85,7 @@ class Conversation:
         plans_dir: str | None = None,
         parent: Conversation | None = None,
         subagent: Subagent | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self.files = files
         self.subagent = subagent
@@ -91,6 +93,7 @@ class Conversation:
         self.model: ChatModel | None = open_model(files.id, lambda: product(self.client))
         self.toolset = toolset
         self.approvals = parent.approvals if parent else Approvals(policy)
+        self.hooks = parent.hooks if parent else hooks or Hooks(session_id=files.id)
         self.limits = limits
         self.plans_dir = plans_dir
         self.plan_reminder_is_owed = False

@@ -14,8 +14,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 from kimi.domain.agent import SubagentRecord
 from kimi.domain.approval import Effect
 from kimi.domain.event import Event, McpStatus
+from kimi.domain.hook import CommandHook
 from kimi.domain.message import JsonObject, Message
-from kimi.domain.request import Answer, Request
+from kimi.domain.request import Answer, HookAnswer, Request
 from kimi.domain.session import ContextRecord, SessionState, SessionSummary
 from kimi.domain.stream import StreamPart
 from kimi.domain.tool import ToolReturnValue, ToolSpec
@@ -403,3 +404,7 @@ Random: TypeAlias = Callable[[], float]
 
 LoadSystemPrompt: TypeAlias = Callable[[], str]
 """The system prompt for a new session."""
+
+RunHook: TypeAlias = Callable[[CommandHook, JsonObject], Awaitable[HookAnswer]]
+"""Run a hook's command with the object on its stdin and give its verdict. At most the hook's time: then, and when it
+is cancelled, the whole process tree is killed. Raises nothing: what fails allows, with a line in the log."""

@@ -11,9 +11,12 @@ import anyio.lowlevel
 
 from kimi.application.commands import find_command
 from kimi.application.conversation import Conversation, RunningTurn
+from kimi.application.hook_points import blocked_prompt, turn_failed
 from kimi.application.ports import Random
+from kimi.application.run_hooks import close_late_hooks
 from kimi.application.run_steps import run_steps
 from kimi.application.steer import keep_steers
+from kimi.application.stop_hooks import heed_stop_hooks
 from kimi.domain.command import parse_command
 from kimi.domain.content import UserInput, as_parts, joined_text, missing_capabilities
 from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
@@ -47,7 +50,7 @@ async def run_turn(
         failed = True
         try:
             with turn.scope:
-                status = await _dispatch(conversation, turn, user_input, random)
+                status = await _submit(conversation, turn, user_input, random)
             failed = turn.cut_short = turn.scope.cancelled_caught
         except anyio.get_cancelled_exc_class():
             turn.cut_short = True  # a subagent's turn, cancelled with the call that it is part of
@@ -61,9 +64,22 @@ async def run_turn(
         conversation.turn = None
 
 
-async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
+async def _submit(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
+    """The turn between its hooks: the prompt may be blocked, and the end put off."""
     await conversation.mark_last()
     await anyio.lowlevel.checkpoint()  # cancelled before it began: nothing of it is stored
+    try:
+        if (reason := await blocked_prompt(conversation, user_input)) is not None:
+            await conversation.emit(TextPart(reason))
+            return TurnStatus("finished")
+        status = await _dispatch(conversation, turn, user_input, random)
+        return await heed_stop_hooks(conversation, turn, status, conversation.model, random)
+    except Exception as error:
+        await turn_failed(conversation, error)
+        raise
+
+
+async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
     command = parse_command(joined_text(user_input))
     if command is None or conversation.subagent is not None:  # what a model writes to its subagent is no command
         return await _answer(conversation, turn, user_input, random)
@@ -114,6 +130,7 @@ async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) 
             await conversation.emit(StepInterrupted())
         if not turn.scope.cancel_called:
             await keep_steers(conversation, turn)
+        await close_late_hooks(conversation)
         await conversation.emit(TurnEnd())
     except StoreFailed:
         # The failure that ended the turn was probably the same one; it is the one to report.

@@ -1,9 +1,16 @@
-"""Hooks: the events that can be watched or blocked, and who watches them (wire spec 4.5)."""
+"""Hooks: the events that can be watched or blocked, who watches them, what a command's end means (runtime spec 7.5,
+wire spec 4.5)."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from kimi.domain.request import HookAnswer
 
 HOOK_EVENTS = (
     "PreToolUse",
@@ -22,6 +29,15 @@ HOOK_EVENTS = (
 )
 """The events in the order in which clients list them."""
 
+SHORTEST_S: Final = 1
+LONGEST_S: Final = 600
+ALLOW: Final = HookAnswer()
+BLOCKING_STATUS: Final = 2
+"""The exit status by which a command blocks."""
+
+MAX_REASON_CHARS: Final = 10_000
+"""A longer reason is cut: it goes to the model or the person."""
+
 
 @dataclass(frozen=True, slots=True)
 class HookSubscription:
@@ -33,7 +49,86 @@ class HookSubscription:
     timeout_s: int = 30
 
 
-def counted(subscriptions: Iterable[HookSubscription]) -> dict[str, int]:
-    """How many subscriptions there are for each event that has any, in the order of `HOOK_EVENTS`."""
-    events = [subscription.event for subscription in subscriptions]
+@dataclass(frozen=True, slots=True)
+class CommandHook:
+    """A command line of the configuration, to be run by the shell; `matcher` as in `HookSubscription`."""
+
+    event: str
+    command: str
+    matcher: str = ""
+    timeout_s: int = 30
+
+
+Hook: TypeAlias = HookSubscription | CommandHook
+AnyHook = TypeVar("AnyHook", HookSubscription, CommandHook)
+
+
+def counted(hooks: Iterable[Hook]) -> dict[str, int]:
+    """How many hooks there are for each event that has any, in the order of `HOOK_EVENTS`."""
+    events = [hook.event for hook in hooks]
     return {event: events.count(event) for event in HOOK_EVENTS if event in events}
+
+
+def matching(hooks: Iterable[AnyHook], event: str, target: str) -> list[AnyHook]:
+    """Those of `hooks` that watch `event` and whose matcher is found in `target`, in their order."""
+    return [hook for hook in hooks if hook.event == event and _found(hook.matcher, target)]
+
+
+def distinct(hooks: Iterable[CommandHook]) -> list[CommandHook]:
+    """Each command line once: the first hook that has it stands for the others."""
+    first: dict[str, CommandHook] = {}
+    for hook in hooks:
+        first.setdefault(hook.command, hook)
+    return list(first.values())
+
+
+def patience(hook: Hook) -> int:
+    """How long the hook may take, in seconds, within what is allowed at all."""
+    return max(SHORTEST_S, min(hook.timeout_s, LONGEST_S))
+
+
+def is_valid(matcher: str) -> bool:
+    """Is this a regular expression? One that is not never matches (W-116)."""
+    return _compiled(matcher) is not None
+
+
+def verdict(status: int, output: bytes, errors: bytes) -> HookAnswer:
+    """What the end of a command means: status 2 blocks with the text of stderr as the reason, status 0 blocks when
+    stdout is a JSON object that denies; everything else allows.
+    """
+    if status == BLOCKING_STATUS:
+        return HookAnswer("block", _reason(errors.decode("utf-8", "replace")))
+    if status != 0 or not output.strip().startswith(b"{"):
+        return ALLOW
+    try:
+        said: Any = json.loads(output)
+    except (ValueError, RecursionError):
+        return ALLOW
+    return _decision(said.get("hookSpecificOutput"))
+
+
+def _decision(said: object) -> HookAnswer:
+    decision = cast("dict[str, object]", said) if isinstance(said, dict) else {}
+    if decision.get("permissionDecision") != "deny":
+        return ALLOW
+    reason = decision.get("permissionDecisionReason")
+    return HookAnswer("block", _reason(reason) if isinstance(reason, str) else "")
+
+
+def _reason(text: str) -> str:
+    return text.strip()[:MAX_REASON_CHARS]
+
+
+def _found(matcher: str, target: str) -> bool:
+    if not matcher:
+        return True
+    pattern = _compiled(matcher)
+    return pattern is not None and pattern.search(target) is not None
+
+
+@lru_cache(maxsize=256)
+def _compiled(matcher: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(matcher)
+    except (re.error, RecursionError, OverflowError):
+        return None

@@ -1,0 +1,104 @@
+"""Who watches the events of a conversation: commands of the configuration, subscriptions of the client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+from anyio.abc import TaskGroup
+
+from kimi.application.ports import RunHook
+from kimi.domain.hook import ALLOW, HOOK_EVENTS, CommandHook, Hook, HookSubscription, is_valid
+from kimi.domain.message import JsonObject
+from kimi.domain.request import HookAnswer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class LateBatch:
+    """Hooks of one event that nobody waits for. `owner` is the turn that they were fired in.
+
+    `over` says that HookResolved is out: nothing more of the batch goes onto the stream.
+    """
+
+    owner: object
+    event: str
+    target: str
+    began: float
+    requests: list[str] = field(default_factory=list[str])
+    over: bool = False
+
+
+class Hooks:
+    """The hooks that a conversation and its subagents share. State only; the verbs are in `run_hooks`.
+
+    `run` runs a command; `session_id` and `work_dir` are what hooks are told. `tasks` is where hooks run that nobody
+    waits for; without it they are waited for after all. `late` holds their batches until their turn ends.
+    """
+
+    def __init__(
+        self,
+        commands: Sequence[CommandHook] = (),
+        run: RunHook | None = None,
+        *,
+        session_id: str = "",
+        work_dir: str = "",
+    ) -> None:
+        self.commands = tuple(commands)
+        self.subscriptions: tuple[HookSubscription, ...] = ()
+        self.run = run or _nothing
+        self.session_id = session_id
+        self.work_dir = work_dir
+        self.tasks: TaskGroup | None = None
+        self.late: list[LateBatch] = []
+        self._running = 0
+        self._idle = anyio.Event()
+        self.watched = frozenset(hook.event for hook in self.commands)
+        _report_bad_matchers(self.commands)
+
+    @property
+    def all(self) -> tuple[Hook, ...]:
+        """Commands first, each kind in its order."""
+        return (*self.commands, *self.subscriptions)
+
+    def subscribe(self, subscriptions: Iterable[HookSubscription]) -> None:
+        """Replace the client's subscriptions; those to unknown events are left out (W-46)."""
+        wanted = tuple(subscriptions)
+        self.subscriptions = tuple(hook for hook in wanted if hook.event in HOOK_EVENTS)
+        self.watched = frozenset(hook.event for hook in self.all)
+        for hook in wanted:
+            if hook.event not in HOOK_EVENTS:
+                logger.warning("hook subscription %r ignored: there is no event %r", hook.id, hook.event)
+        _report_bad_matchers(self.subscriptions)
+
+    def start(self, tasks: TaskGroup, run: Callable[[], Awaitable[None]]) -> None:
+        """Run hooks that nobody waits for. `run` raises nothing but cancellation."""
+        self._running += 1
+        tasks.start_soon(self._counted, run)
+
+    async def idle(self) -> None:
+        """Wait until none of those runs."""
+        while self._running:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    async def _counted(self, run: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await run()
+        finally:
+            self._running -= 1
+            self._idle.set()
+
+
+def _report_bad_matchers(hooks: Iterable[Hook]) -> None:
+    for hook in hooks:
+        if not is_valid(hook.matcher):
+            logger.warning("a hook on %s never fires: %r is not a regular expression", hook.event, hook.matcher)
+
+
+async def _nothing(hook: CommandHook, payload: JsonObject) -> HookAnswer:
+    logger.error("nothing here can run the hook command %r", hook.command)
+    return ALLOW

@@ -1,0 +1,147 @@
+"""Commands of the configuration's hooks, run on this machine by the shell in the work dir (runtime spec 7.5)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+
+from kimi.application.envelope import encode_json
+from kimi.application.ports import RunHook, Shell
+from kimi.application.settings import ShellSettings
+from kimi.domain.hook import ALLOW, BLOCKING_STATUS, CommandHook, patience, verdict
+from kimi.domain.message import JsonObject
+from kimi.domain.request import HookAnswer
+from kimi.infrastructure.workspace.environment import command_environment
+from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipe
+from kimi.infrastructure.workspace.processes import LEAVING_GRACE_S, LocalProcess
+from kimi.infrastructure.workspace.shells import choose_shell
+
+logger = logging.getLogger(__name__)
+
+MAX_KEPT_BYTES: Final = 256 * 1024
+"""What is kept of stdout and of stderr; the rest is read and dropped, so that the command does not stall."""
+
+
+def hook_runner(
+    work_dir: str, settings: ShellSettings, secret_variables: frozenset[str], environ: Mapping[str, str]
+) -> RunHook:
+    """A runner for `work_dir`. Commands get `environ` as those of the agent do: without the variables that hold our
+    keys, unless the settings say otherwise.
+    """
+    shell = choose_shell(settings.path, environ)
+    hidden = frozenset[str]() if settings.inherit_secrets else secret_variables
+    environment = command_environment(environ, hidden, shell)
+
+    async def run(hook: CommandHook, payload: JsonObject) -> HookAnswer:
+        try:
+            with anyio.fail_after(patience(hook)):
+                return await _run(hook, encode_json(payload), shell, work_dir, environment)
+        except TimeoutError:
+            logger.warning("hook command killed after %s s, it allows: %s", patience(hook), hook.command)
+        except Exception:
+            logger.exception("hook command could not be run, it allows: %s", hook.command)
+        return ALLOW
+
+    return run
+
+
+async def _run(
+    hook: CommandHook, told: bytes, shell: Shell, work_dir: str, environment: Mapping[str, str]
+) -> HookAnswer:
+    words = [shell.path, *shell.arguments, hook.command]
+    output, errors = bytearray(), bytearray()
+    async with _started(words, told, work_dir, environment) as (process, streams):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_collect, streams.output, output)
+            tasks.start_soon(_collect, streams.errors, errors)
+        status = await process.wait()
+    if status not in (0, BLOCKING_STATUS):
+        logger.warning("hook command ended with status %s, it allows: %s", status, hook.command)
+    return verdict(status, bytes(output), bytes(errors))
+
+
+class _Streams:
+    """Stdout and stderr of a command: for its process one thing to hurry and to close, to us two to read."""
+
+    def __init__(self) -> None:
+        self.output, self.output_end = open_pipe()
+        try:
+            self.errors, self.errors_end = open_pipe()
+        except BaseException:
+            self.output.close()
+            os.close(self.output_end)
+            raise
+
+    async def read(self) -> bytes:
+        """The next block of stdout."""
+        return await self.output.read()
+
+    def hurry(self) -> None:
+        """See `OutputPipe`, for both."""
+        self.output.hurry()
+        self.errors.hurry()
+
+    def close(self) -> None:
+        """See `OutputPipe`, for both."""
+        self.output.close()
+        self.errors.close()
+
+    def close_writing(self) -> None:
+        """Let go of the ends that the command writes to."""
+        os.close(self.output_end)
+        os.close(self.errors_end)
+
+
+@asynccontextmanager
+async def _started(
+    words: list[str], told: bytes, work_dir: str, environment: Mapping[str, str]
+) -> AsyncGenerator[tuple[LocalProcess, _Streams], None]:
+    """The running command; leaving while it runs kills its process tree. Raises OSError, ValueError."""
+    streams = _Streams()
+    try:
+        child = _start(words, told, work_dir, environment, streams)
+    except BaseException:
+        streams.close()
+        raise
+    finally:
+        streams.close_writing()
+    process = LocalProcess(child, streams)
+    try:
+        yield process, streams
+    finally:
+        if process.running:
+            with anyio.CancelScope(shield=True):
+                await process.kill(LEAVING_GRACE_S)
+        process.close()
+
+
+def _start(
+    words: list[str], told: bytes, work_dir: str, environment: Mapping[str, str], streams: _Streams
+) -> subprocess.Popen[bytes]:
+    """Start the command with `told` on stdin: from a file without a name, so that nobody waits for it to be read."""
+    with tempfile.TemporaryFile() as file:
+        file.write(told)
+        file.seek(0)
+        return subprocess.Popen(
+            words,
+            cwd=work_dir,
+            env=dict(environment),
+            stdin=file,
+            stdout=streams.output_end,
+            stderr=streams.errors_end,
+            start_new_session=True,
+            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0,
+        )
+
+
+async def _collect(pipe: OutputPipe, kept: bytearray) -> None:
+    while block := await pipe.read():
+        kept += block[: MAX_KEPT_BYTES - len(kept)]
