@@ -1,0 +1,83 @@
+"""`python -m benchmarks [case…] [--quick] [--repeats N] [--json] [--reference COMMAND]`; see docs/performance.md.
+
+The exit status is 1 when a figure is beyond its target by more than the margin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from benchmarks.cases import large, sessions, startup, streaming
+from benchmarks.figures import Bench, Row
+from benchmarks.worlds import reference
+
+CASES: dict[str, Callable[[Bench], list[Row]]] = {
+    "commands": startup.commands,
+    "handshake": startup.handshake,
+    "turn": streaming.turn,
+    "text": streaming.text,
+    "arguments": streaming.arguments,
+    "steps": sessions.steps,
+    "history": sessions.history,
+    "asking": sessions.asking,
+    "flood": large.flood,
+    "files": large.files,
+    "search": large.search,
+    "memory": streaming.memory,
+}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as text, in columns."""
+    head = ["", "unit", "kimi", "floor", "ratio", "reference", "target", "verdict"]
+    body = [
+        [
+            row.name, row.unit, _figure(row.ours), _figure(row.floor), _figure(row.ratio), _figure(row.reference),
+            str(row.target or ""), row.verdict,
+        ]
+        for row in rows
+    ]  # fmt: skip
+    if not any(row.reference is not None for row in rows):
+        head, body = head[:5] + head[6:], [cells[:5] + cells[6:] for cells in body]
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        for cells in (head, *body)
+    )
+    return "\n".join(lines)
+
+
+def _figure(number: float | None) -> str:
+    return "" if number is None else f"{number:.2f}" if number < 10 else f"{number:.1f}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the cases that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure kimi against the floor.")
+    parser.add_argument("cases", nargs="*", metavar="case", help=", ".join(CASES))
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, one run each")
+    parser.add_argument("--repeats", type=int, help="runs of each candidate (default 3, quick 1)")
+    parser.add_argument("--json", action="store_true", help="one JSON list instead of the table")
+    parser.add_argument("--reference", help="the command of another implementation, to be measured as well")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.cases) - set(CASES):
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    bench = Bench(
+        repeats=options.repeats or (1 if options.quick else 3),
+        quick=options.quick,
+        reference=reference(options.reference) if options.reference else None,
+    )
+    rows = [row for name in options.cases or CASES for row in CASES[name](bench)]
+    if options.json:
+        print(json.dumps([{**asdict(row), "ratio": row.ratio, "verdict": row.verdict} for row in rows]))
+    else:
+        print(table(rows))
+    return 1 if any(row.verdict == "FAIL" for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

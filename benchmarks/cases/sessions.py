@@ -1,0 +1,114 @@
+"""Long turns and long histories."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from benchmarks.client import Json
+from benchmarks.figures import Bench, Measured, Row, Target, ms, row
+from benchmarks.worlds import Candidate, world
+
+
+def steps(bench: Bench) -> list[Row]:
+    """Turns of many steps, each of which reads another small file; is the last quarter as quick as the first?"""
+    rows: list[Row] = []
+    for count in (50,) if bench.quick else (50, 200):
+
+        def prepare(work: Path, count: int = count) -> None:
+            for number in range(count):
+                text = "".join(f"line {line} of file {number}\n" for line in range(40))
+                (work / f"file{number}.txt").write_text(text)
+
+        spec: Json = {"calls": [["ReadFile", json.dumps({"path": f"file{number}.txt"})] for number in range(count)]}
+
+        def measure(candidate: Candidate, spec: Json = spec, count: int = count) -> Measured:
+            with world(candidate, spec, prepare) as place, place.wire() as client:
+                client.initialize()
+                time.sleep(0.5)
+                turn = client.prompt("go")
+                assert len(turn.outputs) == count
+                assert "line 0" in turn.outputs[-1], turn.outputs
+                return _per_step(turn.times("StepBegin"))
+
+        found = bench.medians(f"steps {count}", measure)
+        target = Target(ratio=4) if count == 200 else None
+        rows.append(ms(f"step, in a turn of {count}", found, "each", target))
+        rows.append(row("  last quarter to first", "x", found, "growth", Target(value=1.15) if count == 200 else None))
+    return rows
+
+
+def _per_step(begins: list[float]) -> Measured:
+    """The middle step, and how much slower the last quarter is than the first; the very first steps warm up."""
+    lengths = [later - earlier for earlier, later in pairwise(begins)][2:]
+    quarter = len(lengths) // 4
+    return {"each": median(lengths), "growth": median(lengths[-quarter:]) / median(lengths[:quarter])}
+
+
+def history(bench: Bench) -> list[Row]:
+    """A stored session: how soon it is ready, and what a turn on it costs over the request that must be sent."""
+    rows: list[Row] = []
+    for messages in (1_000,) if bench.quick else (1_000, 10_000):
+
+        def measure(candidate: Candidate, messages: int = messages) -> Measured:
+            with world(candidate) as place:
+                place.put_history(messages)
+                with place.wire(resume=True) as client:
+                    ready = client.initialize()
+                    memory = client.memory_mb()
+                    time.sleep(0.5)
+                    first = client.prompt("hi").seconds
+                    later = [client.prompt("hi").seconds for _ in range(5)]
+                    return {"ready": ready, "memory": memory, "first": first, "later": median(later)}
+
+        found = bench.medians(f"history {messages}", measure)
+        rows.append(ms(f"resume {messages} messages, spawn → ready", found, "ready", Target(value=400)))
+        rows.append(row("  memory then", "MB", found, "memory"))
+        rows.append(ms("  first turn", found, "first"))
+        rows.append(ms("  later turns", found, "later", Target(over=30 if messages == 10_000 else 10)))
+    return rows
+
+
+def asking(bench: Bench) -> list[Row]:
+    """External tools and approvals: from the client's answer to the result of the call."""
+    count = 20 if bench.quick else 50
+    tool = {"name": "lookup", "description": "Look it up.", "parameters": {"type": "object", "properties": {}}}
+    external: Json = {"calls": [["lookup", json.dumps({"n": number})] for number in range(count)]}
+    shell: Json = {"calls": [["Shell", json.dumps({"command": f"true {number}"})] for number in range(count)]}
+
+    def measure(candidate: Candidate) -> Measured:
+        found: dict[str, float] = {}
+        for name, spec in (("external", external), ("approval", shell)):
+            with world(candidate, spec) as place, place.wire(ask=True) as client:
+                client.initialize(external_tools=[tool])
+                time.sleep(0.5)
+                turn = client.prompt("go", _external if name == "external" else _approve)
+                begins = turn.times("StepBegin")
+                waits = zip(turn.times("answered"), turn.times("ToolResult"), strict=True)
+                found[name] = median(result - answered for answered, result in waits)
+                found[f"{name} step"] = median(later - earlier for earlier, later in pairwise(begins))
+        return found
+
+    found = bench.medians("asking", measure)
+    return [
+        ms("external tool: answer → result", found, "external", Target(over=1)),
+        ms("  step", found, "external step", Target(value=10)),
+        ms("approval: answer → result of `true`", found, "approval", Target(over=5)),
+        ms("  step", found, "approval step"),
+    ]
+
+
+def _external(params: dict[str, object]) -> dict[str, object]:
+    payload = params["payload"]
+    assert isinstance(payload, dict)
+    value = {"is_error": False, "output": "found", "message": "", "display": []}
+    return {"tool_call_id": str(payload["id"]), "return_value": value}
+
+
+def _approve(params: dict[str, object]) -> dict[str, object]:
+    payload = params["payload"]
+    assert isinstance(payload, dict)
+    return {"request_id": str(payload["id"]), "response": "approve"}

@@ -1,0 +1,61 @@
+"""The provider of a benchmark, as a process: `python -m benchmarks.provider SPEC`; its first line is the base URL.
+
+SPEC is JSON: `{"text": n}` answers each request with n pieces of about 20 characters; `{"calls": [[name, arguments],
+…], "piece": n}` answers one request after the other with a call, or with text where the list says null and after its
+end; then it begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Any
+
+from tests.provider_server import Reply, call_events, end_events, provider, stream_reply, text_reply
+
+
+def replies(spec: dict[str, Any]) -> list[Reply]:
+    """The replies of a specification, in order."""
+    if "text" in spec:
+        return [stream_reply(spec["text"], None)]
+    calls: list[tuple[str, str] | None] = [*spec["calls"], None]
+    piece = spec.get("piece", 4096)
+    return [_call(f"call-{at}", *call, piece) if call else text_reply("done") for at, call in enumerate(calls)]
+
+
+def _call(call_id: str, name: str, arguments: str, piece: int) -> Reply:
+    return Reply([*call_events(0, call_id, name, arguments, piece), *end_events("tool_calls")])
+
+
+async def serve(answers: Sequence[Reply]) -> None:
+    """Serve until killed; requests are forgotten at once, for their bodies add up."""
+    endless = cycle(answers)
+    async with provider() as server:
+
+        def choose(request: object) -> Reply:
+            server.requests.clear()
+            return next(endless)
+
+        server.choose = choose
+        for _ in answers:
+            await _ask(server.base_url)
+        print(server.base_url, flush=True)
+        await asyncio.Event().wait()
+
+
+async def _ask(base_url: str) -> None:
+    """Take one answer, so that the server has encoded it before the first measured request."""
+    host, _, port = base_url.removeprefix("http://").partition("/")[0].partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+    tail = b""
+    while not tail.endswith(b"0\r\n\r\n"):
+        tail = tail[-5:] + await reader.read(1 << 20)
+    writer.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(replies(json.loads(sys.argv[1]))))
