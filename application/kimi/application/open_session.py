@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 
 from kimi.application.ports import NewId, SessionFiles, SessionStore
 from kimi.application.settings import Settings
 from kimi.domain.approval import Policy
-from kimi.domain.errors import UsageError
+from kimi.domain.errors import StoreFailed, UsageError
+from kimi.domain.path_rules import within
 from kimi.domain.session import SessionState, checked_session_id
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,21 @@ async def open_session(store: SessionStore, choice: Choice, new_id: NewId) -> Se
         return await store.create(new_id())
     session_id = checked_session_id(choice.session_id)
     return await store.open(session_id) or await store.create(session_id)
+
+
+def keep_directories(files: SessionFiles, settings: Settings) -> None:
+    """Make the directories that were given at the start part of the session, but for those inside the work dir.
+
+    A failure is logged: they count for this run in any case.
+    """
+    state = files.state
+    new = [path for path in settings.additional_dirs if not within(path, [settings.work_dir, *state.additional_dirs])]
+    if not new:
+        return
+    try:
+        files.save_state(replace(state, additional_dirs=(*state.additional_dirs, *dict.fromkeys(new))))
+    except StoreFailed:
+        logger.exception("the additional directories could not be stored")
 
 
 def policy_for(settings: Settings, state: SessionState) -> Policy:

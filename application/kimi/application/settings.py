@@ -113,6 +113,8 @@ class Settings(Slice):
     afk: bool = False
     plan_mode: bool = False
     additional_dirs: tuple[str, ...] = ()
+    own_files: tuple[str, ...] = ()
+    """Files named on the command line that may hold keys: closed to tools like those of the share directory."""
     agent: str = "default"
     agent_file: str | None = None
     models: dict[str, ModelSettings] = {}

@@ -55,6 +55,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         afk=flags.afk,
         plan_mode=flags.plan or configuration.default_plan_mode,
         additional_dirs=flags.add_dirs,
+        own_files=(*filter(None, [flags.config_file]), *flags.mcp_config_files),
         agent=flags.agent or "default",
         agent_file=flags.agent_file,
         models=named_models(configuration, flags, environ),

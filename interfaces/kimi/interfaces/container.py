@@ -24,7 +24,7 @@ from kimi.application.negotiate_initialize import (
     Initialized,
     negotiate_initialize,
 )
-from kimi.application.open_session import Choice, open_session, policy_for
+from kimi.application.open_session import Choice, keep_directories, open_session, policy_for
 from kimi.application.ports import (
     ChatModel,
     CheckArguments,
@@ -114,6 +114,7 @@ def _path_policy(settings: Settings, workspace: Workspace, files: SessionFiles) 
         home=os.path.expanduser("~"),
         additional_dirs=lambda: (*settings.additional_dirs, *files.state.additional_dirs),
         readable_roots=lambda: [spilled] if (spilled := make.spill_directory(files)) else [],
+        own_files=settings.own_files,
     )
 
 
@@ -344,6 +345,7 @@ async def open_conversation(app: App, choice: Choice) -> AsyncGenerator[Conversa
     app.agent()  # what is wrong with an agent file is said before a session is touched
     files = await open_session(app.store(), choice, app.new_id())
     try:
+        keep_directories(files, app.settings())
         session = new_session(app, files)
         check_prompts(app.agent(), session.load_prompt())
         if files.resumed:
