@@ -1,0 +1,207 @@
+"""Who may say yes, for what and for how long (tools spec 5)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+from tests.e2e.process import Place, WireProcess, approval, eventually
+from tests.e2e.scripts import call, shell, step
+from tests.e2e.stored import Json, register, write_session
+
+NO_RULES = "not allowed by the user's approval rules"
+TOUCH = shell("c1", "touch made; echo hi")
+
+
+def turn(place: Place, *arguments: str, answer: str | None = None, text: str = "go") -> WireProcess:
+    """One turn to its end; without `answer` a request would hang it."""
+
+    def respond(params: Json) -> Json | None:
+        return None if answer is None else approval(params, answer)
+
+    with place.wire(*arguments) as kimi:
+        assert kimi.prompt(text, respond)["result"] == {"status": "finished"}
+        assert kimi.finish() == 0
+    return kimi
+
+
+def asked(kimi: WireProcess) -> int:
+    """How often the client was asked."""
+    return len(kimi.payloads("ApprovalRequest"))
+
+
+def result(kimi: WireProcess, call_id: str = "c1") -> Json:
+    """The result of a call."""
+    (found,) = [one for one in kimi.payloads("ToolResult") if one["tool_call_id"] == call_id]
+    return found["return_value"]
+
+
+@pytest.mark.spec("T-106")
+@pytest.mark.parametrize("way", ["--yolo", "--yes", "-y", "--auto-approve", "default_yolo"])
+def test_yolo_asks_nothing_and_breaks_no_hard_denial(place: Place, way: str) -> None:
+    (place.work / ".env").write_text("TOKEN=very-secret")
+    place.config = '[[approval.rules]]\ntool = "Shell"\nmatch = "rm *"\ndecision = "deny"\n'
+    place.script(
+        step(
+            TOUCH,
+            call("c2", "ReadFile", {"path": ".env"}),
+            shell("c3", "true && rm -rf made"),
+            call("c4", "WriteFile", {"path": "new.txt", "content": "x"}),
+            call("c5", "ReadFile", {"path": str(place.share / "config.toml")}),
+        ),
+        "text: done",
+    )
+    if way == "default_yolo":
+        path = place.share / "config.toml"
+        path.write_text("default_yolo = true\n" + path.read_text())
+    kimi = turn(place, *([] if way == "default_yolo" else [way]))
+    assert asked(kimi) == 0
+    assert "ApprovalResponse" not in kimi.types
+    assert (place.work / "made").exists()
+    assert (place.work / "new.txt").exists()
+    assert NO_RULES in result(kimi, "c3")["message"]
+    assert [result(kimi, name)["is_error"] for name in ("c1", "c2", "c3", "c4", "c5")] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert b"very-secret" not in b"".join(kimi.raw)
+    assert b"sk-test-secret" not in b"".join(kimi.raw)
+
+
+def test_with_nobody_there_everything_is_approved_and_questions_are_dismissed(place: Place) -> None:
+    question = {"question": "Which?", "header": "w", "options": [{"label": "a"}, {"label": "b"}]}
+    place.script(step(TOUCH, call("c2", "AskUserQuestion", {"questions": [question]})), "text: done")
+    with place.wire("--afk") as kimi:
+        kimi.initialize(capabilities={"supports_question": True})
+        assert kimi.prompt("go")["result"] == {"status": "finished"}
+        assert not {"ApprovalRequest", "QuestionRequest"} & set(kimi.types)
+        assert result(kimi)["is_error"] is False
+        assert "ToolResult" in kimi.types
+        assert kimi.finish() == 0
+    assert json.loads((place.session_dirs()[0] / "state.json").read_text())["approval"]["afk"] is True
+
+
+@pytest.mark.spec("T-108")
+@pytest.mark.parametrize("mode", ["yolo", "afk"])
+@pytest.mark.parametrize("origin", ["flag", "command", "file"])
+def test_auto_approval_never_comes_back_by_itself(place: Place, mode: str, origin: str) -> None:
+    place.script("text: hi")
+    if origin == "flag":
+        turn(place, f"--{mode}")
+    elif origin == "command":
+        turn(place, text=f"/{mode}")
+    else:
+        stored = {"version": 1, "approval": {mode: True}}
+        write_session(place, "forged", context=[{"role": "user", "content": "x"}], state=stored)
+        register(place, "forged")
+    approvals = json.loads((place.session_dirs()[0] / "state.json").read_text())["approval"]
+    assert approvals[mode] is True
+    place.script(TOUCH, "text: done")
+    kimi = turn(place, "--continue", answer="reject")
+    assert (asked(kimi), result(kimi)["is_error"]) == (1, True)
+    assert not (place.work / "made").exists()
+    consents: list[tuple[list[str], str]] = [([f"--{mode}"], ""), ([], "[session]\nrestore_yolo = true\n")]
+    for arguments, config in consents:
+        place.config = config
+        place.script(TOUCH, "text: done")
+        assert asked(turn(place, "--continue", *arguments)) == 0
+        (place.work / "made").unlink()
+
+
+@pytest.mark.spec("T-108")
+def test_approval_for_the_session_lasts_as_long_as_the_session_and_covers_one_action(place: Place) -> None:
+    place.script(TOUCH, "text: done")
+    assert asked(turn(place, answer="approve_for_session")) == 1
+    write = call("c2", "WriteFile", {"path": "new.txt", "content": "x"})
+    outside = call("c3", "WriteFile", {"path": str(place.root / "outside.txt"), "content": "x"})
+    place.script(step(shell("c1", "echo another command"), write, outside), "text: done")
+    kimi = turn(place, "--continue", answer="approve")
+    assert sorted(one["action"] for one in kimi.payloads("ApprovalRequest")) == [
+        "edit file",
+        "edit file outside of working directory",
+    ]
+    place.script(TOUCH, "text: done")
+    assert asked(turn(place, answer="approve")) == 1  # a new session
+    place.script(TOUCH, "text: done")
+    assert asked(turn(place, "--continue", answer="approve")) == 1
+
+
+@pytest.mark.spec("T-109")
+def test_a_project_cannot_approve_anything_and_a_denial_beats_yolo(place: Place) -> None:
+    rules = 'default_yolo = true\n[session]\nrestore_yolo = true\n[[approval.rules]]\ndecision = "allow"\n'
+    for name in ("config.toml", ".kimi/config.toml", ".kimi.toml", "kimi.toml", ".kimi/state.json", ".env"):
+        path = place.work / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("KIMI_YOLO=1\n" if name == ".env" else rules)
+    (place.work / "AGENTS.md").write_text("---\nyolo: true\n---\n" + rules)
+    place.script(TOUCH, "text: done")
+    assert asked(turn(place, answer="reject")) == 1
+    place.config = '[[approval.rules]]\ndecision = "allow"\n[[approval.rules]]\nmatch = "touch *"\ndecision = "deny"\n'
+    place.script(step(TOUCH, shell("c2", "echo allowed")), "text: done")
+    for arguments in ([], ["--yolo"], ["--afk"]):
+        kimi = turn(place, *arguments)
+        assert asked(kimi) == 0
+        assert NO_RULES in result(kimi)["message"]
+        assert result(kimi, "c2")["output"] == "allowed\n"
+    assert not (place.work / "made").exists()
+
+
+@pytest.mark.spec("T-103")
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"error": {"code": -1, "message": "no"}},
+        {"result": {"response": "yes please"}},
+        {"result": "approve"},
+        {"result": None},
+        {"result": {"request_id": "x"}},
+        {},
+        "cancel",
+        "end of input",
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGKILL,
+    ],
+)
+def test_whatever_is_not_a_yes_is_a_no(place: Place, reply: Json | str | signal.Signals) -> None:
+    place.script(step(TOUCH, call("c2", "WriteFile", {"path": "new.txt", "content": "x"})), "text: done")
+    with place.wire() as kimi:
+        kimi.initialize()
+        call_id = kimi.call("prompt", {"user_input": "go"})
+        requests = [kimi.until("ApprovalRequest") for _ in range(2)]
+        if isinstance(reply, signal.Signals):
+            kimi.process.send_signal(reply)
+        elif reply == "end of input":
+            kimi.end_input()
+        elif reply == "cancel":
+            kimi.call("cancel")
+            assert kimi.response(call_id)["result"] == {"status": "cancelled"}
+        else:
+            assert isinstance(reply, dict)
+            for request in requests:
+                kimi.send({"jsonrpc": "2.0", "id": request["id"], **reply})
+            assert kimi.response(call_id)["result"] == {"status": "finished"}
+        if kimi.process.poll() is None and (isinstance(reply, signal.Signals) or reply == "end of input"):
+            kimi.wait()
+    assert all(one["return_value"]["is_error"] for one in kimi.payloads("ToolResult"))
+    assert os.listdir(place.work) == []
+
+
+def test_a_call_that_nobody_answered_before_a_kill_does_not_run_on_resume(place: Place) -> None:
+    place.script(TOUCH, "text: done")
+    with place.wire() as kimi:
+        kimi.call("prompt", {"user_input": "go"})
+        kimi.until("ApprovalRequest")
+        kimi.process.kill()
+    place.script("text: and now")
+    with place.wire("--continue", "--yolo") as kimi:
+        kimi.initialize()
+        assert kimi.prompt("go on")["result"] == {"status": "finished"}
+        assert not eventually((place.work / "made").exists, 0.2)
+        assert kimi.types.count("ToolResult") == 0
+        assert kimi.finish() == 0
