@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 from collections.abc import Generator
@@ -109,7 +110,7 @@ def test_unknown_members_are_ignored_at_every_level(tmp_path: Path) -> None:
     place = Place(tmp_path).script(step('tool_call: {"id":"c1","name":"ext"}', shell("c2", "true")), "text: ok")
     with place.wire() as kimi:
         client = {"name": "n", **more}
-        hook = {"id": "h", "event": "Stop", **more}
+        hook = {"id": "h", "event": "Notification", **more}
         capabilities = {"supports_question": False, **more}
         params = {"protocol_version": "1.10", "client": client, "external_tools": [tool("ext") | more], **more}
         kimi.send(
@@ -307,6 +308,66 @@ def test_two_hundred_requests_at_once(served: WireProcess) -> None:
     assert [line["id"] for line in found] == [message["id"] for message in sent]
     codes = [line["error"]["code"] if "error" in line else 0 for line in found]
     assert codes == [0, -32000, -32601, -32602] * 50
+
+
+GOOD: tuple[Json, ...] = (
+    {"jsonrpc": "2.0", "id": "g", "method": "initialize", "params": {"protocol_version": "1.10", "hooks": []}},
+    {"jsonrpc": "2.0", "id": "g", "method": "prompt", "params": {"user_input": [{"type": "text", "text": "x"}]}},
+    {"jsonrpc": "2.0", "id": "g", "method": "cancel"},
+    {"jsonrpc": "2.0", "id": "g", "method": "replay"},
+    {"jsonrpc": "2.0", "id": "g", "result": {"request_id": "g", "response": "approve"}},
+    {"jsonrpc": "2.0", "id": "g", "error": {"code": 1, "message": "x"}},
+)
+PIECES = (
+    "",
+    "[",
+    "}",
+    '"',
+    ",",
+    ":",
+    "null",
+    "-",
+    "1e999",
+    "\\ud800",
+    "\\u0000",
+    "\ufeff",
+    "{}",
+    "[[",
+    "true",
+    " ",
+    "9" * 5000,
+)
+
+
+def spoilt(source: random.Random) -> bytes:
+    """A good message with pieces of it replaced by others."""
+    line = json.dumps(source.choice(GOOD))
+    for _ in range(source.randint(0, 3)):
+        start = source.randrange(len(line) + 1)
+        line = line[:start] + source.choice(PIECES) + line[start + source.randint(0, 8) :]
+    raw = line.replace("\n", "").encode()
+    return raw if source.random() < 0.9 else raw[: source.randrange(len(raw) + 1)] + bytes([source.randrange(128, 256)])
+
+
+def test_nothing_that_comes_in_ends_the_process(tmp_path: Path) -> None:
+    source = random.Random(17)
+    place = Place(tmp_path).script(*["text: ok"] * 1000)
+    with place.wire() as kimi:
+        for number in range(20):
+            kimi.send_bytes(b"".join(spoilt(source) + b"\n" for _ in range(50)))
+            kimi.send({"id": f"mark {number}", "method": "nope"})
+            assert error_of(kimi.response(f"mark {number}"))[0] == -32601
+        kimi.send({"id": "stop", "method": "cancel"})
+        kimi.response("stop")
+        last = kimi.prompt("good")
+        while "error" in last:  # the turn of a message that was not spoilt may still be ending
+            assert last["error"]["code"] == -32000
+            last = kimi.prompt("good")
+        assert last["result"] == {"status": "finished"}
+        assert all(
+            line["error"]["code"] in (-32700, -32600, -32601, -32602, -32000) for line in kimi.lines if "error" in line
+        )
+        assert kimi.finish() == 0
 
 
 @pytest.mark.spec("W-22")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import socket
+import subprocess
 import time
 
 import pytest
 from tests.e2e.loopback import loopback
-from tests.e2e.process import DEADLINE_S, Json, Place, eventually
+from tests.e2e.process import DEADLINE_S, Json, Place, eventually, kimi_command
 from tests.e2e.scripts import call, shell, step, tool
 from tests.e2e.unread import say, stalled, unread
 from tests.processes import all_gone, marked
@@ -239,3 +241,32 @@ def test_a_stalled_provider_does_not_hold_the_process(place: Place) -> None:
             assert kimi.rest()[-1] == {"jsonrpc": "2.0", "id": call_id, "result": {"status": "cancelled"}}
             assert kimi.wait() == 0
             assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["two", "one"])
+def test_sockets_as_standard_streams(place: Place, shared: bool) -> None:
+    """Node gives its children sockets. One for both directions has input to read where only a hang-up is looked for."""
+    place.script("text: ok", step("text: first", shell("c1", "touch first; sleep 0.5")), shell("c2", "touch second"))
+    ours_in, theirs_in = socket.socketpair()
+    ours_out, theirs_out = (ours_in, theirs_in) if shared else socket.socketpair()
+    with subprocess.Popen(
+        [*kimi_command(), "--wire", "--yolo"],
+        stdin=theirs_in.fileno(),
+        stdout=theirs_out.fileno(),
+        stderr=subprocess.DEVNULL,
+        cwd=place.work,
+        env=place.full_environ(),
+    ) as process:
+        theirs_in.close()
+        theirs_out.close()
+        ours_in.sendall(b'{"id":"p","method":"prompt","params":{"user_input":"hi"}}\n')
+        received = b""
+        while b'"id":"p"' not in received:
+            received += ours_out.recv(65_536)
+        assert b'"finished"' in received
+        ours_in.sendall(b'{"id":"q","method":"prompt","params":{"user_input":"go"}}\n')
+        assert eventually((place.work / "first").exists)
+        ours_out.close()
+        assert process.wait(DEADLINE_S) in ((0, 1) if shared else (1,))  # shared, the input ends as well
+        ours_in.close()
+    assert not (place.work / "second").exists()
