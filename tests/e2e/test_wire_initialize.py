@@ -111,7 +111,7 @@ WRONG: list[Json] = [
 
 @pytest.mark.spec("W-39", "W-45")
 def test_wrong_types_are_refused_as_a_whole(served: WireProcess) -> None:
-    before = served.initialize(hooks=[{"id": "kept", "event": "Stop"}])
+    before = served.initialize(hooks=[{"id": "kept", "event": "StopFailure"}])
     for wrong in WRONG:
         found = served.response(served.call("initialize", {"protocol_version": "1.10", **wrong}))
         assert error_of(found) == REFUSED, wrong

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kimi.application.flags import Flags
 from kimi.application.settings import Settings
 from kimi.domain.errors import ConfigError, UsageError
+from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config_migration import toml_text
 from kimi.infrastructure.config_schema import Configuration, validated
 from kimi.infrastructure.settings_files import load_settings
@@ -602,8 +603,16 @@ def test_bad_json_of_an_mcp_option_is_a_usage_error(tmp_path: Path) -> None:
 def test_filled_sections_of_later_versions_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     load()
     assert caplog.messages == []
-    load({"default_plan_mode": True, "hooks": [{"event": "Stop", "command": "true"}]})
-    assert [message.split("'")[1] for message in caplog.messages] == ["default_plan_mode", "hooks"]
+    load({"default_plan_mode": True, "extra_skill_dirs": ["/s"]})
+    assert [message.split("'")[1] for message in caplog.messages] == ["default_plan_mode", "extra_skill_dirs"]
+
+
+def test_hooks_are_passed_on() -> None:
+    table = {"event": "Stop", "command": "true"}
+    assert load({"hooks": [table, table | {"matcher": "a|b", "timeout": 600}]}).hooks == (
+        CommandHook("Stop", "true"),
+        CommandHook("Stop", "true", "a|b", 600),
+    )
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------

@@ -43,7 +43,8 @@ async def session_hooks(
                 raise
             failed = error  # the group would wrap it
         finally:
-            await _end(conversation, max(0.0, min(MAX_END_S, time_left())))
+            if conversation.hooks.commands:
+                await _end(conversation, max(0.0, min(MAX_END_S, time_left())))
             conversation.hooks.tasks = None
             tasks.cancel_scope.cancel()
     if failed is not None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from kimi.domain.approval import Rule, SessionScope
+from kimi.domain.hook import CommandHook
 
 
 class Slice(BaseModel):
@@ -126,6 +127,7 @@ class Settings(Slice):
     approval: ApprovalSettings = ApprovalSettings()
     session: SessionSettings = SessionSettings()
     wire: WireSettings = WireSettings()
+    hooks: tuple[CommandHook, ...] = ()
     secret_variables: frozenset[str] = frozenset()
     """Names of environment variables that hold our keys: commands do not get them."""
     secret_values: Annotated[frozenset[str], Field(repr=False)] = frozenset()

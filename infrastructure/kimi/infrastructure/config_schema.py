@@ -163,7 +163,7 @@ class Mcp(Section):
 
 
 class Hook(Section):
-    """One of `[[hooks]]` (later version); the time-out is in seconds."""
+    """One of `[[hooks]]`; the time-out is in seconds."""
 
     event: HookEvent
     command: str

@@ -16,6 +16,7 @@ from typing import Any, cast
 from kimi.application.flags import Flags, share_directory
 from kimi.application.settings import LoopSettings, Settings
 from kimi.domain.errors import ConfigError, UsageError
+from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config_migration import ensure_default_file
 from kimi.infrastructure.config_schema import Configuration, Provider, Service, validated
 from kimi.infrastructure.model_choice import choose_model, named_models
@@ -66,6 +67,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         approval=configuration.approval,
         session=configuration.session,
         wire=configuration.wire,
+        hooks=tuple(CommandHook(hook.event, hook.command, hook.matcher, hook.timeout) for hook in configuration.hooks),
         secret_variables=variables,
         secret_values=frozenset(_secret_values(configuration)) | {environ[name] for name in variables},
         strict_profile={"1": True, "0": False}.get(environ.get("KIMI_WIRE_STRICT", "")),
@@ -77,7 +79,6 @@ def _note_what_has_no_effect(configuration: Configuration) -> None:
     filled = {
         "default_plan_mode": configuration.default_plan_mode,
         "extra_skill_dirs": configuration.extra_skill_dirs,
-        "hooks": configuration.hooks,
         "services": configuration.services.moonshot_search or configuration.services.moonshot_fetch,
     }
     for key in (key for key, value in filled.items() if value):

@@ -7,6 +7,7 @@ before it is needed. Nothing is injected by name or annotation: use-cases get th
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kimi.application.conversation import Conversation
 from kimi.application.flags import Flags
+from kimi.application.hooks import Hooks
 from kimi.application.negotiate_initialize import (
     ExternalToolOffer,
     Initialized,
@@ -44,6 +46,7 @@ from kimi.application.run_subagent import (
     Subagents,
     settle_subagents,
 )
+from kimi.application.session_hooks import session_hooks
 from kimi.application.settings import Settings
 from kimi.application.toolset import Toolset
 from kimi.domain.agent import AgentSpec
@@ -191,6 +194,15 @@ def _load_system_prompt(load_prompt: LoadPrompt, agent: AgentSpec) -> LoadSystem
     return lambda: load_prompt(agent)
 
 
+def _hooks(settings: Settings, files: SessionFiles, environ: Mapping[str, str]) -> Hooks:
+    run = None
+    if settings.hooks:
+        from kimi.infrastructure.hooks_commands import hook_runner
+
+        run = hook_runner(settings.work_dir, settings.shell, settings.secret_variables, environ)
+    return Hooks(settings.hooks, run, session_id=files.id, work_dir=settings.work_dir)
+
+
 def _conversation(
     settings: Settings,
     files: SessionFiles,
@@ -200,6 +212,7 @@ def _conversation(
     store: SessionStore,
     now: Now,
     new_id: NewId,
+    hooks: Hooks,
 ) -> Conversation:
     return Conversation(
         files=files,
@@ -211,6 +224,7 @@ def _conversation(
         mark_last=store.mark_last,
         now=now,
         new_id=new_id,
+        hooks=hooks,
         plans_dir=os.path.join(settings.share_dir, "plans"),
     )
 
@@ -296,6 +310,7 @@ class Session(containers.DeclarativeContainer):
     toolset = providers.Singleton(toolset_of, make_tool, tools.provider, agent)
     load_prompt = providers.Factory(_load_prompt, settings, workspace)
     load_system_prompt = providers.Factory(_load_system_prompt, load_prompt, agent)
+    hooks = providers.Singleton(_hooks, settings, files, environ)
     conversation = providers.Singleton(
         _conversation,
         settings,
@@ -306,6 +321,7 @@ class Session(containers.DeclarativeContainer):
         store,
         now,
         new_id,
+        hooks,
     )
 
 
@@ -337,8 +353,11 @@ def new_session(app: App, files: SessionFiles) -> Session:
 
 
 @asynccontextmanager
-async def open_conversation(app: App, choice: Choice) -> AsyncGenerator[Conversation, None]:
-    """Open the chosen session and its conversation; both are closed on leaving.
+async def open_conversation(
+    app: App, choice: Choice, *, time_left: Callable[[], float] = lambda: math.inf
+) -> AsyncGenerator[Conversation, None]:
+    """Open the chosen session and its conversation; both are closed on leaving. `time_left()` is asked then: how many
+    seconds the hooks of the end may take, at most.
 
     Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made.
     """
@@ -350,7 +369,9 @@ async def open_conversation(app: App, choice: Choice) -> AsyncGenerator[Conversa
         check_prompts(app.agent(), session.load_prompt())
         if files.resumed:
             settle_subagents(files, app.now()())
-        yield session.conversation()
+        conversation = session.conversation()
+        async with session_hooks(conversation, time_left):
+            yield conversation
     finally:
         await app.http().close()
         files.close()

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 EXIT_BOUND_S: Final = 2.0
 """From the end of the input, or a signal, to the end of the process at the latest."""
+
+KILLING_S: Final = 0.9
+"""What is kept of that for ending programs that are still running."""
 
 STOP_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
 
@@ -67,10 +71,11 @@ class _Wire:
         self._app = app
         self._streams = streams
         self._watchdog: threading.Timer | None = None
+        self._deadline = 0.0
         self.signal: signal.Signals | None = None
 
     async def serve(self, choice: Choice) -> int:
-        async with open_conversation(self._app, choice) as conversation:
+        async with open_conversation(self._app, choice, time_left=self._time_left) as conversation:
             set_session_id(conversation.id)
             self._server = wire_server(self._app, conversation, self._warm_up)
             self._outbox = Outbox(self._write, self._app.settings().wire.max_queued_bytes, self._server.stop)
@@ -131,9 +136,15 @@ class _Wire:
         logger.info("stdout was closed by the client")
         self._outbox.fail()
 
+    def _time_left(self) -> float:
+        """Seconds that the hooks of the session's end may take, so that what they started can still be killed."""
+        self._bound_exit()
+        return self._deadline - time.monotonic() - KILLING_S
+
     def _bound_exit(self) -> None:
         """Whatever hangs, the process is gone in time."""
         if self._watchdog is None:
+            self._deadline = time.monotonic() + EXIT_BOUND_S
             self._watchdog = threading.Timer(EXIT_BOUND_S, self._give_up)
             self._watchdog.daemon = True
             self._watchdog.start()

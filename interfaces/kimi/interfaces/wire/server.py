@@ -24,7 +24,7 @@ from kimi.domain.errors import (
     ModelNotSet,
     StateError,
 )
-from kimi.domain.hook import HOOK_EVENTS, HookSubscription, counted
+from kimi.domain.hook import HOOK_EVENTS, Hook, counted
 from kimi.domain.turn import TurnStatus
 from kimi.interfaces.jsonrpc import (
     INTERNAL_ERROR,
@@ -95,7 +95,6 @@ class WireServer:
         self._strict_setting = strict
         self._strict = bool(strict)
         self._on_initialized = on_initialized
-        self._hooks: tuple[HookSubscription, ...] = ()
         self._in_flight: set[Id] = set()
         self._answered = anyio.Event()
         self._reading = anyio.CancelScope()
@@ -213,10 +212,12 @@ class WireServer:
         self._check_not_replaying()
         client = asked.client(self._conversation.client)
         outcome = self._negotiate(client, asked.external_tools)
-        self._strict = self._strict_setting if self._strict_setting is not None else asked.looks_strict
+        hooks = self._conversation.hooks
         if asked.hooks is not None:
-            self._hooks = tuple(hook for hook in asked.hooks if hook.event in HOOK_EVENTS)
-        self._put(result_line(call_id, initialize_result(outcome, self._hooks)))
+            hooks.subscribe(asked.hooks if self._strict_setting is not True else ())
+        looks_strict = asked.looks_strict and not hooks.subscriptions  # who subscribes knows more than the old readers
+        self._strict = looks_strict if self._strict_setting is None else self._strict_setting
+        self._put(result_line(call_id, initialize_result(outcome, hooks.all)))
         self._send_events([Delivery(request, None) for request in self._conversation.waiting.pending()])
         self._on_initialized()
 
@@ -317,7 +318,7 @@ def prompt_result(status: TurnStatus) -> dict[str, Any]:
     return result
 
 
-def initialize_result(outcome: Initialized, hooks: Sequence[HookSubscription]) -> dict[str, Any]:
+def initialize_result(outcome: Initialized, hooks: Sequence[Hook]) -> dict[str, Any]:
     """The result of `initialize`: no nulls, and no member that the clients of old would not expect."""
     result: dict[str, Any] = {
         "protocol_version": PROTOCOL_VERSION,
