@@ -55,6 +55,11 @@ COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
 """In the order in which clients list them."""
 
 
+def known_commands(conversation: Conversation) -> tuple[CommandInfo, ...]:
+    """All commands of the conversation, as clients list them."""
+    return (*(info for info, _ in COMMANDS), *conversation.skills.commands())
+
+
 def find_command(name: str) -> RunCommand | None:
     """The command with this exact name or alias."""
     for info, run in COMMANDS:

@@ -16,6 +16,7 @@ from kimi.application.channel import Delivery, EventChannel
 from kimi.application.hooks import Hooks
 from kimi.application.ports import ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles
 from kimi.application.recorder import Recorder
+from kimi.application.skills import SkillBook
 from kimi.application.subagent_stream import SubagentStream
 from kimi.application.toolset import Toolset
 from kimi.application.waiting import WaitingRequests
@@ -51,6 +52,12 @@ class RunningTurn:
     """Answers that are known but wait for an earlier call of the same message, by call id."""
     cut_short: bool = False
     """Was it cancelled, by its own scope or together with what it is part of?"""
+    settled: bool = False
+    """Was everything closed that its failure left open?"""
+    rejected: bool = False
+    """Did the person reject a call without a word?"""
+    steps_taken: int = 0
+    """In all turns inside of this one together."""
 
 
 @dataclass(slots=True)
@@ -86,6 +93,7 @@ class Conversation:
         parent: Conversation | None = None,
         subagent: Subagent | None = None,
         hooks: Hooks | None = None,
+        skills: SkillBook | None = None,
     ) -> None:
         self.files = files
         self.subagent = subagent
@@ -94,6 +102,7 @@ class Conversation:
         self.toolset = toolset
         self.approvals = parent.approvals if parent else Approvals(policy)
         self.hooks = parent.hooks if parent else hooks or Hooks(session_id=files.id)
+        self.skills = parent.skills if parent else skills or SkillBook()
         self.limits = limits
         self.plans_dir = plans_dir
         self.plan_reminder_is_owed = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kimi.application.commands import COMMANDS
+from kimi.application.commands import known_commands
 from kimi.application.conversation import BUSY, Conversation
 from kimi.application.external_tool import ExternalTool
 from kimi.application.ports import CheckArguments, CheckSchema
@@ -74,7 +74,7 @@ def negotiate_initialize(
             accepted[offer.name] = None
         else:
             rejected[offer.name] = Rejected(offer.name, reason or "invalid schema")
-    return Initialized(tuple(info for info, _ in COMMANDS), tuple(accepted), tuple(rejected.values()))
+    return Initialized(known_commands(conversation), tuple(accepted), tuple(rejected.values()))
 
 
 def _fault(check_schema: CheckSchema, schema: JsonObject) -> str | None:

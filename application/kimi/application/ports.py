@@ -18,6 +18,7 @@ from kimi.domain.hook import CommandHook
 from kimi.domain.message import JsonObject, Message
 from kimi.domain.request import Answer, HookAnswer, Request
 from kimi.domain.session import ContextRecord, SessionState, SessionSummary
+from kimi.domain.skill import Skill
 from kimi.domain.stream import StreamPart
 from kimi.domain.tool import ToolReturnValue, ToolSpec
 from kimi.domain.turn import StopReason, TokenUsage
@@ -404,6 +405,12 @@ Random: TypeAlias = Callable[[], float]
 
 LoadSystemPrompt: TypeAlias = Callable[[], str]
 """The system prompt for a new session."""
+
+LoadSkills: TypeAlias = Callable[[], Sequence[Skill]]
+"""All usable skills, of each name one. What cannot be used is left out, with a line in the log. Raises nothing."""
+
+ReadSkill: TypeAlias = Callable[[str], str]
+"""The text of a skill's file as it is now. Raises OSError, or ValueError when it is not UTF-8."""
 
 RunHook: TypeAlias = Callable[[CommandHook, JsonObject], Awaitable[HookAnswer]]
 """Run a hook's command with the object on its stdin and give its verdict. At most the hook's time: then, and when it

@@ -41,6 +41,7 @@ async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatMo
     for number in range(1, conversation.limits.max_steps + 1):
         await conversation.emit(StepBegin(number))
         turn.step = number
+        turn.steps_taken += 1
         conversation.append(CheckpointRecord(conversation.history.next_checkpoint))
         await before_step(conversation)
         outcome = await _run_step(conversation, turn, model, random)
@@ -102,6 +103,7 @@ async def _attempt(conversation: Conversation, turn: RunningTurn, model: ChatMod
     assert spoken is not None  # the group swallows only its own cancellation
     if isinstance(spoken, ChatProviderError):
         return spoken
+    turn.rejected = spoken.calls.rejected
     goes_on = bool(spoken.message.tool_calls) and not spoken.calls.rejected and spoken.calls.longest_streak < STOP_AT
     return StepOutcome(goes_on, spoken.end)
 

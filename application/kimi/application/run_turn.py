@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from random import random as uniform
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
 from kimi.application.commands import find_command
 from kimi.application.conversation import Conversation, RunningTurn
@@ -15,9 +18,10 @@ from kimi.application.hook_points import blocked_prompt, turn_failed
 from kimi.application.ports import Random
 from kimi.application.run_hooks import close_late_hooks
 from kimi.application.run_steps import run_steps
+from kimi.application.skills import FLOW, SKILL
 from kimi.application.steer import keep_steers
 from kimi.application.stop_hooks import heed_stop_hooks
-from kimi.domain.command import parse_command
+from kimi.domain.command import Command, parse_command
 from kimi.domain.content import UserInput, as_parts, joined_text, missing_capabilities
 from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
 from kimi.domain.event import StepInterrupted, TextPart, ToolResult, TurnBegin, TurnEnd
@@ -82,18 +86,77 @@ async def _submit(conversation: Conversation, turn: RunningTurn, user_input: Use
 async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
     command = parse_command(joined_text(user_input))
     if command is None or conversation.subagent is not None:  # what a model writes to its subagent is no command
-        return await _answer(conversation, turn, user_input, random)
-    turn.accepts_steers = False
+        return await _answer_prompt(conversation, turn, user_input, random)
     run = find_command(command.name)
     if run is None:
-        await conversation.emit(TextPart(f'Unknown slash command "/{command.name}".'))
-    else:
-        await run(conversation, command.arguments)
+        return await _call_on_skill(conversation, turn, command, random)
+    turn.accepts_steers = False
+    await run(conversation, command.arguments)
     return TurnStatus("finished")
 
 
-async def _answer(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
-    """Put the input into the history and let the model answer it."""
+async def _answer_prompt(
+    conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random
+) -> TurnStatus:
+    """Answer what a person wrote, and go on by itself where that is configured (runtime spec 5.6)."""
+    title = shortened_title(joined_text(user_input))
+    iterations = conversation.limits.ralph_iterations
+    if iterations == 0 or conversation.subagent is not None:
+        return await _answer(conversation, turn, user_input, random, title)
+    from kimi.application.run_flow import run_ralph  # start-up time
+
+    play = partial(_play, conversation, turn, random=random, title=title)
+    return await run_ralph(conversation, turn, user_input, iterations, play)
+
+
+async def _call_on_skill(conversation: Conversation, turn: RunningTurn, command: Command, random: Random) -> TurnStatus:
+    """`/skill:<name>` and `/flow:<name>`: the commands that the files of the skills make (runtime spec 7.3, 7.4)."""
+    skills = conversation.skills
+    if (skill := skills.find(SKILL, command.name)) is not None:
+        message = await anyio.to_thread.run_sync(skills.message, skill, command.arguments)
+        if message is not None:
+            return await _answer(conversation, turn, message, random)
+        text = f'Failed to load skill "/{command.name}".'
+    elif (skill := skills.find(FLOW, command.name)) is not None and skill.flow is not None:
+        if not command.arguments:
+            from kimi.application.run_flow import run_flow  # start-up time
+
+            return await run_flow(conversation, turn, skill.flow, partial(_play, conversation, turn, random=random))
+        logger.warning("/%s does nothing: a flow takes no arguments", command.name)
+        return TurnStatus("finished")
+    elif skill is not None and skill.fault is not None:
+        text = f'The flow "/{command.name}" cannot be run. {skill.fault}'
+    else:
+        text = f'Unknown slash command "/{command.name}".'
+    turn.accepts_steers = False
+    await conversation.emit(TextPart(text))
+    return TurnStatus("finished")
+
+
+async def _play(
+    conversation: Conversation, turn: RunningTurn, user_input: UserInput, *, random: Random, title: str = ""
+) -> TurnStatus:
+    """A complete turn inside of `turn`, which stays open and takes steers in between as well."""
+    turn.rejected = False
+    with anyio.CancelScope(shield=True):
+        await conversation.emit(TurnBegin(user_input))
+    failed = True
+    try:
+        status = await _answer(conversation, turn, user_input, random, title)
+        turn.accepts_steers, failed = True, False
+        return status
+    except anyio.get_cancelled_exc_class():
+        turn.cut_short = True
+        raise
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(conversation, turn, failed)
+
+
+async def _answer(
+    conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random, title: str = ""
+) -> TurnStatus:
+    """Put the input into the history and let the model answer it. `title` is for a session without one."""
     model = conversation.model
     if model is None:
         raise ModelNotSet
@@ -103,7 +166,7 @@ async def _answer(conversation: Conversation, turn: RunningTurn, user_input: Use
     conversation.system_prompt()
     conversation.repeats = RepeatGuard()  # what a person asks for again is no repetition of the model's
     conversation.append(CheckpointRecord(conversation.history.next_checkpoint), Message("user", parts))
-    _store_title_and_modes(conversation, shortened_title(joined_text(user_input)))
+    _store_title_and_modes(conversation, title)
     return await run_steps(conversation, turn, model, random)
 
 
@@ -121,16 +184,30 @@ def _store_title_and_modes(conversation: Conversation, title: str) -> None:
 
 
 async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
-    """Answer what is still open, in the history and in events, and end the turn."""
-    unheard = _answer_open_calls(conversation, turn) if failed else []
-    try:
-        for call_id in unheard:
-            await conversation.emit(ToolResult(call_id, _cut_short(conversation, call_id)))
-        if failed and turn.step:
-            await conversation.emit(StepInterrupted())
+    """Close what is still open, with the messages that came too late for an answer, and end the turn."""
+
+    async def close() -> None:
         if not turn.scope.cancel_called:
             await keep_steers(conversation, turn)
         await close_late_hooks(conversation)
+
+    await _end(conversation, turn, failed, close)
+
+
+async def _end(
+    conversation: Conversation, turn: RunningTurn, failed: bool, close: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Answer what is still open, in the history and in events, and end the turn, after `close`."""
+    unsettled = failed and not turn.settled
+    turn.settled = failed
+    unheard = _answer_open_calls(conversation, turn) if unsettled else []
+    try:
+        for call_id in unheard:
+            await conversation.emit(ToolResult(call_id, _cut_short(conversation, call_id)))
+        if unsettled and turn.step:
+            await conversation.emit(StepInterrupted())
+        if close is not None:
+            await close()
         await conversation.emit(TurnEnd())
     except StoreFailed:
         # The failure that ended the turn was probably the same one; it is the one to report.

@@ -30,10 +30,14 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """`max_steps` model calls per turn; `max_attempts` tries per step, the first one included."""
+    """`max_steps` model calls per turn; `max_attempts` tries per step, the first one included.
+
+    `ralph_iterations` is how often a prompt is repeated by itself; -1: without limit.
+    """
 
     max_steps: int = 1000
     max_attempts: int = 3
+    ralph_iterations: int = 0
 
 
 @dataclass(frozen=True, slots=True)

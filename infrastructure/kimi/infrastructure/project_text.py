@@ -64,7 +64,7 @@ def agents_text(work_dir: str) -> str:
 
 
 def _agents_files(work_dir: str) -> Iterator[str]:
-    for directory in _from_project_root(work_dir):
+    for directory in from_project_root(work_dir):
         names = [os.path.join(".kimi", "AGENTS.md")]
         names.append("AGENTS.md" if os.path.isfile(os.path.join(directory, "AGENTS.md")) else "agents.md")
         for name in names:
@@ -73,7 +73,7 @@ def _agents_files(work_dir: str) -> Iterator[str]:
                 yield path
 
 
-def _from_project_root(work_dir: str) -> list[str]:
+def from_project_root(work_dir: str) -> list[str]:
     """The directories from the nearest one with `.git` down to the work dir; the work dir alone without one."""
     chain: list[str] = []
     directory = work_dir

@@ -1,0 +1,69 @@
+"""The skills of a conversation: their commands, and what `/skill:<name>` says to the model (runtime spec 7.3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from kimi.application.ports import LoadSkills, ReadSkill
+from kimi.domain.command import CommandInfo, parse_command
+from kimi.domain.skill import Skill, skill_message
+
+logger = logging.getLogger(__name__)
+
+SKILL: Final = "skill:"
+FLOW: Final = "flow:"
+
+
+def _no_skills() -> Sequence[Skill]:
+    return ()
+
+
+def _no_file(path: str) -> str:
+    raise FileNotFoundError(path)
+
+
+class SkillBook:
+    """The skills that were found when somebody first asked for them."""
+
+    def __init__(self, load: LoadSkills = _no_skills, read: ReadSkill = _no_file) -> None:
+        self._load = load
+        self._read = read
+        self._skills: Sequence[Skill] | None = None
+
+    @property
+    def skills(self) -> Sequence[Skill]:
+        """All of them, by name."""
+        if self._skills is None:
+            self._skills = sorted(self._load(), key=lambda skill: skill.name.casefold())
+        return self._skills
+
+    def commands(self) -> list[CommandInfo]:
+        """The commands as clients list them: all skills, then all flows."""
+        flows = (skill for skill in self.skills if skill.flow is not None)
+        return [*_listed(SKILL, self.skills), *_listed(FLOW, flows)]
+
+    def find(self, prefix: str, command: str) -> Skill | None:
+        """The skill that the command names after this prefix."""
+        name = command.removeprefix(prefix)
+        return next((skill for skill in self.skills if skill.name == name), None) if name != command else None
+
+    def message(self, skill: Skill, arguments: str) -> str | None:
+        """What the model is told for `/skill:<name> arguments`; None when the file cannot be read."""
+        try:
+            return skill_message(self._read(skill.path), arguments)
+        except (OSError, ValueError) as error:
+            logger.warning("the skill %s cannot be read: %s", skill.path, error)
+            return None
+
+
+def _listed(prefix: str, skills: Iterable[Skill]) -> Iterator[CommandInfo]:
+    """Those that can be typed: not every name of a file makes a command."""
+    for skill in skills:
+        name = f"{prefix}{skill.name}"
+        command = parse_command(f"/{name}")
+        if command is not None and command.name == name:
+            yield CommandInfo(name, skill.description)
+        else:
+            logger.info("the name of the skill %s makes no command", skill.path)

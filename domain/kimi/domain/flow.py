@@ -1,0 +1,199 @@
+"""Flows: prompts in the order of a diagram, with branches that the model chooses (runtime spec 5.6, 7.4).
+
+A `Diagram` collects what a parser reads; `as_flow` checks it. The text of a skill goes through `flow_in`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kimi.domain.content import TextPart, UserInput
+
+BEGIN: Final = "begin"
+END: Final = "end"
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([^\s`]*)[^`]*")
+_CHOICE = re.compile(r"<choice>((?:(?!<choice>).)*?)</choice>", re.DOTALL)
+
+
+class FlowInvalid(ValueError):
+    """The diagram makes no flow. The message begins with `Line N: ` when it is about a line of the diagram."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message if line is None else f"Line {line}: {message}")
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The way to the node `target`; the label counts where there is a choice."""
+
+    target: str
+    label: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowNode:
+    """A prompt and where it leads. With several edges it is a decision."""
+
+    prompt: UserInput
+    edges: tuple[Edge, ...] = ()
+
+    @property
+    def is_decision(self) -> bool:
+        """Does the model have to choose?"""
+        return len(self.edges) > 1
+
+    def after(self, choice: str | None) -> str | None:
+        """The node that comes next: behind the edge with this label or, without a choice, behind the only edge."""
+        if self.is_decision:
+            return next((edge.target for edge in self.edges if edge.label == choice), None)
+        return self.edges[0].target if self.edges else None
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Checked nodes by id, the begin with its one edge included; the end is no node."""
+
+    nodes: Mapping[str, FlowNode]
+    begin: str
+    end: str
+
+
+@dataclass(slots=True)
+class Diagram:
+    """Nodes and edges as they are read, line by line."""
+
+    _labels: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    _edges: dict[str, list[Edge]] = field(default_factory=dict[str, "list[Edge]"])
+
+    def node(self, node_id: str, label: str | None, line: int) -> None:
+        """A node is named, perhaps with its label. Raises FlowInvalid: it has another label already."""
+        known = self._labels.get(node_id)
+        if known is not None and label is not None and known != label:
+            raise FlowInvalid(f'Conflicting definition for node "{node_id}"', line)
+        self._labels[node_id] = label if known is None else known
+
+    def edge(self, source: str, target: str, label: str | None, line: int) -> None:
+        """An edge between two nodes that were named."""
+        self._edges.setdefault(source, []).append(Edge(target, label or None, line))
+
+    def as_flow(self) -> Flow:
+        """The flow in it. Raises FlowInvalid."""
+        begin, end = self._only(BEGIN), self._only(END)
+        reachable = self._reachable(begin)
+        if end not in reachable:
+            raise FlowInvalid("The END node cannot be reached from the BEGIN node")
+        if len(self._edges[begin]) > 1:
+            raise FlowInvalid("The BEGIN node must have one outgoing edge", self._edges[begin][1].line)
+        reachable.remove(end)
+        for node_id in reachable:
+            self._check_labels(node_id)
+        nodes = {node_id: FlowNode(self._label(node_id), tuple(self._edges.get(node_id, ()))) for node_id in reachable}
+        return Flow(nodes, begin, end)
+
+    def _label(self, node_id: str) -> str:
+        return self._labels[node_id] or node_id
+
+    def _only(self, mark: str) -> str:
+        found = [node_id for node_id in self._labels if self._label(node_id).casefold() == mark]
+        if len(found) != 1:
+            raise FlowInvalid(f"Expected exactly one {mark.upper()} node, found {len(found)}")
+        return found[0]
+
+    def _reachable(self, begin: str) -> list[str]:
+        """In the order of a walk from the begin."""
+        seen = {begin: None}
+        waiting = [begin]
+        while waiting:
+            fresh = [edge.target for edge in self._edges.get(waiting.pop(), ()) if edge.target not in seen]
+            seen.update(dict.fromkeys(fresh))
+            waiting += fresh
+        return list(seen)
+
+    def _check_labels(self, node_id: str) -> None:
+        edges = self._edges.get(node_id, [])
+        if len(edges) < 2:
+            return
+        seen: set[str] = set()
+        for edge in edges:
+            if edge.label is None:
+                raise FlowInvalid(f'Node "{node_id}" has an unlabeled edge', edge.line)
+            if edge.label in seen:
+                raise FlowInvalid(f'Node "{node_id}" has duplicate edge labels', edge.line)
+            seen.add(edge.label)
+
+
+def flow_in(markdown: str) -> Flow:
+    """The flow of the first fenced block that is tagged `mermaid` or `d2`. Raises FlowInvalid."""
+    for tag, lines in fenced_blocks(markdown):
+        if (parse := _parser(tag)) is not None:
+            return parse("\n".join(lines))
+    raise FlowInvalid("There is no code block tagged mermaid or d2")
+
+
+def _parser(tag: str) -> Callable[[str], Flow] | None:
+    if tag == "mermaid":
+        from kimi.domain.flow_mermaid import parse_mermaid
+
+        return parse_mermaid
+    if tag == "d2":
+        from kimi.domain.flow_d2 import parse_d2
+
+        return parse_d2
+    return None
+
+
+def fenced_blocks(markdown: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """Tag (lower case) and lines of each fenced block; one that is not closed reaches to the end."""
+    lines = iter(markdown.splitlines())
+    for line in lines:
+        if (opening := _FENCE.fullmatch(line)) is None:
+            continue
+        closing = re.compile(rf" {{0,3}}{opening[1][0]}{{{len(opening[1])},}}\s*")
+        block: list[str] = []
+        for inner in lines:
+            if closing.fullmatch(inner):
+                break
+            block.append(inner)
+        yield opening[2].lower(), block
+
+
+def node_input(node: FlowNode, *, again: bool = False) -> UserInput:
+    """What the model is told at a node; `again` after an answer without a valid choice."""
+    if not node.is_decision:
+        return node.prompt
+    branches = "".join(f"\n- {edge.label}" for edge in node.edges)
+    request = (
+        f"Choose one of these branches:\n{branches}\n\nEnd your answer with <choice>LABEL</choice>, where LABEL is "
+    )
+    request += "one of the branches above, spelled exactly so."
+    if again:
+        request += "\n\nYour last answer held no valid choice, so you are asked once more."
+    if isinstance(node.prompt, str):
+        return f"{node.prompt}\n\n{request}"
+    return (*node.prompt, TextPart(request))
+
+
+def chosen(text: str) -> str | None:
+    """What an answer chooses: its last `<choice>…</choice>`, trimmed; None when there is none."""
+    choices = _CHOICE.findall(text)
+    return choices[-1].strip() if choices else None
+
+
+def ralph_flow(user_input: UserInput) -> Flow:
+    """The flow that repeats a prompt until the model has nothing left to do (runtime spec 5.6)."""
+    note = (
+        "The request above is repeated to you automatically, for as long as there is something left to do. Go on with "
+        "it where you stand. Choose STOP only when all of it is done and checked, else CONTINUE."
+    )
+    again: UserInput = f"{user_input}\n\n{note}" if isinstance(user_input, str) else (*user_input, TextPart(note))
+    nodes = {
+        "BEGIN": FlowNode("BEGIN", (Edge("R1"),)),
+        "R1": FlowNode(user_input, (Edge("R2"),)),
+        "R2": FlowNode(again, (Edge("R2", "CONTINUE"), Edge("END", "STOP"))),
+    }
+    return Flow(nodes, "BEGIN", "END")

@@ -1,0 +1,120 @@
+"""Flows as D2 diagrams: the subset of runtime spec 7.4.
+
+Labels, chains of arrows, blocks of text and comments count. Bodies in braces and what sets a property do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from textwrap import dedent
+from typing import Final
+
+from kimi.domain.flow import Diagram, Flow, FlowInvalid
+
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
+_TOKEN = re.compile(rf"(?P<comment>(?:^|(?<=\s))#.*)|(?P<quoted>{_QUOTED.pattern})|[{{}}]|[^{{}}\"#]+|.")
+_BLOCK = re.compile(r"(?P<head>[^|\"#{}]*:)\s*(?P<fence>\|+)(?P<tag>[A-Za-z0-9]*)(?:\s+(?P<rest>.*))?")
+_PROPERTIES: Final = frozenset(
+    {
+        "class", "constraint", "height", "icon", "label", "left", "link", "near", "shape", "source-arrowhead",
+        "style", "target-arrowhead", "tooltip", "top", "width",
+    }
+)  # fmt: skip
+"""A path in which one of these follows an id says how something looks."""
+
+_SETTINGS: Final = frozenset({"classes", "direction", "vars"})
+"""These are no nodes, at the top of a diagram."""
+
+
+def parse_d2(text: str) -> Flow:
+    """The flow that a diagram draws. Raises FlowInvalid."""
+    diagram = Diagram()
+    for number, statement, block in _statements(text):
+        head, colon, label = statement.partition(":")
+        head = head.strip()
+        if _is_ignored(head, colon):
+            continue
+        _read(diagram, head, block if block is not None else _plain(label), number)
+    return diagram.as_flow()
+
+
+def _read(diagram: Diagram, head: str, label: str | None, line: int) -> None:
+    chain = [_checked_id(name.strip(), line) for name in head.split("->")]
+    if len(chain) == 1:
+        diagram.node(chain[0], label, line)
+        return
+    for name in chain:
+        diagram.node(name, None, line)
+    last = len(chain) - 2
+    for index in range(last + 1):
+        diagram.edge(chain[index], chain[index + 1], label if index == last else None, line)
+
+
+def _is_ignored(head: str, colon: str) -> bool:
+    first, *path = head.split(".")
+    return head.startswith("(") or (bool(colon) and first in _SETTINGS) or not _PROPERTIES.isdisjoint(path)
+
+
+def _checked_id(name: str, line: int) -> str:
+    if not _ID.fullmatch(name):
+        raise FlowInvalid(f'Expected a node id at "{name}"' if name else "Expected a node id", line)
+    return name
+
+
+def _plain(label: str) -> str | None:
+    """A label without its quotes; None for an empty one."""
+    label = label.strip()
+    if _QUOTED.fullmatch(label):
+        label = label[1:-1].replace('\\"', '"').strip()
+    return label or None
+
+
+def _statements(text: str) -> Iterator[tuple[int, str, str | None]]:
+    """Line number, text and, if it has one, block label of each statement outside of braces."""
+    lines = iter(enumerate(text.splitlines(), 1))
+    depth = opened = 0
+    for number, line in lines:
+        if depth == 0 and (block := _BLOCK.fullmatch(line.strip())) is not None:
+            yield number, block["head"], _block_text(block, number, lines)
+            continue
+        statement, after = _outside_braces(line, depth)
+        opened = number if depth == 0 else opened
+        depth = after
+        if depth < 0:
+            raise FlowInvalid('Unexpected "}"', number)
+        if statement:
+            yield number, statement, None
+    if depth:
+        raise FlowInvalid('Expected "}" for this line', opened)
+
+
+def _outside_braces(line: str, depth: int) -> tuple[str, int]:
+    """What of a line is outside of braces, comments left out, and the depth behind it."""
+    kept = ""
+    for token in _TOKEN.finditer(line):
+        if token["comment"]:
+            break
+        if token[0] in ("{", "}"):
+            depth += 1 if token[0] == "{" else -1
+            if depth < 0:
+                break
+        elif depth == 0:
+            kept += token[0]
+    return kept.strip(), depth
+
+
+def _block_text(opening: re.Match[str], number: int, lines: Iterator[tuple[int, str]]) -> str | None:
+    """The text of a block. It ends with the first line that ends with as many bars as it began with."""
+    fence, rest = opening["fence"], (opening["rest"] or "").rstrip()
+    if rest.endswith(fence):
+        return rest.removesuffix(fence).strip() or None
+    collected = [""]
+    for _, line in lines:
+        stripped = line.rstrip()
+        if stripped.endswith(fence):
+            collected.append(stripped.removesuffix(fence))
+            return f"{rest}{dedent(chr(10).join(collected))}".strip() or None
+        collected.append(line)
+    raise FlowInvalid(f'Expected "{fence}" for this block', number)

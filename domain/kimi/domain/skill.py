@@ -1,0 +1,120 @@
+"""Skills: instructions in files that the model or the person may call for (runtime spec 7.3).
+
+Pure: finding and reading the files, and YAML, are the business of an adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from kimi.domain.flow import Flow
+
+Scope: TypeAlias = Literal["Project", "User", "Extra", "Built-in"]
+SCOPES: Final[tuple[Scope, ...]] = ("Project", "User", "Extra", "Built-in")
+"""In the order of the system prompt."""
+
+NO_DESCRIPTION: Final = "No description provided."
+DESCRIPTION_CHARS: Final = 240
+
+_MARK: Final = "---"
+
+
+class SkillInvalid(ValueError):
+    """The file is no skill; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """A skill and where its file is. Of a flow either `flow` is set, or `fault`: why there is none."""
+
+    name: str
+    description: str
+    path: str
+    scope: Scope
+    flow: Flow | None = None
+    fault: str | None = None
+
+
+def split_frontmatter(text: str) -> tuple[str | None, str]:
+    """The YAML between `---` lines at the very start, or None, and the body. Raises SkillInvalid: it has no end."""
+    first, *lines = text.split("\n")
+    if first.rstrip() != _MARK:
+        return None, text
+    for index, line in enumerate(lines):
+        if line.rstrip() == _MARK:
+            return "\n".join(lines[:index]), "\n".join(lines[index + 1 :])
+    raise SkillInvalid("the frontmatter is not closed")
+
+
+def make_skill(frontmatter: object, body: str, *, default_name: str, path: str, scope: Scope) -> Skill:
+    """The skill of a file. `frontmatter` is the parsed YAML, None when there is none. Raises SkillInvalid."""
+    members = _members(frontmatter)
+    kind = members.get("type")
+    if kind not in (None, "standard", "flow"):
+        raise SkillInvalid("its type is neither standard nor flow")
+    name = _line(members, "name") or default_name
+    skill = Skill(name, _line(members, "description") or _first_line(body) or NO_DESCRIPTION, path, scope)
+    return _with_flow(skill, body) if kind == "flow" else skill
+
+
+def _with_flow(skill: Skill, body: str) -> Skill:
+    from kimi.domain.flow import FlowInvalid, flow_in  # start-up time: most skills are no flows
+
+    flow: Flow | None = None
+    fault: str | None = None
+    try:
+        flow = flow_in(body)
+    except FlowInvalid as error:
+        fault = str(error)
+    return Skill(skill.name, skill.description, skill.path, skill.scope, flow, fault)
+
+
+def _members(frontmatter: object) -> dict[str, Any]:
+    if frontmatter is None:
+        return {}
+    if not isinstance(frontmatter, dict):
+        raise SkillInvalid("the frontmatter holds no members")
+    return cast("dict[str, Any]", frontmatter)
+
+
+def _line(members: dict[str, Any], key: str) -> str:
+    """A member as one line of text; empty when it is absent."""
+    value = members.get(key)
+    if isinstance(value, (dict, list)):
+        raise SkillInvalid(f"its {key} is no text")
+    return "" if value is None else " ".join(str(value).split())
+
+
+def _first_line(body: str) -> str:
+    return next((line.strip()[:DESCRIPTION_CHARS] for line in body.splitlines() if line.strip()), "")
+
+
+def without_doubles(skills: Iterable[Skill]) -> list[Skill]:
+    """Of skills whose names differ in case at most, the first; the order is kept."""
+    found: dict[str, Skill] = {}
+    for skill in skills:
+        found.setdefault(skill.name.casefold(), skill)
+    return list(found.values())
+
+
+def skills_text(skills: Iterable[Skill]) -> str:
+    """What the system prompt lists of them, by scope; empty when there are none."""
+    known = sorted(skills, key=lambda skill: skill.name.casefold())
+    sections = (_section(scope, [skill for skill in known if skill.scope == scope]) for scope in SCOPES)
+    return "\n\n".join(section for section in sections if section)
+
+
+def _section(scope: Scope, skills: list[Skill]) -> str:
+    if not skills:
+        return ""
+    entries = (f"- {skill.name}\n  - Path: {skill.path}\n  - Description: {skill.description}" for skill in skills)
+    return "\n".join((f"### {scope}", "", *entries))
+
+
+def skill_message(text: str, arguments: str) -> str:
+    """The user message of `/skill:<name> arguments`, for the text of the skill's file."""
+    text = text.strip()
+    return f"{text}\n\nUser request:\n{arguments}" if arguments else text
