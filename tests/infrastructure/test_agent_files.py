@@ -1,0 +1,260 @@
+"""Agent files: inheritance, mistakes, templates (runtime spec 6.1, 6.2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kimi.application.agents import CODER, DEFAULT_TOOLS, EXPLORE, PLAN
+from kimi.application.ports import Shell
+from kimi.application.prompt import SUBAGENT_NOTICE, ProjectText, builtin_arguments, rendered_prompt
+from kimi.domain.agent import BUILTIN_PROMPT, KNOWN_TOOLS, built_in, check_tools, tool_id
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.agent_files import builtin_agent, load_agent_file
+from kimi.infrastructure.agent_template import render_prompt
+
+ARGUMENTS = builtin_arguments(
+    ProjectText("/w", "src/", "<!-- From: /w/AGENTS.md -->\nBe kind.", [("/more", "docs/")]),
+    Shell("bash", "/bin/bash", "bash"),
+    now="2026-11-21T12:00:00+01:00",
+    system="Linux",
+    skills="- cook",
+)
+
+
+def write(path: Path, text: str) -> str:
+    """A file with this text, its directory made; gives its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def complete(directory: Path, **more: str) -> str:
+    """An agent file that states all that is required, and `more` lines below `agent`."""
+    write(directory / "p.md", "Hello ${KIMI_OS}")
+    lines = {"name": "name: mine", "system_prompt_path": "system_prompt_path: p.md", "tools": "tools: [Shell]", **more}
+    body = "\n".join(f"  {line}" for line in lines.values() if line)
+    return write(directory / "agent.yaml", f"version: 1\nagent:\n{body}\n")
+
+
+def failure(path: str) -> str:
+    """What is said of a file that cannot be used."""
+    with pytest.raises(ConfigError) as raised:
+        load_agent_file(path)
+    return str(raised.value)
+
+
+@pytest.mark.spec("R-113")
+def test_inheritance_over_a_chain_of_files_in_several_directories(tmp_path: Path) -> None:
+    write(tmp_path / "base" / "prompt.md", "base ${TEAM} ${TONE}")
+    write(tmp_path / "base" / "helper.yaml", "agent: {extend: default, name: helper, tools: [Glob], subagents: null}")
+    base = """\
+agent:
+  name: base
+  system_prompt_path: ./prompt.md
+  system_prompt_args: {TEAM: payments, TONE: dry}
+  tools: ["kimi_cli.tools.shell:Shell", Grep, "my_pkg.tools:Lookup"]
+  exclude_tools: [Grep]
+  model: fast
+  when_to_use: often
+  subagents:
+    helper: {path: helper.yaml, description: Helps}
+"""
+    write(tmp_path / "base" / "agent.yaml", base)
+    middle = "version: '1'\nagent:\n  extend: ../base/agent.yaml\n  system_prompt_args: {TONE: warm, N: 3}\n"
+    write(tmp_path / "middle" / "agent.yaml", middle)
+
+    inherited = load_agent_file(write(tmp_path / "top" / "a.yaml", "agent: {extend: ../middle/agent.yaml, name: top}"))
+    assert inherited.name == "top"
+    assert inherited.prompt_path == str(tmp_path / "base" / "prompt.md")
+    assert inherited.prompt_args == {"TEAM": "payments", "TONE": "warm", "N": "3"}
+    assert inherited.tools == ("kimi_cli.tools.shell:Shell", "my_pkg.tools:Lookup")
+    assert (inherited.model, inherited.when_to_use) == ("fast", "often")
+    assert list(inherited.subagents) == ["helper"]
+    assert inherited.subagents["helper"].spec.tools == built_in("Glob")
+
+    top = """\
+agent:
+  extend: ../middle/agent.yaml
+  exclude_tools: null
+  allowed_tools: [Think, Grep]
+  subagents: null
+  name: null
+"""
+    replaced = load_agent_file(write(tmp_path / "top" / "b.yaml", top))
+    assert replaced.name == "base"
+    assert replaced.tools == built_in("Think", "Grep")
+    assert replaced.subagents == {}
+
+
+@pytest.mark.spec("R-113")
+def test_a_file_may_extend_the_default_agent(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.yaml", "agent: {extend: default, name: mine, exclude_tools: [Shell], x_unknown: [1, {a: b}]}"
+    )
+    agent = load_agent_file(path)
+    assert agent.tools == tuple(one for one in DEFAULT_TOOLS if one != tool_id("Shell"))
+    assert (agent.prompt_path, list(agent.subagents)) == (BUILTIN_PROMPT, ["coder", "explore", "plan"])
+    alone = load_agent_file(write(tmp_path / "b.yaml", "agent: {extend: default, name: mine, subagents: {}}"))
+    assert alone.subagents == {}
+    assert "SendDMail" in load_agent_file(write(tmp_path / "c.yaml", "agent: {extend: okabe}")).tools[-1]
+
+
+def test_a_stated_null_takes_the_tools_away(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", "agent: {extend: default, tools: null}")
+    assert failure(path) == "Tools are required"
+    assert load_agent_file(write(tmp_path / "b.yaml", "agent: {extend: default, tools: []}")).tools == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("agent: [", "Invalid YAML in agent spec file: "),
+        ("just text", "Invalid YAML in agent spec file: "),
+        ("version: 2\nagent: {}", "Unsupported agent spec version: 2"),
+        ("agent: {}", "Agent name is required"),
+        ("agent: {name: ''}", "Agent name is required"),
+        ("agent: {name: x}", "System prompt path is required"),
+        ("agent: {name: x, system_prompt_path: p.md}", "Tools are required"),
+        ("agent: {name: x, system_prompt_path: p.md, tools: []}", "System prompt file not found: {dir}/p.md"),
+        ("agent: {name: x, system_prompt_path: ., tools: []}", "System prompt path is not a file: {dir}"),
+        ("agent: {extend: other.yaml}", "Agent spec file not found: {dir}/other.yaml"),
+        ("agent: {extend: .}", "Agent spec path is not a file: {dir}"),
+        ("agent: {extend: a.yaml}", "Agent spec extends itself: {dir}/a.yaml -> {dir}/a.yaml"),
+        ("agent: 7", "Invalid agent spec in {dir}/a.yaml: `agent` must be a mapping"),
+        ("agent: {name: [x]}", "Invalid agent spec in {dir}/a.yaml: `name` must be a text"),
+        ("agent: {name: x, tools: Shell}", "Invalid agent spec in {dir}/a.yaml: `tools` must be a list"),
+        ("agent: {name: x, tools: [1]}", "Invalid agent spec in {dir}/a.yaml: `tools` must be a list of texts"),
+        ("agent: {name: x, subagents: {y: 1}}", "Invalid agent spec in {dir}/a.yaml: the subagent `y` needs a `path`"),
+        (
+            "agent: {extend: default, subagents: {y: {path: y.yaml}}}",
+            "Agent spec file not found: {dir}/y.yaml",
+        ),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
+    said = failure(write(tmp_path / "a.yaml", text))
+    assert said.startswith(message.replace("{dir}", os.path.realpath(tmp_path)))
+
+
+def test_a_circle_of_files_is_shown(tmp_path: Path) -> None:
+    one = write(tmp_path / "one.yaml", "agent: {extend: two.yaml}")
+    two = write(tmp_path / "two.yaml", "agent: {extend: one.yaml}")
+    assert failure(one) == f"Agent spec extends itself: {one} -> {two} -> {one}"
+    assert failure(str(tmp_path / "none.yaml")) == f"Agent spec file not found: {tmp_path / 'none.yaml'}"
+    assert failure(str(tmp_path)) == f"Agent spec path is not a file: {tmp_path}"
+
+
+def test_yaml_can_build_no_objects(tmp_path: Path) -> None:
+    text = "agent: {name: !!python/object/apply:os.system ['exit 1']}"
+    assert failure(write(tmp_path / "a.yaml", text)).startswith("Invalid YAML in agent spec file: ")
+
+
+def test_a_subagent_that_extends_its_own_parent_ends(tmp_path: Path) -> None:
+    path = complete(tmp_path, subagents="subagents: {me: {path: agent.yaml, description: Again}}")
+    agent = load_agent_file(path)
+    assert agent.subagents["me"].spec.subagents == {}
+    assert agent.subagents["me"].spec.prompt_args == {"ROLE_ADDITIONAL": SUBAGENT_NOTICE}
+
+
+def test_unknown_tools_are_all_named(tmp_path: Path) -> None:
+    agent = load_agent_file(complete(tmp_path, tools='tools: ["evil_pkg.tools:Bad", Shell, "evil_pkg:Worse"]'))
+    with pytest.raises(ConfigError) as raised:
+        check_tools(agent, KNOWN_TOOLS.__contains__)
+    assert str(raised.value) == "Invalid tools: ['evil_pkg.tools:Bad', 'evil_pkg:Worse']"
+
+
+def test_the_ids_of_the_table_and_bare_names() -> None:
+    assert len(KNOWN_TOOLS) == 21
+    for one in KNOWN_TOOLS:
+        assert tool_id(one) == tool_id(one.rpartition(":")[2]) == one
+    assert tool_id("my_pkg.tools:Shell") == "my_pkg.tools:Shell"
+
+
+@pytest.mark.spec("R-119")
+def test_the_built_in_agents() -> None:
+    default, okabe = builtin_agent("default"), builtin_agent("okabe")
+    assert [one.rpartition(":")[2] for one in default.tools] == [
+        "Agent", "AskUserQuestion", "SetTodoList", "Shell", "TaskList", "TaskOutput", "TaskStop", "ReadFile",
+        "ReadMediaFile", "Glob", "Grep", "WriteFile", "StrReplaceFile", "SearchWeb", "FetchURL", "ExitPlanMode",
+        "EnterPlanMode",
+    ]  # fmt: skip
+    assert set(okabe.tools) == {*default.tools, tool_id("SendDMail")}
+    for one in (default, okabe):
+        assert {name: kind.spec for name, kind in one.subagents.items()} == {
+            "coder": CODER,
+            "explore": EXPLORE,
+            "plan": PLAN,
+        }
+    writing, shell = set(built_in("WriteFile", "StrReplaceFile")), set(built_in("Shell"))
+    reading = set(built_in("ReadFile", "ReadMediaFile", "Glob", "Grep", "SearchWeb", "FetchURL"))
+    assert set(CODER.tools) == reading | writing | shell
+    assert set(EXPLORE.tools) == reading | shell
+    assert set(PLAN.tools) == reading
+    assert [spec.ask_commands for spec in (default, CODER, EXPLORE, PLAN)] == [False, False, True, False]
+    assert "You are a subagent" not in rendered_prompt(default, ARGUMENTS, render_prompt)
+    for spec in (CODER, EXPLORE, PLAN):
+        assert "You are a subagent" in rendered_prompt(spec, ARGUMENTS, render_prompt)
+
+
+# --- templates --------------------------------------------------------------------------------------------------
+
+
+def rendered(directory: Path, text: str, arguments: Mapping[str, str]) -> str:
+    """A template with its arguments."""
+    return render_prompt(write(directory / "p.md", text), arguments)
+
+
+@pytest.mark.spec("R-115")
+def test_templates(tmp_path: Path) -> None:
+    write(tmp_path / "part.md", "part for ${TEAM}")
+    text = (
+        "\n\n${TEAM}: {% if TONE == 'dry' %}dry{% else %}warm{% endif %} $TEAM $$ {literal} {% include 'part.md' %}\n"
+    )
+    assert rendered(tmp_path, text, {"TEAM": "pay", "TONE": "dry"}) == "pay: dry $TEAM $$ {literal} part for pay"
+    with pytest.raises(ConfigError) as raised:
+        rendered(tmp_path, "${NOBODY}", {})
+    assert str(raised.value) == f"Missing system prompt arg in {tmp_path / 'p.md'}: 'NOBODY' is undefined"
+    with pytest.raises(ConfigError, match=r"Invalid system prompt template: .*p\.md: "):
+        rendered(tmp_path, "{% if %}", {})
+
+    names = (
+        "KIMI_NOW", "KIMI_WORK_DIR", "KIMI_WORK_DIR_LS", "KIMI_AGENTS_MD", "KIMI_SKILLS", "KIMI_ADDITIONAL_DIRS_INFO",
+        "KIMI_OS", "KIMI_SHELL", "ROLE_ADDITIONAL",
+    )  # fmt: skip
+    assert set(ARGUMENTS) == set(names)
+    shown = rendered(tmp_path, "\n".join(f"{name}=${{{name}}}" for name in names), ARGUMENTS)
+    assert "KIMI_NOW=2026-11-21T12:00:00+01:00\nKIMI_WORK_DIR=/w\nKIMI_WORK_DIR_LS=src/\n" in shown
+    assert "Be kind." in shown
+    assert "KIMI_SKILLS=- cook\n" in shown
+    assert "`/more`" in shown
+    assert "KIMI_OS=Linux\nKIMI_SHELL=bash (`/bin/bash`)" in shown
+
+
+@pytest.mark.spec("R-115")
+def test_arguments_of_a_file_win_over_the_built_in_ones(tmp_path: Path) -> None:
+    agent = load_agent_file(complete(tmp_path, system_prompt_args="system_prompt_args: {KIMI_OS: Plan 9}"))
+    assert rendered_prompt(agent, ARGUMENTS, render_prompt) == "Hello Plan 9"
+    own = load_agent_file(
+        write(tmp_path / "own.yaml", "agent: {extend: default, system_prompt_args: {ROLE_ADDITIONAL: You rhyme.}}")
+    )
+    assert "\nYou rhyme.\n" in rendered_prompt(own, ARGUMENTS, render_prompt)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% include '../secret.md' %}",
+        "{% include '/etc/hostname' %}",
+        "${''.__class__.__mro__[1].__subclasses__()}",
+        "${1 / 0}",
+        "{% include 'p.md' %}",
+    ],
+)
+def test_a_template_reaches_nothing_else(tmp_path: Path, text: str) -> None:
+    write(tmp_path / "secret.md", "secret")
+    with pytest.raises(ConfigError):
+        rendered(tmp_path / "agents", text, {})
