@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -11,7 +11,9 @@ import anyio
 
 from kimi.application.ports import ModelItem, PreparedCall, ResponseEnd, ToolCallContext
 from kimi.domain.approval import Effect
+from kimi.domain.hook import ALLOW, CommandHook
 from kimi.domain.message import JsonObject, Message
+from kimi.domain.request import HookAnswer
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_ok
 
 Pause: TypeAlias = Callable[[], Awaitable[None]]
@@ -90,3 +92,18 @@ class FakeTool:
 
         effect = Effect(self.action, f"Do {self.action}") if self.action else None
         yield PreparedCall(run, effect)
+
+
+@dataclass
+class FakeHookRunner:
+    """Gives the verdict that stands beside a hook's command; passes the contract of `RunHook`."""
+
+    verdicts: Mapping[str, HookAnswer] = field(default_factory=dict[str, HookAnswer])
+    pause: Pause | None = None
+    told: list[tuple[str, JsonObject]] = field(default_factory=list[tuple[str, JsonObject]])
+
+    async def __call__(self, hook: CommandHook, payload: JsonObject) -> HookAnswer:
+        self.told.append((hook.command, payload))
+        if self.pause is not None:
+            await self.pause()
+        return self.verdicts.get(hook.command, ALLOW)

@@ -1,0 +1,115 @@
+"""Which hooks match, and what the end of a command means (runtime spec 7.5)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kimi.domain.hook import (
+    ALLOW,
+    HOOK_EVENTS,
+    MAX_REASON_CHARS,
+    CommandHook,
+    HookSubscription,
+    counted,
+    distinct,
+    is_valid,
+    matching,
+    patience,
+    verdict,
+)
+from kimi.domain.request import HookAnswer
+
+
+def denial(**more: object) -> bytes:
+    """What a command prints that denies."""
+    return json.dumps({"hookSpecificOutput": {"permissionDecision": "deny", **more}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("matcher", "target", "found"),
+    [
+        ("", "", True),
+        ("", "anything", True),
+        ("Shell|WriteFile", "WriteFile", True),
+        ("Shell|WriteFile", "ReadFile", False),
+        ("ell", "Shell", True),
+        ("^ell", "Shell", False),
+        (r"rm\s+-rf", "please rm  -rf it", True),
+        ("second$", "first\nsecond", True),
+        ("[", "[", False),
+        ("*", "*", False),
+        ("(?P<", "", False),
+    ],
+)
+def test_a_matcher_is_searched_and_an_invalid_one_never_matches(matcher: str, target: str, found: bool) -> None:
+    hook = HookSubscription("h", "Stop", matcher)
+    assert matching([hook], "Stop", target) == ([hook] if found else [])
+    assert matching([hook], "PreToolUse", target) == []
+
+
+@given(st.text())
+def test_any_text_may_stand_as_a_matcher(matcher: str) -> None:
+    hook = CommandHook("Stop", "true", matcher)
+    found = matching([hook], "Stop", "target")
+    assert not found or is_valid(matcher)
+
+
+def test_the_order_stays_and_a_command_runs_once() -> None:
+    first, second, again = CommandHook("Stop", "a", "", 1), CommandHook("Stop", "b"), CommandHook("Stop", "a", "x", 9)
+    assert matching([first, second, again], "Stop", "x") == [first, second, again]
+    assert distinct([first, second, again]) == [first, second]
+    assert distinct([]) == []
+
+
+def test_counts_name_events_in_the_order_of_the_list() -> None:
+    hooks = [HookSubscription("s", "Stop"), CommandHook("PreToolUse", "a"), CommandHook("Stop", "a")]
+    assert list(counted(hooks).items()) == [("PreToolUse", 1), ("Stop", 2)]
+    assert len(HOOK_EVENTS) == len(set(HOOK_EVENTS)) == 13
+
+
+@pytest.mark.parametrize(("asked", "given"), [(-5, 1), (0, 1), (1, 1), (30, 30), (600, 600), (601, 600), (10**9, 600)])
+def test_the_time_is_clamped(asked: int, given: int) -> None:
+    assert patience(HookSubscription("h", "Stop", "", asked)) == given
+    assert patience(CommandHook("Stop", "true", "", asked)) == given
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "errors", "expected"),
+    [
+        (2, b"", b" no \n", HookAnswer("block", "no")),
+        (2, b"", b"", HookAnswer("block", "")),
+        (2, b"not this", b"caf\xc3\xa9 \xff", HookAnswer("block", "café \ufffd")),
+        (0, denial(permissionDecisionReason=" not here "), b"noise", HookAnswer("block", "not here")),
+        (0, b"\n " + denial(), b"", HookAnswer("block", "")),
+        (0, denial(permissionDecisionReason=7), b"", HookAnswer("block", "")),
+        (0, json.dumps({"hookSpecificOutput": {"permissionDecision": "allow"}}).encode(), b"", ALLOW),
+        (0, b'{"hookSpecificOutput": "deny"}', b"", ALLOW),
+        (0, b'{"permissionDecision": "deny"}', b"", ALLOW),
+        (0, b"{}", b"", ALLOW),
+        (0, b"{", b"", ALLOW),
+        (0, b"[1]", b"", ALLOW),
+        (0, b"null", b"", ALLOW),
+        (0, b"{" * 100_000, b"", ALLOW),
+        (0, b'{"a":' * 100_000, b"", ALLOW),
+        (0, b"text", b"", ALLOW),
+        (0, b"", b"", ALLOW),
+        (1, denial(), b"no", ALLOW),
+        (127, b"", b"not found", ALLOW),
+        (-9, denial(), b"", ALLOW),
+    ],
+)
+def test_verdicts(status: int, output: bytes, errors: bytes, expected: HookAnswer) -> None:
+    assert verdict(status, output, errors) == expected
+
+
+@given(st.integers(), st.binary(), st.binary())
+def test_any_end_of_a_command_has_a_verdict(status: int, output: bytes, errors: bytes) -> None:
+    assert (verdict(status, output, errors).action == "block") == (status == 2)
+
+
+def test_a_reason_is_not_endless() -> None:
+    assert len(verdict(2, b"", b"x" * 100_000).reason) == MAX_REASON_CHARS
