@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.flags import Flags
-from kimi.application.settings import Settings
+from kimi.application.settings import Settings, SkillSettings
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config_migration import toml_text
@@ -603,8 +603,16 @@ def test_bad_json_of_an_mcp_option_is_a_usage_error(tmp_path: Path) -> None:
 def test_filled_sections_of_later_versions_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     load()
     assert caplog.messages == []
-    load({"default_plan_mode": True, "extra_skill_dirs": ["/s"]})
-    assert [message.split("'")[1] for message in caplog.messages] == ["default_plan_mode", "extra_skill_dirs"]
+    load({"default_plan_mode": True})
+    assert [message.split("'")[1] for message in caplog.messages] == ["default_plan_mode"]
+
+
+def test_the_places_of_skills() -> None:
+    config = {"extra_skill_dirs": ["~/mine", "shared"], "merge_all_available_skills": False}
+    assert load(config, skills_dirs=("/a", "/b")).skills == SkillSettings(
+        only=("/a", "/b"), extra=("~/mine", "shared"), merge=False
+    )
+    assert load().skills == SkillSettings()
 
 
 def test_hooks_are_passed_on() -> None:

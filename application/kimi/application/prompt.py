@@ -42,7 +42,7 @@ The working directory holds:
 ```
 {listing}
 ```
-{additional}{instructions}"""
+{additional}{instructions}{skills}"""
 
 SUBAGENT_NOTICE = """\
 You are a subagent: another agent gave you a task and waits for your answer. It sees nothing of your work but your \
@@ -104,6 +104,7 @@ def builtin_prompt(arguments: Mapping[str, str]) -> str:
         listing=arguments["KIMI_WORK_DIR_LS"] or "(empty)",
         additional=_additional(arguments["KIMI_ADDITIONAL_DIRS_INFO"]),
         instructions=_instructions(arguments["KIMI_AGENTS_MD"]),
+        skills=_skills(arguments["KIMI_SKILLS"]),
     )
 
 
@@ -144,4 +145,13 @@ def _instructions(text: str) -> str:
     return (
         "\n# Instructions of the project\n\nThe project's AGENTS.md files say the following. A deeper file counts "
         f"more than a higher one, the person's own words count more than both.\n\n{text}\n"
+    )
+
+
+def _skills(text: str) -> str:
+    if text == NO_SKILLS:
+        return ""
+    return (
+        "\n# Skills\n\nA skill is a file with instructions for a kind of task. When a task fits one of these, read its "
+        f"file before you begin, and follow it.\n\n{text}\n"
     )

@@ -56,6 +56,16 @@ class SessionSettings(Slice):
     restore_yolo: bool = False
 
 
+class SkillSettings(Slice):
+    """Where skills are: directories of the command line, which take the place of those of project and person; more
+    directories; whether all brands of directories count or the first that exists (runtime spec 7.3).
+    """
+
+    only: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    merge: bool = True
+
+
 class LoopSettings(Slice):
     """`[loop_control]` (runtime spec 2.3)."""
 
@@ -121,6 +131,7 @@ class Settings(Slice):
     models: dict[str, ModelSettings] = {}
     """Every configured model by its alias, for subagents that use another one."""
     loop: LoopSettings = LoopSettings()
+    skills: SkillSettings = SkillSettings()
     shell: ShellSettings = ShellSettings()
     files: FileSettings = FileSettings()
     tools: ToolSettings = ToolSettings()

@@ -33,11 +33,14 @@ class TurnLimits:
     """`max_steps` model calls per turn; `max_attempts` tries per step, the first one included.
 
     `ralph_iterations` is how often a prompt is repeated by itself; -1: without limit.
+    The context is compacted at `compaction_ratio` of the window, or when fewer than `reserved_tokens` are left.
     """
 
     max_steps: int = 1000
     max_attempts: int = 3
     ralph_iterations: int = 0
+    compaction_ratio: float = 0.85
+    reserved_tokens: int = 50_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from kimi.application.flags import Flags, share_directory
-from kimi.application.settings import LoopSettings, Settings
+from kimi.application.settings import LoopSettings, Settings, SkillSettings
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config_migration import ensure_default_file
@@ -61,6 +61,11 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         agent_file=flags.agent_file,
         models=named_models(configuration, flags, environ),
         loop=_loop(configuration.loop_control, flags),
+        skills=SkillSettings(
+            only=flags.skills_dirs,
+            extra=configuration.extra_skill_dirs,
+            merge=configuration.merge_all_available_skills,
+        ),
         shell=configuration.shell,
         files=configuration.files,
         tools=configuration.tools,
@@ -78,7 +83,6 @@ def _note_what_has_no_effect(configuration: Configuration) -> None:
     """Name the sections of later versions that somebody filled in: the file is shared with other programs."""
     filled = {
         "default_plan_mode": configuration.default_plan_mode,
-        "extra_skill_dirs": configuration.extra_skill_dirs,
         "services": configuration.services.moonshot_search or configuration.services.moonshot_fetch,
     }
     for key in (key for key, value in filled.items() if value):

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kimi.application.conversation import Conversation
@@ -48,10 +48,12 @@ from kimi.application.run_subagent import (
 )
 from kimi.application.session_hooks import session_hooks
 from kimi.application.settings import Settings
+from kimi.application.skills import SkillBook
 from kimi.application.toolset import Toolset
 from kimi.domain.agent import AgentSpec
 from kimi.domain.client import Client, product
 from kimi.domain.message import JsonObject
+from kimi.domain.skill import Skill, skills_text
 from kimi.domain.turn import TurnLimits
 from kimi.interfaces import tool_adapters as make
 from kimi.interfaces.agent_tools import open_child, toolset_of
@@ -60,6 +62,7 @@ from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
     from kimi.infrastructure.models.http import HttpLayer
+    from kimi.infrastructure.skills_files import SkillPlaces
     from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
     from kimi.infrastructure.tools.ripgrep import Ripgrep
 
@@ -107,8 +110,41 @@ def _workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace:
     return LocalWorkspace(settings.work_dir, settings.shell, settings.secret_variables, environ)
 
 
-def _path_policy(settings: Settings, workspace: Workspace, files: SessionFiles) -> PathPolicy:
+def _skill_places(settings: Settings, environ: Mapping[str, str]) -> SkillPlaces:
+    from kimi.infrastructure.skills_files import SkillPlaces
+
+    home, skills = environ.get("HOME") or os.path.expanduser("~"), settings.skills
+    return SkillPlaces(settings.work_dir, home, skills.only, skills.extra, skills.merge)
+
+
+def _skills(places: Callable[[], SkillPlaces]) -> SkillBook:
+    def load() -> Sequence[Skill]:
+        from kimi.infrastructure.skills_files import load_skills
+
+        return load_skills(places())
+
+    def read(path: str) -> str:
+        from kimi.infrastructure.skills_files import read_skill
+
+        return read_skill(path)
+
+    return SkillBook(load, read)
+
+
+def _path_policy(
+    settings: Settings, workspace: Workspace, files: SessionFiles, places: Callable[[], SkillPlaces]
+) -> PathPolicy:
     from kimi.infrastructure.tools.paths import PathPolicy
+
+    @cache
+    def skill_directories() -> list[str]:
+        from kimi.infrastructure.skills_files import skill_roots
+
+        return [root for _, root in skill_roots(places())]
+
+    def readable() -> list[str]:
+        spilled = make.spill_directory(files)
+        return [*([spilled] if spilled else []), *skill_directories()]
 
     return PathPolicy(
         workspace,
@@ -116,7 +152,7 @@ def _path_policy(settings: Settings, workspace: Workspace, files: SessionFiles) 
         share_dir=settings.share_dir,
         home=os.path.expanduser("~"),
         additional_dirs=lambda: (*settings.additional_dirs, *files.state.additional_dirs),
-        readable_roots=lambda: [spilled] if (spilled := make.spill_directory(files)) else [],
+        readable_roots=readable,
         own_files=settings.own_files,
     )
 
@@ -172,13 +208,14 @@ LoadPrompt: TypeAlias = Callable[[AgentSpec], str]
 """The system prompt of an agent, as things are now. Raises ConfigError: its template cannot be rendered."""
 
 
-def _load_prompt(settings: Settings, workspace: Workspace) -> LoadPrompt:
+def _load_prompt(settings: Settings, workspace: Workspace, skills: SkillBook) -> LoadPrompt:
     def load(agent: AgentSpec) -> str:
         from kimi.infrastructure.project_text import load_project_text
 
         project = load_project_text(workspace.work_dir, settings.additional_dirs)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        arguments = builtin_arguments(project, workspace.shell, now=now, system=platform.system())
+        listed = skills_text(skills.skills)
+        arguments = builtin_arguments(project, workspace.shell, now=now, system=platform.system(), skills=listed)
         return rendered_prompt(agent, arguments, _render)
 
     return load
@@ -213,18 +250,26 @@ def _conversation(
     now: Now,
     new_id: NewId,
     hooks: Hooks,
+    skills: SkillBook,
 ) -> Conversation:
     return Conversation(
         files=files,
         open_model=open_model,
         toolset=toolset,
         policy=policy_for(settings, files.state),
-        limits=TurnLimits(settings.loop.max_steps_per_turn, settings.loop.max_retries_per_step),
+        limits=TurnLimits(
+            max_steps=settings.loop.max_steps_per_turn,
+            max_attempts=settings.loop.max_retries_per_step,
+            compaction_ratio=settings.loop.compaction_trigger_ratio,
+            reserved_tokens=settings.loop.reserved_context_size,
+            ralph_iterations=settings.loop.max_ralph_iterations,
+        ),
         load_system_prompt=load_prompt,
         mark_last=store.mark_last,
         now=now,
         new_id=new_id,
         hooks=hooks,
+        skills=skills,
         plans_dir=os.path.join(settings.share_dir, "plans"),
     )
 
@@ -268,7 +313,9 @@ class Session(containers.DeclarativeContainer):
     files: providers.Provider[SessionFiles] = _given()
     session: providers.Provider[Session] = providers.Self()
     workspace = providers.Singleton(_workspace, settings, environ)
-    path_policy = providers.Singleton(_path_policy, settings, workspace, files)
+    skill_places = providers.Singleton(_skill_places, settings, environ)
+    skills = providers.Singleton(_skills, skill_places.provider)
+    path_policy = providers.Singleton(_path_policy, settings, workspace, files, skill_places.provider)
     file_record = providers.Singleton(_file_record)
 
     shell = providers.Factory(make.shell, settings, workspace, files)
@@ -308,7 +355,7 @@ class Session(containers.DeclarativeContainer):
     )
     make_tool = providers.Factory(make.make_tool, tools.provider, extra_tools, workspace)
     toolset = providers.Singleton(toolset_of, make_tool, tools.provider, agent)
-    load_prompt = providers.Factory(_load_prompt, settings, workspace)
+    load_prompt = providers.Factory(_load_prompt, settings, workspace, skills)
     load_system_prompt = providers.Factory(_load_system_prompt, load_prompt, agent)
     hooks = providers.Singleton(_hooks, settings, files, environ)
     conversation = providers.Singleton(
@@ -322,6 +369,7 @@ class Session(containers.DeclarativeContainer):
         now,
         new_id,
         hooks,
+        skills,
     )
 
 

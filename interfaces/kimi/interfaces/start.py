@@ -49,8 +49,6 @@ def _run(flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadS
     check_version(flags)
     if flags.prompt is not None:
         _log.warning("--prompt is ignored in wire mode")
-    if flags.skills_dirs:
-        _log.warning("Skills are not part of this version; --skills-dir has no effect")
     return serve(flags, settings, streams)
 
 
