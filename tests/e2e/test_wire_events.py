@@ -84,7 +84,6 @@ def test_retries_are_announced(place: Place) -> None:
     think_only = Reply([chunk({"reasoning_content": "hm"}), *end_events()])
     faults: list[tuple[Reply, str, int | None]] = [
         (error_reply(429, "slow down"), "APIStatusError", 429),
-        (error_reply(503, "busy"), "APIStatusError", 503),
         (think_only, "APIEmptyResponseError", None),
         (Reply(fault="refuse"), "APIConnectionError", None),
     ]
@@ -282,7 +281,7 @@ def calls_of(record: Json) -> list[Json]:
 
 
 @pytest.mark.spec("W-88")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_order_in_random_parallel_turns(place: Place, seed: int) -> None:
     source = random.Random(seed)
     (place.work / "there.txt").write_text("there\n", encoding="utf-8")

@@ -21,7 +21,8 @@ def test_which_offers_are_accepted(place: Place) -> None:
     offers: list[tuple[Json, str | None]] = [
         (tool("good"), None),
         (tool("Shell"), "conflicts with builtin tool"),
-        (tool("ReadFile"), "conflicts with builtin tool"),
+        (tool("AskUserQuestion"), "conflicts with builtin tool"),
+        (tool("EnterPlanMode"), "conflicts with builtin tool"),
         (tool("broken") | {"parameters": bad_type}, "'objekt' is not valid under any of the given schemas"),
         (tool("") , "invalid tool name"),
         (tool("two words"), "invalid tool name"),

@@ -125,6 +125,29 @@ def test_wrong_types_are_refused_as_a_whole(served: WireProcess) -> None:
     assert served.prompt("hi")["result"] == {"status": "finished"}
 
 
+@pytest.mark.spec("W-47")
+def test_a_repeated_handshake_replaces_tools_and_subscriptions(place: Place) -> None:
+    place.script(call("c1", "ext", {"a": 1}), "text: ok", call("c2", "ext", {"a": 1}), "text: ok")
+    hooks = [{"id": "h", "event": "PreToolUse", "matcher": "ext"}]
+    needs = tool("ext", properties={"a": {"type": "string"}})
+    with place.wire() as kimi:
+        for offer in (needs, tool("ext")):
+            for _ in range(2):
+                result = kimi.initialize(external_tools=[offer], hooks=hooks)
+                assert result["hooks"]["configured"] == {"PreToolUse": 1}
+                assert result["external_tools"]["accepted"] == ["ext"]
+            prompt = kimi.call("prompt", {"user_input": "go"})
+            hook = kimi.until("HookRequest")
+            kimi.send({"id": hook["id"], "result": {"request_id": hook["id"], "action": "allow"}})
+            if offer is not needs:
+                kimi.until("ToolCallRequest")
+                kimi.send({"id": "c2", "result": tool_answer("c2")})
+            assert kimi.response(prompt)["result"] == {"status": "finished"}
+        assert len(kimi.payloads("HookRequest")) == 2
+        assert [item["hook_count"] for item in kimi.payloads("HookTriggered")] == [1, 1]
+        assert [item["return_value"]["is_error"] for item in kimi.payloads("ToolResult")] == [True, False]
+
+
 def test_a_handshake_in_a_turn_changes_nothing(place: Place) -> None:
     place.script(call("c1", "ext"), call("c2", "late"), "text: ok")
     with place.wire() as kimi:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place, approve
+from tests.e2e.process import Json, Place
 from tests.e2e.scripts import answer, call, shell, step, tool, tool_answer
 from tests.provider_server import Reply, call_events, chunk, end_events, text_events
 
@@ -84,20 +84,40 @@ def test_deltas_are_merged(place: Place) -> None:
     assert "ToolCallPart" not in types(place)
 
 
-def test_approvals_are_not_recorded_and_tool_requests_are(place: Place) -> None:
-    place.script(step(shell("c1", "true"), call("c2", "ext")), "error: 429", "text: ok")
+QUESTION = {"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}
+
+
+def answer_to(line: Json) -> Json:
+    """The result that a willing client gives to any request."""
+    payload = line["params"]["payload"]
+    match line["params"]["type"]:
+        case "ApprovalRequest":
+            return {"request_id": payload["id"], "response": "approve"}
+        case "ToolCallRequest":
+            return tool_answer(payload["id"])
+        case "QuestionRequest":
+            return {"request_id": payload["id"], "answers": {"Which?": "A"}}
+        case _:
+            return {"request_id": payload["id"], "action": "allow"}
+
+
+@pytest.mark.spec("W-128")
+def test_which_requests_are_recorded(place: Place) -> None:
+    questions = call("c3", "AskUserQuestion", {"questions": [QUESTION]})
+    place.script(step(shell("c1", "true"), call("c2", "ext"), questions), "error: 429", "text: ok")
     with place.wire() as kimi:
-        kimi.initialize(external_tools=[tool("ext")], capabilities={})
+        hooks = [{"id": "h", "event": "PreToolUse", "matcher": "Shell"}]
+        kimi.initialize(external_tools=[tool("ext")], capabilities={"supports_question": True}, hooks=hooks)
         prompt = kimi.call("prompt", {"user_input": "go"})
-        for _ in range(2):
-            asked = kimi.until_request()
-            result = tool_answer("c2") if "name" in asked else approve({"payload": asked})
-            answer(kimi, asked["id"], result=result)
-        kimi.response(prompt)
+        for _ in range(4):
+            kimi.until_request()
+            answer(kimi, kimi.lines[-1]["id"], result=answer_to(kimi.lines[-1]))
+        assert kimi.response(prompt)["result"] == {"status": "finished"}
         shown = [line["params"] for line in kimi.lines if "method" in line]
-    unrecorded = ("ApprovalRequest", "ApprovalResponse")
+    unrecorded = ("ApprovalRequest", "ApprovalResponse", "HookRequest")
+    assert set(unrecorded) <= {message["type"] for message in shown}
     assert messages(place) == [message for message in shown if message["type"] not in unrecorded]
-    assert {"ToolCallRequest", "StepRetry"} <= set(types(place))
+    assert {"ToolCallRequest", "QuestionRequest", "HookTriggered", "HookResolved", "StepRetry"} <= set(types(place))
 
 
 @pytest.mark.spec("W-131")
@@ -120,7 +140,7 @@ MERGED = ("ContentPart", "ToolCallPart", "ToolCall")
 
 
 @pytest.mark.spec("W-133")
-@pytest.mark.parametrize("seen", range(1, 15, 2))
+@pytest.mark.parametrize("seen", range(1, 14, 3))
 def test_what_a_client_has_seen_survives_a_kill(place: Place, seen: int) -> None:
     """Killed after `seen` events. A part that was still being merged may be missing, nothing else."""
     place.script(
