@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from kimi.application.ports import MakeTool, Tool
+from kimi.domain.agent import KNOWN_TOOLS
 from kimi.domain.errors import ConfigError
 from kimi.domain.tool import ToolSpec
+
+_BUILTIN = frozenset(KNOWN_TOOLS)
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What a tool name may look like: every provider takes such names."""
@@ -29,8 +32,11 @@ class Toolset:
 
     @property
     def builtin_names(self) -> frozenset[str]:
-        """The names of the built-in tools; known without making them, from the last part of their ids."""
-        return frozenset(tool_id.rpartition(":")[2] for tool_id in self._ids)
+        """The names of the agent's tools; of built-in ones known without making them, from the last part of their
+        ids. Only a tool of somebody else has to be made to know its name.
+        """
+        names = frozenset(tool_id.rpartition(":")[2] for tool_id in self._ids)
+        return names if _BUILTIN.issuperset(self._ids) else names.union(self._builtins())
 
     def find(self, name: str) -> Tool | None:
         """The tool that a call by this name means; hidden tools can be found."""
