@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeAlias
 
+from kimi.application.compact import compact_command
 from kimi.application.conversation import Conversation
 from kimi.domain.command import CommandInfo
 from kimi.domain.content import TextPart
@@ -48,6 +49,7 @@ async def toggle_afk(conversation: Conversation, arguments: str) -> None:
 
 
 COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
+    (CommandInfo("compact", "Compact the context; words after the command say what matters"), compact_command),
     (CommandInfo("clear", "Clear the context", ("reset",)), clear),
     (CommandInfo("yolo", "Toggle auto-approval of every action"), toggle_yolo),
     (CommandInfo("afk", "Toggle away mode: approve actions, dismiss questions"), toggle_afk),

@@ -107,6 +107,7 @@ class Conversation:
         self.plans_dir = plans_dir
         self.plan_reminder_is_owed = False
         self.plan_mode_is_unannounced = False
+        self.compact_from = 0  # tokens below which no automatic compaction is tried, after one that did not help
         self.now = now
         self.new_id = new_id
         self.history = History(files.load_context())
@@ -183,6 +184,7 @@ class Conversation:
         self.files.rotate_context(records)
         self._owed.clear()
         self.history = History(records)
+        self.compact_from = 0
 
     def begin_turn(self) -> RunningTurn:
         """Mark a turn as running. Raises StateError when one runs already."""

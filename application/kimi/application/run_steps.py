@@ -9,8 +9,10 @@ import anyio
 
 from kimi.application.before_step import before_step
 from kimi.application.call_tools import StepCalls
+from kimi.application.compact import compact_if_due
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.ports import ChatModel, NewId, Random, ResponseEnd
+from kimi.application.retry_wait import retry_wait
 from kimi.application.set_mode import announce_plan_mode
 from kimi.application.steer import inject_steers
 from kimi.domain.content import ContentPart, TextPart, ThinkPart
@@ -21,8 +23,6 @@ from kimi.domain.repeat import STOP_AT
 from kimi.domain.session import CheckpointRecord, UsageRecord
 from kimi.domain.stream import MergedPart, PartMerger
 from kimi.domain.turn import TurnStatus
-
-MAX_RETRY_AFTER_S = 60.0
 
 
 @dataclass(slots=True)
@@ -42,6 +42,7 @@ async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatMo
         await conversation.emit(StepBegin(number))
         turn.step = number
         turn.steps_taken += 1
+        await compact_if_due(conversation, model, random)
         conversation.append(CheckpointRecord(conversation.history.next_checkpoint))
         await before_step(conversation)
         outcome = await _run_step(conversation, turn, model, random)
@@ -72,11 +73,9 @@ async def _run_step(conversation: Conversation, turn: RunningTurn, model: ChatMo
 async def _back_off(
     conversation: Conversation, step: int, attempt: int, error: ChatProviderError, random: Random
 ) -> None:
-    """Tell the client that the attempt failed, then wait (runtime spec 3.7; Retry-After is honoured, R-81)."""
-    wait = min(5.0, 0.3 * 2 ** (attempt - 1) + random() * 0.5)
+    """Tell the client that the attempt failed, then wait."""
+    wait = retry_wait(attempt, error, random)
     status = error.status_code if isinstance(error, APIStatusError) else None
-    if isinstance(error, APIStatusError) and error.retry_after is not None:
-        wait = max(wait, min(error.retry_after, MAX_RETRY_AFTER_S))
     limit = conversation.limits.max_attempts
     await conversation.emit(StepRetry(step, attempt + 1, limit, wait, type(error).__name__, status))
     await anyio.sleep(wait)
@@ -137,7 +136,7 @@ async def _stream(
 
     system, tools = conversation.system_prompt(), conversation.toolset.visible()
     history = conversation.history
-    async with model.stream(system, history.messages, tools, history.tokens + history.pending) as items:
+    async with model.stream(system, history.messages, tools, history.total) as items:
         async for item in items:
             if isinstance(item, ResponseEnd):
                 end = item

@@ -38,6 +38,11 @@ class History:
         """All records, oldest first."""
         return self._records
 
+    @property
+    def total(self) -> int:
+        """The size of the context in tokens, as far as it is known."""
+        return self.tokens + self.pending
+
     def append(self, record: ContextRecord) -> None:
         """Add a record at the end."""
         self._records.append(record)

@@ -1,0 +1,16 @@
+"""How long to wait before a failed model call is tried again (runtime spec 3.7)."""
+
+from __future__ import annotations
+
+from kimi.application.ports import Random
+from kimi.domain.errors import APIStatusError, ChatProviderError
+
+MAX_RETRY_AFTER_S = 60.0
+
+
+def retry_wait(attempt: int, error: ChatProviderError, random: Random) -> float:
+    """Seconds to wait after the attempt of this number, counted from 1. Retry-After is honoured (R-81)."""
+    wait = min(5.0, 0.3 * 2 ** (attempt - 1) + random() * 0.5)
+    if isinstance(error, APIStatusError) and error.retry_after is not None:
+        return max(wait, min(error.retry_after, MAX_RETRY_AFTER_S))
+    return wait

@@ -1,0 +1,129 @@
+"""Compaction: when it is due, what is kept, what the model is asked, what the new context holds (runtime spec 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kimi.domain.content import ContentPart, TextPart, ThinkPart, estimate_tokens
+from kimi.domain.message import Message, estimate_message, user_message
+from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.turn import TurnLimits
+
+KEPT = 2
+"""How many messages of the roles user and assistant stay as they are, with the tool results among them."""
+
+COMPACTED = "<system>The earlier conversation was compacted to save space. The compaction output follows.</system>"
+"""The first part of the message that stands for what was summarised."""
+
+SYSTEM = "You condense the conversations of a coding agent, so that it can go on working from your text alone."
+
+_INSTRUCTIONS = """\
+The messages above are the earlier part of a conversation between a person and a coding agent. Write the text that \
+will stand in their place: the agent will see nothing else of them. Keep, in this order:
+
+1. what the person wants, with every wish, decision and restriction that still holds, in their words where they matter;
+2. the state of the work: what is done, what is under way, what is left;
+3. facts that were found out: paths, names, commands and their outcome, versions, the wording of errors;
+4. code and file content that will be needed again, exactly as it is;
+5. mistakes that were made, and how they were or can be put right.
+
+Leave out what is settled and of no further use. Do not answer the person and do not go on with the work: write the \
+text only, in the language of the conversation."""
+
+_OVERRIDING = "The person asks the following of this text. It counts more than the instructions above:"
+
+# How many characters of a text, of a call's arguments and of a result are passed on: the first line that fits the
+# window counts. Text of people and of the model is cut only when nothing else helps.
+_LENGTHS = ((1_000_000, 1_000, 2_000), (20_000, 500, 500), (4_000, 200, 200), (800, 80, 80))
+
+
+def is_too_full(tokens: int, window: int, limits: TurnLimits) -> bool:
+    """Is a context of so many tokens too full? A window that the reserve fills alone goes by the ratio (R-102)."""
+    if tokens >= round(limits.compaction_ratio * window, 6):  # rounded: in floats 0.55 * 100 is above 55
+        return True
+    return window > limits.reserved_tokens and tokens + limits.reserved_tokens >= window
+
+
+def patience(window: int) -> int:
+    """By how many tokens a context grows before a compaction that failed or did not help is tried again."""
+    return max(window // 20, 1)
+
+
+def divided(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
+    """The messages to summarise, and those to keep: the last two of user and assistant, and all after the first of
+    them. Results stand behind their call, so none is parted from it.
+    """
+    left = KEPT
+    for index in range(len(messages) - 1, -1, -1):
+        left -= messages[index].role in ("user", "assistant")
+        if not left:
+            return messages[:index], messages[index:]
+    return (), messages
+
+
+def is_summary(message: Message) -> bool:
+    """Is this the message that stands for what was summarised?"""
+    return message.role == "user" and message.content[:1] == (TextPart(COMPACTED),)
+
+
+def is_worth_it(older: Sequence[Message]) -> bool:
+    """Is there anything to summarise beside an earlier summary?"""
+    return any(not is_summary(message) for message in older)
+
+
+def compaction_request(older: Sequence[Message], instruction: str, room: int) -> Message:
+    """The one message that asks for the summary. `room` is how many tokens it may have, as far as they can be
+    estimated; `instruction` is the person's, or empty.
+    """
+    ending = f"\n\n{_INSTRUCTIONS}"
+    if instruction:
+        ending += f"\n\n{_OVERRIDING}\n{instruction}"
+    text = ""
+    for lengths in _LENGTHS:
+        text = "\n\n".join(_flat(number, message, lengths) for number, message in enumerate(older, 1))
+        if estimate_tokens(text) + estimate_tokens(ending) <= room:
+            return user_message(text + ending)
+    return user_message(_shortened(text, max(room - estimate_tokens(ending), 1)) + ending)
+
+
+def _flat(number: int, message: Message, lengths: tuple[int, int, int]) -> str:
+    """A message as text: a header, its text, what stands for its media, its calls."""
+    of_text, of_arguments, of_result = lengths
+    limit = of_result if message.role == "tool" else of_text
+    lines = [f"## Message {number}: {message.role}"]
+    if message.tool_call_id is not None:
+        lines[0] += f" (result of {message.tool_call_id})"
+    lines += [_shortened(text, limit) for part in message.content if (text := _text_of(part))]
+    for call in message.tool_calls:
+        arguments = _shortened(call.function.arguments or "", of_arguments)
+        lines.append(f"[calls {call.function.name} as {call.id} with {arguments}]")
+    return "\n".join(lines)
+
+
+def _text_of(part: ContentPart) -> str:
+    if isinstance(part, TextPart):
+        return part.text
+    return "" if isinstance(part, ThinkPart) else f"[{part.type.removesuffix('_url')} omitted]"
+
+
+def _shortened(text: str, limit: int) -> str:
+    """Beginning and end of a text that is too long; the end of an output often says how it went."""
+    if len(text) <= limit:
+        return text
+    end = limit // 3
+    left_out = len(text) - limit
+    return f"{text[: limit - end]} [… {left_out} characters left out …] {text[len(text) - end :]}"
+
+
+def compacted(
+    system_prompt: str | None, summary: Sequence[TextPart], summary_tokens: int | None, kept: Sequence[Message]
+) -> list[ContextRecord]:
+    """The records of the new context. Without a `summary` there was nothing to summarise: `kept` is everything."""
+    records: list[ContextRecord] = [] if system_prompt is None else [SystemPromptRecord(system_prompt)]
+    records.append(CheckpointRecord(0))
+    tokens = sum(map(estimate_message, kept))
+    if summary:
+        standing = Message("user", (TextPart(COMPACTED), *summary))
+        tokens += summary_tokens or estimate_message(standing)
+        records.append(standing)
+    return [*records, *kept, UsageRecord(max(tokens, 1))]
