@@ -75,7 +75,7 @@ def history(bench: Bench) -> list[Row]:
 def asking(bench: Bench) -> list[Row]:
     """External tools and approvals: from the client's answer to the result of the call."""
     count = 20 if bench.quick else 50
-    tool = {"name": "lookup", "description": "Look it up.", "parameters": {"type": "object", "properties": {}}}
+    tool: Json = {"name": "lookup", "description": "Look it up.", "parameters": {"type": "object", "properties": {}}}
     external: Json = {"calls": [["lookup", json.dumps({"n": number})] for number in range(count)]}
     shell: Json = {"calls": [["Shell", json.dumps({"command": f"true {number}"})] for number in range(count)]}
 
@@ -101,14 +101,10 @@ def asking(bench: Bench) -> list[Row]:
     ]
 
 
-def _external(params: dict[str, object]) -> dict[str, object]:
-    payload = params["payload"]
-    assert isinstance(payload, dict)
-    value = {"is_error": False, "output": "found", "message": "", "display": []}
-    return {"tool_call_id": str(payload["id"]), "return_value": value}
+def _external(params: Json) -> Json:
+    value: Json = {"is_error": False, "output": "found", "message": "", "display": []}
+    return {"tool_call_id": params["payload"]["id"], "return_value": value}
 
 
-def _approve(params: dict[str, object]) -> dict[str, object]:
-    payload = params["payload"]
-    assert isinstance(payload, dict)
-    return {"request_id": str(payload["id"]), "response": "approve"}
+def _approve(params: Json) -> Json:
+    return {"request_id": params["payload"]["id"], "response": "approve"}
