@@ -14,7 +14,7 @@ from kimi.domain import tool as tl
 from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.message import Function, ToolCall, ToolCallPart
 from kimi.domain.turn import TokenUsage
-from kimi.interfaces.wire.translate import line_for
+from kimi.interfaces.wire.translate import NestedTurns, Translator, line_for
 
 RESULT = tl.ToolReturnValue(
     False,
@@ -172,6 +172,35 @@ def test_the_strict_profile_lets_only_the_known_names_through() -> None:
     assert asked == {"ApprovalRequest", "ToolCallRequest"}
     nested = ev.SubagentEvent("c", "a", "coder", ev.StepRetry(1, 2, 3, 0.1, "x", None))
     assert line_for(Delivery(nested, None), strict=True) is None
+
+
+FLOW_TURN = "TurnBegin TurnBegin StepBegin TurnEnd TurnBegin StepBegin StepInterrupted TurnEnd TurnEnd"
+
+
+def framing(names: str) -> list[int]:
+    """The indexes of the events that begin or end a nested turn."""
+    nested = NestedTurns()
+    return [index for index, name in enumerate(names.split()) if nested.frames(name)]
+
+
+def test_nested_turns_are_told_from_others() -> None:
+    plain = "TurnBegin StepBegin ContentPart TurnEnd"
+    assert framing(f"{plain} {plain} TurnBegin TurnEnd {plain}") == []
+    assert framing(FLOW_TURN) == [1, 3, 4, 7]
+    assert framing(f"{plain} {FLOW_TURN} {plain} {FLOW_TURN}") == [5, 7, 8, 11, 18, 20, 21, 24]
+
+
+def test_a_turn_without_an_end_hides_nothing_of_the_next() -> None:
+    assert framing("TurnBegin StepBegin TurnBegin StepBegin TurnEnd TurnBegin TurnEnd") == []
+    assert framing("TurnBegin TurnBegin StepBegin TurnBegin StepBegin TurnEnd TurnBegin TurnEnd") == [1]
+
+
+def test_only_the_strict_profile_hides_nested_turns_and_none_of_what_is_in_them() -> None:
+    events = [ev.TurnBegin("/flow:x"), ev.TurnBegin("a"), ev.StepBegin(1), TextPart("t"), ev.TurnEnd(), ev.TurnEnd()]
+    strict, full = Translator(), Translator()
+    shown = [event for event in events if strict.line(Delivery(event, None), strict=True) is not None]
+    assert shown == [events[0], events[2], events[3], events[5]]
+    assert all(full.line(Delivery(event, None), strict=False) for event in events)
 
 
 def test_a_lone_surrogate_in_an_event_is_replaced() -> None:

@@ -12,7 +12,7 @@ import anyio.lowlevel
 from kimi.application.ports import SessionFiles
 from kimi.application.replay import Replayed, replay
 from kimi.interfaces.jsonrpc import Outbox, notification_line, one_line, request_line
-from kimi.interfaces.wire.translate import STRICT_NAMES
+from kimi.interfaces.wire.translate import STRICT_NAMES, NestedTurns
 
 BATCH: Final = 256
 """How many events are read before a cancel is looked for."""
@@ -33,17 +33,17 @@ class Progress:
 
 async def send_replay(files: SessionFiles, outbox: Outbox, progress: Progress, *, strict: bool) -> None:
     """Send everything that was recorded until now; waits while the client does not read."""
-    items = replay(files)
+    items, nested = replay(files), NestedTurns()
     while batch := list(islice(items, BATCH)):
         await outbox.room()
-        outbox.put(_lines(batch, progress, strict=strict))
+        outbox.put(_lines(batch, progress, nested, strict=strict))
         await anyio.lowlevel.checkpoint()
 
 
-def _lines(batch: Iterable[Replayed], progress: Progress, *, strict: bool) -> bytes:
+def _lines(batch: Iterable[Replayed], progress: Progress, nested: NestedTurns, *, strict: bool) -> bytes:
     lines: list[bytes] = []
     for name, envelope, request in batch:
-        if strict and name not in STRICT_NAMES:
+        if (nested.frames(name) or name not in STRICT_NAMES) and strict:
             continue
         if request is None:
             progress.events += 1

@@ -46,7 +46,7 @@ from kimi.interfaces.version import __version__
 from kimi.interfaces.wire.answers import answer_for
 from kimi.interfaces.wire.params import initialize_params, plan_mode_params, prompt_params
 from kimi.interfaces.wire.replaying import Progress, send_replay
-from kimi.interfaces.wire.translate import line_for
+from kimi.interfaces.wire.translate import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +94,7 @@ class WireServer:
         self._splitter = LineSplitter(max_line_bytes)
         self._strict_setting = strict
         self._strict = bool(strict)
+        self._translator = Translator()
         self._on_initialized = on_initialized
         self._in_flight: set[Id] = set()
         self._answered = anyio.Event()
@@ -129,8 +130,8 @@ class WireServer:
             self._send_events(batch)
 
     def _send_events(self, batch: list[Delivery]) -> None:
-        lines = [line for delivery in batch if (line := line_for(delivery, strict=self._strict)) is not None]
-        self._outbox.put(b"".join(lines))
+        lines = (self._translator.line(delivery, strict=self._strict) for delivery in batch)
+        self._outbox.put(b"".join(line for line in lines if line is not None))
 
     async def _wind_down(self) -> None:
         """Settle what waits, cancel the turn, let its last events and its response out (W-26)."""
