@@ -149,6 +149,7 @@ async def test_events_are_wrapped_and_requests_are_not() -> None:
     assert outcome.names[-1] == "TurnEnd"
 
 
+@pytest.mark.spec("T-89")
 async def test_the_result_names_the_instance_and_gives_its_last_message() -> None:
     crew = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]))
 
@@ -240,6 +241,7 @@ async def test_a_new_explorer_is_told_of_the_repository() -> None:
     assert message_text(model.asked[1].history[0]) == "<git-context>\nBranch: main\n</git-context>\n\nlook"
 
 
+@pytest.mark.spec("T-89")
 async def test_a_short_answer_is_asked_for_more_once() -> None:
     model = FakeModel([[agent()], [TextPart("done")], [TextPart("really")], DONE])
     crew = await crew_with(model)
@@ -284,6 +286,7 @@ async def test_failures_are_told_to_the_model(error: Exception, message: str, sh
     assert record.status == "failed"
 
 
+@pytest.mark.spec("T-89")
 async def test_the_step_limit() -> None:
     model = FakeModel([[agent()], [command()], [command("c2", "pwd")], DONE])
     crew = await crew_with(model, [CommandTool("Run")], limits=TurnLimits(max_steps=2))
@@ -294,6 +297,7 @@ async def test_the_step_limit() -> None:
     )
 
 
+@pytest.mark.spec("T-89")
 async def test_a_limit_of_time() -> None:
     crew = await crew_with(FakeModel([[forever]]))
     order = Order("look around", "look", "coder", timeout_s=0.01)
@@ -306,6 +310,7 @@ async def test_a_limit_of_time() -> None:
     assert record.status == "failed"
 
 
+@pytest.mark.spec("T-89")
 @pytest.mark.parametrize(
     ("arguments", "message", "short"),
     [
@@ -330,7 +335,7 @@ async def test_a_model_by_its_alias() -> None:
     assert len(fast.asked) == 1
 
 
-@pytest.mark.spec("R-124")
+@pytest.mark.spec("T-89", "R-124")
 async def test_a_subagent_goes_on_after_a_restart_with_its_prompt_and_its_memory() -> None:
     store = MemoryStore("/w")
     first = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]), files=await store.create("s1"))
@@ -351,6 +356,7 @@ async def test_a_subagent_goes_on_after_a_restart_with_its_prompt_and_its_memory
     assert list(files.children()) == [agent_id]
 
 
+@pytest.mark.spec("T-89")
 async def test_an_instance_does_one_thing_at_a_time() -> None:
     crew = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]))
     agent_id = facts(result(await run(crew.parent, "go")))["agent_id"]

@@ -237,6 +237,7 @@ class Lookup:
     place.environ["PYTHONPATH"] = str(site)
 
 
+@pytest.mark.spec("R-118")
 def test_a_tool_that_a_distribution_registers(place: Place) -> None:
     third_party(place)
     path = write(place.root / "a.yaml", "agent: {extend: default, tools: ['my_pkg.tools:Lookup']}")
