@@ -113,7 +113,7 @@ class _Wire:
     async def _import_ahead(self) -> None:
         await self._outbox.flush()
         try:
-            await anyio.to_thread.run_sync(warm_up, self._app)
+            await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
         except Exception:  # whoever needs it will import it again, and report
             logger.exception("importing ahead failed")
 
