@@ -290,6 +290,7 @@ class WireServer:
         except Exception as error:
             line = failure_line(call_id, error)
         self._answer(call_id, line)
+        await self._conversation.files.sync()  # for a power failure; nobody has to wait for it
 
     def _answer(self, call_id: Id, line: bytes) -> None:
         """Answer a call that took its time."""
