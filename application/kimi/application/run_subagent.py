@@ -7,7 +7,7 @@ waiting requests are the parent's own. It ends with the call that started it, wh
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -174,7 +174,7 @@ def _files(parent: SessionFiles, agent_id: str) -> SubagentFiles | None:
 
 def _new_record(subagents: Subagents, order: Order) -> SubagentRecord:
     taken = subagents.parent.files.children()
-    while (agent_id := f"a{secrets.token_hex(4)}") in taken:
+    while (agent_id := f"a{os.urandom(4).hex()}") in taken:
         continue
     now = subagents.parent.now()
     return SubagentRecord(agent_id, order.type, "idle", order.description, order.model, now, now)

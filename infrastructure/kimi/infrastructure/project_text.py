@@ -10,6 +10,7 @@ from kimi.application.prompt import ProjectText
 AGENTS_BYTES = 32 * 1024
 ROOT_ENTRIES = 30
 CHILD_ENTRIES = 10
+_BETWEEN = "\n\n"
 
 
 def load_project_text(work_dir: str, additional_dirs: Sequence[str] = ()) -> ProjectText:
@@ -54,13 +55,12 @@ def agents_text(work_dir: str) -> str:
     room = AGENTS_BYTES
     granted: list[str] = []
     for path in reversed(list(_agents_files(work_dir))):
-        piece = _cut(f"<!-- From: {path} -->\n{_read(path)}".strip(), room)
-        room -= len(piece.encode()) + 2
-        if piece and room >= -2:
-            granted.append(piece)
-        if room <= 0:
+        heading = f"<!-- From: {path} -->\n"
+        if len(heading.encode()) >= room:
             break
-    return "\n\n".join(reversed(granted))
+        granted.append(_cut(heading + _read(path).strip(), room))
+        room -= len(granted[-1].encode()) + len(_BETWEEN)
+    return _BETWEEN.join(reversed(granted))
 
 
 def _agents_files(work_dir: str) -> Iterator[str]:

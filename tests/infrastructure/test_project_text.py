@@ -1,0 +1,73 @@
+"""What the system prompt says of the project: AGENTS.md files and a tree (runtime spec 6.2)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kimi.infrastructure.project_text import AGENTS_BYTES, agents_text, tree
+
+
+def write(path: Path, text: str) -> Path:
+    """A file with this text, its directory made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.spec("R-116")
+def test_agents_files_from_the_root_of_the_project_to_the_work_dir(tmp_path: Path) -> None:
+    write(tmp_path / "AGENTS.md", "above the project")
+    root = tmp_path / "project"
+    write(root / ".git" / "HEAD", "")
+    work = root / "a" / "b"
+    one = write(root / "AGENTS.md", "\none\n")
+    two = write(root / "a" / ".kimi" / "AGENTS.md", "two")
+    three = write(root / "a" / "agents.md", "three")
+    write(work / "agents.md", "not read: the other spelling is there")
+    four = write(work / "AGENTS.md", "four")
+    write(root / "a" / "other" / "AGENTS.md", "beside the way")
+
+    assert agents_text(str(work)) == "\n\n".join(
+        f"<!-- From: {path} -->\n{text}"
+        for path, text in ((one, "one"), (two, "two"), (three, "three"), (four, "four"))
+    )
+    assert agents_text(str(tmp_path)) == f"<!-- From: {tmp_path / 'AGENTS.md'} -->\nabove the project"
+    write(root / "a" / "other" / "AGENTS.md", "  \n")
+    assert "other" not in agents_text(str(root / "a" / "other"))
+
+
+@pytest.mark.spec("R-116")
+def test_agents_files_have_a_budget_that_the_deepest_uses_first(tmp_path: Path) -> None:
+    write(tmp_path / ".git" / "HEAD", "")
+    work = tmp_path / "a" / "b"
+    write(tmp_path / "AGENTS.md", "r" * 20_000)
+    write(tmp_path / "a" / "AGENTS.md", "é" * 8_000)
+    write(work / "AGENTS.md", "w" * 10_000)
+
+    text = agents_text(str(work))
+
+    assert len(text.encode()) <= AGENTS_BYTES == 32 * 1024
+    assert len(text.encode()) > AGENTS_BYTES - 4
+    assert (text.count("w" * 10_000), text.count("é")) == (1, 8_000)
+    assert 0 < text.count("r" * 100) < 200
+    assert text.count("<!-- From: ") == 3
+
+    write(work / "AGENTS.md", "w" * 40_000)
+    alone = agents_text(str(work))
+    assert len(alone.encode()) == AGENTS_BYTES
+    assert alone.count("<!-- From: ") == 1
+
+
+def test_the_tree_of_the_work_dir(tmp_path: Path) -> None:
+    for number in range(32):
+        write(tmp_path / f"file{number:02}", "")
+    for number in range(12):
+        write(tmp_path / "src" / f"m{number:02}.py", "")
+    write(tmp_path / "docs" / "deep" / "x", "")
+    lines = tree(str(tmp_path)).split("\n")
+    assert lines[:4] == ["docs/", "  deep/", "src/", "  m00.py"]
+    assert lines[12:14] == ["  m09.py", "  ... and 2 more"]
+    assert lines[-2:] == ["file27", "... and 4 more"]
+    assert tree(str(tmp_path / "none")) == ""
