@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 from tests.conversations import Run, run
 from tests.crews import CommandTool, crew_with
-from tests.fakes import FakeModel, forever
+from tests.fakes import FakeHookRunner, FakeModel, forever
 
 from kimi.application.conversation import Conversation
 from kimi.application.envelope import encode_event
+from kimi.application.hooks import Hooks
 from kimi.application.ports import SessionFiles
 from kimi.application.run_subagent import CONTINUATION, Order, run_subagent, settle_subagents
 from kimi.domain.agent import SubagentRecord
@@ -29,6 +30,7 @@ from kimi.domain.event import (
     TurnBegin,
     TurnEnd,
 )
+from kimi.domain.hook import CommandHook
 from kimi.domain.message import Function, Message, ToolCall, ToolCallPart, message_text
 from kimi.domain.request import Answer, ApprovalAnswer, ApprovalRequest, Request
 from kimi.domain.tool import CANCELLED, BriefBlock, ToolReturnValue
@@ -511,3 +513,15 @@ async def test_a_subagent_type_that_the_model_makes_up() -> None:
     assert failure(outcome, "p2") == ("Subagent with name 'poet' already exists.", "Subagent already exists")
     assert result(outcome, "p3").output == REPORT.strip()
     assert model.asked[3].system == "You rhyme."
+
+
+async def test_hooks_hear_of_subagents() -> None:
+    crew = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]))
+    runner = FakeHookRunner()
+    watched = [CommandHook("SubagentStart", "note"), CommandHook("SubagentStop", "note"), CommandHook("Stop", "note")]
+    crew.parent.hooks = Hooks(watched, runner, session_id="s1", work_dir="/w")
+
+    await run(crew.parent, "go")
+
+    about = [(told["hook_event_name"], told.get("agent_name")) for _, told in runner.told]
+    assert about == [("SubagentStart", "coder"), ("SubagentStop", "coder"), ("Stop", None)]

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import anyio
 
 from kimi.application.conversation import Conversation
+from kimi.application.hook_points import subagent_starts, subagent_stops
 from kimi.application.ports import ChatModel, SessionFiles, SubagentFiles
 from kimi.application.run_turn import run_turn
 from kimi.domain.agent import (
@@ -217,12 +218,14 @@ async def _reported(subagents: Subagents, instance: _Instance, order: Order, cal
     prompt = order.prompt
     if spec.git_context and not instance.resumed and (about := await subagents.git_context()):
         prompt = f"<git-context>\n{about}\n</git-context>\n\n{prompt}"
+    await subagent_starts(subagents.parent, record.type, order.prompt)
     report = await _turn(instance, child, prompt)
     if report.ending == "completed" and len(report.text) < SHORT_ANSWER_CHARS:
         fuller = await _turn(instance, child, CONTINUATION)
         report = fuller if fuller.ending == "completed" else report  # a short answer is better than none
     if report.ending == "completed":
         instance.files.append_output(report.text)
+    await subagent_stops(subagents.parent, record.type, report.text)
     return report
 
 
