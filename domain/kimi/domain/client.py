@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 CLIENT_TOOLS = {
@@ -10,6 +11,9 @@ CLIENT_TOOLS = {
     "ExitPlanMode": "supports_plan_mode",
 }
 """Tools that need the client, and the capability of `Client` that each needs."""
+
+
+_VERSION = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,8 @@ class Client:
 
 def parse_version(text: str) -> tuple[int, int]:
     """A protocol version as two integers, compared numerically; (0, 0) for what is not one."""
-    major, _, minor = text.partition(".")
-    return (int(major), int(minor or 0)) if major.isdecimal() and (not minor or minor.isdecimal()) else (0, 0)
+    match = _VERSION.fullmatch(text)
+    return (int(match[1]), int(match[2] or 0)) if match else (0, 0)
 
 
 def product(client: Client) -> str:
