@@ -1,0 +1,172 @@
+"""Skills in files: roots, priorities, what is left out."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kimi.domain.skill import Skill
+from kimi.infrastructure.skills_files import SkillPlaces, load_skills, read_skill, skill_roots
+
+
+def write(path: Path, text: str = "body") -> Path:
+    """A file with its directories."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> SkillPlaces:
+    work_dir = tmp_path / "project" / "inner"
+    for path in (work_dir, tmp_path / "project" / ".git", tmp_path / "home"):
+        path.mkdir(parents=True)
+    return SkillPlaces(str(work_dir), str(tmp_path / "home"))
+
+
+def by_name(places: SkillPlaces) -> dict[str, Skill]:
+    return {skill.name: skill for skill in load_skills(places)}
+
+
+PROJECT = [".kimi/skills", ".claude/skills", ".codex/skills", ".agents/skills"]
+USER = [".kimi/skills", ".claude/skills", ".codex/skills", ".config/agents/skills"]
+
+
+@pytest.mark.spec("R-130")
+def test_roots_scopes_and_priorities(places: SkillPlaces, tmp_path: Path) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    assert skill_roots(places) == []
+    for root in (*PROJECT, "shared"):
+        (project / root).mkdir(parents=True)
+    for root in (*USER, ".agents/skills", "mine"):
+        (home / root).mkdir(parents=True)
+    for root in ("given", "more", "shipped"):
+        (tmp_path / root).mkdir()
+    in_project = [("Project", str(project / root)) for root in PROJECT]
+    in_home = [("User", str(home / root)) for root in USER]
+    assert skill_roots(places) == in_project + in_home
+
+    first_only = replace(places, merge=False)
+    assert skill_roots(first_only) == [in_project[0], in_project[3], in_home[0], in_home[3]]
+    (project / PROJECT[0]).rmdir()
+    (home / USER[0]).rmdir()
+    assert skill_roots(first_only) == [in_project[1], in_project[3], in_home[1], in_home[3]]
+    (home / USER[3]).rmdir()
+    assert skill_roots(places)[-1] == ("User", str(home / ".agents/skills"))
+
+    more = [str(tmp_path / "more"), "~/mine", "shared", "missing"]
+    extra = [("Extra", str(path)) for path in (tmp_path / "more", home / "mine", project / "shared")]
+    builtin = ("Built-in", str(tmp_path / "shipped"))
+    assert skill_roots(replace(places, extra=more, builtin=builtin[1]))[-4:] == [*extra, builtin]
+    given = [str(tmp_path / "given"), str(tmp_path / "more")]
+    assert skill_roots(replace(places, only=given, extra=["~/mine"], builtin=builtin[1])) == [
+        *(("Extra", root) for root in given),
+        extra[1],
+        builtin,
+    ]
+
+    for root in (project / PROJECT[1], project / PROJECT[3], home / USER[1], tmp_path / "more"):
+        write(root / "Deploy" / "SKILL.md", f"from {root}")
+    write(home / USER[1] / "other" / "SKILL.md", "---\nname: DEPLOY\n---\n")
+    found = load_skills(replace(places, extra=more))
+    assert [(skill.name, skill.scope, skill.description) for skill in found] == [
+        ("Deploy", "Project", f"from {project / PROJECT[1]}")
+    ]
+
+
+def test_without_a_repository_the_work_dir_is_the_project(places: SkillPlaces, tmp_path: Path) -> None:
+    (tmp_path / "project" / ".git").rmdir()
+    write(tmp_path / "project" / ".kimi/skills/outer.md")
+    inner = write(tmp_path / "project" / "inner" / ".kimi/skills/x.md")
+    assert [skill.path for skill in load_skills(places)] == [str(inner)]
+
+
+def test_a_directory_goes_before_a_file_and_a_bare_file_at_the_root_is_none(
+    places: SkillPlaces, tmp_path: Path
+) -> None:
+    root = tmp_path / "home" / ".kimi/skills"
+    write(root / "SKILL.md")
+    write(root / "both.md", "flat")
+    write(root / "both" / "SKILL.md", "nested")
+    write(root / "flat.md")
+    write(root / "notes.txt")
+    (root / "empty").mkdir()
+    (root / "empty.md").mkdir()
+    (root / "odd" / "SKILL.md").mkdir(parents=True)
+    assert {name: skill.path for name, skill in by_name(places).items()} == {
+        "both": str(root / "both" / "SKILL.md"),
+        "flat": str(root / "flat.md"),
+    }
+
+
+@pytest.mark.spec("R-131")
+def test_defaults_and_what_is_invalid(places: SkillPlaces, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = tmp_path / "home" / ".kimi/skills"
+    texts = {
+        "plain": "\n\n  What it does \nmore",
+        "empty": "",
+        "long": "x" * 300,
+        "marked": "\ufeff---\nname: called\ndescription: >\n  Two\n  lines\n---\nbody",
+        "half": "---\nname: halfway\n---\n\nThe body",
+        "standard": "---\ntype: standard\n---\n",
+        "flow": "---\ntype: flow\n---\nSteps\n```d2\nBEGIN -> a -> END\n```",
+    }
+    broken = {
+        "open": "---\nname: x\n",
+        "yaml": "---\nname: [\n---\n",
+        "list": "---\n- a\n---\n",
+        "kind": "---\ntype: other\n---\n",
+        "deep": "---\n" + "[" * 5000 + "\n---\n",
+    }
+    for name, text in (texts | broken).items():
+        write(root / name / "SKILL.md", text)
+    write(root / "bytes" / "SKILL.md").write_bytes(b"\xff\xfe")
+    found = by_name(places)
+    assert {name: skill.description for name, skill in found.items()} == {
+        "plain": "What it does",
+        "empty": "No description provided.",
+        "long": "x" * 240,
+        "called": "Two lines",
+        "halfway": "The body",
+        "standard": "No description provided.",
+        "flow": "Steps",
+    }
+    assert [name for name, skill in found.items() if skill.flow] == ["flow"]
+    left_out = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(left_out) == len(broken) + 1
+    for name in (*broken, "bytes"):
+        assert any(f"{root / name / 'SKILL.md'} is left out" in message for message in left_out), name
+
+
+def test_a_broken_diagram_is_named_in_the_log(
+    places: SkillPlaces, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "home/.kimi/skills/x.md", "---\ntype: flow\n---\n```d2\nBEGIN -> a\n```")
+    assert by_name(places)["x"].fault == "Expected exactly one END node, found 0"
+    assert "is no flow: Expected exactly one END node, found 0" in caplog.text
+
+
+def test_the_text_is_read_anew(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.md", "one")
+    assert read_skill(str(path)) == "one"
+    path.write_text("two", encoding="utf-8")
+    assert read_skill(str(path)) == "two"
+    path.unlink()
+    with pytest.raises(OSError, match="No such file"):
+        read_skill(str(path))
+
+
+def test_yaml_is_imported_for_a_frontmatter_only(tmp_path: Path) -> None:
+    write(tmp_path / ".kimi/skills/x.md", "no frontmatter")
+    program = (
+        "import sys\nfrom kimi.infrastructure.skills_files import SkillPlaces, load_skills\n"
+        f"found = load_skills(SkillPlaces({str(tmp_path)!r}, {str(tmp_path / 'none')!r}))\n"
+        "print(len(found), 'yaml' in sys.modules, 'kimi.domain.flow' in sys.modules)"
+    )
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert outcome.stdout.split() == ["1", "False", "False"]
