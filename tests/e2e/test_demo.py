@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.process import Place, eventually
 
-from kimi.domain.agent import DEFAULT_TOOLS
+from kimi.application.agents import DEFAULT_TOOLS
+from kimi.interfaces.container import Session
 from kimi.interfaces.demo_client import DemoFailed, Json, WireClient
 from kimi.interfaces.demo_screen import Screen, open_screen
 
@@ -302,7 +303,7 @@ def test_the_documented_methods_are_those_that_exist(place: Place) -> None:
 
 def test_the_documented_tools_are_those_of_the_agent() -> None:
     table = text_of("docs/tools.md").partition("##")[0]
-    tools = [tool_id.rpartition(":")[2] for tool_id in DEFAULT_TOOLS]
+    tools = [tool_id.rpartition(":")[2] for tool_id in DEFAULT_TOOLS if tool_id in Session.tools.providers]
     assert [name for name in tools if f"`{name}`" not in table] == []
 
 

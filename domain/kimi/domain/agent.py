@@ -56,20 +56,6 @@ def built_in(*names: str) -> tuple[str, ...]:
     return tuple(_BY_CLASS[name] for name in names)
 
 
-DEFAULT_TOOLS: Final = built_in(
-    "AskUserQuestion",
-    "SetTodoList",
-    "Shell",
-    "ReadFile",
-    "Glob",
-    "Grep",
-    "WriteFile",
-    "StrReplaceFile",
-    "ExitPlanMode",
-    "EnterPlanMode",
-)
-"""The tools of the default agent, in the order in which the model sees them; stable for its prompt cache."""
-
 BUILTIN_PROMPT: Final = "builtin:default"
 """Stands for the path of a system prompt: the one that the program brings along."""
 
