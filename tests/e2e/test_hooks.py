@@ -321,6 +321,40 @@ def test_commands_are_told_in_order_and_counted(tmp_path: Path) -> None:
     assert told(place, "told-SessionStart")[0]["source"] == "resume"
 
 
+def test_commands_are_told_of_subagents_and_compaction(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    events = ("SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "PreToolUse", "UserPromptSubmit", "Stop")
+    place.config = "".join(hook_table(event, f"cat >> told-{event}; echo >> told-{event}") for event in events)
+    report = "Nothing is out of order. " * 30
+    order = {"description": "look", "prompt": "look around " * 60}
+    place.script(
+        call("p1", "Agent", order), shell("c1", "true"), f"text: {report}", "text: done", "text: summary", "text: again"
+    )
+    with place.wire("--yolo") as kimi:
+        kimi.initialize(client={"name": "t"}, hooks=[{"id": "a", "event": "PreCompact", "matcher": "^manual$"}])
+        assert kimi.prompt("go")["result"] == {"status": "finished"}
+        wrapped = [one["event"]["type"] for one in kimi.payloads("SubagentEvent")]
+        assert wrapped.count("HookTriggered") == wrapped.count("HookResolved") == 1
+        assert kimi.prompt("/compact", deciding("block", "ignored"))["result"] == {"status": "finished"}
+        assert kimi.prompt("/compact mind the tests", deciding("block"))["result"] == {"status": "finished"}
+        assert [request["target"] for request in kimi.payloads("HookRequest")] == ["manual"]
+        assert kimi.finish() == 0
+    common = {"session_id": place.session_dirs()[0].name, "cwd": str(place.work)}
+    about = {**common, "agent_name": "coder"}
+    start = {"hook_event_name": "SubagentStart", **about, "prompt": order["prompt"][:500]}
+    assert told(place, "told-SubagentStart") == [start]
+    [stop] = told(place, "told-SubagentStop")
+    assert stop == {"hook_event_name": "SubagentStop", **about, "response": report[:500]}
+    for event, key in (("PreCompact", "token_count"), ("PostCompact", "estimated_token_count")):
+        payloads = told(place, f"told-{event}")
+        assert [payload["trigger"] for payload in payloads] == ["manual", "manual-with-prompt"]
+        for payload in payloads:
+            assert type(payload.pop(key)) is int
+            assert payload == {"hook_event_name": event, **common, "trigger": payload["trigger"]}
+    assert [payload["tool_name"] for payload in told(place, "told-PreToolUse")] == ["Agent", "Shell"]
+    assert len(told(place, "told-UserPromptSubmit")) == len(told(place, "told-Stop")) == 3
+
+
 def denial(reason: str) -> str:
     """A command that denies by JSON."""
     said = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": reason}}
