@@ -6,15 +6,20 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeAlias
 
+from kimi.application.add_directory import add_directory
 from kimi.application.compact import compact_command
 from kimi.application.conversation import Conversation
+from kimi.application.export_markdown import export_markdown
+from kimi.application.import_context import import_context
+from kimi.application.init_project import init_project
 from kimi.domain.command import CommandInfo
 from kimi.domain.content import TextPart
 from kimi.domain.event import StatusUpdate
 from kimi.domain.session import ContextRecord, SystemPromptRecord
+from kimi.domain.turn import TurnStatus
 
-RunCommand: TypeAlias = Callable[[Conversation, str], Awaitable[None]]
-"""A command gets the conversation and the text after its name."""
+RunCommand: TypeAlias = Callable[[Conversation, str], Awaitable[TurnStatus | None]]
+"""A command gets the conversation and the text after its name; it gives how the turn ended, None for `finished`."""
 
 
 async def clear(conversation: Conversation, arguments: str) -> None:
@@ -49,10 +54,14 @@ async def toggle_afk(conversation: Conversation, arguments: str) -> None:
 
 
 COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
+    (CommandInfo("init", "Analyse the codebase and write AGENTS.md"), init_project),
     (CommandInfo("compact", "Compact the context; words after the command say what matters"), compact_command),
     (CommandInfo("clear", "Clear the context", ("reset",)), clear),
     (CommandInfo("yolo", "Toggle auto-approval of every action"), toggle_yolo),
     (CommandInfo("afk", "Toggle away mode: approve actions, dismiss questions"), toggle_afk),
+    (CommandInfo("add-dir", "Add a directory to the workspace, or list its directories: [path]"), add_directory),
+    (CommandInfo("export", "Write the conversation to a Markdown file: [path]"), export_markdown),
+    (CommandInfo("import", "Take a file or another session as reference: <file or session id>"), import_context),
 )
 """In the order in which clients list them."""
 

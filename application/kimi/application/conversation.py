@@ -6,7 +6,8 @@ State only: every verb is a use-case in a module of its own.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -15,6 +16,7 @@ import anyio.to_thread
 from kimi.application.channel import Delivery, EventChannel
 from kimi.application.hooks import Hooks
 from kimi.application.ports import ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles
+from kimi.application.project import LoadProject, Project
 from kimi.application.recorder import Recorder
 from kimi.application.skills import SkillBook
 from kimi.application.subagent_stream import SubagentStream
@@ -94,6 +96,7 @@ class Conversation:
         subagent: Subagent | None = None,
         hooks: Hooks | None = None,
         skills: SkillBook | None = None,
+        load_project: LoadProject | None = None,
     ) -> None:
         self.files = files
         self.subagent = subagent
@@ -116,6 +119,8 @@ class Conversation:
         self.repeats = RepeatGuard()
         self.turn: RunningTurn | None = None
         self._owed: list[ContextRecord] = []
+        self._is_aside = False
+        self._load_project = load_project
         self._load_system_prompt = load_system_prompt
         self._mark_last: Callable[[str], None] | None = mark_last
         self._recorder = Recorder(files, now)
@@ -163,9 +168,11 @@ class Conversation:
 
     def append(self, *records: ContextRecord) -> None:
         """Store records and add them to the history. Raises StoreFailed; the history is then unchanged."""
-        due = (*self._owed, *records)
-        self.files.append_context(due)
-        self._owed.clear()
+        due = records
+        if not self._is_aside:
+            due = (*self._owed, *records)
+            self.files.append_context(due)
+            self._owed.clear()
         for record in due:
             self.history.append(record)
 
@@ -181,10 +188,28 @@ class Conversation:
 
     def replace_history(self, records: Sequence[ContextRecord]) -> None:
         """Start the context anew with these records; the old file is kept (R-64). Raises StoreFailed."""
-        self.files.rotate_context(records)
-        self._owed.clear()
+        if not self._is_aside:
+            self.files.rotate_context(records)
+            self._owed.clear()
         self.history = History(records)
         self.compact_from = 0
+
+    @contextmanager
+    def aside(self) -> Generator[None, None, None]:
+        """A context of its own with the same system prompt; nothing of it is stored, and it is gone on leaving."""
+        prompt = SystemPromptRecord(self.system_prompt())
+        kept, self.history = self.history, History([prompt])
+        self._is_aside = True
+        try:
+            yield
+        finally:
+            self.history, self._is_aside, self.compact_from = kept, False, 0
+
+    def project(self) -> Project:
+        """The place where the agent works. Raises StateError where there is none."""
+        if self._load_project is None:
+            raise StateError("This command is not supported here")
+        return self._load_project()
 
     def begin_turn(self) -> RunningTurn:
         """Mark a turn as running. Raises StateError when one runs already."""

@@ -91,8 +91,7 @@ async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: U
     if run is None:
         return await _call_on_skill(conversation, turn, command, random)
     turn.accepts_steers = False
-    await run(conversation, command.arguments)
-    return TurnStatus("finished")
+    return await run(conversation, command.arguments) or TurnStatus("finished")
 
 
 async def _answer_prompt(

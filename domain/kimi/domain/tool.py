@@ -165,13 +165,14 @@ _HOST_TAG = re.compile(r"<(/?(?:system|system-reminder)\b)", re.IGNORECASE)
 def neutralised(result: ToolReturnValue) -> ToolReturnValue:
     """The copy for the model of a result from a third party: it cannot imitate our own remarks (tools spec 1.8)."""
     if isinstance(result.output, str):
-        output: str | tuple[ContentPart, ...] = _without_host_tags(result.output)
+        output: str | tuple[ContentPart, ...] = without_host_tags(result.output)
     else:
         output = tuple(
-            TextPart(_without_host_tags(part.text)) if isinstance(part, TextPart) else part for part in result.output
+            TextPart(without_host_tags(part.text)) if isinstance(part, TextPart) else part for part in result.output
         )
-    return replace(result, output=output, message=_without_host_tags(result.message))
+    return replace(result, output=output, message=without_host_tags(result.message))
 
 
-def _without_host_tags(text: str) -> str:
+def without_host_tags(text: str) -> str:
+    """`text` in which nothing looks like a remark of ours."""
     return _HOST_TAG.sub(r"&lt;\1", text)

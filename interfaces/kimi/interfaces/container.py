@@ -40,6 +40,7 @@ from kimi.application.ports import (
     ThirdPartyTool,
     Workspace,
 )
+from kimi.application.project import LoadProject, Place, Project
 from kimi.application.prompt import builtin_arguments, check_prompts, rendered_prompt
 from kimi.application.run_subagent import (
     OpenNamedModel,
@@ -157,6 +158,23 @@ def _path_policy(
     )
 
 
+def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
+    from kimi.infrastructure.project_text import agents_text, tree
+
+    async def locate(given: str) -> Place:
+        target = await policy.locate(given)
+        return Place(target.named.absolute, target.real)
+
+    return Project(
+        workspace=workspace,
+        locate=locate,
+        zones=policy.zones,
+        tree=tree,
+        instructions=lambda: agents_text(workspace.work_dir),
+        open_stored=store.open,
+    )
+
+
 def _ripgrep(settings: Settings, environ: Mapping[str, str]) -> Ripgrep:
     from kimi.infrastructure.tools.ripgrep import Ripgrep
 
@@ -251,6 +269,7 @@ def _conversation(
     new_id: NewId,
     hooks: Hooks,
     skills: SkillBook,
+    load_project: LoadProject,
 ) -> Conversation:
     return Conversation(
         files=files,
@@ -270,6 +289,7 @@ def _conversation(
         new_id=new_id,
         hooks=hooks,
         skills=skills,
+        load_project=load_project,
         plans_dir=os.path.join(settings.share_dir, "plans"),
     )
 
@@ -317,6 +337,7 @@ class Session(containers.DeclarativeContainer):
     skills = providers.Singleton(_skills, skill_places.provider)
     path_policy = providers.Singleton(_path_policy, settings, workspace, files, skill_places.provider)
     file_record = providers.Singleton(_file_record)
+    project = providers.Singleton(_project, workspace, path_policy, store)
 
     shell = providers.Factory(make.shell, settings, workspace, files)
     read_file = providers.Factory(make.read_file, workspace, path_policy, file_record)
@@ -370,6 +391,7 @@ class Session(containers.DeclarativeContainer):
         new_id,
         hooks,
         skills,
+        project.provider,
     )
 
 
