@@ -16,7 +16,6 @@ from kimi.application.envelope import encode_event
 from kimi.application.hooks import Hooks
 from kimi.application.ports import SessionFiles
 from kimi.application.run_subagent import CONTINUATION, Order, run_subagent, settle_subagents
-from kimi.domain.agent import SubagentRecord
 from kimi.domain.approval import Policy, Rule
 from kimi.domain.content import TextPart
 from kimi.domain.errors import APIStatusError, ChatProviderError
@@ -33,6 +32,7 @@ from kimi.domain.event import (
 from kimi.domain.hook import CommandHook
 from kimi.domain.message import Function, Message, ToolCall, ToolCallPart, message_text
 from kimi.domain.request import Answer, ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.subagent import SubagentRecord
 from kimi.domain.tool import CANCELLED, BriefBlock, ToolReturnValue
 from kimi.domain.turn import TurnLimits, TurnStatus
 from kimi.infrastructure.store.memory import MemoryStore

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -22,7 +23,6 @@ from kimi.application.skills import SkillBook
 from kimi.application.subagent_stream import SubagentStream
 from kimi.application.toolset import Toolset
 from kimi.application.waiting import WaitingRequests
-from kimi.domain.agent import Subagent
 from kimi.domain.approval import Policy
 from kimi.domain.client import Client, product
 from kimi.domain.content import UserInput
@@ -33,6 +33,9 @@ from kimi.domain.message import Message
 from kimi.domain.repeat import RepeatGuard
 from kimi.domain.session import ContextRecord, SessionState, SystemPromptRecord
 from kimi.domain.turn import TurnLimits
+
+if TYPE_CHECKING:
+    from kimi.domain.subagent import Subagent
 
 BUSY = "An agent turn is already in progress"
 IDLE = "No agent turn is in progress"

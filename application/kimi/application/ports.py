@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from kimi.domain.agent import SubagentRecord
 from kimi.domain.approval import Effect
 from kimi.domain.event import Event, McpStatus
 from kimi.domain.hook import CommandHook
@@ -22,6 +21,9 @@ from kimi.domain.skill import Skill
 from kimi.domain.stream import StreamPart
 from kimi.domain.tool import ToolReturnValue, ToolSpec
 from kimi.domain.turn import StopReason, TokenUsage
+
+if TYPE_CHECKING:
+    from kimi.domain.subagent import SubagentRecord
 
 # --- the model ------------------------------------------------------------------------------------------------
 

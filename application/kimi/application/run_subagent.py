@@ -18,16 +18,10 @@ from kimi.application.conversation import Conversation
 from kimi.application.hook_points import subagent_starts, subagent_stops
 from kimi.application.ports import ChatModel, SessionFiles, SubagentFiles
 from kimi.application.run_turn import run_turn
-from kimi.domain.agent import (
-    AgentSpec,
-    Subagent,
-    SubagentRecord,
-    SubagentStatus,
-    SubagentType,
-    is_agent_id,
-)
+from kimi.domain.agent import AgentSpec, SubagentType
 from kimi.domain.errors import APIStatusError, ModelError
 from kimi.domain.message import message_text
+from kimi.domain.subagent import Subagent, SubagentRecord, SubagentStatus, is_agent_id
 from kimi.domain.turn import TurnStatus
 
 logger = logging.getLogger(__name__)

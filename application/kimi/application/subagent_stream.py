@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kimi.application.envelope import encode_event
 from kimi.application.ports import Now, SessionFiles
-from kimi.domain.agent import Subagent
 from kimi.domain.event import REQUEST_TYPES, ApprovalResponse, Event, SubagentEvent
 from kimi.domain.stream import PART_TYPES, PartMerger
+
+if TYPE_CHECKING:
+    from kimi.domain.subagent import Subagent
 
 _TOP_LEVEL = (*REQUEST_TYPES, ApprovalResponse)
 """What the person deals with goes to the top level as it is."""

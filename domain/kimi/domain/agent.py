@@ -1,16 +1,14 @@
-"""Agents: what an agent is made of, how agent files inherit, what a subagent is (runtime spec 6; tools spec 3).
+"""Agents: what an agent is made of, how agent files inherit (runtime spec 6; tools spec 3).
 
 Pure: reading files and rendering prompts is the business of adapters.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias, TypedDict
+from dataclasses import dataclass, field
+from typing import Final, TypedDict
 
-from kimi.domain.approval import Effect
 from kimi.domain.errors import ConfigError
 
 _HOME: Final = "kimi_cli.tools."
@@ -159,50 +157,3 @@ def check_tools(spec: AgentSpec, is_known: Callable[[str], bool]) -> None:
     unknown = [one for one in dict.fromkeys(named) if not is_known(one)]
     if unknown:
         raise ConfigError(f"Invalid tools: {unknown}")
-
-
-@dataclass(frozen=True, slots=True)
-class Subagent:
-    """Who a subagent is: its instance, its type, and the call of the parent that it works for now.
-
-    `ask_commands` makes every command line of it a question, whatever was approved for the session.
-    """
-
-    agent_id: str
-    type: str
-    call_id: str
-    ask_commands: bool = False
-
-    def asks_for(self, effect: Effect) -> bool:
-        """Is this an effect for which standing approvals do not count?"""
-        return self.ask_commands and effect.kind == "command"
-
-
-SubagentStatus: TypeAlias = Literal["idle", "running_foreground", "running_background", "completed", "failed", "killed"]
-
-_AGENT_ID: Final = re.compile("a[0-9a-f]{8}")
-
-
-def is_agent_id(text: str) -> bool:
-    """Can `text` name an instance? Ids come from the model, and they are names of directories."""
-    return _AGENT_ID.fullmatch(text) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class SubagentRecord:
-    """What is stored of an instance beside its context (runtime spec 6.6); times are in Unix seconds.
-
-    `model` is the alias that was asked for, None for the one of its type or its parent.
-    """
-
-    agent_id: str
-    type: str
-    status: SubagentStatus
-    description: str = ""
-    model: str | None = None
-    created_at: float = 0.0
-    updated_at: float = 0.0
-
-    def now(self, status: SubagentStatus, time: float) -> SubagentRecord:
-        """The record after a change of state."""
-        return replace(self, status=status, updated_at=time)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ChatModel, MakeTool, SubagentFiles, ThirdPartyTool, Tool, Workspace
 from kimi.application.toolset import Toolset
-from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, Subagent
+from kimi.domain.agent import KNOWN_TOOLS, AgentSpec
 from kimi.interfaces.injector import providers
 
 if TYPE_CHECKING:
+    from kimi.domain.subagent import Subagent
     from kimi.interfaces.container import Session
 
 logger = logging.getLogger(__name__)

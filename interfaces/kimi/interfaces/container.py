@@ -42,11 +42,6 @@ from kimi.application.ports import (
 )
 from kimi.application.project import LoadProject, Place, Project
 from kimi.application.prompt import builtin_arguments, check_prompts, rendered_prompt
-from kimi.application.run_subagent import (
-    OpenNamedModel,
-    Subagents,
-    settle_subagents,
-)
 from kimi.application.session_hooks import session_hooks
 from kimi.application.settings import Settings
 from kimi.application.skills import SkillBook
@@ -62,6 +57,7 @@ from kimi.interfaces.injector import containers, providers
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
+    from kimi.application.run_subagent import OpenNamedModel, Subagents
     from kimi.infrastructure.models.http import HttpLayer
     from kimi.infrastructure.skills_files import SkillPlaces
     from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
@@ -208,6 +204,8 @@ def _open_named_model(
 
 
 def _subagents(session: Session, agent: AgentSpec, open_named_model: OpenNamedModel) -> Subagents:
+    from kimi.application.run_subagent import Subagents  # start-up time
+
     async def git_context() -> str:
         from kimi.infrastructure.git_context import git_context as read
 
@@ -437,7 +435,9 @@ async def open_conversation(
         keep_directories(files, app.settings())
         session = new_session(app, files)
         check_prompts(app.agent(), session.load_prompt())
-        if files.resumed:
+        if files.resumed and files.children():
+            from kimi.application.run_subagent import settle_subagents  # start-up time
+
             settle_subagents(files, app.now()())
         conversation = session.conversation()
         async with session_hooks(conversation, time_left):

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kimi.application.ports import MakeTool, NewId, SessionFiles, ThirdPartyTool, Tool, Workspace
-from kimi.application.run_subagent import Subagents, create_subagent_type, run_subagent
 from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
 from kimi.application.settings import Settings
 from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, check_tools
@@ -21,6 +20,7 @@ from kimi.interfaces.agent_tools import tool_maker
 from kimi.interfaces.injector import providers
 
 if TYPE_CHECKING:
+    from kimi.application.run_subagent import Subagents
     from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
     from kimi.infrastructure.tools.plan import PlanMode
     from kimi.infrastructure.tools.ripgrep import Ripgrep
@@ -130,18 +130,21 @@ def think() -> Tool:
 
 
 def agent_tool(subagents: Subagents) -> Tool:
+    from kimi.application.run_subagent import run_subagent
     from kimi.infrastructure.tools.agent import AgentTool
 
     return AgentTool(partial(run_subagent, subagents), lambda: subagents.types)
 
 
 def task(subagents: Subagents) -> Tool:
+    from kimi.application.run_subagent import run_subagent
     from kimi.infrastructure.tools.agent import TaskTool
 
     return TaskTool(partial(run_subagent, subagents), lambda: subagents.types)
 
 
 def create_subagent(subagents: Subagents, agent: AgentSpec) -> Tool:
+    from kimi.application.run_subagent import create_subagent_type
     from kimi.infrastructure.tools.agent import CreateSubagentTool
 
     def create(name: str, system_prompt: str) -> bool:

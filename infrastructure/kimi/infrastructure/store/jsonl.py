@@ -7,13 +7,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
 from kimi.application.context_line import decode_record, encode_record
 from kimi.application.envelope import encode_json
-from kimi.domain.agent import SubagentRecord
 from kimi.domain.errors import InvalidSessionId, SessionBusy, StoreFailed
 from kimi.domain.message import Message
 from kimi.domain.session import ContextRecord, SessionState, SessionSummary, checked_session_id
@@ -39,7 +39,9 @@ from kimi.infrastructure.store.listing import context_path, summaries
 from kimi.infrastructure.store.lock import BorrowedLock, FileLock
 from kimi.infrastructure.store.repair import answered
 from kimi.infrastructure.store.state import decode_state, merged_state, read_raw, with_old_metadata
-from kimi.infrastructure.store.subagent_meta import decode_meta, encode_meta
+
+if TYPE_CHECKING:
+    from kimi.domain.subagent import SubagentRecord
 
 logger = logging.getLogger(__name__)
 
@@ -269,6 +271,8 @@ class JsonlSubagent(JsonlSession):
         directory = os.path.join(session_directory, SUBAGENTS, agent_id)
         lock = BorrowedLock(held=os.path.isdir(directory))
         super().__init__(session_id, directory, lock, emptied=lambda name: None)
+        from kimi.infrastructure.store.subagent_meta import decode_meta  # start-up time
+
         self._session_directory = session_directory
         self._record = decode_meta(agent_id, read_raw(self._path(META)))
         self._output = AppendFile(self._path(OUTPUT))
@@ -285,6 +289,8 @@ class JsonlSubagent(JsonlSession):
 
     def save_record(self, record: SubagentRecord) -> None:
         """Store the record in `meta.json`. Raises StoreFailed."""
+        from kimi.infrastructure.store.subagent_meta import encode_meta
+
         self._replace(META, encode_meta(record, read_raw(self._path(META))))
         self._record = record
 

@@ -6,17 +6,20 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import anyio
 
 from kimi.application.ports import Now
-from kimi.domain.agent import SubagentRecord
 from kimi.domain.errors import SessionBusy, StoreFailed
 from kimi.domain.message import Message
 from kimi.domain.session import ContextRecord, SessionState, SessionSummary, checked_session_id
 from kimi.infrastructure.store.event_line import encode_event_line, envelopes
 from kimi.infrastructure.store.listing import first_input, shown_title
 from kimi.infrastructure.store.repair import answered
+
+if TYPE_CHECKING:
+    from kimi.domain.subagent import SubagentRecord
 
 _PAUSE_S = 0.02
 
