@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,16 @@ D2 = "BEGIN -> y -> END"
 )
 def test_the_first_diagram_counts(markdown: str, node: str) -> None:
     assert node in flow_in(markdown).nodes
+
+
+def test_the_examples_of_the_documentation_are_the_same_flow() -> None:
+    page = (Path(__file__).parents[2] / "docs/skills.md").read_text(encoding="utf-8")
+    drawn = [
+        flow_in(f"```{tag}\n" + "\n".join(lines)) for tag, lines in fenced_blocks(page) if tag in ("mermaid", "d2")
+    ]
+    shapes = [{node.prompt: {edge.label for edge in node.edges} for node in flow.nodes.values()} for flow in drawn]
+    assert len(shapes) == 2
+    assert shapes[0] == shapes[1]
 
 
 def test_text_without_a_diagram_is_no_flow() -> None:
