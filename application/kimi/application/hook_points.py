@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 
 from kimi.application.conversation import Conversation
-from kimi.application.run_hooks import fire_hooks, run_hooks
 from kimi.domain.content import UserInput, joined_text
 from kimi.domain.errors import StoreFailed
 from kimi.domain.event import Notification
+from kimi.domain.hook import ALLOW
 from kimi.domain.message import JsonObject, ToolCall
+from kimi.domain.request import HookAnswer
 from kimi.domain.tool import ToolReturnValue, tool_error
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,31 @@ CALL_BLOCKED = "Blocked by PreToolUse hook"
 PROMPT_BLOCKED = "Prompt blocked by hook."
 MAX_OUTPUT_CHARS = 2000
 MAX_SUBAGENT_CHARS = 500
+
+
+async def run_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> HookAnswer:
+    """See `run_hooks`, which is not even imported where nothing watches the event (start-up time)."""
+    if event not in conversation.hooks.watched:
+        return ALLOW
+    from kimi.application.run_hooks import run_hooks
+
+    return await run_hooks(conversation, event, target, details)
+
+
+async def fire_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> None:
+    """See `run_hooks`, as above."""
+    if event in conversation.hooks.watched:
+        from kimi.application.run_hooks import fire_hooks
+
+        await fire_hooks(conversation, event, target, details)
+
+
+async def close_late_hooks(conversation: Conversation) -> None:
+    """See `run_hooks`, as above."""
+    if conversation.hooks.late:
+        from kimi.application.run_hooks import close_late_hooks
+
+        await close_late_hooks(conversation)
 
 
 async def blocked_call(conversation: Conversation, call: ToolCall, arguments: JsonObject) -> ToolReturnValue | None:

@@ -14,9 +14,8 @@ import anyio.to_thread
 
 from kimi.application.commands import find_command
 from kimi.application.conversation import Conversation, RunningTurn
-from kimi.application.hook_points import blocked_prompt, turn_failed
+from kimi.application.hook_points import blocked_prompt, close_late_hooks, turn_failed
 from kimi.application.ports import Random
-from kimi.application.run_hooks import close_late_hooks
 from kimi.application.run_steps import run_steps
 from kimi.application.skills import FLOW, SKILL
 from kimi.application.steer import keep_steers

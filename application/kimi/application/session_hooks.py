@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from kimi.application.conversation import Conversation
-from kimi.application.run_hooks import fire_hooks, run_hooks
+from kimi.application.hook_points import fire_hooks, run_hooks
 
 logger = logging.getLogger(__name__)
 

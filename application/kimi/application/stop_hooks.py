@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kimi.application.conversation import Conversation, RunningTurn
+from kimi.application.hook_points import run_hooks
 from kimi.application.ports import ChatModel, Random
-from kimi.application.run_hooks import run_hooks
 from kimi.application.run_steps import run_steps
 from kimi.application.steer import inject_steers
 from kimi.domain.content import TextPart

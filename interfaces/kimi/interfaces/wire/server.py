@@ -215,7 +215,9 @@ class WireServer:
         outcome = self._negotiate(client, asked.external_tools)
         hooks = self._conversation.hooks
         if asked.hooks is not None:
-            hooks.subscribe(asked.hooks if self._strict_setting is not True else ())
+            if asked.hooks and self._strict_setting:
+                logger.warning("hook subscriptions are ignored: the strict profile has no hook requests")
+            hooks.subscribe(() if self._strict_setting else asked.hooks)
         looks_strict = asked.looks_strict and not hooks.subscriptions  # who subscribes knows more than the old readers
         self._strict = looks_strict if self._strict_setting is None else self._strict_setting
         self._put(result_line(call_id, initialize_result(outcome, hooks.all)))
