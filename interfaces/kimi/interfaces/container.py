@@ -466,8 +466,19 @@ def negotiation(app: App, conversation: Conversation) -> Callable[[Client, Seque
 
 def warm_up(app: App) -> None:
     """Import what the first turn needs. Meant for a thread, after the handshake was answered."""
-    from kimi.infrastructure.tools import glob, grep, read_file, shell, str_replace_file, todo, write_file
+    from kimi.infrastructure.tools import (
+        agent,
+        ask,
+        glob,
+        grep,
+        plan,
+        read_file,
+        shell,
+        str_replace_file,
+        todo,
+        write_file,
+    )
 
-    _ = (glob, grep, read_file, shell, str_replace_file, todo, write_file)
+    _ = (agent, ask, glob, grep, plan, read_file, shell, str_replace_file, todo, write_file)
     model = app.settings().model
     app.http().warm(model.base_url if model else "")
