@@ -20,6 +20,7 @@ from kimi.application.ports import Tool
 from kimi.application.settings import ShellSettings
 from kimi.domain.approval import Effect, Policy, decide
 from kimi.domain.tool import TodoItem, ToolReturnValue
+from kimi.infrastructure.tools.dmail import SendDMailTool
 from kimi.infrastructure.tools.shell import ShellTool
 from kimi.infrastructure.tools.think import ThinkTool
 from kimi.infrastructure.tools.todo import TodoTool
@@ -69,6 +70,11 @@ CASES: dict[str, Case] = {
     "Glob": Case(lambda files: files.glob, {"pattern": "*.txt"}, {}, files=TEXT),
     "Grep": Case(lambda files: files.grep, {"pattern": "one"}, {"pattern": "x", "head_limit": -1}, files=TEXT),
     "Shell": Case(_shell, {"command": "echo x > new.txt"}, {"command": 1}, True, "new.txt"),
+    "SendDMail": Case(
+        lambda _: SendDMailTool(lambda message, checkpoint: None),
+        {"message": "m", "checkpoint_id": 0},
+        {"message": "m", "checkpoint_id": "x"},
+    ),
     "Think": Case(lambda _: ThinkTool(), {"thought": "hm"}, {}),
     "SetTodoList": Case(_todo, {"todos": [{"title": "t", "status": "done"}]}, {"todos": [{"status": "no"}]}),
 }
@@ -144,7 +150,7 @@ async def test_preparing_does_nothing(case: Case, tool: Tool, files: Files) -> N
 
 async def test_a_read_only_tool_changes_nothing(case: Case, tool: Tool, files: Files) -> None:
     if not tool.spec.read_only:
-        assert case.asks or tool.spec.name == "SetTodoList"
+        assert case.asks or tool.spec.name in ("SetTodoList", "SendDMail")
         return
     before = {path: path.stat().st_mtime_ns for path in files.work_dir.rglob("*")}
     results = [await run(tool, case.good) for _ in range(2)]

@@ -26,6 +26,7 @@ from kimi.application.waiting import WaitingRequests
 from kimi.domain.approval import Policy
 from kimi.domain.client import Client, product
 from kimi.domain.content import UserInput
+from kimi.domain.dmail import DMail
 from kimi.domain.errors import StateError
 from kimi.domain.event import Event
 from kimi.domain.history import History
@@ -113,6 +114,7 @@ class Conversation:
         self.plans_dir = plans_dir
         self.plan_reminder_is_owed = False
         self.plan_mode_is_unannounced = False
+        self.mail: DMail | None = None
         self.compact_from = 0  # tokens below which no automatic compaction is tried, after one that did not help
         self.now = now
         self.new_id = new_id

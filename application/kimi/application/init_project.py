@@ -7,10 +7,10 @@ from random import random as uniform
 import anyio.to_thread
 
 from kimi.application.conversation import Conversation
+from kimi.application.rewind import checkpoint
 from kimi.application.run_steps import run_steps
 from kimi.domain.errors import ModelNotSet, StateError
 from kimi.domain.message import user_message
-from kimi.domain.session import CheckpointRecord
 from kimi.domain.turn import TurnStatus
 
 PROMPT = """\
@@ -50,7 +50,7 @@ async def init_project(conversation: Conversation, arguments: str) -> TurnStatus
     if turn is None:
         raise StateError("No agent turn is in progress")
     with conversation.aside():
-        conversation.append(CheckpointRecord(0), user_message(PROMPT))
+        conversation.append(*checkpoint(conversation), user_message(PROMPT))
         status = await run_steps(conversation, turn, model, uniform)
     if status.status != "cancelled":
         text = await anyio.to_thread.run_sync(project.instructions)

@@ -13,6 +13,7 @@ from kimi.application.compact import compact_if_due
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.ports import ChatModel, NewId, Random, ResponseEnd
 from kimi.application.retry_wait import retry_wait
+from kimi.application.rewind import checkpoint, rewind_if_due
 from kimi.application.set_mode import announce_plan_mode
 from kimi.application.steer import inject_steers
 from kimi.domain.content import ContentPart, TextPart, ThinkPart
@@ -20,7 +21,7 @@ from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProvid
 from kimi.domain.event import StatusUpdate, StepBegin, StepRetry
 from kimi.domain.message import Message, ToolCall, ToolCallPart
 from kimi.domain.repeat import STOP_AT
-from kimi.domain.session import CheckpointRecord, UsageRecord
+from kimi.domain.session import UsageRecord
 from kimi.domain.stream import MergedPart, PartMerger
 from kimi.domain.turn import TurnStatus
 
@@ -43,7 +44,8 @@ async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatMo
         turn.step = number
         turn.steps_taken += 1
         await compact_if_due(conversation, model, random)
-        conversation.append(CheckpointRecord(conversation.history.next_checkpoint))
+        conversation.mail = None  # an attempt that failed may have left one
+        conversation.append(*checkpoint(conversation))
         await before_step(conversation)
         outcome = await _run_step(conversation, turn, model, random)
         turn.step = 0
@@ -103,7 +105,10 @@ async def _attempt(conversation: Conversation, turn: RunningTurn, model: ChatMod
     if isinstance(spoken, ChatProviderError):
         return spoken
     turn.rejected = spoken.calls.rejected
-    goes_on = bool(spoken.message.tool_calls) and not spoken.calls.rejected and spoken.calls.longest_streak < STOP_AT
+    rejected = spoken.calls.rejected
+    if rewind_if_due(conversation, rejected=rejected):
+        return StepOutcome(True, spoken.end)
+    goes_on = bool(spoken.message.tool_calls) and not rejected and spoken.calls.longest_streak < STOP_AT
     return StepOutcome(goes_on, spoken.end)
 
 

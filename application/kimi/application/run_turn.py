@@ -16,6 +16,7 @@ from kimi.application.commands import find_command
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.hook_points import blocked_prompt, close_late_hooks, turn_failed
 from kimi.application.ports import Random
+from kimi.application.rewind import checkpoint
 from kimi.application.run_steps import run_steps
 from kimi.application.skills import FLOW, SKILL
 from kimi.application.steer import keep_steers
@@ -27,7 +28,7 @@ from kimi.domain.event import StepInterrupted, TextPart, ToolResult, TurnBegin, 
 from kimi.domain.history import unanswered_calls
 from kimi.domain.message import Message
 from kimi.domain.repeat import RepeatGuard
-from kimi.domain.session import CheckpointRecord, shortened_title
+from kimi.domain.session import shortened_title
 from kimi.domain.tool import CANCELLED, ToolReturnValue, tool_message
 from kimi.domain.turn import TurnStatus
 
@@ -163,7 +164,7 @@ async def _answer(
         raise CapabilityMissing(model.name, missing)
     conversation.system_prompt()
     conversation.repeats = RepeatGuard()  # what a person asks for again is no repetition of the model's
-    conversation.append(CheckpointRecord(conversation.history.next_checkpoint), Message("user", parts))
+    conversation.append(*checkpoint(conversation), Message("user", parts))
     _store_title_and_modes(conversation, title)
     return await run_steps(conversation, turn, model, random)
 

@@ -345,6 +345,7 @@ class Session(containers.DeclarativeContainer):
     grep = providers.Factory(make.grep, workspace, path_policy, ripgrep)
     todo = providers.Factory(make.todo, files)
     think = providers.Factory(make.think)
+    send_dmail = providers.Factory(make.send_dmail, session)
     ask = providers.Factory(make.ask, session, new_id)
     plan_mode = providers.Factory(make.plan_mode, session, new_id)
     enter_plan_mode = providers.Factory(make.enter_plan_mode, plan_mode)
@@ -367,6 +368,7 @@ class Session(containers.DeclarativeContainer):
             "kimi_cli.tools.file:Grep": grep,
             "kimi_cli.tools.todo:SetTodoList": todo,
             "kimi_cli.tools.think:Think": think,
+            "kimi_cli.tools.dmail:SendDMail": send_dmail,
             "kimi_cli.tools.ask_user:AskUserQuestion": ask,
             "kimi_cli.tools.plan:ExitPlanMode": exit_plan_mode,
             "kimi_cli.tools.plan.enter:EnterPlanMode": enter_plan_mode,
