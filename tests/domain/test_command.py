@@ -18,22 +18,9 @@ COMMANDS = {
     "/-": Command("-", ""),
 }
 TEXTS = [
-    "",
-    " ",
-    "/",
-    "//",
-    "/ a",
-    "//a",
-    "a /b",
-    "/usr/bin",
-    "/usr/bin/env x",
-    "/a.b",
-    "/path.txt",
-    "/a:",
-    "/a::b",
-    "/:a",
-]
-TEXTS += ["/é", "/a,", "/a: b", "\\/a"]
+    "", " ", "/", "//", "/ a", "//a", "a /b", "/usr/bin", "/usr/bin/env x", "/a.b", "/path.txt", "/a:", "/a::b", "/:a",
+    "/é", "/a,", "/a: b", "\\/a",
+]  # fmt: skip
 
 
 @pytest.mark.spec("R-125")
