@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -133,6 +135,7 @@ async def test_responses(blocks: list[bytes], status: int, body: bytes) -> None:
         [b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nnot gzip at all"],
         [b"SSH-2.0-OpenSSH_9.0\r\n"],
         [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"2\r\nok\r\n", b"zz\r\n"],
     ],
 )
 async def test_broken_responses(blocks: list[bytes]) -> None:
@@ -253,6 +256,109 @@ async def test_headers_are_sent_as_given_and_can_name_the_host() -> None:
         assert second.headers["host"] == "other"
 
 
+async def test_nothing_is_sent_that_was_not_asked_for() -> None:
+    cookie = Reply(body=b"ok", headers={"Set-Cookie": "a=b"})
+    async with provider([cookie]) as server, layer() as http:
+        for _ in range(2):
+            async with http.request("POST", server.base_url, [("X-A", "b")], [b"{}"]) as response:
+                await response.read()
+        assert set(server.requests[1].headers) == {"host", "content-length", "x-a"}
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with provider([Reply(status=307, body=b"there", headers={"Location": "/other"})]) as server, layer() as http:
+        assert await get(http, server.base_url) == (307, b"there")
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"), [([], "Basic dTpw"), ([("authorization", "Bearer x")], "Bearer x")], ids=["url", "header"]
+)
+async def test_a_header_says_more_about_the_user_than_the_address(
+    headers: list[tuple[str, str]], expected: str
+) -> None:
+    async with provider([text_reply("a")]) as server, layer() as http:
+        async with http.request("POST", f"http://u:p@127.0.0.1:{port_of(server)}/", headers) as response:
+            await response.read()
+        assert server.requests[0].headers["authorization"] == expected
+
+
+async def test_a_request_that_the_server_does_not_take_ends_in_time() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+
+    limits = HttpLimits(connect_s=0.1, send_s=0.1, read_s=0.1)
+    async with tcp_server(silent) as port, layer(limits=limits) as http:
+        with pytest.raises(HttpTimeout):
+            await get(http, f"http://127.0.0.1:{port}/", bytes(50_000_000))
+
+
+async def test_cancelling_before_the_answer_closes_the_connection() -> None:
+    async with provider([Reply(fault="mute")]) as server, layer() as http:
+        with anyio.move_on_after(0.1) as scope:
+            await get(http, server.base_url)
+        assert scope.cancelled_caught
+        with anyio.fail_after(5):
+            await server.requests[0].gone.wait()
+
+
+@pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..b", "127.1"])
+async def test_a_host_that_cannot_exist(host: str) -> None:
+    async with layer() as http:
+        with pytest.raises(HttpError):
+            await get(http, f"http://{host}/")
+
+
+async def test_a_refused_connection_is_told_in_plain_words() -> None:
+    async with tcp_server(answers()) as port:
+        closed = port
+    for environ, text in (
+        ({}, "cannot connect: "),
+        ({"ALL_PROXY": f"127.0.0.1:{closed}"}, "cannot connect to the pro"),
+    ):
+        async with layer(environ) as http:
+            with pytest.raises(HttpError, match=text + ".*Connection refused"):
+                await get(http, f"http://127.0.0.1:{closed}/")
+
+
+def run_python(code: str) -> None:
+    """Run code in a process of its own; it must end well."""
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stderr
+
+
+def test_nothing_is_imported_before_it_is_needed() -> None:
+    run_python("""
+import sys
+from kimi.application.settings import ModelSettings
+from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.models.open import open_model
+http = HttpLayer({})
+settings = ModelSettings(provider_name="p", type="kimi", model="m", base_url="http://127.0.0.1:1")
+open_model(settings, "s", http, lambda: "", {})
+assert not {"aiohttp", "ssl", "aiohttp_socks"} & set(sys.modules)
+http.warm("http://127.0.0.1:1")
+assert "aiohttp" in sys.modules
+assert "aiohttp_socks" not in sys.modules
+""")
+
+
+def test_without_the_extra_a_socks_proxy_is_refused_with_its_name() -> None:
+    run_python("""
+import sys
+sys.modules["aiohttp_socks"] = None  # as if it were not installed
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.models.http import HttpLayer
+http = HttpLayer({"ALL_PROXY": "socks5://127.0.0.1:1"})
+try:
+    http.warm("http://127.0.0.1:1")
+except ConfigError as error:
+    assert "kimi-wire[socks]" in str(error)
+else:
+    raise AssertionError
+""")
+
+
 # --- proxies ------------------------------------------------------------------------------------------------------
 
 
@@ -369,6 +475,12 @@ async def test_a_socks_proxy_may_refuse(proxy: str) -> None:
             await get(http, "http://a.invalid/")
 
 
+async def test_a_name_with_other_letters_is_encoded() -> None:
+    async with provider([text_reply("a")]) as server, layer({"http_proxy": server.base_url}) as http:
+        await get(http, "http://bücher.invalid/x")
+        assert server.requests[0].path == "http://xn--bcher-kva.invalid/x"
+
+
 async def test_plain_http_through_a_proxy_is_asked_for_by_its_whole_address() -> None:
     async with provider([text_reply("a")]) as server:
         async with layer({"http_proxy": f"http://u:p@127.0.0.1:{port_of(server)}"}) as http:
@@ -403,8 +515,34 @@ async def test_the_named_certificates_are_trusted_and_others_are_not(certificate
         async with layer({"SSL_CERT_FILE": str(certificate)}) as http:
             assert await get(http, f"https://localhost:{port}/") == (200, b"ok")
         async with layer() as http:
-            with pytest.raises(HttpError, match="certificate"):
+            with pytest.raises(HttpError, match=r"certificate is not trusted \(self"):
                 await get(http, f"https://localhost:{port}/")
+
+
+async def test_certificates_are_looked_at_through_proxies_too(certificate: Path) -> None:
+    async with tcp_server(answers(OK), server_context(certificate)) as target:
+        for serve, proxy in ((connect_server(target, []), "http"), (socks_server(target), "socks5")):
+            async with tcp_server(serve) as port, layer({"ALL_PROXY": f"{proxy}://127.0.0.1:{port}"}) as http:
+                with pytest.raises(HttpError, match="certificate is not trusted"):
+                    await get(http, "https://localhost/")
+
+
+async def test_leaving_a_stream_under_tls_closes_the_connection(certificate: Path) -> None:
+    gone = asyncio.Event()
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+        with suppress(ConnectionError):
+            await reader.read(1)
+        gone.set()
+
+    trust = {"SSL_CERT_FILE": str(certificate)}
+    async with tcp_server(endless, server_context(certificate)) as port, layer(trust) as http:
+        async with http.request("POST", f"https://localhost:{port}/", []) as response:
+            assert await response.block() == b"ok"
+        with anyio.fail_after(5):
+            await gone.wait()
 
 
 async def test_https_through_tunnels(certificate: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -27,6 +28,11 @@ _SKIPPED_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 _READ_SIZE = 1 << 18
 """Reading pauses while twice as many bytes wait to be taken."""
+
+_MAX_REASON = 120
+
+_WATCH_S = 0.5
+"""How often a connection is looked at whose loss aiohttp may not have told."""
 
 _LAST_BYTES_S = 2.0
 """How long the end of a released response may take, if its connection is to be kept."""
@@ -82,6 +88,7 @@ class HttpSession:
         try:
             yield given
         finally:
+            given.forget()
             if given.released:
                 self._let_end(response)
             else:
@@ -153,8 +160,11 @@ class HttpResponse:
     """The head of a response, and its body in blocks."""
 
     def __init__(self, response: aiohttp.ClientResponse, limits: HttpLimits) -> None:
+        self._response = response
         self._content = response.content
         self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._watcher = self._loop.call_later(_WATCH_S, self._watch, False)
         self.released = False
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
@@ -188,12 +198,31 @@ class HttpResponse:
         """What may still come is of no interest: the connection can serve another request once it has ended."""
         self.released = True
 
+    def forget(self) -> None:
+        """Nobody reads it any more."""
+        self._watcher.cancel()
+
+    def _watch(self, was_closed: bool) -> None:
+        """End the wait of a reader whose connection is gone.
+
+        When the framing of a body is broken, aiohttp closes the connection and stops its time-outs, but does not
+        tell the reader. A connection that was closed in good order has told it one interval later.
+        """
+        connection = self._response.connection
+        if connection is None:
+            return
+        closed = connection.transport is None or connection.transport.is_closing()
+        if closed and was_closed:
+            self._content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
+        else:
+            self._watcher = self._loop.call_later(_WATCH_S, self._watch, closed)
+
 
 def _failures() -> tuple[type[Exception], ...]:
     """What stands for a failed exchange; the library for SOCKS has roots of its own."""
     socks: Any = sys.modules.get("aiohttp_socks")
     more = () if socks is None else (socks.ProxyError, socks.ProxyConnectionError, socks.ProxyTimeoutError)
-    return (aiohttp.ClientError, HttpProcessingError, OSError, *more)
+    return (aiohttp.ClientError, HttpProcessingError, OSError, UnicodeError, *more)
 
 
 def named(error: Exception, limits: HttpLimits) -> HttpError:
@@ -201,16 +230,18 @@ def named(error: Exception, limits: HttpLimits) -> HttpError:
     match error:
         case aiohttp.ConnectionTimeoutError():
             return HttpTimeout(f"no connection within {limits.connect_s:g} seconds")
-        case TimeoutError():
+        case aiohttp.ServerTimeoutError():
             return HttpTimeout(f"no data for {limits.read_s:g} seconds")
+        case TimeoutError():
+            return HttpTimeout(f"no answer within {limits.head_s:g} seconds")
         case _:
             return HttpError(_text(error))
 
 
 def _text(error: Exception) -> str:
+    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.__cause__.verify_message})"
     match error:
-        case aiohttp.ClientConnectorCertificateError():
-            return f"its certificate is not trusted ({_reason(error.certificate_error)})"
         case aiohttp.ClientHttpProxyError():
             return f"the proxy answered: {error.status} {error.message}".rstrip()
         case aiohttp.ClientProxyConnectionError():
@@ -223,7 +254,7 @@ def _text(error: Exception) -> str:
             return _payload_text(error)
         case aiohttp.ClientResponseError() | HttpProcessingError():
             return f"the answer is not valid HTTP ({_reason(error)})"
-        case OSError() | aiohttp.ClientError():
+        case OSError() | UnicodeError() | aiohttp.ClientError():
             return _reason(error)
         case _:
             return f"the SOCKS proxy made no connection: {_reason(error)}"
@@ -236,6 +267,8 @@ def _payload_text(error: Exception) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """One line, also of errors that come with an excerpt of what they are about."""
+    """One short line, also of errors that come with an excerpt of what they are about."""
+    if isinstance(error, OSError) and (error.errno or 0) > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno or 0)
     text = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error) or type(error).__name__
-    return str(text).strip().splitlines()[0].rstrip(" :.")
+    return str(text).strip().splitlines()[0].rstrip(" :.")[:_MAX_REASON]
