@@ -296,6 +296,23 @@ def demo(
     return run_demo(trace, fast)
 
 
+@app.command(help="Write a session into a zip archive; its path is printed.")
+def export(
+    context: typer.Context,
+    session_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The session; without it, the last one of the work directory.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="<file>", help="The archive; else session-<id>.zip here.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the last session is exported.")] = False,
+) -> int:
+    from kimi.interfaces.export import run_export
+
+    work_dir = _absolute(context.find_root().params.get("work_dir")) or os.getcwd()
+    return run_export(session_id, _absolute(output), yes, work_dir)
+
+
 @app.command(help="Say how to enter an API key.")
 def login(json: Annotated[bool, typer.Option("--json", help="As one event.")] = False) -> int:
     return _no_login(json)

@@ -57,14 +57,20 @@ def envelopes(path: str, lines: Iterable[bytes]) -> Iterator[bytes]:
             logger.warning("line %d of %s cannot be read and is left out", number, path)
 
 
-def last_timestamp(lines: Iterable[bytes]) -> float:
-    """The first usable timestamp in `lines`, which come newest first; minus infinity when there is none."""
+def first_timestamp(lines: Iterable[bytes]) -> float | None:
+    """The first usable timestamp in `lines`; None when there is none."""
     for line in lines:
         source = parse_object(line) or {}
         value = source.get("timestamp")
         if isinstance(value, (int, float)) and math.isfinite(value):
             return float(value)
-    return -math.inf
+    return None
+
+
+def last_timestamp(lines: Iterable[bytes]) -> float:
+    """The first usable timestamp in `lines`, which come newest first; minus infinity when there is none."""
+    found = first_timestamp(lines)
+    return -math.inf if found is None else found
 
 
 def results_of_last_step(lines: Iterable[bytes]) -> dict[str, ToolReturnValue]:
