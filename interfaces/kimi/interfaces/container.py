@@ -56,9 +56,8 @@ from kimi.interfaces.agent_tools import open_child, toolset_of
 from kimi.interfaces.injector import containers, providers
 from kimi.interfaces.version import __version__
 
-    from kimi.application.export_session import SessionArchives
-    from kimi.application.project import LoadProject, Project
 if TYPE_CHECKING:
+    from kimi.application.export_session import SessionArchives
     from kimi.application.run_subagent import OpenNamedModel, Subagents
     from kimi.infrastructure.models.http import HttpLayer
     from kimi.infrastructure.skills_files import SkillPlaces
@@ -407,6 +406,13 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     return load(flags, environ)
 
 
+def session_archives(share_dir: str, work_dir: str) -> SessionArchives:
+    """What `kimi export` reads from and writes to."""
+    from kimi.infrastructure.session_archive import ZipArchives
+
+    return ZipArchives(share_dir, work_dir)
+
+
 def new_session(app: App, files: SessionFiles) -> Session:
     """The container of a conversation over an opened session."""
     return Session(
@@ -415,13 +421,6 @@ def new_session(app: App, files: SessionFiles) -> Session:
         open_model=app.open_model,
         store=app.store,
         now=app.now,
-def session_archives(share_dir: str, work_dir: str) -> SessionArchives:
-    """What `kimi export` reads from and writes to."""
-    from kimi.infrastructure.session_archive import ZipArchives
-
-    return ZipArchives(share_dir, work_dir)
-
-
         new_id=app.new_id,
         http=app.http,
         ripgrep=app.ripgrep,
