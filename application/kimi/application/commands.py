@@ -1,4 +1,7 @@
-"""Slash commands of the agent: a table from name to use-case (runtime spec 7.2)."""
+"""Slash commands of the agent: a table from name to use-case (runtime spec 7.2).
+
+The handshake lists them, so what is larger is imported when it is called (start-up time).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from kimi.application.add_directory import add_directory
-from kimi.application.compact import compact_command
 from kimi.application.conversation import Conversation
-from kimi.application.export_markdown import export_markdown
-from kimi.application.import_context import import_context
-from kimi.application.init_project import init_project
 from kimi.domain.command import CommandInfo
 from kimi.domain.content import TextPart
 from kimi.domain.event import StatusUpdate
@@ -53,15 +51,45 @@ async def toggle_afk(conversation: Conversation, arguments: str) -> None:
     await conversation.emit(TextPart(on if afk else off))
 
 
+async def _init(conversation: Conversation, arguments: str) -> TurnStatus:
+    from kimi.application.init_project import init_project
+
+    return await init_project(conversation, arguments)
+
+
+async def _compact(conversation: Conversation, arguments: str) -> None:
+    from kimi.application.compact import compact_command
+
+    await compact_command(conversation, arguments)
+
+
+async def _add_directory(conversation: Conversation, arguments: str) -> None:
+    from kimi.application.add_directory import add_directory
+
+    await add_directory(conversation, arguments)
+
+
+async def _export(conversation: Conversation, arguments: str) -> None:
+    from kimi.application.export_markdown import export_markdown
+
+    await export_markdown(conversation, arguments)
+
+
+async def _import(conversation: Conversation, arguments: str) -> None:
+    from kimi.application.import_context import import_context
+
+    await import_context(conversation, arguments)
+
+
 COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
-    (CommandInfo("init", "Analyse the codebase and write AGENTS.md"), init_project),
-    (CommandInfo("compact", "Compact the context; words after the command say what matters"), compact_command),
+    (CommandInfo("init", "Analyse the codebase and write AGENTS.md"), _init),
+    (CommandInfo("compact", "Compact the context; words after the command say what matters"), _compact),
     (CommandInfo("clear", "Clear the context", ("reset",)), clear),
     (CommandInfo("yolo", "Toggle auto-approval of every action"), toggle_yolo),
     (CommandInfo("afk", "Toggle away mode: approve actions, dismiss questions"), toggle_afk),
-    (CommandInfo("add-dir", "Add a directory to the workspace, or list its directories: [path]"), add_directory),
-    (CommandInfo("export", "Write the conversation to a Markdown file: [path]"), export_markdown),
-    (CommandInfo("import", "Take a file or another session as reference: <file or session id>"), import_context),
+    (CommandInfo("add-dir", "Add a directory to the workspace, or list its directories: [path]"), _add_directory),
+    (CommandInfo("export", "Write the conversation to a Markdown file: [path]"), _export),
+    (CommandInfo("import", "Take a file or another session as reference: <file or session id>"), _import),
 )
 """In the order in which clients list them."""
 

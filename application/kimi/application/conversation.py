@@ -17,7 +17,6 @@ import anyio.to_thread
 from kimi.application.channel import Delivery, EventChannel
 from kimi.application.hooks import Hooks
 from kimi.application.ports import ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles
-from kimi.application.project import LoadProject, Project
 from kimi.application.recorder import Recorder
 from kimi.application.skills import SkillBook
 from kimi.application.subagent_stream import SubagentStream
@@ -26,7 +25,6 @@ from kimi.application.waiting import WaitingRequests
 from kimi.domain.approval import Policy
 from kimi.domain.client import Client, product
 from kimi.domain.content import UserInput
-from kimi.domain.dmail import DMail
 from kimi.domain.errors import StateError
 from kimi.domain.event import Event
 from kimi.domain.history import History
@@ -36,6 +34,8 @@ from kimi.domain.session import ContextRecord, SessionState, SystemPromptRecord
 from kimi.domain.turn import TurnLimits
 
 if TYPE_CHECKING:
+    from kimi.application.project import LoadProject, Project
+    from kimi.domain.dmail import DMail
     from kimi.domain.subagent import Subagent
 
 BUSY = "An agent turn is already in progress"

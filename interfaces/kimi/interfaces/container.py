@@ -40,7 +40,6 @@ from kimi.application.ports import (
     ThirdPartyTool,
     Workspace,
 )
-from kimi.application.project import LoadProject, Place, Project
 from kimi.application.prompt import builtin_arguments, check_prompts, rendered_prompt
 from kimi.application.session_hooks import session_hooks
 from kimi.application.settings import Settings
@@ -58,6 +57,7 @@ from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
     from kimi.application.export_session import SessionArchives
+    from kimi.application.project import LoadProject, Project
     from kimi.application.run_subagent import OpenNamedModel, Subagents
     from kimi.infrastructure.models.http import HttpLayer
     from kimi.infrastructure.skills_files import SkillPlaces
@@ -156,6 +156,7 @@ def _path_policy(
 
 
 def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
+    from kimi.application.project import Place, Project
     from kimi.infrastructure.project_text import agents_text, tree
 
     async def locate(given: str) -> Place:

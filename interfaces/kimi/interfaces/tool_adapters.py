@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kimi.application.ports import MakeTool, NewId, SessionFiles, ThirdPartyTool, Tool, Workspace
-from kimi.application.rewind import send_dmail as send
 from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
 from kimi.application.settings import Settings
 from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, check_tools
@@ -125,6 +124,7 @@ def exit_plan_mode(mode: PlanMode) -> Tool:
 
 
 def send_dmail(session: Session) -> Tool:
+    from kimi.application.rewind import send_dmail as send
     from kimi.infrastructure.tools.dmail import SendDMailTool
 
     return SendDMailTool(lambda message, checkpoint_id: send(session.conversation(), message, checkpoint_id))
