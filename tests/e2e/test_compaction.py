@@ -119,3 +119,32 @@ def test_small_windows_are_not_compacted_at_every_prompt(place: Place) -> None:
         assert "CompactionBegin" not in kimi.types
         assert kimi.finish() == 0
     assert not list(place.session_dirs()[-1].glob("context_*.jsonl"))
+
+
+@pytest.mark.spec("R-108")
+def test_the_numbers_of_the_accounting(place: Place) -> None:
+    place.script(
+        step("text: " + "a" * 400, "usage: input_other=100 input_cache_read=20 input_cache_creation=3 output=17"),
+        step("text: " + "b" * 40),
+        step("text: They talked.", used(900, 60)),
+        step("text: end", used(500, 5)),
+    )
+    with place.wire() as kimi:
+        kimi.prompt("first")
+        update = kimi.payloads("StatusUpdate")[-1]
+        assert (update["context_tokens"], update["context_usage"]) == (123, 123 / 100_000)
+        assert [record["token_count"] for record in place.context() if record["role"] == "_usage"] == [123, 140]
+        kimi.prompt("c" * 80)
+        update = kimi.payloads("StatusUpdate")[-1]
+        unknown = ("context_usage", "context_tokens", "max_context_tokens", "token_usage")
+        assert [update[name] for name in unknown] == [None] * 4
+        assert [record["token_count"] for record in place.context() if record["role"] == "_usage"] == [123, 140]
+        kimi.prompt("/compact")
+        update = kimi.payloads("StatusUpdate")[-1]
+        assert update["context_tokens"] == 60 + 80 // 4 + 40 // 4  # the summary as counted, the kept ones as estimated
+        assert update["context_usage"] == 90 / 100_000
+        assert [record["token_count"] for record in place.context() if record["role"] == "_usage"] == [90]
+        kimi.prompt("third")
+        assert kimi.payloads("StatusUpdate")[-1]["context_tokens"] == 495
+        assert [record["token_count"] for record in place.context() if record["role"] == "_usage"] == [90, 495, 500]
+        assert kimi.finish() == 0
