@@ -19,6 +19,9 @@ def main() -> int:
 
         sys.stdout.write(f"{info_text('--json' in arguments)}\n")
         return 0
+    from kimi.interfaces import lean_start
+
+    lean_start.begin()
     from kimi.interfaces.cli import run
 
     return run(arguments)

@@ -18,6 +18,7 @@ from kimi.application.conversation import Conversation
 from kimi.application.flags import Flags
 from kimi.application.open_session import Choice
 from kimi.application.settings import Settings
+from kimi.interfaces import lean_start
 from kimi.interfaces.container import App, negotiation, open_conversation, warm_up
 from kimi.interfaces.injector import providers
 from kimi.interfaces.jsonrpc import Outbox
@@ -77,6 +78,8 @@ class _Wire:
     async def serve(self, choice: Choice) -> int:
         async with open_conversation(self._app, choice, time_left=self._time_left) as conversation:
             set_session_id(conversation.id)
+            lean_start.end()
+            self._toolset = conversation.toolset
             self._server = wire_server(self._app, conversation, self._warm_up)
             self._outbox = Outbox(self._write, self._app.settings().wire.max_queued_bytes, self._server.stop)
             await self._serve_until_end()
@@ -114,6 +117,7 @@ class _Wire:
         await self._outbox.flush()
         try:
             await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
+            self._toolset.visible()  # makes the tools, which are of this thread only
         except Exception:  # whoever needs it will import it again, and report
             logger.exception("importing ahead failed")
 

@@ -12,7 +12,6 @@ from kimi.application.channel import Delivery
 from kimi.application.conversation import BUSY, IDLE, Conversation, RunningTurn
 from kimi.application.negotiate_initialize import ExternalToolOffer, Initialized
 from kimi.application.resolve_request import resolve_request
-from kimi.application.run_turn import run_turn
 from kimi.application.set_mode import announce_plan_mode, switch_plan_mode
 from kimi.application.steer import steer
 from kimi.domain.client import Client
@@ -287,6 +286,8 @@ class WireServer:
         self._answer(call_id, line)
 
     async def _run_prompt(self, call_id: Id, turn: RunningTurn, user_input: UserInput) -> None:
+        from kimi.application.run_turn import run_turn  # start-up time
+
         try:
             line = result_line(call_id, prompt_result(await run_turn(self._conversation, turn, user_input)))
         except Exception as error:

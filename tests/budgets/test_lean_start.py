@@ -1,0 +1,46 @@
+"""What the lean start takes away is there again for whoever asks, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def said(code: str) -> str:
+    """What a fresh interpreter prints."""
+    code = "import gc, sys\nfrom kimi.interfaces import lean_start\nlean_start.begin()\n" + code
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.strip()
+
+
+def test_no_plugins_of_pydantic_are_looked_for() -> None:
+    code = """
+from pydantic import BaseModel
+class Some(BaseModel):
+    number: int
+lean_start.end()
+print(Some(number="5").number, "importlib.metadata" in sys.modules, "email" in sys.modules)
+"""
+    assert said(code) == "5 False False"
+
+
+def test_other_entry_points_and_versions_are_found_all_the_same() -> None:
+    code = """
+from importlib.metadata import entry_points, version
+print(len(entry_points(group="console_scripts")) > 0, version("pydantic") > "2")
+"""
+    assert said(code) == "True True"
+
+
+def test_the_module_can_be_imported_by_its_full_name_and_comes_back() -> None:
+    code = """
+import importlib.metadata
+print(importlib.metadata.version("anyio") > "4")
+lean_start.end()
+import importlib.metadata
+print(importlib.metadata.distribution("anyio").name, sys.modules["importlib.metadata"].__file__ is not None)
+"""
+    assert said(code).split() == ["True", "anyio", "True"]
+
+
+def test_garbage_is_collected_again_after_the_start() -> None:
+    assert said("print(gc.isenabled()); lean_start.end(); print(gc.isenabled())").split() == ["False", "True"]

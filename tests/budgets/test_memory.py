@@ -1,0 +1,59 @@
+"""Memory of the whole process stays flat, whatever streams through it. The bounds are generous; Linux only tells it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.client import WireClient
+from tests.e2e.process import Place, kimi_command
+
+
+@contextmanager
+def provider(pieces: int) -> Generator[str, None, None]:
+    """A provider that answers each request with so many pieces of text."""
+    command = [sys.executable, "-m", "benchmarks.provider", json.dumps({"text": pieces})]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().decode().strip()
+        finally:
+            process.kill()
+
+
+@contextmanager
+def kimi(tmp_path: Path, pieces: int) -> Generator[WireClient, None, None]:
+    """The program, after its handshake."""
+    with provider(pieces) as base_url:
+        place = Place(tmp_path, context_size=10_000_000).provider(base_url)
+        with WireClient([*kimi_command(), "--wire"], place.work, place.full_environ()) as client:
+            client.initialize()
+            yield client
+
+
+def test_a_long_stream_leaves_little_more_than_its_text(tmp_path: Path) -> None:
+    with kimi(tmp_path, 20_000) as client:
+        client.prompt("go")
+        before = client.memory_mb()
+        assert client.prompt("go").parts == 20_000
+        client.prompt("go")
+        assert client.memory_mb() - before < 15  # the two texts are 0.4 MB each, once stored and once encoded
+
+
+def test_turns_leave_little_behind(tmp_path: Path) -> None:
+    with kimi(tmp_path, 5) as client:
+        for _ in range(20):
+            client.prompt("hi")
+        before = client.memory_mb()
+        for _ in range(100):
+            client.prompt("hi")
+        assert client.memory_mb() - before < 5
+
+
+def test_an_idle_server_is_small(tmp_path: Path) -> None:
+    with kimi(tmp_path, 5) as client:
+        assert client.memory_mb() < 100
