@@ -158,6 +158,7 @@ def test_what_was_exported_can_be_imported(place: Place) -> None:
         assert said(kimi, "/import wide.txt").startswith("Not imported: file wide.txt takes about 25")
         assert said(kimi, "/import binary") == "Not imported: only text files in UTF-8 can be imported."
         assert said(kimi, "/import nothing").startswith("There is neither a file nor a session")
+        assert said(kimi, "/import ../nothing.md").startswith("There is neither a file nor a session")
         assert said(kimi, "/import .").startswith("This is not a file")
         own = next(path.name for path in place.session_dirs() if path.name != session)
         assert said(kimi, f"/import {own}").startswith("Not imported: this is the session")
