@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from benchmarks.cases import large, sessions, startup, streaming
+from benchmarks.cases import large, layers, sessions, startup, streaming
 from benchmarks.figures import Bench, Row
 from benchmarks.worlds import reference
 
@@ -28,6 +28,7 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "files": large.files,
     "search": large.search,
     "memory": streaming.memory,
+    "layers": layers.layers,
 }
 
 

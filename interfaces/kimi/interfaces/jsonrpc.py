@@ -172,10 +172,12 @@ def request_line(method: bytes, request_id: str, params: bytes) -> bytes:
 
 def one_line(message: bytes) -> bytes:
     """`message` with its line end, and without the separators at which some readers split lines (W-06)."""
-    if b"\xe2\x80" in message:
-        message = message.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
-    if b"\xc2\x85" in message:
-        message = message.replace(b"\xc2\x85", b"\\u0085")
+    if not message.isascii():
+        # Looking for one byte is ten times as fast as looking for two.
+        if b"\xe2" in message:
+            message = message.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+        if b"\xc2" in message:
+            message = message.replace(b"\xc2\x85", b"\\u0085")
     return message + b"\n"
 
 
