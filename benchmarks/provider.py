@@ -1,6 +1,6 @@
-"""The provider of a benchmark, as a process: `python -m benchmarks.provider SPEC`; its first line is the base URL.
+"""The provider of a benchmark, as a process: `python -m benchmarks.provider`; its first line is the base URL.
 
-SPEC is JSON: `{"text": n}` answers each request with n pieces of about 20 characters; `{"calls": [[name, arguments],
+It reads to the end of its input what it shall answer, as JSON: `{"text": n}` answers each request with n pieces of about 20 characters; `{"calls": [[name, arguments],
 …], "piece": n}` answers one request after the other with a call, or with text where the list says null and after its
 end; then it begins anew.
 """
@@ -58,4 +58,4 @@ async def _ask(base_url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(replies(json.loads(sys.argv[1]))))
+    asyncio.run(serve(replies(json.load(sys.stdin))))

@@ -101,11 +101,14 @@ def world(
 @contextmanager
 def provider(spec: dict[str, Any]) -> Generator[str, None, None]:
     """A provider process; gives its base URL."""
-    command = [sys.executable, "-m", "benchmarks.provider", json.dumps(spec)]
+    command = [sys.executable, "-m", "benchmarks.provider"]
     here = Path(__file__).parent.parent
-    with subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, env=dict(os.environ)) as process:
+    with subprocess.Popen(command, cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
         try:
+            process.stdin.write(json.dumps(spec).encode())
+            process.stdin.close()
             yield process.stdout.readline().decode().strip()
         finally:
             process.kill()

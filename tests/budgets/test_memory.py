@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.client import WireClient
+from benchmarks.worlds import provider
 from tests.e2e.process import Place, kimi_command
-
-
-@contextmanager
-def provider(pieces: int) -> Generator[str, None, None]:
-    """A provider that answers each request with so many pieces of text."""
-    command = [sys.executable, "-m", "benchmarks.provider", json.dumps({"text": pieces})]
-    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().decode().strip()
-        finally:
-            process.kill()
 
 
 @contextmanager
 def kimi(tmp_path: Path, pieces: int) -> Generator[WireClient, None, None]:
     """The program, after its handshake."""
-    with provider(pieces) as base_url:
+    with provider({"text": pieces}) as base_url:
         place = Place(tmp_path, context_size=10_000_000).provider(base_url)
         with WireClient([*kimi_command(), "--wire"], place.work, place.full_environ()) as client:
             client.initialize()
