@@ -220,6 +220,7 @@ def test_calls_that_were_never_answered_are_answered_for_good(place: Place) -> N
 
 
 def test_ten_thousand_messages_are_resumed_in_under_two_seconds(place: Place) -> None:
+    place.context_size = 2_000_000  # else they are compacted
     place.context_size = 10_000_000  # so that nothing has to be compacted
     context: list[Json] = [{"role": "_system_prompt", "content": "be brief"}]
     for number in range(5_000):
