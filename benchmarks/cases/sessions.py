@@ -6,7 +6,7 @@ import json
 import time
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from benchmarks.client import Json
 from benchmarks.figures import Bench, Measured, Row, Target, ms, row
@@ -42,10 +42,10 @@ def steps(bench: Bench) -> list[Row]:
 
 
 def _per_step(begins: list[float]) -> Measured:
-    """The middle step, and how much slower the last quarter is than the first; the very first steps warm up."""
+    """The mean step, and how much slower the last quarter is than the first; the very first steps warm up."""
     lengths = [later - earlier for earlier, later in pairwise(begins)][2:]
     quarter = len(lengths) // 4
-    return {"each": median(lengths), "growth": median(lengths[-quarter:]) / median(lengths[:quarter])}
+    return {"each": mean(lengths), "growth": sum(lengths[-quarter:]) / sum(lengths[:quarter])}
 
 
 def history(bench: Bench) -> list[Row]:
