@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.e2e.loopback import loopback
 from tests.e2e.process import Answer, Json, Place, WireProcess, approval
+from tests.e2e.strict import sent, text_of
+from tests.provider_server import text_reply
 
 SUPPORTED = {"supports_question": True, "supports_plan_mode": True}
 
@@ -286,3 +289,50 @@ def test_nobody_is_asked_in_away_mode(place: Place) -> None:
         assert result["message"] == "Afk mode, auto-dismissed."
         assert result["display"] == [{"type": "brief", "text": "Auto-dismissed (afk)"}]
         assert kimi.payloads("QuestionRequest") == []
+
+
+@pytest.mark.spec("R-144")
+def test_plan_mode_by_flag_and_command_with_its_reminders(place: Place) -> None:
+    with loopback(*[text_reply("ok")] * 30) as server:
+        place.provider(server.base_url)
+        with place.wire("--plan") as kimi:
+
+            def reminders() -> list[str]:
+                """The plan reminders that the model has seen, oldest first."""
+                texts = [text_of(message) for message in sent(server) if message["role"] == "user"]
+                return [text for text in texts if "Plan mode is on." in text]
+
+            kimi.prompt("first")
+            assert len(reminders()) == 1
+            assert "How to work in it" in reminders()[0]
+            assert kimi.payloads("StatusUpdate")[-1]["plan_mode"] is True
+            for number in range(5):
+                kimi.prompt(f"more {number}")
+            assert len(reminders()) == 2  # after five answers a short one
+            assert "How to work in it" not in reminders()[1]
+            for number in range(20):
+                kimi.prompt(f"further {number}")
+            kinds = ["full" if "How to work in it" in text else "short" for text in reminders()]
+            assert kinds == ["full", "short", "short", "short", "short", "full"]
+
+            before = len(kimi.lines)
+            kimi.prompt("/plan off")
+            assert kimi.payloads("ContentPart")[-1]["text"] == "Plan mode OFF. All tools are now available."
+            kimi.prompt("/plan on")
+            on = kimi.payloads("ContentPart")[-1]["text"]
+            assert on.startswith("Plan mode ON. Plan file: ")
+            kinds = [line["params"]["type"] for line in kimi.lines[before:] if "method" in line]
+            assert kinds == ["TurnBegin", "StatusUpdate", "ContentPart", "TurnEnd"] * 2
+            plan = Path(on.removeprefix("Plan mode ON. Plan file: "))
+            kimi.prompt("/plan view")
+            assert kimi.payloads("ContentPart")[-1]["text"] == "There is no plan yet."
+            plan.parent.mkdir(exist_ok=True)
+            plan.write_text("1. look")
+            kimi.prompt("/plan view")
+            assert kimi.payloads("ContentPart")[-1]["text"] == "1. look"
+            kimi.prompt("go on")
+            assert "It exists already" in reminders()[-1]  # switched on by hand: the full text again
+            kimi.prompt("/plan clear")
+            assert not plan.exists()
+            kimi.prompt("/plan nonsense")
+            assert kimi.payloads("ContentPart")[-1]["text"].startswith("Usage: /plan")

@@ -223,7 +223,6 @@ def test_what_is_unknown_or_left_out_is_refused(tmp_path: Path, parse: Callable[
         (("--print", "-p", "hello"), "Print mode is not part of this version; use 'kimi --wire'"),
         (("--quiet", "-p", "hello"), "Print mode is not part of this version"),
         (("--acp",), "'--acp' is not part of this version; use 'kimi --wire'"),
-        (("--wire", "--plan"), "Invalid value for --plan: Plan mode is not part of this version"),
     ],
 )
 def test_what_comes_in_later_versions_is_refused(tmp_path: Path, arguments: tuple[str, ...], report: str) -> None:

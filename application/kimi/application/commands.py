@@ -63,6 +63,12 @@ async def _compact(conversation: Conversation, arguments: str) -> None:
     await compact_command(conversation, arguments)
 
 
+async def _plan(conversation: Conversation, arguments: str) -> None:
+    from kimi.application.plan_command import plan_command
+
+    await plan_command(conversation, arguments)
+
+
 async def _add_directory(conversation: Conversation, arguments: str) -> None:
     from kimi.application.add_directory import add_directory
 
@@ -87,6 +93,7 @@ COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
     (CommandInfo("clear", "Clear the context", ("reset",)), clear),
     (CommandInfo("yolo", "Toggle auto-approval of every action"), toggle_yolo),
     (CommandInfo("afk", "Toggle away mode: approve actions, dismiss questions"), toggle_afk),
+    (CommandInfo("plan", "Plan before anything is changed: [on|off|view|clear]"), _plan),
     (CommandInfo("add-dir", "Add a directory to the workspace, or list its directories: [path]"), _add_directory),
     (CommandInfo("export", "Write the conversation to a Markdown file: [path]"), _export),
     (CommandInfo("import", "Take a file or another session as reference: <file or session id>"), _import),

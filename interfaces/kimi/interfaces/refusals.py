@@ -91,15 +91,13 @@ def check_conflicts(flags: Flags, given: Mapping[str, bool]) -> None:
 
 
 def check_version(flags: Flags) -> None:
-    """Refuse what this version lacks and what must not be ignored: it would run another agent, or a freer one.
+    """Refuse what this version lacks.
 
     Raises:
-        UsageError: the mode or option is not part of this version.
+        UsageError: the mode is not part of this version.
     """
     if flags.ui != "wire":
         raise UsageError(UI_NOT_PROVIDED[flags.ui])
-    if flags.plan:
-        raise UsageError("Plan mode is not part of this version; leave the option out", "--plan")
 
 
 def _check_quiet(flags: Flags, given: Mapping[str, bool]) -> None:
