@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from kimi.application.conversation import Conversation
+from kimi.application.notifications import tell_model
 from kimi.application.reminders import add_reminders
 
 
 async def before_step(conversation: Conversation) -> None:
     """Bring the history into the state in which the model shall see it. Raises StoreFailed."""
+    await tell_model(conversation)
     add_reminders(conversation)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
+from kimi.application.background import TaskBook
 from kimi.application.channel import Delivery, EventChannel
 from kimi.application.hooks import Hooks
 from kimi.application.ports import ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles
@@ -100,6 +101,7 @@ class Conversation:
         subagent: Subagent | None = None,
         hooks: Hooks | None = None,
         skills: SkillBook | None = None,
+        background: TaskBook | None = None,
         load_project: LoadProject | None = None,
     ) -> None:
         self.files = files
@@ -110,6 +112,7 @@ class Conversation:
         self.approvals = parent.approvals if parent else Approvals(policy)
         self.hooks = parent.hooks if parent else hooks or Hooks(session_id=files.id)
         self.skills = parent.skills if parent else skills or SkillBook()
+        self.background = background or TaskBook()
         self.limits = limits
         self.plans_dir = plans_dir
         self.plan_reminder_is_owed = False

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from kimi.domain.approval import Effect
+from kimi.domain.background import BackgroundTask, Sink, TaskOrder, TaskOutput
 from kimi.domain.event import Event, McpStatus
 from kimi.domain.hook import CommandHook
 from kimi.domain.message import JsonObject, Message
@@ -275,6 +276,56 @@ class FileChanged(OSError):
     """The file on disk is not the one the caller looked at; nothing was written."""
 
 
+# --- background tasks -----------------------------------------------------------------------------------------
+
+
+class BackgroundTasks(Protocol):
+    """The commands of one session that run beside its turns. Ids of tasks are unguessable and never used again.
+
+    A task outlives the turn that started it. One that nothing was heard of for too long is `lost`. Methods are cheap
+    enough for the event loop: they read and write small files.
+    """
+
+    def start(self, order: TaskOrder) -> BackgroundTask:
+        """Start a command; returns before it has done anything. Raises TooManyTasks, OSError; nothing is left then."""
+        ...
+
+    def tasks(self) -> Sequence[BackgroundTask]:
+        """All tasks of the session, also of earlier runs, newest first."""
+        ...
+
+    def find(self, task_id: str) -> BackgroundTask | None:
+        """The task as it stands now; None for an unknown id."""
+        ...
+
+    def output(self, task_id: str, max_bytes: int) -> TaskOutput:
+        """The end of what it has written, at most `max_bytes` bytes as UTF-8."""
+        ...
+
+    def stop(self, task_id: str, reason: str) -> None:
+        """Ask for the end of a task with everything it has started; it then is `killed`. Returns at once.
+
+        Nothing happens to a task that has ended. Raises OSError.
+        """
+        ...
+
+    def unannounced(self, sink: Sink) -> Sequence[BackgroundTask]:
+        """The tasks that have ended and that `sink` was not told of, oldest first. Costs next to nothing if none."""
+        ...
+
+    def announced(self, task_id: str, sink: Sink) -> None:
+        """`sink` was told of the end of the task: also after a restart it is not told again. Raises OSError."""
+        ...
+
+    def end(self) -> None:
+        """Ask all tasks that were started to end, as the program will; nothing when they are to be kept alive."""
+        ...
+
+    async def ended(self, patience_s: float) -> None:
+        """Wait until they have, at most `patience_s` seconds."""
+        ...
+
+
 # --- sessions -------------------------------------------------------------------------------------------------
 
 
@@ -319,6 +370,14 @@ class SessionFiles(Protocol):
 
     def events(self) -> Iterator[bytes]:
         """The envelopes of the events recorded until now, in order, read lazily; unreadable lines left out."""
+        ...
+
+    def timed_events(self) -> Iterator[tuple[bytes, float]]:
+        """The same, each with the time of its record in Unix seconds; 0 where the record tells none."""
+        ...
+
+    def older_contexts(self) -> Iterator[list[ContextRecord]]:
+        """The contexts that `rotate_context` replaced, newest first, as they were then; read as they are asked for."""
         ...
 
     def save_state(self, state: SessionState) -> None:

@@ -15,6 +15,7 @@ import anyio.to_thread
 from kimi.application.commands import find_command
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.hook_points import blocked_prompt, close_late_hooks, turn_failed
+from kimi.application.notifications import tell_client, telling_client
 from kimi.application.ports import Random
 from kimi.application.rewind import checkpoint
 from kimi.application.run_steps import run_steps
@@ -53,7 +54,7 @@ async def run_turn(
         status = TurnStatus("cancelled")
         failed = True
         try:
-            with turn.scope:
+            with turn.scope, telling_client(conversation):
                 status = await _submit(conversation, turn, user_input, random)
             failed = turn.cut_short = turn.scope.cancelled_caught
         except anyio.get_cancelled_exc_class():
@@ -188,6 +189,7 @@ async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) 
     async def close() -> None:
         if not turn.scope.cancel_called:
             await keep_steers(conversation, turn)
+        await tell_client(conversation)
         await close_late_hooks(conversation)
 
     await _end(conversation, turn, failed, close)

@@ -83,6 +83,22 @@ class WireSettings(Slice):
     max_queued_bytes: Annotated[int, Field(ge=65_536)] = 16 * 1024 * 1024
 
 
+class BackgroundSettings(Slice):
+    """`[background]`: limits and times of background tasks (runtime spec 2.3)."""
+
+    max_running_tasks: Annotated[int, Field(ge=1)] = 4
+    read_max_bytes: Annotated[int, Field(ge=1024)] = 30_000
+    notification_tail_lines: Annotated[int, Field(ge=1)] = 20
+    notification_tail_chars: Annotated[int, Field(ge=256)] = 3000
+    wait_poll_interval_ms: Annotated[int, Field(ge=50)] = 500
+    worker_heartbeat_interval_ms: Annotated[int, Field(ge=100)] = 5000
+    worker_stale_after_ms: Annotated[int, Field(ge=1000)] = 15_000
+    kill_grace_period_ms: Annotated[int, Field(ge=100)] = 2000
+    keep_alive_on_exit: bool = False
+    agent_task_timeout_s: Annotated[int, Field(ge=60)] = 900
+    print_wait_ceiling_s: Annotated[int, Field(ge=1)] = 3600
+
+
 class ModelSettings(Slice):
     """The chosen model with its provider, everything resolved (runtime spec 2.4, 2.5).
 
@@ -138,6 +154,7 @@ class Settings(Slice):
     approval: ApprovalSettings = ApprovalSettings()
     session: SessionSettings = SessionSettings()
     wire: WireSettings = WireSettings()
+    background: BackgroundSettings = BackgroundSettings()
     hooks: tuple[CommandHook, ...] = ()
     secret_variables: frozenset[str] = frozenset()
     """Names of environment variables that hold our keys: commands do not get them."""

@@ -4,6 +4,7 @@
     ├── UsageError                 the command line is wrong (exit 2)
     ├── ConfigError                the configuration cannot be used (exit 1)
     ├── StateError                 the conversation is not in a state for this (wire -32000)
+    ├── TooManyTasks               no further background task may start now
     ├── SessionError               a stored session cannot be used
     │   ├── InvalidSessionId       the id could escape the store, or is unusable
     │   ├── SessionBusy            another process holds it
@@ -48,6 +49,13 @@ class ConfigError(KimiError):
 
 class StateError(KimiError):
     """The conversation is not in a state for this call; nothing was changed."""
+
+
+class TooManyTasks(KimiError):
+    """As many background tasks as are allowed are running already."""
+
+    def __init__(self) -> None:
+        super().__init__("Too many background tasks are already running.")
 
 
 class SessionError(KimiError):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from kimi.application.settings import (
     ApprovalSettings,
+    BackgroundSettings,
     FileSettings,
     LoopSettings,
     SessionSettings,
@@ -109,22 +110,6 @@ class Model(Section):
     display_name: str | None = None
 
 
-class Background(Section):
-    """`[background]` (later version)."""
-
-    max_running_tasks: Annotated[int, Field(ge=1)] = 4
-    read_max_bytes: Annotated[int, Field(ge=1024)] = 30_000
-    notification_tail_lines: Annotated[int, Field(ge=1)] = 20
-    notification_tail_chars: Annotated[int, Field(ge=256)] = 3000
-    wait_poll_interval_ms: Annotated[int, Field(ge=50)] = 500
-    worker_heartbeat_interval_ms: Annotated[int, Field(ge=100)] = 5000
-    worker_stale_after_ms: Annotated[int, Field(ge=1000)] = 15_000
-    kill_grace_period_ms: Annotated[int, Field(ge=100)] = 2000
-    keep_alive_on_exit: bool = False
-    agent_task_timeout_s: Annotated[int, Field(ge=60)] = 900
-    print_wait_ceiling_s: Annotated[int, Field(ge=1)] = 3600
-
-
 class Notifications(Section):
     """`[notifications]` (later version)."""
 
@@ -188,7 +173,7 @@ class Configuration(Section):
     providers: dict[str, Provider] = {}
     models: dict[str, Model] = {}
     loop_control: Annotated[LoopSettings, BeforeValidator(_current_names)] = LoopSettings()
-    background: Background = Background()
+    background: BackgroundSettings = BackgroundSettings()
     notifications: Notifications = Notifications()
     services: Services = Services()
     mcp: Mcp = Mcp()

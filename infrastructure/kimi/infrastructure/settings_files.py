@@ -72,6 +72,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         approval=configuration.approval,
         session=configuration.session,
         wire=configuration.wire,
+        background=configuration.background,
         hooks=tuple(CommandHook(hook.event, hook.command, hook.matcher, hook.timeout) for hook in configuration.hooks),
         secret_variables=variables,
         secret_values=frozenset(_secret_values(configuration)) | {environ[name] for name in variables},

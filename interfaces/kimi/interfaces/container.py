@@ -15,9 +15,10 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kimi.application.background import TaskBook, ended_tasks, ending_tasks
 from kimi.application.conversation import Conversation
 from kimi.application.flags import Flags
 from kimi.application.hooks import Hooks
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from kimi.application.run_subagent import OpenNamedModel, Subagents
     from kimi.infrastructure.models.http import HttpLayer
     from kimi.infrastructure.skills_files import SkillPlaces
-    from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
+    from kimi.infrastructure.tools.paths import PathPolicy
     from kimi.infrastructure.tools.ripgrep import Ripgrep
 
 
@@ -129,32 +130,6 @@ def _skills(places: Callable[[], SkillPlaces]) -> SkillBook:
     return SkillBook(load, read)
 
 
-def _path_policy(
-    settings: Settings, workspace: Workspace, files: SessionFiles, places: Callable[[], SkillPlaces]
-) -> PathPolicy:
-    from kimi.infrastructure.tools.paths import PathPolicy
-
-    @cache
-    def skill_directories() -> list[str]:
-        from kimi.infrastructure.skills_files import skill_roots
-
-        return [root for _, root in skill_roots(places())]
-
-    def readable() -> list[str]:
-        spilled = make.spill_directory(files)
-        return [*([spilled] if spilled else []), *skill_directories()]
-
-    return PathPolicy(
-        workspace,
-        settings.files,
-        share_dir=settings.share_dir,
-        home=os.path.expanduser("~"),
-        additional_dirs=lambda: (*settings.additional_dirs, *files.state.additional_dirs),
-        readable_roots=readable,
-        own_files=settings.own_files,
-    )
-
-
 def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
     from kimi.application.project import Place, Project
     from kimi.infrastructure.project_text import agents_text, tree
@@ -171,18 +146,6 @@ def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> P
         instructions=lambda: agents_text(workspace.work_dir),
         open_stored=store.open,
     )
-
-
-def _ripgrep(settings: Settings, environ: Mapping[str, str]) -> Ripgrep:
-    from kimi.infrastructure.tools.ripgrep import Ripgrep
-
-    return Ripgrep(settings.tools.ripgrep_path, environ)
-
-
-def _file_record() -> FileRecord:
-    from kimi.infrastructure.tools.paths import FileRecord
-
-    return FileRecord()
 
 
 # --- use-cases with their ports bound ---------------------------------------------------------------------------
@@ -269,6 +232,7 @@ def _conversation(
     new_id: NewId,
     hooks: Hooks,
     skills: SkillBook,
+    background: TaskBook,
     load_project: LoadProject,
 ) -> Conversation:
     return Conversation(
@@ -289,6 +253,7 @@ def _conversation(
         new_id=new_id,
         hooks=hooks,
         skills=skills,
+        background=background,
         load_project=load_project,
         plans_dir=os.path.join(settings.share_dir, "plans"),
     )
@@ -310,7 +275,7 @@ class App(containers.DeclarativeContainer):
     http = providers.Singleton(_http, environ)
     open_model = providers.Singleton(_open_model, settings, http, environ)
     store = providers.Singleton(_store, settings)
-    ripgrep = providers.Singleton(_ripgrep, settings, environ)
+    ripgrep = providers.Singleton(make.ripgrep, settings, environ)
     extra_tools = providers.Object[Mapping[str, ThirdPartyTool]]({})
     agent = providers.Singleton(make.load_agent, settings, extra_tools)
     check_schema = providers.Object[CheckSchema](_check_schema)
@@ -335,11 +300,16 @@ class Session(containers.DeclarativeContainer):
     workspace = providers.Singleton(_workspace, settings, environ)
     skill_places = providers.Singleton(_skill_places, settings, environ)
     skills = providers.Singleton(_skills, skill_places.provider)
-    path_policy = providers.Singleton(_path_policy, settings, workspace, files, skill_places.provider)
-    file_record = providers.Singleton(_file_record)
+    path_policy = providers.Singleton(make.path_policy, settings, workspace, files, skill_places.provider)
+    file_record = providers.Singleton(make.file_record)
     project = providers.Singleton(_project, workspace, path_policy, store)
 
-    shell = providers.Factory(make.shell, settings, workspace, files)
+    background_tasks = providers.Singleton(make.background_tasks, settings, workspace, files, environ)
+    background = providers.Singleton(make.background, settings, background_tasks.provider)
+    shell = providers.Factory(make.shell, settings, workspace, files, background_tasks.provider)
+    task_list = providers.Factory(make.task_list, background_tasks)
+    task_output = providers.Factory(make.task_output, settings, background_tasks)
+    task_stop = providers.Factory(make.task_stop, session, background_tasks)
     read_file = providers.Factory(make.read_file, workspace, path_policy, file_record)
     write_file = providers.Factory(make.write_file, session, workspace, path_policy, file_record)
     str_replace_file = providers.Factory(make.str_replace_file, session, settings, workspace, path_policy, file_record)
@@ -363,6 +333,9 @@ class Session(containers.DeclarativeContainer):
             "kimi_cli.tools.multiagent:Task": task,
             "kimi_cli.tools.multiagent:CreateSubagent": create_subagent,
             "kimi_cli.tools.shell:Shell": shell,
+            "kimi_cli.tools.background:TaskList": task_list,
+            "kimi_cli.tools.background:TaskOutput": task_output,
+            "kimi_cli.tools.background:TaskStop": task_stop,
             "kimi_cli.tools.file:ReadFile": read_file,
             "kimi_cli.tools.file:WriteFile": write_file,
             "kimi_cli.tools.file:StrReplaceFile": str_replace_file,
@@ -393,6 +366,7 @@ class Session(containers.DeclarativeContainer):
         new_id,
         hooks,
         skills,
+        background,
         project.provider,
     )
 
@@ -451,7 +425,8 @@ async def open_conversation(
 
             settle_subagents(files, app.now()())
         conversation = session.conversation()
-        async with session_hooks(conversation, time_left):
+        background = conversation.background
+        async with ended_tasks(background), session_hooks(conversation, time_left), ending_tasks(background):
             yield conversation
     finally:
         await app.http().close()

@@ -6,12 +6,13 @@ Part of the composition root, beside `container`: functions that return a port's
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from kimi.application.ports import MakeTool, NewId, SessionFiles, ThirdPartyTool, Tool, Workspace
+from kimi.application.background import TaskBook
+from kimi.application.ports import BackgroundTasks, MakeTool, NewId, SessionFiles, ThirdPartyTool, Tool, Workspace
 from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
 from kimi.application.settings import Settings
 from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, check_tools
@@ -21,6 +22,7 @@ from kimi.interfaces.injector import providers
 
 if TYPE_CHECKING:
     from kimi.application.run_subagent import Subagents
+    from kimi.infrastructure.skills_files import SkillPlaces
     from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
     from kimi.infrastructure.tools.plan import PlanMode
     from kimi.infrastructure.tools.ripgrep import Ripgrep
@@ -31,14 +33,86 @@ def spill_directory(files: SessionFiles) -> str | None:
     return os.path.join(files.directory, "output") if files.directory else None
 
 
-def shell(settings: Settings, workspace: Workspace, files: SessionFiles) -> Tool:
+def ripgrep(settings: Settings, environ: Mapping[str, str]) -> Ripgrep:
+    from kimi.infrastructure.tools.ripgrep import Ripgrep
+
+    return Ripgrep(settings.tools.ripgrep_path, environ)
+
+
+def file_record() -> FileRecord:
+    from kimi.infrastructure.tools.paths import FileRecord
+
+    return FileRecord()
+
+
+def path_policy(
+    settings: Settings, workspace: Workspace, files: SessionFiles, places: Callable[[], SkillPlaces]
+) -> PathPolicy:
+    from kimi.infrastructure.tools.paths import PathPolicy
+
+    @cache
+    def skill_directories() -> list[str]:
+        from kimi.infrastructure.skills_files import skill_roots
+
+        return [root for _, root in skill_roots(places())]
+
+    def readable() -> list[str]:
+        spilled = spill_directory(files)
+        own = [spilled, os.path.join(os.path.dirname(spilled), "tasks")] if spilled else []
+        return [*own, *skill_directories()]
+
+    return PathPolicy(
+        workspace,
+        settings.files,
+        share_dir=settings.share_dir,
+        home=os.path.expanduser("~"),
+        additional_dirs=lambda: (*settings.additional_dirs, *files.state.additional_dirs),
+        readable_roots=readable,
+        own_files=settings.own_files,
+    )
+
+
+def background_tasks(
+    settings: Settings, workspace: Workspace, files: SessionFiles, environ: Mapping[str, str]
+) -> BackgroundTasks:
+    from kimi.infrastructure.background.tasks import LocalTasks
+    from kimi.infrastructure.workspace.environment import command_environment
+
+    hidden = frozenset[str]() if settings.shell.inherit_secrets else settings.secret_variables
+    inherited = command_environment(environ, hidden, workspace.shell)
+    return LocalTasks(files.directory, settings.background, workspace.work_dir, inherited)
+
+
+def background(settings: Settings, tasks: Callable[[], BackgroundTasks]) -> TaskBook:
+    return TaskBook(tasks, settings.background)
+
+
+def task_list(tasks: BackgroundTasks) -> Tool:
+    from kimi.infrastructure.tools.background import TaskList
+
+    return TaskList(tasks)
+
+
+def task_output(settings: Settings, tasks: BackgroundTasks) -> Tool:
+    from kimi.infrastructure.tools.background import TaskOutputTool
+
+    return TaskOutputTool(tasks, settings.background.wait_poll_interval_ms / 1000)
+
+
+def task_stop(session: Session, tasks: BackgroundTasks) -> Tool:
+    from kimi.infrastructure.tools.background import TaskStop
+
+    return TaskStop(tasks, lambda: session.conversation().policy.plan)
+
+
+def shell(settings: Settings, workspace: Workspace, files: SessionFiles, tasks: Callable[[], BackgroundTasks]) -> Tool:
     from kimi.infrastructure.tools.shell import ShellTool
 
     def spill(name: str) -> str | None:
         directory = spill_directory(files)
         return os.path.join(directory, f"{name}.txt") if directory else None
 
-    return ShellTool(workspace, settings.shell, spill)
+    return ShellTool(workspace, settings.shell, spill, lambda order: tasks().start(order))
 
 
 def read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:

@@ -281,10 +281,27 @@ async def test_nothing_persists_from_one_call_to_the_next(shell: MakeTool, tmp_p
 # --- arguments, effect, spec ----------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("T-56")
+async def test_the_foreground_has_a_limit_of_its_own(shell: MakeTool) -> None:
+    result = await run(shell(), "true", timeout=301)
+    head, _, rest = result.message.partition("\n  Value error, ")
+    assert head == "Error validating JSON arguments: 1 validation error for Params"
+    assert rest.startswith(
+        "timeout must be <= 300s for foreground commands; use run_in_background=true for longer timeouts (up to 86400s)"
+    )
+    assert not (await run(shell(), "true", timeout=300)).is_error
+
+
+async def test_without_tasks_there_is_no_background(shell: MakeTool) -> None:
+    result = await run(shell(), "true", timeout=301, run_in_background=True, description="a job")
+    text = "Failed to start background task: background tasks are not available here"
+    assert result == failure(text, "Start failed")
+
+
 async def test_the_time_limit_has_bounds(shell: MakeTool) -> None:
     tool = shell()
     assert not (await run(tool, "true", timeout=300)).is_error
-    for timeout in (0, 301, "soon"):
+    for timeout in (0, 86_401, "soon"):
         result = await run(tool, "true", timeout=timeout)
         assert result.message.startswith("Error validating JSON arguments: 1 validation error for Params\ntimeout\n")
     assert not (await run(shell(max_timeout_s=1_000), "true", timeout=1_000)).is_error
@@ -319,7 +336,7 @@ def test_the_model_is_told_every_limit() -> None:
         "type": "integer",
         "default": 60,
         "minimum": 1,
-        "maximum": 300,
+        "maximum": 86_400,
         "description": "Seconds after which the command is killed.",
     }
     assert spec.parameters["required"] == ["command"]

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 import secrets
+import shlex
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Annotated
+from typing import Annotated, ClassVar, TypeAlias
 
 import anyio
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, create_model, model_validator
 
 from kimi.application.ports import PreparedCall, Process, Shell, ToolCallContext, Workspace
 from kimi.application.settings import ShellSettings
 from kimi.domain.approval import Effect
+from kimi.domain.background import BackgroundTask, TaskOrder, task_facts
+from kimi.domain.errors import KimiError
 from kimi.domain.message import JsonObject
-from kimi.domain.tool import ShellBlock, ToolReturnValue, ToolSpec, tool_error
+from kimi.domain.tool import BackgroundTaskBlock, ShellBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.infrastructure.tools.background import ROOT_ONLY
 from kimi.infrastructure.tools.output import (
     HEAD_CHARS,
     MAX_CHARS,
@@ -28,6 +33,12 @@ from kimi.infrastructure.tools.output import (
     Output,
 )
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+
+MAX_BACKGROUND_S = 86_400
+"""The longest time limit of a background task, in seconds."""
+
+StartTask: TypeAlias = Callable[[TaskOrder], BackgroundTask]
+"""Start a command in the background. Raises TooManyTasks, OSError."""
 
 BRIEF_LINES = 5
 BRIEF_LINE_CHARS = 200
@@ -40,17 +51,40 @@ class Params(BaseModel):
 
     command: Annotated[str, Field(description="The command line to run.")]
     timeout: int
+    run_in_background: Annotated[bool, Field(description="Start the command as a background task and go on.")] = False
+    description: Annotated[str, Field(description="What a background task is for; required for one.")] = ""
+
+    max_foreground_s: ClassVar[int] = 300
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Params:
+        if self.run_in_background and not self.description.strip():
+            raise ValueError("description is required when run_in_background is true")
+        if not self.run_in_background and self.timeout > self.max_foreground_s:
+            raise ValueError(
+                f"timeout must be <= {self.max_foreground_s}s for foreground commands; use run_in_background=true for "
+                f"longer timeouts (up to {MAX_BACKGROUND_S}s)"
+            )
+        return self
 
 
 class ShellTool:
     """Runs command lines; implements `Tool` of the application's ports.
 
     `spill` is given a fresh file name and says where the full text of an output that is too long may go, or None.
+    `start_task` starts background tasks; without it there are none.
     """
 
-    def __init__(self, workspace: Workspace, settings: ShellSettings, spill: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        settings: ShellSettings,
+        spill: Callable[[str], str | None],
+        start_task: StartTask | None = None,
+    ) -> None:
         self._workspace = workspace
         self._spill = spill
+        self._start_task = start_task
         limits = (min(settings.default_timeout_s, settings.max_timeout_s), settings.max_timeout_s)
         self._params = params_with(*limits)
         self._spec = shell_spec(workspace.shell, *limits)
@@ -68,13 +102,24 @@ class ShellTool:
             yield answered(params)
         elif not params.command.strip():
             yield answered(tool_error("Command cannot be empty.", "Empty command"))
+        elif params.run_in_background and context.agent_id is not None:
+            yield answered(ROOT_ONLY)
+        elif params.run_in_background:
+            yield PreparedCall(partial(self._start, params), background_effect(params.command, self._workspace.shell))
         else:
             run = partial(self._run, params.command, params.timeout, context.step)
             yield PreparedCall(run, command_effect(params.command, self._workspace.shell))
 
-    async def _run(self, command: str, timeout_s: int, step: int) -> ToolReturnValue:
+    async def _start(self, params: Params) -> ToolReturnValue:
+        order = TaskOrder(params.command, params.description.strip(), self._words(params.command), params.timeout)
+        return started(self._start_task, order)
+
+    def _words(self, command: str) -> tuple[str, ...]:
         shell = self._workspace.shell
-        words = [shell.path, *shell.arguments, runnable(command, shell)]
+        return (shell.path, *shell.arguments, runnable(command, shell))
+
+    async def _run(self, command: str, timeout_s: int, step: int) -> ToolReturnValue:
+        words = self._words(command)
         spill = partial(self._spill, f"shell-{step}-{secrets.token_hex(4)}.txt")
         with closing(HeadTail(spill)) as output:
             try:
@@ -142,6 +187,35 @@ def command_effect(command: str, shell: Shell) -> Effect:
     )
 
 
+def background_effect(command: str, shell: Shell) -> Effect:
+    """What running `command` in the background means: an action of its own, judged like any command."""
+    return replace(
+        command_effect(command, shell),
+        action="run background command",
+        description=f"Run background command `{command}`",
+    )
+
+
+def started(start_task: StartTask | None, order: TaskOrder) -> ToolReturnValue:
+    """Start a background task; the result says what it is called and what can be done with it (tools spec 3.1)."""
+    try:
+        if start_task is None:
+            raise OSError("background tasks are not available here")
+        task = start_task(order)
+    except (KimiError, OSError, ValueError) as error:
+        # ValueError: half a surrogate pair cannot be written down.
+        return tool_error(f"Failed to start background task: {error}", "Start failed")
+    lines = [f"{key}: {value}" for key, value in task_facts(task)] + [
+        "automatic_notification: true",
+        "next_step: Go on with other work; you will be notified when the task has ended.",
+        "next_step: TaskOutput shows the state and the output so far, and can wait for the end.",
+        "next_step: TaskStop ends the task with everything that it has started.",
+        f"human_shell_hint: tail -f {shlex.quote(task.output_path)}",
+    ]
+    block = BackgroundTaskBlock(task.id, task.kind, task.status, task.description)
+    return tool_ok("\n".join(lines), "Background task started.", brief=f"Started {task.id}", display=(block,))
+
+
 def runnable(command: str, shell: Shell) -> str:
     """The command line as the shell gets it: bash on Windows would make a file of the device `nul`."""
     return without_nul(command) if sys.platform == "win32" and shell.language == "bash" else command
@@ -162,8 +236,10 @@ def without_nul(command: str) -> str:
 def params_with(default_timeout_s: int, max_timeout_s: int) -> type[Params]:
     """`Params` with these time limits."""
     about = "Seconds after which the command is killed."
-    timeout = Field(default_timeout_s, ge=1, le=max_timeout_s, description=about)
-    return create_model("Params", __base__=Params, timeout=(int, timeout))
+    timeout = Field(default_timeout_s, ge=1, le=max(max_timeout_s, MAX_BACKGROUND_S), description=about)
+    params = create_model("Params", __base__=Params, timeout=(int, timeout))
+    params.max_foreground_s = max_timeout_s
+    return params
 
 
 @lru_cache(maxsize=8)
@@ -190,8 +266,10 @@ afterwards. Join what belongs together with `&&` or `;` in one call.
 - Standard input is empty, and nobody can answer a question: pass the options that avoid prompts, editors and pagers.
 - After `timeout` seconds (default {default_timeout_s}, at most {max_timeout_s}) the command and everything it \
 started is killed; what it had written until then is in the result.
-- A process left behind with `&` keeps running, but its output is not read: redirect it to a file. It is no way \
-around the time limit for work whose result you need.
+- A process left behind with `&` keeps running, but its output is not read. For servers, watchers and long work set \
+`run_in_background` and say in `description` what it is: you get a task id at once, a notification when it has ended, \
+and TaskOutput and TaskStop work on it. Such a task may take up to {MAX_BACKGROUND_S} seconds; only a few may run at \
+a time; what its command leaves behind is ended with it, and all tasks end with the program.
 - Standard output and standard error come together, as UTF-8. Lines are cut at {MAX_LINE_CHARS:,} characters. Of more \
 than {MAX_CHARS:,} characters you get the first {HEAD_CHARS:,} and the last {TAIL_CHARS:,}; the line between them \
 names a file with the full output (at most {SPILL_BYTES // 1024 // 1024} MiB), if one could be kept.

@@ -1,0 +1,282 @@
+"""Background tasks of one session, each run by a detached worker process (runtime spec 7.8, tools spec 3.1)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+
+from kimi.application.settings import BackgroundSettings
+from kimi.domain.background import BackgroundTask, Sink, TaskOrder, TaskOutput, is_task_id, new_task_id
+from kimi.domain.errors import TooManyTasks
+from kimi.infrastructure.background.files import (
+    CONSUMER,
+    CONTROL,
+    HEARTBEAT,
+    OUTPUT,
+    RUNTIME,
+    SPEC,
+    open_output,
+    read_object,
+    write_object,
+)
+from kimi.infrastructure.workspace.process_table import escaped, living, send, start_mark
+
+logger = logging.getLogger(__name__)
+
+_ROOT: Final = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+"""Where the packages are: the worker is started without site directories, so it has to be told."""
+
+_PROGRAM: Final = (
+    "import sys; sys.path.append(sys.argv[1]); from kimi.infrastructure.background.worker import main; "
+    "main(sys.argv[2])"
+)
+
+_LAST_WORD: Final = "The worker of the task has not been heard of."
+_NO_DIRECTORY: Final = "this session has no directory"
+
+
+class LocalTasks:
+    """Tasks under `<session>/tasks`; implements `BackgroundTasks` of the application's ports.
+
+    `work_dir` and `environ` are those of the commands. Nothing is read or made before the first use.
+    """
+
+    def __init__(
+        self, session_dir: str | None, settings: BackgroundSettings, work_dir: str, environ: Mapping[str, str]
+    ) -> None:
+        self._directory = os.path.join(session_dir, "tasks") if session_dir else None
+        self._settings = settings
+        self._work_dir = work_dir
+        self._environ = environ
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._open: dict[str, BackgroundTask] | None = None
+        """Tasks that may still change, or whose end not everybody was told of."""
+
+    # --- the port -------------------------------------------------------------------------------------------------
+
+    def start(self, order: TaskOrder) -> BackgroundTask:
+        """See `BackgroundTasks`."""
+        if self._directory is None:
+            raise OSError(_NO_DIRECTORY)
+        if sum(task.active for task in self._refreshed()) >= self._settings.max_running_tasks:
+            raise TooManyTasks
+        task_id = new_task_id(order.kind, secrets.token_bytes(8))
+        directory = os.path.join(self._directory, task_id)
+        os.makedirs(directory, mode=0o700)
+        try:
+            self._write_order(directory, task_id, order)
+            self._workers[task_id] = self._start_worker(directory)
+            task = _task(directory)
+        except OSError:
+            import shutil  # start-up time
+
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        assert task is not None
+        self._known()[task_id] = task
+        return task
+
+    def tasks(self) -> Sequence[BackgroundTask]:
+        """See `BackgroundTasks`."""
+        found = [task for task_id in self._ids() if (task := self.find(task_id)) is not None]
+        return sorted(found, key=lambda task: task.created_at, reverse=True)
+
+    def find(self, task_id: str) -> BackgroundTask | None:
+        """See `BackgroundTasks`."""
+        if self._directory is None or not is_task_id(task_id):
+            return None
+        directory = os.path.join(self._directory, task_id)
+        task = _task(directory)
+        return self._lost(directory, task) if task is not None and self._is_lost(directory, task) else task
+
+    def output(self, task_id: str, max_bytes: int) -> TaskOutput:
+        """See `BackgroundTasks`."""
+        if self._directory is None or not is_task_id(task_id):
+            return TaskOutput("", 0, 0)
+        try:
+            with open(os.path.join(self._directory, task_id, OUTPUT), "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - max_bytes))
+                data = file.read(max_bytes)
+        except OSError:
+            return TaskOutput("", 0, 0)
+        return TaskOutput(_from_whole_character(data, size).decode("utf-8", "replace"), size, len(data))
+
+    def stop(self, task_id: str, reason: str) -> None:
+        """See `BackgroundTasks`."""
+        task = self.find(task_id)
+        if self._directory is not None and task is not None and task.active:
+            write_object(os.path.join(self._directory, task_id), CONTROL, {"stop": True, "reason": reason})
+
+    def unannounced(self, sink: Sink) -> Sequence[BackgroundTask]:
+        """See `BackgroundTasks`."""
+        if not self._known():
+            return []
+        ended = [task for task in self._refreshed() if not task.active]
+        return [task for task in ended if sink not in self._announced(task.id)]
+
+    def announced(self, task_id: str, sink: Sink) -> None:
+        """See `BackgroundTasks`."""
+        told = {*self._announced(task_id), sink}
+        if self._directory is not None:
+            write_object(os.path.join(self._directory, task_id), CONSUMER, {"announced": sorted(told)})
+        if told >= {"llm", "wire"}:
+            self._known().pop(task_id, None)
+
+    def end(self) -> None:
+        """See `BackgroundTasks`."""
+        if self._settings.keep_alive_on_exit:
+            return
+        for worker in self._workers.values():
+            if worker.stdin is not None:
+                with contextlib.suppress(OSError):
+                    worker.stdin.close()
+
+    async def ended(self, patience_s: float) -> None:
+        """See `BackgroundTasks`."""
+        if self._settings.keep_alive_on_exit:
+            return
+        with anyio.move_on_after(patience_s, shield=True):
+            for worker in self._workers.values():
+                if worker.returncode is None:
+                    await anyio.to_thread.run_sync(worker.wait, abandon_on_cancel=True)
+
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    def _known(self) -> dict[str, BackgroundTask]:
+        if self._open is None:
+            found = {task_id: self.find(task_id) for task_id in self._ids()}
+            self._open = {
+                task_id: task for task_id, task in found.items() if task and self._announced(task_id) != {"llm", "wire"}
+            }
+        return self._open
+
+    def _refreshed(self) -> list[BackgroundTask]:
+        """The tasks that matter, as they are now, oldest first."""
+        known = self._known()
+        for task_id, task in known.items():
+            if task.active:
+                known[task_id] = self.find(task_id) or task
+        return sorted(known.values(), key=lambda task: task.created_at)
+
+    def _ids(self) -> list[str]:
+        if self._directory is None:
+            return []
+        try:
+            return [name for name in os.listdir(self._directory) if is_task_id(name)]
+        except OSError:
+            return []
+
+    def _announced(self, task_id: str) -> set[str]:
+        assert self._directory is not None
+        return set(read_object(os.path.join(self._directory, task_id), CONSUMER).get("announced", ()))
+
+    # --- starting and losing --------------------------------------------------------------------------------------
+
+    def _write_order(self, directory: str, task_id: str, order: TaskOrder) -> None:
+        spec = {
+            "id": task_id,
+            "kind": order.kind,
+            "description": order.description,
+            "command": order.command,
+            "words": order.words,
+            "cwd": self._work_dir,
+            "timeout_s": order.timeout_s,
+            "created_at": time.time(),
+            "heartbeat_s": self._settings.worker_heartbeat_interval_ms / 1000,
+            "grace_s": self._settings.kill_grace_period_ms / 1000,
+            "keep_alive": self._settings.keep_alive_on_exit,
+        }
+        os.close(open_output(directory))
+        write_object(directory, SPEC, spec)
+        write_object(directory, RUNTIME, {"status": "starting"})
+
+    def _start_worker(self, directory: str) -> subprocess.Popen[bytes]:
+        worker = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, directory],
+            cwd=directory,
+            env=dict(self._environ),
+            stdin=subprocess.DEVNULL if self._settings.keep_alive_on_exit else subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0,
+        )
+        threading.Thread(target=_reap, args=(worker,), name="background task", daemon=True).start()
+        return worker
+
+    def _is_lost(self, directory: str, task: BackgroundTask) -> bool:
+        if not task.active:
+            return False
+        try:
+            heard = os.stat(os.path.join(directory, HEARTBEAT)).st_mtime
+        except OSError:
+            heard = task.created_at
+        return time.time() - heard > self._settings.worker_stale_after_ms / 1000
+
+    def _lost(self, directory: str, task: BackgroundTask) -> BackgroundTask:
+        """Nobody answers for the task any more: end what can be found of it and write that down."""
+        logger.warning("background task %s is lost", task.id)
+        runtime = read_object(directory, RUNTIME)
+        for pid, mark in (("worker_pid", "worker_mark"), ("pid", "mark")):
+            _end_leftovers(runtime.get(pid), runtime.get(mark))
+        runtime.update(status="lost", ended_at=time.time(), reason=_LAST_WORD)
+        with contextlib.suppress(OSError):
+            write_object(directory, RUNTIME, runtime)
+        return _task(directory) or task
+
+
+def _reap(worker: subprocess.Popen[bytes]) -> None:
+    worker.wait()
+    if worker.stdin is not None:
+        with contextlib.suppress(OSError):
+            worker.stdin.close()
+
+
+def _end_leftovers(pid: Any, mark: Any) -> None:
+    """Kill the tree under a process, if it is certain to be that one."""
+    if sys.platform != "win32" and isinstance(pid, int) and mark and start_mark(pid) == mark and living(pid):
+        send(pid, escaped(pid), signal.SIGKILL)
+
+
+def _from_whole_character(data: bytes, size: int) -> bytes:
+    """`data` without the rest of a character whose beginning was left out."""
+    if len(data) == size:
+        return data
+    start = next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+    return data[start:]
+
+
+def _task(directory: str) -> BackgroundTask | None:
+    """The task of a directory; None when its order cannot be read."""
+    spec, runtime = read_object(directory, SPEC), read_object(directory, RUNTIME)
+    try:
+        return BackgroundTask(
+            id=spec["id"],
+            kind=spec["kind"],
+            status=runtime.get("status", "created"),
+            description=spec["description"],
+            command=spec["command"],
+            timeout_s=spec["timeout_s"],
+            created_at=spec["created_at"],
+            output_path=os.path.join(directory, OUTPUT),
+            started_at=runtime.get("started_at"),
+            ended_at=runtime.get("ended_at"),
+            exit_code=runtime.get("exit_code"),
+            timed_out=bool(runtime.get("timed_out")),
+            reason=runtime.get("reason", ""),
+        )
+    except KeyError:
+        return None

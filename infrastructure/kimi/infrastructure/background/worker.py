@@ -1,0 +1,157 @@
+"""The worker of one background task: a process of its own that runs the command and writes down what becomes of it.
+
+Standard library only, and no more of it than needed: it is started for every task. It lives as long as the command.
+Where the task must not outlive the program, standard input is a pipe whose other end only the program holds: its end
+of file means that the program is gone, however that came about.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kimi.infrastructure.background.files import CONTROL, RUNTIME, SPEC, beat, open_output, read_object, write_object
+from kimi.infrastructure.workspace.process_table import end_tree_now, living, start_mark
+
+POLL_S: Final = 0.5
+"""How often the control file is looked at."""
+
+LEAVING_GRACE_S: Final = 0.5
+"""Seconds between asking and killing when the program is gone."""
+
+PROGRAM_GONE: Final = "The program that started the task has ended."
+
+
+@dataclass
+class _Run:
+    """A command that runs. `stop` is the reason to end it, as soon as there is one; `woken` ends a wait early."""
+
+    directory: str
+    spec: Mapping[str, Any]
+    runtime: dict[str, Any]
+    child: subprocess.Popen[bytes]
+    woken: threading.Event = field(default_factory=threading.Event)
+    stop: str = ""
+    grace_s: float = 0.0
+    timed_out: bool = False
+
+
+def main(directory: str) -> None:
+    """Run the task of this directory to its end."""
+    spec = read_object(directory, SPEC)
+    runtime: dict[str, Any] = {"worker_pid": os.getpid(), "worker_mark": start_mark(os.getpid())}
+    beat(directory)
+    try:
+        child = _start(directory, spec)
+    except (OSError, ValueError) as error:
+        # ValueError: a NUL or half a surrogate pair cannot be part of a command line.
+        _write(directory, runtime, status="failed", ended_at=time.time(), reason=f"Command execution failed: {error}")
+        return
+    mark = start_mark(child.pid)
+    _write(directory, runtime, status="running", started_at=time.time(), pid=child.pid, mark=mark)
+    run = _Run(directory, spec, runtime, child)
+    _listen(run)
+    _watch(run)
+    _finish(run)
+
+
+def _start(directory: str, spec: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+    output = open_output(directory)
+    try:
+        return subprocess.Popen(
+            spec["words"],
+            cwd=spec["cwd"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0,
+        )
+    finally:
+        os.close(output)
+
+
+def _listen(run: _Run) -> None:
+    """Notice at once: the end of the command, the end of the program, a signal to end."""
+
+    def ended() -> None:
+        run.child.wait()
+        run.woken.set()
+
+    def program_gone() -> None:
+        with suppress(OSError):
+            while os.read(0, 1024):
+                pass
+        _ask(run, PROGRAM_GONE, LEAVING_GRACE_S)
+
+    def told(number: int, frame: object) -> None:
+        del frame
+        # Nothing that takes a lock: the main thread may hold it. It looks up twice a second.
+        run.stop, run.grace_s = f"The worker was ended by {signal.Signals(number).name}.", LEAVING_GRACE_S
+
+    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=ended, daemon=True).start()
+    if not run.spec["keep_alive"]:
+        threading.Thread(target=program_gone, daemon=True).start()
+
+
+def _ask(run: _Run, reason: str, grace_s: float) -> None:
+    if not run.stop:
+        run.stop, run.grace_s = reason, grace_s
+    run.woken.set()
+
+
+def _watch(run: _Run) -> None:
+    """Wait for the end of the command, or for a reason to end it."""
+    deadline = time.monotonic() + run.spec["timeout_s"]
+    next_beat = 0.0
+    while run.child.poll() is None and not run.stop:
+        now = time.monotonic()
+        if now >= deadline:
+            run.timed_out = True
+            _ask(run, f"Command killed by timeout ({run.spec['timeout_s']:g}s)", run.spec["grace_s"])
+            return
+        if now >= next_beat:
+            with suppress(OSError):  # a full disk is no reason to end the command
+                beat(run.directory)
+            next_beat = now + run.spec["heartbeat_s"]
+        run.woken.wait(max(0.0, min(POLL_S, deadline - now, next_beat - now)))
+        asked = read_object(run.directory, CONTROL)
+        if asked.get("stop"):
+            _ask(run, str(asked.get("reason") or "Stopped."), run.spec["grace_s"])
+
+
+def _finish(run: _Run) -> None:
+    """End what is left of the command and write down the outcome. What it left behind is ended with it."""
+    ended_by_us = run.child.poll() is None
+    if ended_by_us or living(run.child.pid):
+        end_tree_now(run.child.pid, run.grace_s if ended_by_us else LEAVING_GRACE_S)
+    code = run.child.wait()
+    status, reason = "completed", ""
+    if ended_by_us:
+        status, reason = ("failed" if run.timed_out else "killed"), run.stop
+    elif code != 0:
+        status, reason = "failed", f"Command failed with exit code: {code}."
+    timed_out = ended_by_us and run.timed_out
+    _write(
+        run.directory, run.runtime, status=status, ended_at=time.time(), exit_code=code, timed_out=timed_out,
+        reason=reason,
+    )  # fmt: skip
+
+
+def _write(directory: str, runtime: dict[str, Any], **changes: Any) -> None:
+    runtime.update(changes)
+    write_object(directory, RUNTIME, runtime)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

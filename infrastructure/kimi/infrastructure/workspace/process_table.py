@@ -1,0 +1,139 @@
+"""The processes of this machine: who belongs to a tree, and signals to all of it. Standard library only: the worker of
+a background task starts with it.
+
+A command leads its own session and process group. On Linux the process table also shows descendants that have
+left both; elsewhere on POSIX the group is all there is; Windows has a program for it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A line of the process table. `started` tells it from a later process of the same number."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    started: str
+
+
+def end_tree_now(leader: int, grace_s: float) -> None:
+    """Ask the tree under `leader` to end; after `grace_s` seconds make it. Blocks until it is gone or was killed."""
+    if sys.platform == "win32":
+        end_windows_tree(leader)
+        return
+    others = escaped(leader)
+    send(leader, others, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while time.monotonic() < deadline:
+        if is_gone(leader, others):
+            return
+        time.sleep(_PAUSE_S)
+    send(leader, others | escaped(leader), signal.SIGKILL)
+
+
+def living(leader: int) -> bool:
+    """Is anybody left in the session or the group of `leader`? Zombies do not count where that can be seen."""
+    table = _process_table()
+    if table is None:
+        return _group_exists(leader)
+    return any(leader in (member.group, member.session) for member in table)
+
+
+def is_gone(leader: int, others: Iterable[Member]) -> bool:
+    """Is nobody of the tree left?"""
+    return not living(leader) and not any(_is_alive(member) for member in others)
+
+
+def send(leader: int, others: Iterable[Member], number: int) -> None:
+    """Send a signal to the group of `leader` and to `others`; who is gone by now is passed over."""
+    if sys.platform != "win32":
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, number)
+    for member in others:
+        if _is_alive(member):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(member.pid, number)
+
+
+def escaped(leader: int) -> frozenset[Member]:
+    """Those of the tree that a signal to the group of `leader` does not reach."""
+    table = _process_table() or []
+    tree, size = {leader}, 0
+    while size != len(tree):
+        size = len(tree)
+        tree |= {member.pid for member in table if member.parent in tree or member.session == leader}
+    return frozenset(member for member in table if member.pid in tree and member.group != leader)
+
+
+def start_mark(pid: int) -> str:
+    """What tells the process of this number from a later one; empty where the system does not say, or it is gone."""
+    member = _member(pid) if sys.platform == "linux" else None
+    return member.started if member is not None else ""
+
+
+def end_windows_tree(leader: int) -> None:
+    """Windows has no request to end that console programs would hear, so there is no grace either."""
+    with suppress(OSError):
+        subprocess.run(
+            ["taskkill", "/T", "/F", "/PID", str(leader)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            timeout=10,
+        )
+
+
+def _group_exists(leader: int) -> bool:
+    if sys.platform == "win32":
+        return False
+    try:
+        os.killpg(leader, 0)
+    except OSError:
+        # Also when it is not permitted: who cannot be signalled need not be waited for.
+        return False
+    return True
+
+
+def _process_table() -> list[Member] | None:
+    """Every living process; None where there is no `/proc` in Linux' form."""
+    if sys.platform != "linux":
+        return None
+    try:
+        numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return None
+    return [member for number in numbers if (member := _member(number)) is not None]
+
+
+def _member(pid: int) -> Member | None:
+    """The process of that number; None when there is none, or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            line = file.read().decode("utf-8", "replace")
+    except OSError:
+        return None
+    # The second field is the name in parentheses, which may itself hold spaces and parentheses.
+    fields = line.rpartition(")")[2].split()
+    if len(fields) < 20 or fields[0] in ("Z", "X"):
+        return None
+    return Member(pid, int(fields[1]), int(fields[2]), int(fields[3]), fields[19])
+
+
+def _is_alive(member: Member) -> bool:
+    now = _member(member.pid)
+    return now is not None and now.started == member.started

@@ -1,0 +1,86 @@
+"""Background tasks without processes: the double of the port `BackgroundTasks`, which passes its contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from kimi.domain.background import BackgroundTask, Sink, TaskOrder, TaskOutput
+from kimi.domain.errors import TooManyTasks
+
+
+@dataclass
+class FakeTasks:
+    """Knows three commands: `exit N` ends at once, `echo TEXT` says it and ends, anything else runs until stopped."""
+
+    limit: int = 4
+    held: dict[str, BackgroundTask] = field(default_factory=dict[str, BackgroundTask])
+    said: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    told: set[tuple[str, Sink]] = field(default_factory=set[tuple[str, Sink]])
+
+    def start(self, order: TaskOrder) -> BackgroundTask:
+        """See `BackgroundTasks`."""
+        if sum(task.active for task in self.held.values()) >= self.limit:
+            raise TooManyTasks
+        number = len(self.held) + 1
+        task_id = f"{order.kind}-{number:08d}"
+        task = BackgroundTask(
+            task_id,
+            order.kind,
+            "running",
+            order.description,
+            order.command,
+            order.timeout_s,
+            float(number),
+            f"/{task_id}",
+        )
+        self.held[task_id] = task
+        name, _, rest = order.command.partition(" ")
+        if name == "exit":
+            self.finish(task_id, int(rest))
+        elif name == "echo":
+            self.said[task_id] = rest.encode() + b"\n"
+            self.finish(task_id, 0)
+        return task
+
+    def finish(self, task_id: str, code: int) -> None:
+        """The command ends by itself."""
+        status, reason = ("completed", "") if code == 0 else ("failed", f"Command failed with exit code: {code}.")
+        self.held[task_id] = replace(
+            self.held[task_id], status=status, exit_code=code, reason=reason, ended_at=self.held[task_id].created_at + 1
+        )
+
+    def tasks(self) -> Sequence[BackgroundTask]:
+        """See `BackgroundTasks`."""
+        return list(reversed(self.held.values()))
+
+    def find(self, task_id: str) -> BackgroundTask | None:
+        """See `BackgroundTasks`."""
+        return self.held.get(task_id)
+
+    def output(self, task_id: str, max_bytes: int) -> TaskOutput:
+        """See `BackgroundTasks`."""
+        said = self.said.get(task_id, b"")
+        shown = said[-max_bytes:]
+        return TaskOutput(shown.decode("utf-8", "ignore"), len(said), len(shown))
+
+    def stop(self, task_id: str, reason: str) -> None:
+        """See `BackgroundTasks`."""
+        if (task := self.held.get(task_id)) is not None and task.active:
+            self.held[task_id] = replace(task, status="killed", reason=reason, exit_code=-15)
+
+    def unannounced(self, sink: Sink) -> Sequence[BackgroundTask]:
+        """See `BackgroundTasks`."""
+        return [task for task in self.held.values() if not task.active and (task.id, sink) not in self.told]
+
+    def announced(self, task_id: str, sink: Sink) -> None:
+        """See `BackgroundTasks`."""
+        self.told.add((task_id, sink))
+
+    def end(self) -> None:
+        """See `BackgroundTasks`."""
+        for task_id in self.held:
+            self.stop(task_id, "The program has ended.")
+
+    async def ended(self, patience_s: float) -> None:
+        """See `BackgroundTasks`."""

@@ -1,0 +1,252 @@
+"""The contract of `BackgroundTasks`, over worker processes and over the double; then what only processes can show."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.background import FakeTasks
+from tests.processes import all_gone, comes_true, marked
+
+from kimi.application.background import wait_for_task
+from kimi.application.ports import BackgroundTasks
+from kimi.application.settings import BackgroundSettings
+from kimi.domain.background import BackgroundTask, TaskOrder
+from kimi.domain.errors import TooManyTasks
+from kimi.infrastructure.background.tasks import LocalTasks
+
+pytestmark = pytest.mark.anyio
+
+MakeLocal = Callable[..., LocalTasks]
+
+
+def order(command: str, timeout_s: float = 60) -> TaskOrder:
+    """A command line of the shell that every system of the tests has."""
+    return TaskOrder(command, "a test", ("/bin/sh", "-c", command), timeout_s)
+
+
+async def outcome(tasks: BackgroundTasks, task: BackgroundTask) -> BackgroundTask:
+    """The task when it has ended."""
+    found = await wait_for_task(tasks, task.id, 20, 0.02)
+    assert found is not None
+    assert not found.active
+    return found
+
+
+@pytest.fixture
+def word() -> str:
+    """A name that marks the environment of everything that a test starts."""
+    return f"MARK_{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def local(tmp_path: Path, word: str) -> Iterator[MakeLocal]:
+    """Makes the real adapter over one session directory; keywords are settings. All its tasks are ended."""
+    made: list[LocalTasks] = []
+
+    def make(**settings: Any) -> LocalTasks:
+        environ = {**os.environ, word: "1"}
+        made.append(LocalTasks(str(tmp_path), BackgroundSettings(**settings), str(tmp_path), environ))
+        return made[-1]
+
+    yield make
+    for tasks in made:
+        tasks.end()
+    assert all_gone(word)
+
+
+@pytest.fixture(params=["processes", "double"])
+def tasks(request: pytest.FixtureRequest, local: MakeLocal) -> BackgroundTasks:
+    """Each adapter in turn."""
+    return local() if request.param == "processes" else FakeTasks()
+
+
+# --- the contract ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("T-59")
+async def test_the_outcomes_are_told_apart(tasks: BackgroundTasks) -> None:
+    done = await outcome(tasks, tasks.start(order("exit 0")))
+    failed = await outcome(tasks, tasks.start(order("exit 3")))
+    running = tasks.start(order("sleep 100"))
+    tasks.stop(running.id, "no longer needed")
+    killed = await outcome(tasks, running)
+    assert (done.status, done.exit_code, done.reason) == ("completed", 0, "")
+    assert (failed.status, failed.exit_code, failed.reason) == ("failed", 3, "Command failed with exit code: 3.")
+    assert (killed.status, killed.reason) == ("killed", "no longer needed")
+    assert [task.id for task in tasks.tasks()] == [killed.id, failed.id, done.id]
+
+
+async def test_the_output_is_its_end(tasks: BackgroundTasks) -> None:
+    task = await outcome(tasks, tasks.start(order("echo one two three")))
+    whole, part = tasks.output(task.id, 1000), tasks.output(task.id, 6)
+    assert (whole.text, whole.size, whole.cut) == ("one two three\n", 14, False)
+    assert (part.text, part.size, part.cut) == ("three\n", 14, True)
+
+
+async def test_each_sink_is_told_once(tasks: BackgroundTasks) -> None:
+    assert tasks.unannounced("llm") == []
+    running = tasks.start(order("sleep 100"))
+    ended = await outcome(tasks, tasks.start(order("exit 1")))
+    assert [task.id for task in tasks.unannounced("llm")] == [ended.id]
+    tasks.announced(ended.id, "llm")
+    assert tasks.unannounced("llm") == []
+    assert [task.id for task in tasks.unannounced("wire")] == [ended.id]
+    tasks.announced(ended.id, "wire")
+    assert tasks.unannounced("wire") == []
+    tasks.end()
+    await tasks.ended(5)
+    await outcome(tasks, running)
+    assert [task.id for task in tasks.unannounced("wire")] == [running.id]
+
+
+async def test_there_is_a_limit_for_those_that_run(tasks: BackgroundTasks) -> None:
+    started = [tasks.start(order("sleep 100")) for _ in range(4)]
+    with pytest.raises(TooManyTasks, match=r"^Too many background tasks are already running\.$"):
+        tasks.start(order("exit 0"))
+    tasks.stop(started[0].id, "room")
+    await outcome(tasks, started[0])
+    tasks.start(order("exit 0"))
+
+
+async def test_unknown_ids_are_no_tasks(tasks: BackgroundTasks) -> None:
+    for task_id in ("bash-zzzzzzzz", "../../etc", "", "B"):
+        assert tasks.find(task_id) is None
+        assert tasks.output(task_id, 10).text == ""
+        tasks.stop(task_id, "why not")
+
+
+# --- processes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("T-59")
+async def test_a_command_out_of_time_is_ended(local: MakeLocal) -> None:
+    tasks = local()
+    ended = await outcome(tasks, tasks.start(order("echo so far; sleep 100", 1)))
+    assert (ended.status, ended.timed_out, ended.reason) == ("failed", True, "Command killed by timeout (1s)")
+    assert tasks.output(ended.id, 100).text == "so far\n"
+
+
+STUBBORN = "trap '' TERM; (trap '' TERM; sleep 100) & setsid sh -c \"trap '' TERM; sleep 100\" & sleep 100; sleep 100"
+
+
+@pytest.mark.spec("T-58")
+async def test_stopping_ends_the_whole_tree(local: MakeLocal, word: str) -> None:
+    tasks = local(kill_grace_period_ms=300)
+    task = tasks.start(order(STUBBORN))
+    assert comes_true(lambda: len(marked(word)) >= 6)
+    tasks.stop(task.id, "enough")
+    assert (await outcome(tasks, task)).status == "killed"
+    assert all_gone(word)
+
+
+async def test_what_a_command_leaves_behind_is_ended_with_it(local: MakeLocal, word: str) -> None:
+    tasks = local()
+    ended = await outcome(tasks, tasks.start(order("sleep 100 & exit 0")))
+    assert ended.status == "completed"
+    assert all_gone(word)
+
+
+async def test_a_program_that_cannot_be_started(local: MakeLocal) -> None:
+    tasks = local()
+    ended = await outcome(tasks, tasks.start(TaskOrder("x", "a test", ("/no/such/shell", "-c", "x"), 5)))
+    assert (ended.status, ended.exit_code) == ("failed", None)
+    assert ended.reason.startswith("Command execution failed: [Errno 2]")
+
+
+async def test_a_session_without_a_directory_has_no_tasks() -> None:
+    tasks = LocalTasks(None, BackgroundSettings(), "/", {})
+    with pytest.raises(OSError, match="this session has no directory"):
+        tasks.start(order("exit 0"))
+    assert (tasks.tasks(), tasks.find("bash-00000000"), tasks.unannounced("llm")) == ([], None, [])
+
+
+async def test_tasks_end_with_the_program_that_holds_them(local: MakeLocal, word: str) -> None:
+    tasks = local()
+    task = tasks.start(order("sleep 100 & setsid sleep 100"))
+    assert comes_true(lambda: len(marked(word)) >= 4)
+    tasks.end()
+    await tasks.ended(5)
+    assert all_gone(word)
+    assert (await outcome(tasks, task)).reason == "The program that started the task has ended."
+
+
+async def test_tasks_that_are_kept_alive_outlive_it(local: MakeLocal) -> None:
+    first = local(keep_alive_on_exit=True)
+    task = first.start(order("sleep 100"))
+    first.end()
+    await first.ended(0.1)
+    second = local(keep_alive_on_exit=True)
+    assert comes_true(lambda: getattr(second.find(task.id), "status", "") == "running")
+    second.stop(task.id, "after all")
+    assert (await outcome(second, task)).status == "killed"
+    assert [one.id for one in second.unannounced("llm")] == [task.id]
+
+
+async def test_a_restart_tells_only_what_was_not_told(local: MakeLocal) -> None:
+    first = local()
+    told = await outcome(first, first.start(order("exit 0")))
+    untold = await outcome(first, first.start(order("exit 1")))
+    for sink in ("llm", "wire"):
+        first.announced(told.id, sink)
+    second = local()
+    assert [task.id for task in second.unannounced("llm")] == [untold.id]
+    assert len(second.tasks()) == 2
+
+
+def runtime(tmp_path: Path, task: BackgroundTask) -> dict[str, Any]:
+    return json.loads((tmp_path / "tasks" / task.id / "runtime.json").read_text())
+
+
+async def test_a_dead_worker_is_lost_and_its_command_ended(local: MakeLocal, tmp_path: Path, word: str) -> None:
+    tasks = local(worker_stale_after_ms=1000)
+    task = tasks.start(order("sleep 100"))
+    assert comes_true(lambda: runtime(tmp_path, task)["status"] == "running")
+    os.kill(runtime(tmp_path, task)["worker_pid"], signal.SIGKILL)
+    await anyio.sleep(0.2)
+    found = tasks.find(task.id)
+    assert found is not None
+    assert found.active
+    lost = await outcome(tasks, task)
+    assert (lost.status, lost.reason) == ("lost", "The worker of the task has not been heard of.")
+    assert all_gone(word)
+    assert [one.id for one in tasks.unannounced("llm")] == [task.id]
+
+
+@pytest.mark.spec("T-59")
+@pytest.mark.parametrize(("age_s", "status"), [(14, "running"), (16, "lost")])
+async def test_a_worker_is_given_up_after_fifteen_seconds(
+    local: MakeLocal, tmp_path: Path, age_s: int, status: str
+) -> None:
+    tasks = local(worker_heartbeat_interval_ms=60_000)
+    task = tasks.start(order("sleep 100"))
+    assert comes_true(lambda: runtime(tmp_path, task)["status"] == "running")
+    await anyio.sleep(0.2)  # its one heartbeat is over
+    heard = time.time() - age_s
+    os.utime(tmp_path / "tasks" / task.id / "heartbeat", (heard, heard))
+    found = tasks.find(task.id)
+    assert found is not None
+    assert found.status == status
+
+
+async def test_a_multibyte_character_is_not_cut_in_two(local: MakeLocal) -> None:
+    tasks = local()
+    task = await outcome(tasks, tasks.start(order("printf 'a\\303\\251b'")))
+    assert tasks.output(task.id, 2).text == "b"
+    assert tasks.output(task.id, 3).text == "\u00e9b"
+
+
+async def test_only_the_owner_can_read_the_files(local: MakeLocal, tmp_path: Path) -> None:
+    tasks = local()
+    task = await outcome(tasks, tasks.start(order("exit 0")))
+    directory = tmp_path / "tasks" / task.id
+    assert directory.stat().st_mode & 0o077 == 0
+    assert [path.name for path in directory.iterdir() if path.stat().st_mode & 0o077] == []
