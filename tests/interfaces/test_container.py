@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -180,3 +180,35 @@ async def test_tools_that_this_version_lacks_are_left_out(tmp_path: Path) -> Non
         make("os:system")
     names = session.toolset().builtin_names
     assert {one.rpartition(":")[2] for one in built_in("Agent", "Shell", "ReadFile")} <= names
+
+
+class Misfit:
+    """A tool from elsewhere that no provider would take."""
+
+    def __init__(self, name: str, parameters: JsonObject) -> None:
+        self.spec = ToolSpec(name, "Does not fit.", parameters)
+
+    def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AbstractAsyncContextManager[PreparedCall]:
+        raise AssertionError("nobody may call it")
+
+
+@pytest.mark.spec("T-03")
+@pytest.mark.parametrize(
+    ("name", "parameters", "report"),
+    [
+        (
+            "Measure",
+            {"type": "objekt"},
+            "The parameters of the tool 'Measure' are no valid JSON Schema: 'objekt' is not",
+        ),
+        ("Mea sure", {}, "The tool 'tests:Misfit' has the name 'Mea sure', which no provider takes"),
+    ],
+)
+async def test_a_tool_that_no_provider_takes_is_an_error_that_names_it(
+    tmp_path: Path, name: str, parameters: JsonObject, report: str
+) -> None:
+    app = app_in(tmp_path)
+    replaced(app.extra_tools, providers.Object({"tests:Misfit": lambda workspace: Misfit(name, parameters)}))
+    session = await session_in(tmp_path, app)
+    with pytest.raises(ConfigError, match=report):
+        session.make_tool()("tests:Misfit")

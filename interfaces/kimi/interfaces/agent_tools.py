@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kimi.application.conversation import Conversation
-from kimi.application.ports import ChatModel, MakeTool, SubagentFiles, ThirdPartyTool, Tool, Workspace
-from kimi.application.toolset import Toolset
+from kimi.application.ports import ChatModel, CheckSchema, MakeTool, SubagentFiles, ThirdPartyTool, Tool, Workspace
+from kimi.application.toolset import NAME, Toolset
 from kimi.domain.agent import KNOWN_TOOLS, AgentSpec
+from kimi.domain.errors import ConfigError
 from kimi.interfaces.injector import providers
 
 if TYPE_CHECKING:
@@ -27,8 +28,12 @@ def tool_maker(
     extra: Mapping[str, ThirdPartyTool],
     registered: Callable[[str], ThirdPartyTool | None],
     workspace: Workspace,
+    check_schema: CheckSchema,
 ) -> MakeTool:
-    """`MakeTool` over the container's table, then what an embedder added, then what is installed."""
+    """`MakeTool` over the container's table, then what an embedder added, then what is installed.
+
+    It raises ConfigError for a tool from elsewhere that no provider would take.
+    """
 
     def make(tool_id: str) -> Tool | None:
         if tool_id in tools.providers:
@@ -39,9 +44,18 @@ def tool_maker(
         factory = extra.get(tool_id) or registered(tool_id)
         if factory is None:
             raise KeyError(tool_id)
-        return factory(workspace)
+        return _acceptable(tool_id, factory(workspace), check_schema)
 
     return make
+
+
+def _acceptable(tool_id: str, tool: Tool, check_schema: CheckSchema) -> Tool:
+    """A tool from elsewhere, if its name and schema are such that a provider takes them (tools spec 1.1)."""
+    if not NAME.fullmatch(tool.spec.name):
+        raise ConfigError(f"The tool '{tool_id}' has the name '{tool.spec.name}', which no provider takes.")
+    if (fault := check_schema(tool.spec.parameters)) is not None:
+        raise ConfigError(f"The parameters of the tool '{tool.spec.name}' are no valid JSON Schema: {fault}")
+    return tool
 
 
 def toolset_of(make_tool: MakeTool, tools: providers.Aggregate[Tool], agent: AgentSpec) -> Toolset:

@@ -16,6 +16,7 @@ from kimi.application.ports import BackgroundTasks, MakeTool, NewId, SessionFile
 from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
 from kimi.application.settings import Settings
 from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, check_tools
+from kimi.domain.message import JsonObject
 from kimi.domain.tool import TodoItem
 from kimi.interfaces.agent_tools import tool_maker
 from kimi.interfaces.injector import providers
@@ -234,13 +235,22 @@ def create_subagent(subagents: Subagents, agent: AgentSpec) -> Tool:
     return CreateSubagentTool(create, lambda: subagents.types)
 
 
-def make_tool(tools: providers.Aggregate[Tool], extra: Mapping[str, ThirdPartyTool], workspace: Workspace) -> MakeTool:
+def make_tool(
+    tools: providers.Aggregate[Tool],
+    extra: Mapping[str, ThirdPartyTool],
+    workspace: Workspace,
+) -> MakeTool:
     def registered(tool_id: str) -> ThirdPartyTool | None:
         from kimi.infrastructure.third_party_tools import load_tool
 
         return load_tool(tool_id)
 
-    return tool_maker(tools, extra, registered, workspace)
+    def check_schema(schema: JsonObject) -> str | None:
+        from kimi.infrastructure.json_schema import check_schema as check
+
+        return check(schema)
+
+    return tool_maker(tools, extra, registered, workspace, check_schema)
 
 
 def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool]) -> AgentSpec:

@@ -1,4 +1,4 @@
-"""The composition root: every provider resolves, every tool has its id, conversations share nothing by accident."""
+"""The built-in tools as the model sees them."""
 
 from __future__ import annotations
 
@@ -35,42 +35,11 @@ async def session(of: App, session_id: str = "s1") -> Session:
     return new_session(of, await of.store().create(session_id))
 
 
-def members(container: App | Session) -> dict[str, Any]:
-    """The providers of a container, by name. Untyped: the library does not say what they give."""
-    return cast("dict[str, Any]", container.providers)
-
-
-async def test_every_provider_of_both_containers_resolves(tmp_path: Path) -> None:
-    process = app(tmp_path)
-    conversation = await session(process)
-    process.check_dependencies()
-    conversation.check_dependencies()
-    for container in (process, conversation):
-        for name, provider in members(container).items():
-            if isinstance(provider, providers.Aggregate):
-                continue  # gives one member at a time: see the tools below
-            value = provider()
-            assert not inspect.isawaitable(value), name
-
-
 @pytest.mark.spec("T-144")
 async def test_no_tool_is_made_asynchronously(tmp_path: Path) -> None:
     tools = (await session(app(tmp_path))).tools
     for tool_id in tools.providers:
         assert not inspect.isawaitable(tools(tool_id)), tool_id
-
-
-async def test_two_conversations_share_only_what_belongs_to_the_process(tmp_path: Path) -> None:
-    process = app(tmp_path)
-    one, two = await session(process, "s1"), await session(process, "s2")
-    shared = {name for name in members(process) if members(one).get(name) is not None}
-    for name, provider in members(one).items():
-        if name in shared or isinstance(provider, providers.Aggregate):
-            continue
-        first, second = provider(), members(two)[name]()
-        if isinstance(first, (str, int, tuple, frozenset, type(None))):
-            continue
-        assert first is not second, name
 
 
 def schemas(tools: providers.Aggregate[Any]) -> Iterator[tuple[str, JsonObject]]:
