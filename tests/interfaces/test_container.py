@@ -208,7 +208,11 @@ async def test_a_tool_that_no_provider_takes_is_an_error_that_names_it(
     tmp_path: Path, name: str, parameters: JsonObject, report: str
 ) -> None:
     app = app_in(tmp_path)
-    replaced(app.extra_tools, providers.Object({"tests:Misfit": lambda workspace: Misfit(name, parameters)}))
+
+    def misfit(workspace: Workspace) -> Tool:
+        return Misfit(name, parameters)
+
+    replaced(app.extra_tools, providers.Object({"tests:Misfit": misfit}))
     session = await session_in(tmp_path, app)
     with pytest.raises(ConfigError, match=report):
         session.make_tool()("tests:Misfit")
