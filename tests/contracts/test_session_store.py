@@ -77,6 +77,32 @@ async def test_what_was_appended_is_there_after_reopening(store: SessionStore) -
     again.close()
 
 
+async def test_events_come_with_their_times(store: SessionStore) -> None:
+    files = await store.create("one")
+    assert list(files.timed_events()) == []
+    for time in (1.5, 3.0, 2.0):
+        files.append_event(encode_event(StepBegin(1)), time)
+    assert list(files.timed_events()) == [(encode_event(StepBegin(1)), time) for time in (1.5, 3.0, 3.0)]
+    files.close()
+
+
+async def test_contexts_that_were_replaced_are_there_newest_first(store: SessionStore) -> None:
+    files = await store.create("one")
+    assert list(files.older_contexts()) == []
+    unanswered = Message("assistant", (), (ToolCall("c1", Function("Look", "{}")),))
+    contexts: list[list[ContextRecord]] = [[CheckpointRecord(number)] for number in range(11)]
+    files.append_context([*contexts[0], unanswered])
+    for context in contexts[1:]:
+        files.rotate_context(context)
+    expected = [*reversed(contexts[1:-1]), [*contexts[0], unanswered]]
+    assert list(files.older_contexts()) == expected
+    files.append_event(encode_event(TurnBegin("hi")), 1.0)
+    files.close()
+    again = await opened(store, "one")
+    assert list(again.older_contexts()) == expected
+    again.close()
+
+
 async def test_an_unknown_session_is_none(store: SessionStore) -> None:
     assert await store.open("nobody") is None
     assert not await store.delete("nobody")

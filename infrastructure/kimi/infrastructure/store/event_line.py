@@ -57,6 +57,19 @@ def envelopes(path: str, lines: Iterable[bytes]) -> Iterator[bytes]:
             logger.warning("line %d of %s cannot be read and is left out", number, path)
 
 
+def timed_envelopes(path: str, lines: Iterable[bytes]) -> Iterator[tuple[bytes, float]]:
+    """The same as `envelopes`, each with its timestamp; 0 without a usable one."""
+    latest = b""
+
+    def noted(line: bytes) -> bytes:
+        nonlocal latest
+        latest = line
+        return line
+
+    for envelope in envelopes(path, map(noted, lines)):
+        yield envelope, first_timestamp([latest]) or 0.0
+
+
 def first_timestamp(lines: Iterable[bytes]) -> float | None:
     """The first usable timestamp in `lines`; None when there is none."""
     for line in lines:

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -32,6 +32,7 @@ from kimi.infrastructure.store.layout import (
     STATE,
     SUBAGENTS,
     normal_path,
+    rotated,
     work_dir_directory,
 )
 from kimi.infrastructure.store.lines import all_lines, lines_backward, lines_until
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kimi.domain.subagent import SubagentRecord
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 LOCK_WAIT_S = 5.0
 _PAUSE_S = 0.05
@@ -97,7 +99,7 @@ class JsonlSession:
 
     def load_context(self) -> list[ContextRecord]:
         """All usable records with every call answered; what had to be added or put right is stored too."""
-        records = self._read_records()
+        records = _records(self._path(CONTEXT))
         with failing_as("read", self._path(EVENTS)):
             fixed, changed = answered(records, lambda: lines_backward(self._path(EVENTS)))
         if changed:
@@ -135,12 +137,20 @@ class JsonlSession:
 
     def events(self) -> Iterator[bytes]:
         """The envelopes recorded until now, read as they are asked for."""
-        path = self._path(EVENTS)
-        try:
-            size = os.stat(path).st_size
-        except OSError:
-            return iter(())
-        return self._read_events(path, size)
+        return self._recorded(event_line.envelopes)
+
+    def timed_events(self) -> Iterator[tuple[bytes, float]]:
+        """The same with their times."""
+        return self._recorded(event_line.timed_envelopes)
+
+    def older_contexts(self) -> Iterator[list[ContextRecord]]:
+        """The contexts that were replaced, newest first. Raises StoreFailed."""
+        if not os.path.isdir(self._directory):
+            return
+        with failing_as("read", self._directory):
+            paths = rotated(self._directory)
+        for path in paths:
+            yield _records(path)
 
     def save_state(self, state: SessionState) -> None:
         """Store the state; of a session without records only a title is worth a directory. Raises StoreFailed."""
@@ -226,22 +236,14 @@ class JsonlSession:
         with open(path, "ab", opener=_private_opener):
             pass
 
-    def _read_events(self, path: str, size: int) -> Iterator[bytes]:
-        with failing_as("read", path):
-            yield from event_line.envelopes(path, lines_until(path, size))
-
-    def _read_records(self) -> list[ContextRecord]:
-        path = self._path(CONTEXT)
-        records: list[ContextRecord] = []
-        with failing_as("read", path):
-            lines = all_lines(path)
-        for number, line in enumerate(lines, 1):
-            record = decode_record(line)
-            if record is not None:
-                records.append(record)
-            elif line.strip():
-                logger.warning("line %d of %s cannot be read and is left out", number, path)
-        return records
+    def _recorded(self, read: Callable[[str, Iterable[bytes]], Iterator[T]]) -> Iterator[T]:
+        """What is recorded until now, through `read`."""
+        path = self._path(EVENTS)
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            return iter(())
+        return _reading(path, read(path, lines_until(path, size)))
 
     def _store_repair(self, records: list[ContextRecord], fixed: list[ContextRecord]) -> None:
         try:
@@ -432,6 +434,25 @@ def _busy(session_id: str, owner: int | None) -> str:
         return f"Session {session_id} is already open in this process; close it there first."
     by = f" (process {owner})" if owner else ""
     return f"Session {session_id} is open in another process{by}; end it there or start another session."
+
+
+def _reading(path: str, items: Iterator[T]) -> Iterator[T]:
+    with failing_as("read", path):
+        yield from items
+
+
+def _records(path: str) -> list[ContextRecord]:
+    """The usable records of a context file. Raises StoreFailed."""
+    records: list[ContextRecord] = []
+    with failing_as("read", path):
+        lines = all_lines(path)
+    for number, line in enumerate(lines, 1):
+        record = decode_record(line)
+        if record is not None:
+            records.append(record)
+        elif line.strip():
+            logger.warning("line %d of %s cannot be read and is left out", number, path)
+    return records
 
 
 def _context_lines(records: Iterable[ContextRecord]) -> bytes:

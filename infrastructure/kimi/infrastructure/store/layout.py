@@ -50,5 +50,17 @@ def is_our_directory(name: str) -> bool:
 
 def next_rotated(directory: str) -> str:
     """The path for the next older context: `context_N.jsonl`, N one more than the highest there is."""
-    numbers = [int(found[1]) for name in os.listdir(directory) if (found := _ROTATED.fullmatch(name))]
-    return os.path.join(directory, f"context_{max(numbers, default=0) + 1}.jsonl")
+    return _rotated(directory, max(_rotations(directory), default=0) + 1)
+
+
+def rotated(directory: str) -> list[str]:
+    """The paths of the older contexts, newest first. Raises OSError."""
+    return [_rotated(directory, number) for number in sorted(_rotations(directory), reverse=True)]
+
+
+def _rotated(directory: str, number: int) -> str:
+    return os.path.join(directory, f"context_{number}.jsonl")
+
+
+def _rotations(directory: str) -> list[int]:
+    return [int(found[1]) for name in os.listdir(directory) if (found := _ROTATED.fullmatch(name))]

@@ -14,7 +14,7 @@ from kimi.application.ports import Now
 from kimi.domain.errors import SessionBusy, StoreFailed
 from kimi.domain.message import Message
 from kimi.domain.session import ContextRecord, SessionState, SessionSummary, checked_session_id
-from kimi.infrastructure.store.event_line import encode_event_line, envelopes
+from kimi.infrastructure.store.event_line import encode_event_line, envelopes, timed_envelopes
 from kimi.infrastructure.store.listing import first_input, shown_title
 from kimi.infrastructure.store.repair import answered
 
@@ -105,6 +105,15 @@ class MemorySession:
         """The envelopes recorded until now."""
         lines = self._stored.lines
         return envelopes(self._id, islice(lines, len(lines)))
+
+    def timed_events(self) -> Iterator[tuple[bytes, float]]:
+        """The same with their times."""
+        lines = self._stored.lines
+        return timed_envelopes(self._id, islice(lines, len(lines)))
+
+    def older_contexts(self) -> Iterator[list[ContextRecord]]:
+        """The contexts that were replaced, newest first."""
+        return (list(records) for records in reversed(self._stored.rotated))
 
     def save_state(self, state: SessionState) -> None:
         """Store the state. Raises StoreFailed when the session is closed."""

@@ -1,0 +1,327 @@
+"""The turns of a stored session: where they are in its log, and where they begin in a context (runtime spec 4.6).
+
+The log says what the turns were. The context does not: reminders, notifications, checkpoint names and summaries are
+messages of the user as well, commands leave none or another one, and compaction takes the older ones away.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from kimi.domain.command import Command, parse_command
+from kimi.domain.content import ContentPart, UserInput, as_parts, joined_text
+from kimi.domain.message import Message, message_text
+from kimi.domain.session import CheckpointRecord, ContextRecord, UsageRecord
+
+MarkKind: TypeAlias = Literal["TurnBegin", "TurnEnd", "StepBegin", "StepRetry", "SteerInput", "ContentPart", "ToolCall"]
+
+_CHECKPOINT_NAME = re.compile(r"\s*<system>CHECKPOINT \d+</system>\s*")
+_FLOW = "flow:"
+_SKILL = "skill:"
+_RESETS = frozenset({"clear", "reset", "compact"})
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An event of the log that tells of turns: its position there, its type, and what a person gave.
+
+    `said` is the text of a content part, or the id of a call.
+    """
+
+    position: int
+    kind: MarkKind
+    user_input: UserInput = ""
+    said: str = ""
+
+
+@dataclass(slots=True)
+class Prompt:
+    """What a turn put to the model; of a flow each node has one. With it the steps that followed, and what the first
+    of them began with: text, and the id of a call.
+    """
+
+    turn: int
+    user_input: UserInput
+    steps: int = 0
+    text: str = ""
+    call_id: str = ""
+
+    @property
+    def answered(self) -> bool:
+        """Did a step follow? Then its message was in the history."""
+        return self.steps > 0
+
+
+@dataclass(slots=True)
+class PastTurn:
+    """A turn as the person sees it, what ran inside of it included.
+
+    `begin` and `end` are positions in the log, the end exclusive; `end` is None for a turn that was cut off.
+    """
+
+    index: int
+    user_input: UserInput
+    begin: int
+    end: int | None = None
+    prompts: list[Prompt] = field(default_factory=list[Prompt])
+    steers: list[UserInput] = field(default_factory=list[UserInput])
+
+    @property
+    def command(self) -> Command | None:
+        """The command that it was, if it was one."""
+        return parse_command(joined_text(self.user_input))
+
+    @property
+    def prompts_model(self) -> bool:
+        """Did it put anything into the history?"""
+        return any(prompt.answered for prompt in self.prompts)
+
+    @property
+    def resets(self) -> bool:
+        """Did it start the context anew?"""
+        return self.command is not None and self.command.name in _RESETS
+
+
+def past_turns(marks: Iterable[Mark]) -> list[PastTurn]:
+    """The turns in a log, oldest first. A turn within a turn is part of it; one that was cut off ends at the next."""
+    turns: list[PastTurn] = []
+    depth = 0
+    for mark in marks:
+        if mark.kind == "TurnBegin":
+            if not (depth == 1 and _is_inside(turns[-1], mark.user_input)):
+                turns.append(PastTurn(len(turns), mark.user_input, mark.position))
+                depth = 0
+            turns[-1].prompts.append(Prompt(turns[-1].index, mark.user_input))
+            depth += 1
+        elif depth:
+            _note(turns[-1], mark)
+            depth -= mark.kind == "TurnEnd"
+            if not depth:
+                turns[-1].end = mark.position + 1
+    return turns
+
+
+def _note(turn: PastTurn, mark: Mark) -> None:
+    prompt = turn.prompts[-1]
+    if mark.kind == "StepBegin":
+        prompt.steps += 1
+    elif mark.kind == "SteerInput":
+        turn.steers.append(mark.user_input)
+    elif prompt.steps != 1:
+        return
+    elif mark.kind == "StepRetry":
+        prompt.text = prompt.call_id = ""
+    elif mark.kind == "ContentPart":
+        prompt.text = prompt.text or mark.said
+    elif mark.kind == "ToolCall":
+        prompt.call_id = prompt.call_id or mark.said
+
+
+def _is_inside(turn: PastTurn, user_input: UserInput) -> bool:
+    """Is this the input of a turn inside the open `turn`, which is a flow or a loop, or of one after it was cut off?"""
+    if turn.prompts[0].answered:
+        return False
+    if turn.command is not None and turn.command.name.startswith(_FLOW):
+        return True
+    return user_input == turn.user_input or "<choice>" in joined_text(user_input)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Records, and where in them which turn put something to the model: positions and turns, both ascending."""
+
+    records: Sequence[ContextRecord]
+    beginnings: Sequence[tuple[int, int]]
+
+    def holds_after(self, turn: int) -> bool:
+        """Does it hold a message of a later turn?"""
+        return bool(self.beginnings) and self.beginnings[-1][1] > turn
+
+
+def read_context(records: Sequence[ContextRecord], turns: Sequence[PastTurn]) -> Context:
+    """Find the beginnings of the turns among the messages."""
+    prompts = [prompt for turn in turns for prompt in turn.prompts]
+    found = _anchors(records, prompts)
+    found |= _between(records, prompts, found)
+    return Context(records, sorted((position, prompts[index].turn) for index, position in found.items()))
+
+
+def _anchors(records: Sequence[ContextRecord], prompts: Sequence[Prompt]) -> dict[int, int]:
+    """Prompt to position, for those that were answered: their message is there if the context is of that time."""
+    places = _places(records)
+    found: dict[int, int] = {}
+    limit = len(records)
+    for index in range(len(prompts) - 1, -1, -1):
+        if prompts[index].answered:
+            known = places.get(joined_text(prompts[index].user_input), [])
+            for place in range(bisect_left(known, limit) - 1, -1, -1):
+                if _answer(records, known[place]) and _is_of(records, known[place], prompts[index]):
+                    found[index] = limit = known[place]
+                    break
+    return found
+
+
+def _places(records: Sequence[ContextRecord]) -> dict[str, list[int]]:
+    """Where which text stands in a message of the user."""
+    places: dict[str, list[int]] = {}
+    for position, record in enumerate(records):
+        if isinstance(record, Message) and record.role == "user":
+            places.setdefault(joined_text(record.content), []).append(position)
+    return places
+
+
+def _is_of(records: Sequence[ContextRecord], position: int, prompt: Prompt) -> bool:
+    """Is this the message of the prompt? The same text may have been sent often: the answers tell them apart."""
+    if not _says(records[position], as_parts(prompt.user_input)):
+        return False
+    answer = _answer(records, position)
+    if answer is None:
+        return True
+    text = message_text(answer)
+    calls = [call.id for call in answer.tool_calls]
+    return text.startswith(prompt.text) and bool(text) <= bool(prompt.text) and calls[:1] == _listed(prompt.call_id)
+
+
+def _listed(text: str) -> list[str]:
+    return [text] if text else []
+
+
+def _answer(records: Sequence[ContextRecord], position: int) -> Message | None:
+    """What the model answered first; None when it never did before it was prompted again."""
+    checkpoints = 0
+    for record in records[position + 1 :]:
+        if isinstance(record, CheckpointRecord):
+            checkpoints += 1
+        if checkpoints > 1:
+            return None
+        if isinstance(record, Message) and record.role == "assistant":
+            return record
+    return None
+
+
+def _between(records: Sequence[ContextRecord], prompts: Sequence[Prompt], anchors: Mapping[int, int]) -> dict[int, int]:
+    """The other prompts: those of skills, which read otherwise, and those without an answer.
+
+    Before the first one that was found the newest are looked for first, for older ones may be gone; behind the last
+    one the oldest, for newer ones may be in a newer context.
+    """
+    found: dict[int, int] = {}
+    limit, rest = len(records), list[int]()
+    for index in range(len(prompts) - 1, -1, -1):
+        if index not in anchors:
+            rest.append(index)
+            continue
+        if limit == len(records):
+            found |= _in_gap(records, prompts, rest[::-1], range(anchors[index] + 1, limit))
+        else:
+            found |= _in_gap(records, prompts, rest, range(limit - 1, anchors[index], -1))
+        limit, rest = anchors[index], []
+    return found | _in_gap(records, prompts, rest, range(limit - 1, -1, -1))
+
+
+def _in_gap(
+    records: Sequence[ContextRecord], prompts: Sequence[Prompt], missing: Sequence[int], positions: Iterable[int]
+) -> dict[int, int]:
+    """Positions for the `missing` prompts, both in the order in which they are looked for."""
+    found: dict[int, int] = {}
+    waiting = list(missing)
+    for position in positions:
+        place = next((i for i, index in enumerate(waiting) if _begins(records, position, prompts[index])), None)
+        if place is not None:
+            found[waiting[place]] = position
+            del waiting[: place + 1]
+    return found
+
+
+def _begins(records: Sequence[ContextRecord], position: int, prompt: Prompt) -> bool:
+    """May this record be the message of the prompt?"""
+    record = records[position]
+    if _is_of(records, position, prompt):
+        return True
+    command = parse_command(joined_text(prompt.user_input))
+    if not prompt.answered or command is None or not command.name.startswith(_SKILL):
+        return False
+    if not isinstance(record, Message) or record.role != "user" or _is_name(record) or not position:
+        return False
+    following = next((one for one in records[position + 1 :] if not isinstance(one, UsageRecord)), None)
+    return _is_checkpoint(records[position - 1]) and (following is None or isinstance(following, CheckpointRecord))
+
+
+def _says(record: ContextRecord, parts: tuple[ContentPart, ...]) -> bool:
+    return isinstance(record, Message) and record.role == "user" and record.content == parts
+
+
+def _is_checkpoint(record: ContextRecord) -> bool:
+    return isinstance(record, CheckpointRecord) or _is_name(record)
+
+
+def _is_name(record: ContextRecord) -> bool:
+    """Is this the message that tells the model the name of a checkpoint?"""
+    if not isinstance(record, Message) or record.role != "user":
+        return False
+    return _CHECKPOINT_NAME.fullmatch(message_text(record)) is not None
+
+
+def context_after(
+    turn: int, contexts: Iterable[Sequence[ContextRecord]], turns: Sequence[PastTurn]
+) -> list[ContextRecord]:
+    """What the model knew when a turn had ended; -1: before the first one.
+
+    `contexts` is the one of now, then those that it replaced, newest first. What was summarised later is taken from
+    the context that still held it, as far as that exists.
+    """
+    chosen = previous = None
+    for records in contexts:
+        context = read_context(records, turns)
+        if chosen is None or context.holds_after(turn):
+            chosen = context
+            continue
+        if context.beginnings:
+            previous = context
+            break
+    if chosen is None:
+        return []
+    if previous is not None and _was_reset(turn, previous, turns):
+        chosen = previous
+    return _cut(chosen, turn, turns)
+
+
+def _was_reset(turn: int, previous: Context, turns: Sequence[PastTurn]) -> bool:
+    """Was `previous` still in use when the turn had ended? Then a command has replaced it before the next prompt."""
+    prompting = [one.index for one in turns if one.prompts_model]
+    last = max((index for index in prompting if index <= turn), default=-1)
+    following = min((index for index in prompting if index > turn), default=len(turns))
+    if previous.beginnings[-1][1] != last or any(one.resets for one in turns[last + 1 : turn + 1]):
+        return False
+    return any(one.resets for one in turns[turn + 1 : following])
+
+
+def _cut(context: Context, turn: int, turns: Sequence[PastTurn]) -> list[ContextRecord]:
+    """The records before the first one of a later turn."""
+    records = list(context.records)
+    following = next((found for found in context.beginnings if found[1] > turn), None)
+    if following is not None:
+        del records[following[0] :]
+        while records and _is_checkpoint(records[-1]):
+            records.pop()
+    if turn < 0:  # whatever stands before the first turn that is left speaks of turns, if it is a message
+        return [record for record in records if not isinstance(record, Message | UsageRecord)]
+    kept = {position for position, _ in context.beginnings}
+    last = following[1] if following is not None else len(turns)
+    if any(one.command is not None for one in turns[turn + 1 : last]):
+        _drop_left_by_commands(records, kept, turns[turn])
+    return records
+
+
+def _drop_left_by_commands(records: list[ContextRecord], kept: set[int], turn: PastTurn) -> None:
+    """Commands after the turn may have told the model something: it stands behind the turn's last answer."""
+    steers = [as_parts(steer) for steer in turn.steers]
+    while records and len(records) - 1 not in kept:
+        last = records[-1]
+        if not (isinstance(last, Message) and last.role == "user") or last.content in steers:
+            break
+        records.pop()
