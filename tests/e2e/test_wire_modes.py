@@ -336,3 +336,18 @@ def test_plan_mode_by_flag_and_command_with_its_reminders(place: Place) -> None:
             assert not plan.exists()
             kimi.prompt("/plan nonsense")
             assert kimi.payloads("ContentPart")[-1]["text"].startswith("Usage: /plan")
+
+
+def test_the_configured_plan_mode_is_for_new_sessions(place: Place) -> None:
+    place.script("text: one", "text: two")
+    file = place.share / "config.toml"
+    file.write_text("default_plan_mode = true\n" + file.read_text())
+    with place.wire() as kimi:
+        kimi.prompt("hi")
+        assert kimi.payloads("StatusUpdate")[-1]["plan_mode"] is True
+        kimi.response(kimi.call("set_plan_mode", {"enabled": False}))
+        session = place.session_dirs()[-1].name
+        assert kimi.finish() == 0
+    with place.wire("--session", session) as kimi:
+        kimi.prompt("hi")
+        assert kimi.payloads("StatusUpdate")[-1]["plan_mode"] is False

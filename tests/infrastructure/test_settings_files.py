@@ -577,7 +577,8 @@ def test_modes_come_from_flags_or_configuration() -> None:
     assert not load().yolo
     assert load(yolo=True).yolo
     assert load({"default_yolo": True}).yolo
-    assert load({"default_plan_mode": True}).plan_mode
+    assert load({"default_plan_mode": True}).default_plan_mode
+    assert not load({"default_plan_mode": True}).plan_mode
     assert load(plan=True).plan_mode
     assert load(afk=True).afk
 
@@ -603,8 +604,8 @@ def test_bad_json_of_an_mcp_option_is_a_usage_error(tmp_path: Path) -> None:
 def test_filled_sections_of_later_versions_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     load()
     assert caplog.messages == []
-    load({"default_plan_mode": True})
-    assert [message.split("'")[1] for message in caplog.messages] == ["default_plan_mode"]
+    load({"services": {"moonshot_search": {"base_url": "https://search.test", "api_key": "k"}}})
+    assert [message.split("'")[1] for message in caplog.messages] == ["services"]
 
 
 def test_the_places_of_skills() -> None:

@@ -54,7 +54,7 @@ def keep_directories(files: SessionFiles, settings: Settings) -> None:
         logger.exception("the additional directories could not be stored")
 
 
-def policy_for(settings: Settings, state: SessionState) -> Policy:
+def policy_for(settings: Settings, state: SessionState, *, resumed: bool) -> Policy:
     """The approval policy of an opened session.
 
     What was approved for the session holds again; yolo and afk do not come back by themselves, unless the
@@ -64,7 +64,7 @@ def policy_for(settings: Settings, state: SessionState) -> Policy:
     return Policy(
         yolo=settings.yolo or (restore and state.yolo),
         afk=settings.afk or (restore and state.afk),
-        plan=settings.plan_mode or state.plan_mode,
+        plan=settings.plan_mode or (state.plan_mode if resumed else settings.default_plan_mode),
         remembered=state.auto_approve_actions,
         rules=settings.approval.rules,
         scope=settings.approval.session_scope,

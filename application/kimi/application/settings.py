@@ -139,6 +139,9 @@ class Settings(Slice):
     yolo: bool = False
     afk: bool = False
     plan_mode: bool = False
+    """Start in plan mode, a resumed session too."""
+    default_plan_mode: bool = False
+    """Start new sessions in plan mode."""
     additional_dirs: tuple[str, ...] = ()
     own_files: tuple[str, ...] = ()
     """Files named on the command line that may hold keys: closed to tools like those of the share directory."""

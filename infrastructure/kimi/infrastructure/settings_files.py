@@ -54,7 +54,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         model=choose_model(configuration, flags, environ),
         yolo=flags.yolo or configuration.default_yolo,
         afk=flags.afk,
-        plan_mode=flags.plan or configuration.default_plan_mode,
+        plan_mode=flags.plan,
+        default_plan_mode=configuration.default_plan_mode,
         additional_dirs=flags.add_dirs,
         own_files=(*filter(None, [flags.config_file]), *flags.mcp_config_files),
         agent=flags.agent or "default",
@@ -81,13 +82,9 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
 
 def _note_what_has_no_effect(configuration: Configuration) -> None:
-    """Name the sections of later versions that somebody filled in: the file is shared with other programs."""
-    filled = {
-        "default_plan_mode": configuration.default_plan_mode,
-        "services": configuration.services.moonshot_search or configuration.services.moonshot_fetch,
-    }
-    for key in (key for key, value in filled.items() if value):
-        _log.warning("'%s' of the configuration is not part of this version and has no effect", key)
+    """Name what belongs to a later version and was filled in: the file is shared with other programs."""
+    if configuration.services.moonshot_search or configuration.services.moonshot_fetch:
+        _log.warning("'services' of the configuration is not part of this version and has no effect")
 
 
 def _loop(configured: LoopSettings, flags: Flags) -> LoopSettings:

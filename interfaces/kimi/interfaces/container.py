@@ -239,7 +239,7 @@ def _conversation(
         files=files,
         open_model=open_model,
         toolset=toolset,
-        policy=policy_for(settings, files.state),
+        policy=policy_for(settings, files.state, resumed=files.resumed),
         limits=TurnLimits(
             max_steps=settings.loop.max_steps_per_turn,
             max_attempts=settings.loop.max_retries_per_step,
