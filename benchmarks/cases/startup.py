@@ -53,7 +53,7 @@ def handshake(bench: Bench) -> list[Row]:
 
     found = bench.medians("handshake", measure, (OURS, FLOOR))
     return [
-        ms("spawn → initialize", found, "ready", Target(ratio=5, value=260)),
+        ms("spawn → initialize", found, "ready", Target(value=260)),
         row("memory after initialize", "MB", found, "memory", Target(value=50)),
         row("memory when all is imported", "MB", found, "warm"),
         ms("idle EOF → exit", found, "end", Target(value=200)),
