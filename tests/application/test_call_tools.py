@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from tests.conversations import conversation_with, run
-from tests.fakes import FakeModel, FakeTool
 
 from kimi.application.call_tools import parse_arguments
 from kimi.application.ports import ToolCallContext
@@ -16,6 +14,8 @@ from kimi.domain.errors import ConfigError
 from kimi.domain.event import ToolResult
 from kimi.domain.message import Function, JsonObject, ToolCall, message_text
 from kimi.domain.tool import BriefBlock, ToolReturnValue, tool_ok
+from tests.conversations import conversation_with, run
+from tests.fakes import FakeModel, FakeTool
 
 pytestmark = pytest.mark.anyio
 
@@ -133,3 +133,9 @@ async def test_a_hidden_tool_is_not_offered_and_still_found() -> None:
     await run(conversation, "go")
     assert [spec.name for spec in model.asked[0].tools] == ["Look"]
     assert conversation.toolset.find("Ask") is not None
+
+
+async def test_a_call_whose_arguments_are_nested_too_deeply_does_not_end_the_turn() -> None:
+    result, _ = await result_of("[" * 100_000, FakeTool("Look"))
+
+    assert result.display == (BriefBlock("Invalid arguments"),)

@@ -57,5 +57,5 @@ def _reminder(call: ToolCall, streak: int) -> str | None:
 def _canonical(arguments: str | None) -> str:
     try:
         return json.dumps(json.loads(arguments or "{}", strict=False), sort_keys=True)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments or ""
