@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.conversations import Run, conversation_with, run
-from tests.fakes import FakeModel, FakeTool, Script, forever
 
+from kimi.application.channel import EventChannel
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ResponseEnd
 from kimi.application.reminders import AFK_MARK
@@ -13,10 +12,12 @@ from kimi.domain.approval import Policy
 from kimi.domain.compaction import COMPACTED, SYSTEM
 from kimi.domain.content import TextPart, ThinkPart
 from kimi.domain.errors import APIConnectionError, APIStatusError, ModelNotSet
-from kimi.domain.event import Event, StatusUpdate
+from kimi.domain.event import CompactionBegin, Event, StatusUpdate
 from kimi.domain.message import Function, Message, ToolCall, message_text, user_message
 from kimi.domain.session import CheckpointRecord, SystemPromptRecord, UsageRecord
 from kimi.domain.turn import TokenUsage, TurnLimits
+from tests.conversations import Run, conversation_with, run
+from tests.fakes import FakeModel, FakeTool, Script, forever
 
 pytestmark = pytest.mark.anyio
 
@@ -256,3 +257,16 @@ async def test_the_reminder_of_absence_comes_once_and_again_after_a_compaction()
     assert reminders() == 0
     await run(conversation, "4")
     assert reminders() == 1
+
+
+async def test_a_compaction_whose_begin_waits_for_a_slow_client_is_closed_when_the_turn_is_cancelled() -> None:
+    conversation, _ = await talk([answer("one", 10)], turns=1)
+    conversation.channel = EventChannel(limit=0)
+
+    def cancel(conversation: Conversation, event: Event) -> None:
+        if isinstance(event, CompactionBegin) and conversation.turn is not None:
+            conversation.turn.scope.cancel()
+
+    outcome = await run(conversation, "/compact", react=cancel)
+
+    assert outcome.names == ["TurnBegin", "CompactionBegin", "CompactionEnd", "TurnEnd"]

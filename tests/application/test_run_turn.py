@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from tests.conversations import conversation_with, run
-from tests.fakes import FakeModel, FakeTool, Script, forever
 
+from kimi.application.channel import EventChannel
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ResponseEnd, ToolCallContext
 from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
@@ -23,6 +22,8 @@ from kimi.domain.message import Function, JsonObject, Message, ToolCall, ToolCal
 from kimi.domain.session import CheckpointRecord, SystemPromptRecord, UsageRecord
 from kimi.domain.tool import CANCELLED, ToolReturnValue, tool_ok
 from kimi.domain.turn import TokenUsage, TurnLimits, TurnStatus
+from tests.conversations import conversation_with, run
+from tests.fakes import FakeModel, FakeTool, Script, forever
 
 pytestmark = pytest.mark.anyio
 
@@ -343,3 +344,17 @@ async def test_the_first_prompt_names_the_session_and_commands_do_not() -> None:
     assert conversation.files.state.custom_title == "Write a poem about rain"
     await run(conversation, "Another one")
     assert conversation.files.state.custom_title == "Write a poem about rain"
+
+
+async def test_a_step_whose_begin_waits_for_a_slow_client_is_closed_when_the_turn_is_cancelled() -> None:
+    conversation = await conversation_with(FakeModel([[TextPart("never said")]]))
+    conversation.channel = EventChannel(limit=0)
+
+    def cancel(conversation: Conversation, event: Event) -> None:
+        if isinstance(event, StepBegin) and conversation.turn is not None:
+            conversation.turn.scope.cancel()
+
+    outcome = await run(conversation, "hi", react=cancel)
+
+    assert outcome.events == [TurnBegin("hi"), StepBegin(1), StepInterrupted(), TurnEnd()]
+    assert outcome.status == TurnStatus("cancelled")

@@ -81,8 +81,9 @@ async def compact(
     ChatProviderError, StoreFailed; the old context then stays.
     """
     await before_compaction(conversation, trigger, conversation.history.total)
-    await conversation.emit(CompactionBegin())
+    conversation.post(CompactionBegin())  # a cancel cannot come before the next line
     try:
+        await conversation.channel.room()
         await _swap(conversation, model, instruction, random)
     finally:
         with anyio.CancelScope(shield=True):

@@ -48,8 +48,9 @@ async def run_hooks(conversation: Conversation, event: str, target: str, details
     if conversation.turn is None:
         return await _verdict(conversation, fired)
     answer, began = ALLOW, anyio.current_time()
-    await conversation.emit(HookTriggered(event, target, len(fired.hooks)))
+    conversation.post(HookTriggered(event, target, len(fired.hooks)))  # a cancel cannot come before the next line
     try:
+        await conversation.channel.room()
         answer = await _verdict(conversation, fired)
     finally:
         with anyio.CancelScope(shield=True):

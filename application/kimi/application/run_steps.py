@@ -40,9 +40,10 @@ async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatMo
     Raises ChatProviderError when a step fails for good, StoreFailed when the disk does.
     """
     for number in range(1, conversation.limits.max_steps + 1):
-        await conversation.emit(StepBegin(number))
+        conversation.post(StepBegin(number))  # with the next line one step: a cancel finds it open
         turn.step = number
         turn.steps_taken += 1
+        await conversation.channel.room()
         await compact_if_due(conversation, model, random)
         conversation.mail = None  # an attempt that failed may have left one
         conversation.append(*checkpoint(conversation))
@@ -104,8 +105,7 @@ async def _attempt(conversation: Conversation, turn: RunningTurn, model: ChatMod
     assert spoken is not None  # the group swallows only its own cancellation
     if isinstance(spoken, ChatProviderError):
         return spoken
-    turn.rejected = spoken.calls.rejected
-    rejected = spoken.calls.rejected
+    rejected = turn.rejected = spoken.calls.rejected
     if rewind_if_due(conversation, rejected=rejected):
         return StepOutcome(True, spoken.end)
     goes_on = bool(spoken.message.tool_calls) and not rejected and spoken.calls.longest_streak < STOP_AT
