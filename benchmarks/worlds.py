@@ -15,9 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.client import WireClient
-from tests.e2e.process import Place
-
 from kimi.infrastructure.store.layout import work_dir_directory
+from tests.e2e.process import Place
 
 SESSION = "bench"
 _FLOOR = Path(__file__).with_name("floor.py")

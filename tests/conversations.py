@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import anyio
-from kimi.infrastructure.store.memory import MemoryStore
-from tests.fakes import FakeModel
 
 from kimi.application.conversation import Conversation
 from kimi.application.ports import SessionFiles, Tool
@@ -21,6 +19,8 @@ from kimi.domain.content import UserInput
 from kimi.domain.event import REQUEST_TYPES, Event
 from kimi.domain.request import Answer, Request
 from kimi.domain.turn import TurnLimits, TurnStatus
+from kimi.infrastructure.store.memory import MemoryStore
+from tests.fakes import FakeModel
 
 Reaction: TypeAlias = Callable[[Conversation, Event], Awaitable[None] | None]
 

@@ -7,9 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.conversations import conversation_with
-from tests.fakes import FakeModel, FakeTool
-
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ChatModel, PreparedCall, SessionFiles, SubagentFiles, Tool, ToolCallContext
 from kimi.application.run_subagent import Subagents, create_subagent_type, run_subagent
@@ -21,6 +18,8 @@ from kimi.domain.subagent import Subagent
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_ok
 from kimi.domain.turn import TurnLimits
 from kimi.infrastructure.tools.agent import AgentTool, CreateSubagentTool, TaskTool
+from tests.conversations import conversation_with
+from tests.fakes import FakeModel, FakeTool
 
 
 def agent(name: str, *tools: str, ask_commands: bool = False, git_context: bool = False) -> SubagentType:

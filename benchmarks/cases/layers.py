@@ -9,8 +9,6 @@ from statistics import median
 from typing import TypeVar
 
 from benchmarks.figures import Bench, Row
-from tests.provider_server import chunk, dumps
-
 from kimi.application.channel import Delivery, EventChannel
 from kimi.application.recorder import Recorder
 from kimi.domain.content import TextPart
@@ -19,6 +17,7 @@ from kimi.infrastructure.models.chat_stream import ChunkReader
 from kimi.infrastructure.models.sse import SseParser
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.wire.translate import Translator
+from tests.provider_server import chunk, dumps
 
 T = TypeVar("T")
 

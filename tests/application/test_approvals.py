@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import anyio
 import pytest
-from tests.conversations import Run, conversation_with, run
-from tests.fakes import FakeModel, FakeTool
 
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ToolCallContext
@@ -19,6 +17,8 @@ from kimi.domain.message import Function, JsonObject, ToolCall, message_text
 from kimi.domain.request import Answer, ApprovalAnswer, ApprovalRequest, Request
 from kimi.domain.tool import BriefBlock, ToolReturnValue, tool_ok
 from kimi.domain.turn import TurnStatus
+from tests.conversations import Run, conversation_with, run
+from tests.fakes import FakeModel, FakeTool
 
 pytestmark = pytest.mark.anyio
 

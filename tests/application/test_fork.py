@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tests.conversations import Run, conversation_with, run
-from tests.fakes import FakeModel, FakeTool, Script
 
 from kimi.application.conversation import Conversation
 from kimi.application.envelope import encode_event
@@ -29,6 +27,8 @@ from kimi.domain.tool import INTERRUPTED, TodoItem, ToolReturnValue, tool_ok
 from kimi.domain.turn import TokenUsage, TurnLimits
 from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.memory import MemoryStore
+from tests.conversations import Run, conversation_with, run
+from tests.fakes import FakeModel, FakeTool, Script
 
 pytestmark = pytest.mark.anyio
 

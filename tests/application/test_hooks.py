@@ -8,8 +8,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.conversations import Run, conversation_with, run
-from tests.fakes import FakeHookRunner, FakeModel, FakeTool, forever
 
 from kimi.application import hook_points
 from kimi.application.conversation import Conversation
@@ -24,6 +22,8 @@ from kimi.domain.hook import ALLOW, CommandHook, HookSubscription
 from kimi.domain.message import Function, JsonObject, ToolCall, message_text
 from kimi.domain.request import Answer, ApprovalAnswer, HookAnswer, HookRequest, Request
 from kimi.domain.tool import BriefBlock, ToolReturnValue, tool_error, tool_ok
+from tests.conversations import Run, conversation_with, run
+from tests.fakes import FakeHookRunner, FakeModel, FakeTool, forever
 
 pytestmark = pytest.mark.anyio
 

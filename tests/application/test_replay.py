@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from tests.conversations import memory_files
-from tests.interfaces.wire.test_translate import GOLDEN, REQUESTS
 
 from kimi.application.envelope import encode_event
 from kimi.application.event_json import decode_event
@@ -17,6 +15,8 @@ from kimi.domain import request as rq
 from kimi.domain.content import TextPart
 from kimi.domain.message import Function, ToolCall
 from kimi.domain.tool import UnknownBlock, tool_ok
+from tests.conversations import memory_files
+from tests.interfaces.wire.test_translate import GOLDEN, REQUESTS
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.conversations import Run, conversation_with, run
-from tests.fakes import FakeModel, FakeTool, Script
 
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ResponseEnd
@@ -20,6 +18,8 @@ from kimi.domain.session import CheckpointRecord, ContextRecord
 from kimi.domain.tool import BriefBlock
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.tools.dmail import NOT_SENT, SendDMailTool
+from tests.conversations import Run, conversation_with, run
+from tests.fakes import FakeModel, FakeTool, Script
 
 pytestmark = pytest.mark.anyio
 

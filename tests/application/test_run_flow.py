@@ -6,8 +6,6 @@ import logging
 from collections.abc import Sequence
 
 import pytest
-from tests.conversations import Run, conversation_with, run
-from tests.fakes import FakeModel, FakeTool, Script, forever
 
 from kimi.application.conversation import Conversation
 from kimi.application.skills import SkillBook
@@ -28,6 +26,8 @@ from kimi.domain.message import Function, Message, ToolCall, message_text
 from kimi.domain.request import ApprovalAnswer
 from kimi.domain.skill import Skill
 from kimi.domain.turn import TurnLimits, TurnStatus
+from tests.conversations import Run, conversation_with, run
+from tests.fakes import FakeModel, FakeTool, Script, forever
 
 pytestmark = pytest.mark.anyio
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.conversations import conversation_with, run
-from tests.fakes import FakeModel, FakeTool, forever
 
 from kimi.application.conversation import Conversation
 from kimi.application.steer import steer
@@ -12,6 +10,8 @@ from kimi.domain.content import ImagePart, MediaUrl, TextPart
 from kimi.domain.errors import APIStatusError, CapabilityMissing, StateError
 from kimi.domain.event import Event, SteerInput, TurnEnd
 from kimi.domain.message import Function, Message, ToolCall, user_message
+from tests.conversations import conversation_with, run
+from tests.fakes import FakeModel, FakeTool, forever
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
-from tests.conversations import Run, run
-from tests.crews import CommandTool, crew_with
-from tests.fakes import FakeHookRunner, FakeModel, forever
 
 from kimi.application.conversation import Conversation
 from kimi.application.envelope import encode_event
@@ -37,6 +34,9 @@ from kimi.domain.tool import CANCELLED, BriefBlock, ToolReturnValue
 from kimi.domain.turn import TurnLimits, TurnStatus
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.infrastructure.tools.agent import agent_result
+from tests.conversations import Run, run
+from tests.crews import CommandTool, crew_with
+from tests.fakes import FakeHookRunner, FakeModel, forever
 
 pytestmark = pytest.mark.anyio
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Place
 
 LOADED = Path(__file__).with_name("loaded.py")

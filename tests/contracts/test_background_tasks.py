@@ -13,8 +13,6 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.background import FakeTasks
-from tests.processes import all_gone, comes_true, marked
 
 from kimi.application.background import wait_for_task
 from kimi.application.ports import BackgroundTasks
@@ -22,6 +20,8 @@ from kimi.application.settings import BackgroundSettings
 from kimi.domain.background import BackgroundTask, TaskOrder
 from kimi.domain.errors import TooManyTasks
 from kimi.infrastructure.background.tasks import LocalTasks
+from tests.background import FakeTasks
+from tests.processes import all_gone, comes_true, marked
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import anyio
 import pytest
-from tests.provider_server import Event, ProviderServer, Reply, call_events, chunk, end_events, provider, text_events
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
@@ -28,6 +27,7 @@ from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from kimi.infrastructure.models.scripted import scripted_model
+from tests.provider_server import Event, ProviderServer, Reply, call_events, chunk, end_events, provider, text_events
 
 pytestmark = pytest.mark.anyio
 

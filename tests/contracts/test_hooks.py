@@ -12,8 +12,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from tests.fakes import FakeHookRunner
-from tests.processes import all_gone, comes_true, marked
 
 from kimi.application.ports import RunHook
 from kimi.application.settings import ShellSettings
@@ -21,6 +19,8 @@ from kimi.domain.hook import ALLOW, CommandHook
 from kimi.domain.message import JsonObject
 from kimi.domain.request import HookAnswer
 from kimi.infrastructure.hooks_commands import hook_runner
+from tests.fakes import FakeHookRunner
+from tests.processes import all_gone, comes_true, marked
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.file_tools import CONTEXT, Files, brief
 
 from kimi.application.ports import Tool
 from kimi.application.settings import ShellSettings
@@ -24,6 +23,7 @@ from kimi.infrastructure.tools.dmail import SendDMailTool
 from kimi.infrastructure.tools.shell import ShellTool
 from kimi.infrastructure.tools.think import ThinkTool
 from kimi.infrastructure.tools.todo import TodoTool
+from tests.file_tools import CONTEXT, Files, brief
 
 pytestmark = pytest.mark.anyio
 

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from anyio.from_thread import start_blocking_portal
+
 from tests.provider_server import ProviderServer, Reply, provider
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Place, approve
 from tests.e2e.scripts import call, shell, step, tool, tool_answer

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Json, Place, approve, read_lines
 from tests.e2e.scripts import call, shell, step
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Json, Place, WireProcess, approve, eventually
 from tests.processes import all_gone, marked
 

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Place
 from tests.e2e.stored import listed

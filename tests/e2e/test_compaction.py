@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.e2e.process import Json, Place, WireProcess, read_lines
-from tests.e2e.scripts import step
 
 from kimi.domain.compaction import COMPACTED
+from tests.e2e.process import Json, Place, WireProcess, read_lines
+from tests.e2e.scripts import step
 
 
 def used(tokens: int, output: int = 0) -> str:

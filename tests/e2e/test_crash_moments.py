@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Place, WireProcess
 from tests.e2e.strict import Json, strictly, text_of

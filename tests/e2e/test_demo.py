@@ -16,12 +16,12 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from tests.e2e.process import Place, eventually
 
 from kimi.application.agents import DEFAULT_TOOLS
 from kimi.interfaces.container import Session
 from kimi.interfaces.demo_client import DemoFailed, Json, WireClient
 from kimi.interfaces.demo_screen import Screen, open_screen
+from tests.e2e.process import Place, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = (sys.executable, "-m", "kimi", "demo")

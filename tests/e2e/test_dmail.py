@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.e2e.process import Json, Place, read_lines
 from tests.e2e.scripts import call, step
 

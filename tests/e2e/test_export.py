@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Json, Place
 from tests.e2e.stored import event, mode, register, sessions_dir, write_session
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import anyio
 import pytest
+
+from kimi.application.fork import fork, undo
+from kimi.infrastructure.store.jsonl import JsonlStore
 from tests.e2e.process import Place, approve, read_lines
 from tests.e2e.stored import events_of, listed, sessions_dir
 from tests.e2e.strict import sent, sent_system, strict_provider, text_of
 from tests.provider_server import call_reply, text_reply
-
-from kimi.application.fork import fork, undo
-from kimi.infrastructure.store.jsonl import JsonlStore
 
 LISTING = ("c1", "Shell", '{"command":"echo first; echo second"}')
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Answer, Json, Place, WireProcess, approve, eventually
 from tests.e2e.scripts import answer, call, shell, step, tool, tool_answer
 from tests.processes import all_gone

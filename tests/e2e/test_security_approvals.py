@@ -7,6 +7,7 @@ import os
 import signal
 
 import pytest
+
 from tests.e2e.process import Place, WireProcess, approval, eventually
 from tests.e2e.scripts import call, shell, step
 from tests.e2e.stored import Json, register, write_session

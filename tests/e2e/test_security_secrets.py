@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Place, approval, approve
 from tests.e2e.scripts import call, shell, step

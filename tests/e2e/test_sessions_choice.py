@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Place, WireProcess, eventually, read_lines
 from tests.e2e.stored import last_session_id, register, sessions_dir, write_session
 from tests.e2e.strict import sent, strict_provider, text_of

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Place
 from tests.e2e.stored import Json, event, write_session
 from tests.e2e.strict import sent, strict_provider, text_of

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Place, WireProcess, eventually
 from tests.e2e.strict import sent, strict_provider, text_of
 from tests.provider_server import call_reply, text_reply

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Place, approve
 from tests.e2e.stored import events_of, listed, mode, roles, sessions_dir
 

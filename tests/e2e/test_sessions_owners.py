@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+
 from tests.e2e.process import Place
 from tests.e2e.strict import sent, strict_provider, text_of
 from tests.provider_server import text_reply

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Place, WireProcess, approval
 from tests.e2e.stored import Json, write_session
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Json, Place, WireProcess, approve
 from tests.e2e.scripts import call, error_of, step
 

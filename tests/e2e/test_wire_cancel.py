@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place, WireProcess, eventually
 from tests.e2e.scripts import answer, call, error_of, shell, stage_names, step, tool, tool_answer

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Answer, Json, Place, WireProcess, approval, approve
 from tests.e2e.scripts import tool, tool_answer

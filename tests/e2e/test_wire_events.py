@@ -6,6 +6,7 @@ import random
 import time
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place, WireProcess
 from tests.e2e.scripts import answer, call, error_of, shell, step, tool, tool_answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from tests.e2e.process import Json, Place, WireProcess
 from tests.e2e.scripts import answer, call, step, tool, tool_answer
 

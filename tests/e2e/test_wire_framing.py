@@ -11,6 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.process import Json, Place, WireProcess, eventually, kimi_command
 from tests.e2e.scripts import answer, error_of, shell, step, tool, tool_answer
 from tests.e2e.unread import read_until, say, stalled, unread

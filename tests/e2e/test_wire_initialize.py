@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place, WireProcess
 from tests.e2e.scripts import call, error_of, step, tool, tool_answer

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import DEADLINE_S, Json, Place, eventually, kimi_command
 from tests.e2e.scripts import call, shell, step, tool

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Answer, Json, Place, WireProcess, approval
 from tests.e2e.strict import sent, text_of

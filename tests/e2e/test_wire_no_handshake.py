@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.e2e.process import Place, approval, approve
 from tests.e2e.scripts import error_of, shell, step
 

@@ -6,6 +6,7 @@ import resource
 from collections.abc import Generator
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place, WireProcess
 from tests.e2e.scripts import call, error_of, shell, step, tool

@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place
 from tests.e2e.scripts import answer, call, shell, step, tool, tool_answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from tests.e2e.process import Json, Place, approve
 
 SHELL = 'tool_call: {"id":"c1","name":"Shell","arguments":"{\\"command\\":\\"%s\\"}"}'

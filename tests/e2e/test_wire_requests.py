@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.e2e.process import Json, Place, WireProcess, approval, approve
 from tests.e2e.scripts import answer, call, error_of, shell, step, tool, tool_answer
 

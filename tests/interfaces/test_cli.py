@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.command import Finished, environment, kimi
 
 from kimi.application.flags import Flags
 from kimi.interfaces.cli import run
 from kimi.interfaces.version import __version__
+from tests.interfaces.command import Finished, environment, kimi
 
 SECRET = "sk-1234567890"
 ONE_MODEL: dict[str, Any] = {

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.conversations import run
-from tests.fakes import FakeModel, FakeTool
 
 from kimi.application.ports import PreparedCall, SessionFiles, Tool, ToolCallContext, Workspace
 from kimi.application.settings import Settings
@@ -23,6 +21,8 @@ from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_ok
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.container import App, Session, new_session
 from kimi.interfaces.embed import providers
+from tests.conversations import run
+from tests.fakes import FakeModel, FakeTool
 
 pytestmark = pytest.mark.anyio
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.fakes import FakeModel
 
 from kimi.application.ports import ChatModel, SessionStore
 from kimi.domain.content import TextPart
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.embed import App, Settings, providers, serve_wire
+from tests.fakes import FakeModel
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import json
 
 import anyio
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.interfaces.jsonrpc import (

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.interfaces.command import Finished, environment
 
 from kimi.interfaces.process import (
     DAYS_KEPT,
@@ -28,6 +27,7 @@ from kimi.interfaces.process import (
     start_logging,
 )
 from kimi.interfaces.refusals import failure_text, usage_panel
+from tests.interfaces.command import Finished, environment
 
 SECRET = "sk-1234567890"
 CONFIG = json.dumps({"providers": {"p": {"type": "kimi", "base_url": "", "api_key": SECRET}}})

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from tests.provider_server import ProviderServer, Recorded, Reply, error_reply, provider, text_events, text_reply
 
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpLimits, HttpTimeout, checked_host, tls_context
 from kimi.infrastructure.models.proxy import checked_proxy, proxy_for
+from tests.provider_server import ProviderServer, Recorded, Reply, error_reply, provider, text_events, text_reply
 
 pytestmark = pytest.mark.anyio
 

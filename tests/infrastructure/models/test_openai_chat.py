@@ -12,17 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.provider_server import (
-    Event,
-    ProviderServer,
-    Reply,
-    chunk,
-    end_events,
-    error_reply,
-    provider,
-    text_events,
-    text_reply,
-)
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
@@ -42,6 +31,17 @@ from kimi.infrastructure.models.headers import device_headers, is_vendor_host, u
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.kimi import kimi_quirks
 from kimi.infrastructure.models.open import model_opener, open_model
+from tests.provider_server import (
+    Event,
+    ProviderServer,
+    Reply,
+    chunk,
+    end_events,
+    error_reply,
+    provider,
+    text_events,
+    text_reply,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at, write_session
 
 from kimi.application.context_line import encode_record
 from kimi.application.envelope import encode_event
@@ -20,6 +19,7 @@ from kimi.domain.message import Message, user_message
 from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
 from kimi.infrastructure.store.event_line import HEADER, encode_event_line, envelope_of
 from kimi.infrastructure.store.lines import lines_backward
+from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at, write_session
 
 pytestmark = pytest.mark.anyio
 

@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at
 
 from kimi.domain.errors import StoreFailed
 from kimi.domain.message import user_message
 from kimi.domain.session import SessionState
 from kimi.infrastructure.store.append_file import AppendFile
 from kimi.infrastructure.store.disk import store_failed
+from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at
 
 pytestmark = pytest.mark.anyio
 

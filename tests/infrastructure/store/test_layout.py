@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.infrastructure.store.places import WORK_DIR, opened, session_path, store_at, write_session
 
 from kimi.application.envelope import encode_event
 from kimi.domain.content import TextPart, ThinkPart
@@ -19,6 +18,7 @@ from kimi.domain.session import CheckpointRecord, SessionState, SystemPromptReco
 from kimi.domain.tool import TodoItem
 from kimi.infrastructure.store.event_line import HEADER, encode_event_line
 from kimi.infrastructure.store.layout import work_dir_directory
+from tests.infrastructure.store.places import WORK_DIR, opened, session_path, store_at, write_session
 
 pytestmark = pytest.mark.anyio
 

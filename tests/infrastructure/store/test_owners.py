@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.infrastructure.store.places import WORK_DIR, end_child, opened, session_path, start_child, store_at
 
 from kimi.domain.errors import SessionBusy, StoreFailed
 from kimi.domain.message import user_message
 from kimi.infrastructure.store import kimi_json
 from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.lock import FileLock
+from tests.infrastructure.store.places import WORK_DIR, end_child, opened, session_path, start_child, store_at
 
 pytestmark = pytest.mark.anyio
 

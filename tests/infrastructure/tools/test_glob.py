@@ -7,12 +7,12 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.file_tools import Files, brief, call, text
 
 from kimi.application.settings import FileSettings
 from kimi.infrastructure.tools.glob import Glob
 from kimi.infrastructure.tools.glob_walk import Pattern, Walk, expand_braces
 from kimi.infrastructure.tools.listing import two_level_listing
+from tests.file_tools import Files, brief, call, text
 
 pytestmark = pytest.mark.anyio
 

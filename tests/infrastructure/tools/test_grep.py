@@ -9,7 +9,6 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.file_tools import CONTEXT, Files, brief, call, effect, no_ripgrep, real_ripgrep, text
 
 from kimi.application.settings import FileSettings
 from kimi.domain.path_rules import SENSITIVE, NamedPath, Zones
@@ -18,6 +17,7 @@ from kimi.infrastructure.tools.grep import Grep
 from kimi.infrastructure.tools.grep_output import ContentWindow, SecretFilter
 from kimi.infrastructure.tools.paths import Target
 from kimi.infrastructure.tools.ripgrep import Ripgrep
+from tests.file_tools import CONTEXT, Files, brief, call, effect, no_ripgrep, real_ripgrep, text
 
 pytestmark = pytest.mark.anyio
 

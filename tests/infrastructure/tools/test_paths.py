@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.file_tools import CONTEXT, Files, brief, call, effect
 
 from kimi.application.settings import FileSettings
 from kimi.domain.path_rules import NOT_SENSITIVE, OWN_FILES, SENSITIVE
 from kimi.domain.tool import DiffBlock
+from tests.file_tools import CONTEXT, Files, brief, call, effect
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.file_tools import Files, brief, call, text
 
 from kimi.infrastructure.tools.file_types import file_type
 from kimi.infrastructure.tools.read_file import LineBreaks, LineWindow
+from tests.file_tools import Files, brief, call, text
 
 pytestmark = pytest.mark.anyio
 

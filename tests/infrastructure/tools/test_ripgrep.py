@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.file_tools import Files, call, no_ripgrep, text
 
 from kimi.infrastructure.tools.grep import Grep
 from kimi.infrastructure.tools.ripgrep import Ripgrep, Search, packaged_binaries, search_arguments
+from tests.file_tools import Files, call, no_ripgrep, text
 
 pytestmark = pytest.mark.anyio
 

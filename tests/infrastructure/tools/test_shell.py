@@ -13,8 +13,6 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.infrastructure.tools.calls import call, call_context, effect_of
-from tests.processes import all_gone, has_children, marked
 
 from kimi.application.ports import Shell
 from kimi.application.settings import ShellSettings
@@ -23,6 +21,8 @@ from kimi.domain.tool import BriefBlock, ShellBlock, ToolReturnValue
 from kimi.infrastructure.tools.output import Output
 from kimi.infrastructure.tools.shell import ShellTool, command_result, runnable, shell_spec, without_nul
 from kimi.infrastructure.workspace.local import LocalWorkspace
+from tests.infrastructure.tools.calls import call, call_context, effect_of
+from tests.processes import all_gone, has_children, marked
 
 pytestmark = pytest.mark.anyio
 

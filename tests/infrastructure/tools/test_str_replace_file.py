@@ -7,11 +7,11 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.file_tools import Files, brief, call, edits, effect
 
 from kimi.application.settings import FileSettings
 from kimi.domain.tool import DiffBlock
 from kimi.infrastructure.tools.str_replace_file import Edit, Edited, apply_edits
+from tests.file_tools import Files, brief, call, edits, effect
 
 pytestmark = pytest.mark.anyio
 

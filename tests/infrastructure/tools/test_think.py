@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.infrastructure.tools.calls import call
 
 from kimi.domain.tool import tool_ok
 from kimi.infrastructure.tools.think import ThinkTool
+from tests.infrastructure.tools.calls import call
 
 pytestmark = pytest.mark.anyio
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.infrastructure.tools.calls import call, effect_of
 
 from kimi.domain.tool import TodoBlock, TodoItem, ToolReturnValue
 from kimi.infrastructure.tools.todo import TodoTool
+from tests.infrastructure.tools.calls import call, effect_of
 
 pytestmark = pytest.mark.anyio
 

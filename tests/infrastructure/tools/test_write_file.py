@@ -6,10 +6,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.file_tools import CONTEXT, Files, brief, call, effect
 
 from kimi.application.settings import FileSettings
 from kimi.domain.tool import DiffBlock
+from tests.file_tools import CONTEXT, Files, brief, call, effect
 
 pytestmark = pytest.mark.anyio
 

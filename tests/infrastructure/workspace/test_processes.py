@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import anyio
 import pytest
-from tests.processes import all_gone, comes_true, is_alive, marked, started
 
 from kimi.infrastructure.workspace.pipes import BLOCK_BYTES, PIPE_BYTES, OutputPipe, SelectorPipe, ThreadPipe
 from kimi.infrastructure.workspace.process_tree import end_tree, living
 from kimi.infrastructure.workspace.processes import run_process, watch_exit, watch_in_thread
+from tests.processes import all_gone, comes_true, is_alive, marked, started
 
 pytestmark = pytest.mark.anyio
 
