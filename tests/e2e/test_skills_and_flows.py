@@ -130,6 +130,7 @@ def test_a_flow_is_pairs_of_turns_inside_one_also_when_a_node_fails(place: Place
         assert kimi.finish() == 0
 
 
+@pytest.mark.spec("W-100")
 def test_the_strict_profile_shows_a_flow_as_one_turn(place: Place) -> None:
     write_skill(place.work, "ship", FLOW)
     place.script("text: passed", YES)

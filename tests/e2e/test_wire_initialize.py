@@ -225,6 +225,7 @@ def test_the_handshake_waits_for_no_provider(place: Place) -> None:
         assert all(request.path.endswith("chat/completions") for request in server.requests)
 
 
+@pytest.mark.spec("W-100")
 @pytest.mark.parametrize("variable", ["", "1", "0"])
 def test_the_strict_profile_hides_what_an_old_reader_does_not_know(place: Place, variable: str) -> None:
     """Every turn has a retry, which the Go client does not know."""
