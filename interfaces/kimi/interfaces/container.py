@@ -311,6 +311,7 @@ class Session(containers.DeclarativeContainer):
     task_output = providers.Factory(make.task_output, settings, background_tasks)
     task_stop = providers.Factory(make.task_stop, session, background_tasks)
     read_file = providers.Factory(make.read_file, workspace, path_policy, file_record)
+    read_media_file = providers.Factory(make.read_media_file, session, workspace, path_policy)
     write_file = providers.Factory(make.write_file, session, workspace, path_policy, file_record)
     str_replace_file = providers.Factory(make.str_replace_file, session, settings, workspace, path_policy, file_record)
     glob = providers.Factory(make.glob, workspace, path_policy)
@@ -337,6 +338,7 @@ class Session(containers.DeclarativeContainer):
             "kimi_cli.tools.background:TaskOutput": task_output,
             "kimi_cli.tools.background:TaskStop": task_stop,
             "kimi_cli.tools.file:ReadFile": read_file,
+            "kimi_cli.tools.file:ReadMediaFile": read_media_file,
             "kimi_cli.tools.file:WriteFile": write_file,
             "kimi_cli.tools.file:StrReplaceFile": str_replace_file,
             "kimi_cli.tools.file:Glob": glob,
@@ -349,7 +351,7 @@ class Session(containers.DeclarativeContainer):
             "kimi_cli.tools.plan.enter:EnterPlanMode": enter_plan_mode,
         }
     )
-    make_tool = providers.Factory(make.make_tool, tools.provider, extra_tools, workspace)
+    make_tool = providers.Factory(make.make_tool, tools.provider, extra_tools, workspace, session)
     toolset = providers.Singleton(toolset_of, make_tool, tools.provider, agent)
     load_prompt = providers.Factory(_load_prompt, settings, workspace, skills)
     load_system_prompt = providers.Factory(_load_system_prompt, load_prompt, agent)

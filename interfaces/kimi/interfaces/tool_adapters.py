@@ -15,7 +15,7 @@ from kimi.application.background import TaskBook
 from kimi.application.ports import BackgroundTasks, MakeTool, NewId, SessionFiles, ThirdPartyTool, Tool, Workspace
 from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
 from kimi.application.settings import Settings
-from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, check_tools
+from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, built_in, check_tools
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import TodoItem
 from kimi.interfaces.agent_tools import tool_maker
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from kimi.infrastructure.tools.plan import PlanMode
     from kimi.infrastructure.tools.ripgrep import Ripgrep
     from kimi.interfaces.container import Session
+
+
+(MEDIA_TOOL,) = built_in("ReadMediaFile")
+"""Only for models that can see."""
 
 
 def spill_directory(files: SessionFiles) -> str | None:
@@ -120,6 +124,18 @@ def read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> T
     from kimi.infrastructure.tools.read_file import ReadFile
 
     return ReadFile(workspace, policy, record)
+
+
+def read_media_file(session: Session, workspace: Workspace, policy: PathPolicy) -> Tool:
+    from kimi.infrastructure.tools.media import ReadMediaFile
+
+    return ReadMediaFile(workspace, policy, _media(session))
+
+
+def _media(session: Session) -> frozenset[str]:
+    """The media that the model of the conversation can take in."""
+    model = session.conversation().model
+    return model.capabilities & {"image_in", "video_in"} if model is not None else frozenset()
 
 
 def write_file(session: Session, workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
@@ -239,6 +255,7 @@ def make_tool(
     tools: providers.Aggregate[Tool],
     extra: Mapping[str, ThirdPartyTool],
     workspace: Workspace,
+    session: Session,
 ) -> MakeTool:
     def registered(tool_id: str) -> ThirdPartyTool | None:
         from kimi.infrastructure.third_party_tools import load_tool
@@ -250,7 +267,12 @@ def make_tool(
 
         return check(schema)
 
-    return tool_maker(tools, extra, registered, workspace, check_schema)
+    make = tool_maker(tools, extra, registered, workspace, check_schema)
+
+    def make_usable(tool_id: str) -> Tool | None:
+        return None if tool_id == MEDIA_TOOL and not _media(session) else make(tool_id)
+
+    return make_usable
 
 
 def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool]) -> AgentSpec:

@@ -1,0 +1,86 @@
+"""Images in a form and size that providers take (tools spec 3.3). With Pillow, the optional extra `media`."""
+
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MAX_BYTES = 5 * 1024 * 1024
+MAX_SIDE = 2048
+"""Pixels on the longer side."""
+
+MAX_PIXELS = 200_000_000
+"""More are not decoded: a small file can claim to be a huge picture."""
+
+ACCEPTED = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What most providers take."""
+
+_INSTALL = "install the extra 'media' of this program (kimi-wire[media]), or convert the file to PNG or JPEG"
+
+
+class PictureRefused(Exception):
+    """The picture cannot be shown; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is sent. `size` is the width and height of the original, in pixels, if known."""
+
+    content: bytes
+    mime: str
+    size: tuple[int, int] | None
+
+
+def prepared_picture(content: bytes, mime: str) -> Picture:
+    """The picture as it is, or scaled down or converted. Without Pillow large ones stay as they are.
+
+    Raises PictureRefused: a format that providers do not take and that cannot be converted here.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        if mime not in ACCEPTED:
+            raise PictureRefused(f"{mime} is not taken by most models; {_INSTALL}.") from None
+        return Picture(content, mime, png_size(content))
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return _fitted(image, content, mime)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        if mime in ACCEPTED:
+            return Picture(content, mime, png_size(content))  # the provider may be able to read it
+        raise PictureRefused(f"{mime} cannot be converted here ({error}); convert the file to PNG or JPEG.") from None
+
+
+def png_size(content: bytes) -> tuple[int, int] | None:
+    """Width and height of a PNG from its first bytes; None for anything else."""
+    if not content.startswith(b"\x89PNG\r\n\x1a\n") or len(content) < 24:
+        return None
+    width, height = struct.unpack(">II", content[16:24])
+    return width, height
+
+
+def _fitted(image: Image, content: bytes, mime: str) -> Picture:
+    size = image.size
+    if size[0] * size[1] > MAX_PIXELS:
+        raise ValueError(f"{size[0]}x{size[1]} pixels are too many")
+    large = max(size) > MAX_SIDE or len(content) > MAX_BYTES
+    if mime in ACCEPTED and not large:
+        return Picture(content, mime, size)
+    photo = mime == "image/jpeg"
+    smaller = image.convert("RGB" if photo else "RGBA")
+    smaller.thumbnail((MAX_SIDE, MAX_SIDE))
+    return Picture(_encoded(smaller, photo=photo), "image/jpeg" if photo else "image/png", size)
+
+
+def _encoded(image: Image, *, photo: bool) -> bytes:
+    output = io.BytesIO()
+    if photo:
+        image.save(output, "JPEG", quality=85)
+    else:
+        image.save(output, "PNG", optimize=True)
+    return output.getvalue()
