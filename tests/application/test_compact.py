@@ -15,6 +15,7 @@ from kimi.domain.errors import APIConnectionError, APIStatusError, ModelNotSet
 from kimi.domain.event import CompactionBegin, Event, StatusUpdate
 from kimi.domain.message import Function, Message, ToolCall, message_text, user_message
 from kimi.domain.session import CheckpointRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.tool import CANCELLED, tool_message
 from kimi.domain.turn import TokenUsage, TurnLimits
 from tests.conversations import Run, conversation_with, run
 from tests.fakes import FakeModel, FakeTool, Script, forever
@@ -270,3 +271,14 @@ async def test_a_compaction_whose_begin_waits_for_a_slow_client_is_closed_when_t
     outcome = await run(conversation, "/compact", react=cancel)
 
     assert outcome.names == ["TurnBegin", "CompactionBegin", "CompactionEnd", "TurnEnd"]
+
+
+async def test_answers_that_a_full_disk_has_left_owing_stay_with_their_calls() -> None:
+    conversation, _ = await talk([answer("one", 10), answer("two", 20), [TextPart("sum")]], turns=2)
+    call, owed = ToolCall("c1", Function("Look", "{}")), tool_message("c1", CANCELLED)
+    conversation.append(Message("assistant", (), (call,)))
+    conversation.owe(owed)
+
+    assert (await run(conversation, "/compact")).error is None
+
+    assert conversation.history.messages[-1] == messages(conversation)[-1] == owed

@@ -92,6 +92,7 @@ async def compact(
 
 
 async def _swap(conversation: Conversation, model: ChatModel, instruction: str, random: Random) -> None:
+    conversation.append()  # what a full disk has left owing is part of it
     older, kept = divided(tuple(conversation.history.messages))
     summary: Sequence[TextPart] = ()
     tokens: int | None = None
