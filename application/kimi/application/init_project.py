@@ -6,11 +6,12 @@ from random import random as uniform
 
 import anyio.to_thread
 
-from kimi.application.conversation import Conversation
+from kimi.application.conversation import IDLE, Conversation
 from kimi.application.rewind import checkpoint
 from kimi.application.run_steps import run_steps
 from kimi.domain.errors import ModelNotSet, StateError
 from kimi.domain.message import user_message
+from kimi.domain.repeat import RepeatGuard
 from kimi.domain.turn import TurnStatus
 
 PROMPT = """\
@@ -48,7 +49,8 @@ async def init_project(conversation: Conversation, arguments: str) -> TurnStatus
     if model is None:
         raise ModelNotSet
     if turn is None:
-        raise StateError("No agent turn is in progress")
+        raise StateError(IDLE)
+    conversation.repeats = RepeatGuard()
     with conversation.aside():
         conversation.append(*checkpoint(conversation), user_message(PROMPT))
         status = await run_steps(conversation, turn, model, uniform)
