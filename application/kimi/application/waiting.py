@@ -108,13 +108,14 @@ class WaitingRequests:
             self.settle(entry.request.id, refusal(entry.request))
 
 
-def refusal(request: Request) -> Answer:
-    """The answer that a request gets when nobody can answer it (wire spec 4.7, row EOF)."""
+def refusal(request: Request, result: ToolReturnValue = CONNECTION_CLOSED) -> Answer:
+    """The answer that a request gets when nobody can answer it, or not properly; `result` is for a tool call
+    (wire spec 4.7)."""
     match request:
         case ApprovalRequest():
             return ApprovalAnswer("reject")
         case ToolCallRequest():
-            return ToolCallAnswer(CONNECTION_CLOSED)
+            return ToolCallAnswer(result)
         case QuestionRequest():
             return QuestionAnswer({})
         case HookRequest():

@@ -7,6 +7,7 @@ from typing import Any, Final, cast, get_args
 
 from kimi.application.envelope import encode_json
 from kimi.application.payloads import decode_tool_return_value, json_object
+from kimi.application.waiting import refusal
 from kimi.domain.request import (
     Answer,
     ApprovalAnswer,
@@ -30,32 +31,21 @@ _INVALID_RESULT: Final = tool_error("Invalid tool result payload from client.", 
 
 def answer_for(request: Request, reply: Reply) -> Answer:
     """What `reply` says to `request`. An error reply or a wrong shape refuses; it never leaves the request open."""
-    failed = reply.error is not None
+    if reply.error is not None:
+        return refusal(request, tool_error(_error_text(reply.error), "External tool error"))
     try:
         match request:
             case ApprovalRequest():
-                return ApprovalAnswer("reject") if failed else _approval(request, reply.result)
+                return _approval(request, reply.result)
             case ToolCallRequest():
-                return _tool_error(reply.error) if failed else _tool_result(request, reply.result)
+                return _tool_result(request, reply.result)
             case QuestionRequest():
-                return QuestionAnswer({}) if failed else _question(reply.result)
+                return _question(reply.result)
             case HookRequest():
-                return HookAnswer() if failed else _hook(reply.result)
+                return _hook(reply.result)
     except ValueError as error:
         logger.warning("the client's answer to %s has a wrong shape: %s", request.id, error)
-        return _refusal(request)
-
-
-def _refusal(request: Request) -> Answer:
-    match request:
-        case ApprovalRequest():
-            return ApprovalAnswer("reject")
-        case ToolCallRequest():
-            return ToolCallAnswer(_INVALID_RESULT)
-        case QuestionRequest():
-            return QuestionAnswer({})
-        case HookRequest():
-            return HookAnswer()
+        return refusal(request, _INVALID_RESULT)
 
 
 def _approval(request: ApprovalRequest, result: object) -> Answer:
@@ -71,10 +61,6 @@ def _tool_result(request: ToolCallRequest, result: object) -> Answer:
     source = json_object(result, "a tool result")
     _compare(source.get("tool_call_id"), request.id)
     return ToolCallAnswer(decode_tool_return_value(source.get("return_value")))
-
-
-def _tool_error(error: Any) -> Answer:
-    return ToolCallAnswer(tool_error(_error_text(error), "External tool error"))
 
 
 def _error_text(error: Any) -> str:
