@@ -12,6 +12,7 @@ from kimi.application.conversation import Conversation
 from kimi.application.envelope import encode_event
 from kimi.application.fork import fork, turns_of, undo
 from kimi.application.ports import ResponseEnd, SessionFiles, SessionStore
+from kimi.application.rewind import send_dmail
 from kimi.application.skills import SkillBook
 from kimi.application.steer import steer
 from kimi.domain.approval import Policy
@@ -27,7 +28,7 @@ from kimi.domain.tool import INTERRUPTED, TodoItem, ToolReturnValue, tool_ok
 from kimi.domain.turn import TokenUsage, TurnLimits
 from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.memory import MemoryStore
-from tests.conversations import Run, conversation_with, run
+from tests.conversations import Reaction, Run, conversation_with, run
 from tests.fakes import FakeModel, FakeTool, Script
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +73,9 @@ class Story:
     def files(self) -> SessionFiles:
         return self.conversation.files
 
-    async def turn(self, text: UserInput, *scripts: Script, steered: str | None = None) -> Run:
+    async def turn(
+        self, text: UserInput, *scripts: Script, steered: str | None = None, reacting: Reaction | None = None
+    ) -> Run:
         self.model.scripts += scripts
         waiting = [] if steered is None else [steered]
 
@@ -80,7 +83,7 @@ class Story:
             if waiting and isinstance(event, StepBegin):
                 steer(conversation, waiting.pop())
 
-        outcome = await run(self.conversation, text, react=react)
+        outcome = await run(self.conversation, text, react=reacting or react)
         self.conversation.flush()
         self.known.append(list(self.conversation.history.messages))
         self.inputs.append(text)
@@ -172,6 +175,24 @@ async def test_what_was_summarised_or_cleared_later_is_there_again(store: Sessio
     await story.turn("go on", calls("c2"), says("looked again"))
     await story.turn(way if way != "by itself" else "begin", *([] if way == "/clear" else [says("More talk.")]))
     await story.turn("go on", says("last"))
+    for turn in range(len(story.inputs)):
+        await check(story, turn)
+
+
+@pytest.mark.spec("R-70")
+@pytest.mark.parametrize("back_to", [0, 1, 3])
+async def test_what_the_model_went_back_behind_is_there_again(store: SessionStore, back_to: int) -> None:
+    story = await begun(store)
+
+    def mail(conversation: Conversation, event: Event) -> None:
+        if isinstance(event, StepBegin) and event.n == 1:
+            assert send_dmail(conversation, "Do not.", back_to) is None
+
+    await story.turn("begin", says("hello"))
+    story.model.scripts += [calls("c1"), says("went back")]
+    await story.turn("go on", reacting=mail)
+    await story.turn("go on", says("last"))
+    assert list(story.files.older_contexts())
     for turn in range(len(story.inputs)):
         await check(story, turn)
 
