@@ -49,8 +49,10 @@ def tool_maker(
     return make
 
 
-def _acceptable(tool_id: str, tool: Tool, check_schema: CheckSchema) -> Tool:
-    """A tool from elsewhere, if its name and schema are such that a provider takes them (tools spec 1.1)."""
+def _acceptable(tool_id: str, tool: Tool | None, check_schema: CheckSchema) -> Tool | None:
+    """A tool from elsewhere, if a provider takes its name and schema (tools spec 1.1). Raises ConfigError."""
+    if tool is None:
+        return None
     if not NAME.fullmatch(tool.spec.name):
         raise ConfigError(f"The tool '{tool_id}' has the name '{tool.spec.name}', which no provider takes.")
     if (fault := check_schema(tool.spec.parameters)) is not None:
