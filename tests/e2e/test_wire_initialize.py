@@ -248,3 +248,14 @@ def test_the_strict_profile_hides_what_an_old_reader_does_not_know(place: Place,
             names = {line["params"]["type"] for line in kimi.lines[before:] if "method" in line}
             expected = {"TurnBegin", "StepBegin", "ContentPart", "StatusUpdate", "TurnEnd"}
             assert names == (expected if strict else expected | {"StepRetry"})
+
+
+def test_a_strict_reader_is_not_asked_what_it_cannot_read(place: Place) -> None:
+    """Nobody would ever answer: the turn would hang."""
+    place.environ["KIMI_WIRE_STRICT"] = "1"
+    question = {"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}
+    place.script(call("c1", "AskUserQuestion", {"questions": [question]}), "text: ok")
+    with place.wire() as kimi:
+        kimi.initialize(capabilities={"supports_question": True, "supports_plan_mode": True})
+        assert kimi.prompt("hi")["result"] == {"status": "finished"}
+        assert "QuestionRequest" not in kimi.types
