@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
@@ -210,15 +211,19 @@ class WireServer:
     def _initialize(self, call_id: Id, params: Any) -> None:
         asked = initialize_params(params)
         self._check_not_replaying()
-        client = asked.client(self._conversation.client)
-        outcome = self._negotiate(client, asked.external_tools)
         hooks = self._conversation.hooks
+        subscribes = hooks.subscriptions if asked.hooks is None else asked.hooks  # the old readers know no hooks
+        looks_strict = asked.looks_strict and not subscribes
+        strict = looks_strict if self._strict_setting is None else self._strict_setting
+        client = asked.client(self._conversation.client)
+        if strict:  # it would never see the question, and so never answer it
+            client = replace(client, supports_question=False, supports_plan_mode=False)
+        outcome = self._negotiate(client, asked.external_tools)
+        self._strict = strict
         if asked.hooks is not None:
             if asked.hooks and self._strict_setting:
                 logger.warning("hook subscriptions are ignored: the strict profile has no hook requests")
             hooks.subscribe(() if self._strict_setting else asked.hooks)
-        looks_strict = asked.looks_strict and not hooks.subscriptions  # who subscribes knows more than the old readers
-        self._strict = looks_strict if self._strict_setting is None else self._strict_setting
         self._put(result_line(call_id, initialize_result(outcome, hooks.all)))
         self._send_events([Delivery(request, None) for request in self._conversation.waiting.pending()])
         self._on_initialized()
