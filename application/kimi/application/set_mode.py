@@ -27,12 +27,13 @@ def switch_plan_mode(conversation: Conversation, enabled: bool, *, random: Rando
     """`set_plan_mode` for a tool: the client is told when the step is over, after the tool's result (wire 7.13)."""
     if conversation.plans_dir is None:
         raise StateError("Plan mode is not supported")
-    conversation.plan_reminder_is_owed = enabled and not conversation.policy.plan
-    conversation.plan_mode_is_unannounced = True
-    conversation.policy = replace(conversation.policy, plan=enabled)
     if enabled:
         _name_plan(conversation, random)
     conversation.update_state(lambda state: replace(state, plan_mode=enabled))
+    if enabled != conversation.policy.plan:
+        conversation.plan_reminder_is_owed = enabled
+    conversation.plan_mode_is_unannounced = True
+    conversation.policy = replace(conversation.policy, plan=enabled)
 
 
 async def announce_plan_mode(conversation: Conversation) -> None:
