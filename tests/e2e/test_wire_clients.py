@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from kimi.domain.client import parse_version
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Answer, Json, Place, WireProcess, approval, approve
 from tests.e2e.scripts import tool, tool_answer
@@ -40,10 +41,28 @@ class Generation:
     handshake: Json | None
     stops_at_unknown: bool = False
 
+    @property
+    def version(self) -> str:
+        """The protocol version that it was written for."""
+        return "1.0" if self.handshake is None else self.handshake["protocol_version"]
+
+
+QUESTIONS = {"supports_question": True}
+PLANS = {"supports_question": True, "supports_plan_mode": True}
+CLIENT = {"name": "panel", "version": "0.1"}
+HOOKS = [{"id": "h", "event": "PreToolUse", "matcher": "NoSuchTool"}]
 
 GENERATIONS = (
     Generation("1.0", None),
     Generation("1.1", {"protocol_version": "1.1"}),
+    Generation("1.2", {"protocol_version": "1.2", "client": CLIENT}),
+    Generation("1.3", {"protocol_version": "1.3", "client": CLIENT}),
+    Generation("1.4", {"protocol_version": "1.4", "client": CLIENT, "capabilities": QUESTIONS}),
+    Generation("1.5", {"protocol_version": "1.5", "client": CLIENT, "capabilities": PLANS}),
+    Generation("1.6", {"protocol_version": "1.6", "client": CLIENT, "capabilities": PLANS}),
+    Generation("1.7", {"protocol_version": "1.7", "client": CLIENT, "capabilities": PLANS, "hooks": HOOKS}),
+    Generation("1.8", {"protocol_version": "1.8", "client": CLIENT, "capabilities": PLANS, "hooks": HOOKS}),
+    Generation("1.9", {"protocol_version": "1.9", "client": CLIENT, "capabilities": PLANS, "hooks": HOOKS}),
     Generation("go", {"protocol_version": "1.10"}, stops_at_unknown=True),
     Generation(
         "1.10",
@@ -163,6 +182,19 @@ def known_to(generation: Generation, line: Json) -> bool:
     return not generation.stops_at_unknown or line.get("method") != "event" or line["params"]["type"] in STRICT_EVENTS
 
 
+def call_later_methods(kimi: WireProcess, version: tuple[int, int]) -> None:
+    """What came after 1.1, each called by the clients that know it."""
+    if version >= (1, 3):
+        replayed = kimi.response(kimi.call("replay"))["result"]
+        assert replayed["status"] == "finished"
+        assert replayed["events"] > 50
+    if version >= (1, 4):
+        assert kimi.response(kimi.call("steer", {"user_input": "too late"}))["error"]["code"] == -32000
+        for enabled in (True, False):
+            answer = kimi.response(kimi.call("set_plan_mode", {"enabled": enabled}))
+            assert answer["result"] == {"status": "ok", "plan_mode": enabled}
+
+
 @pytest.mark.spec("R-93")
 @pytest.mark.parametrize("generation", GENERATIONS, ids=[generation.name for generation in GENERATIONS])
 def test_every_kind_of_turn(place: Place, generation: Generation) -> None:
@@ -181,6 +213,7 @@ def test_every_kind_of_turn(place: Place, generation: Generation) -> None:
                 expected = [line for line in golden(turn.name, found) if known_to(generation, line)]
                 assert found == expected, turn.name
             assert "ApprovalRequestResolved" not in kimi.types
+            call_later_methods(kimi, parse_version(generation.version))
             assert kimi.finish() == 0
         assert len(server.requests) == sum(len(turn.replies) for turn in turns)
 
