@@ -32,16 +32,11 @@ class EventChannel:
         self._unfinished = 0
         self._closed = False
 
-    async def send(self, delivery: Delivery) -> None:
-        """Queue an event, then wait while the channel is over its limit. After `close` events are dropped.
+    def put(self, delivery: Delivery) -> None:
+        """Queue an event at once; whoever does so waits for `room` before the next one. After `close` it is dropped.
 
         A sender that is cancelled while it waits has delivered its event all the same: it is recorded already.
         """
-        self.put(delivery)
-        await self.room()
-
-    def put(self, delivery: Delivery) -> None:
-        """Queue an event at once; whoever does so waits for `room` before the next one."""
         if self._closed:
             return
         self._waiting.append(delivery)

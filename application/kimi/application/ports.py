@@ -188,7 +188,6 @@ class FileStat:
     kind: Literal["file", "directory", "other"]
     size: int
     mode: int
-    mtime_ns: int
     identity: tuple[int, ...]
 
 

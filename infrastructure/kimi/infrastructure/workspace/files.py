@@ -108,7 +108,7 @@ def _described(real_path: str, found: os.stat_result) -> FileStat:
         kind = "file"
     elif modes.S_ISDIR(mode):
         kind = "directory"
-    return FileStat(real_path, kind, found.st_size, modes.S_IMODE(mode), found.st_mtime_ns, _identity(found))
+    return FileStat(real_path, kind, found.st_size, modes.S_IMODE(mode), _identity(found))
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:
