@@ -122,7 +122,8 @@ class StepCalls:
 
 
 async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> Outcome:
-    """Run one call to its result. Only cancellation comes out as an exception."""
+    """Run one call to its result. Raises StoreFailed when its PreToolUse hooks cannot be recorded, nothing else but
+    cancellation."""
     name = call.function.name
     tool = conversation.toolset.find(name)
     if tool is None:

@@ -154,7 +154,8 @@ class Conversation:
         return not self.files.resumed and not self.history.records
 
     async def emit(self, event: Event) -> None:
-        """Record `event`, then put it on the channel. Raises StoreFailed; the event is then not delivered."""
+        """Record `event`, then put it on the channel and wait for room there. Raises StoreFailed; the event is then
+        not delivered. When it is cancelled the event is out."""
         self.post(event)
         await self.channel.room()
 

@@ -25,7 +25,7 @@ MAX_SUBAGENT_CHARS = 500
 
 
 async def run_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> HookAnswer:
-    """See `run_hooks`, which is not even imported where nothing watches the event (start-up time)."""
+    """`run_hooks.run_hooks`, not even imported where nothing watches the event (start-up time)."""
     if event not in conversation.hooks.watched:
         return ALLOW
     from kimi.application.run_hooks import run_hooks
@@ -34,7 +34,7 @@ async def run_hooks(conversation: Conversation, event: str, target: str, details
 
 
 async def fire_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> None:
-    """See `run_hooks`, as above."""
+    """`run_hooks.fire_hooks`, as above."""
     if event in conversation.hooks.watched:
         from kimi.application.run_hooks import fire_hooks
 
@@ -42,7 +42,7 @@ async def fire_hooks(conversation: Conversation, event: str, target: str, detail
 
 
 async def close_late_hooks(conversation: Conversation) -> None:
-    """See `run_hooks`, as above."""
+    """`run_hooks.close_late_hooks`, as above."""
     if conversation.hooks.late:
         from kimi.application.run_hooks import close_late_hooks
 
