@@ -8,6 +8,7 @@ import pytest
 from kimi.application.settings import FileSettings
 from kimi.domain.path_rules import NOT_SENSITIVE, OWN_FILES, SENSITIVE
 from kimi.domain.tool import DiffBlock
+from kimi.infrastructure.tools.media import ReadMediaFile
 from tests.file_tools import CONTEXT, Files, brief, call, effect
 
 pytestmark = pytest.mark.anyio
@@ -162,8 +163,10 @@ def example(pattern: str) -> str:
     return pattern.replace("*", "some")
 
 
+@pytest.mark.spec("T-42")
 @pytest.mark.parametrize("pattern", SENSITIVE)
 async def test_secrets_are_not_read(files: Files, pattern: str) -> None:
+    media = ReadMediaFile(files.workspace, files.policy, frozenset({"image_in", "video_in"}))
     name = example(pattern)
     secret = files.put(name, "SECRET=1\n")
     os.symlink(secret, files.work_dir / "plain.txt")
@@ -171,12 +174,14 @@ async def test_secrets_are_not_read(files: Files, pattern: str) -> None:
     for path in (name, str(secret), "plain.txt", f"plain/{secret.name}"):
         result = await call(files.read, path=path)
         assert brief(result) == "Sensitive file"
+        assert brief(await call(media, path=path)) == "Sensitive file"
         assert result.message == (
             f"`{path}` appears to contain secrets (matched sensitive file pattern). "
             "Reading this file is blocked to protect credentials."
         )
 
 
+@pytest.mark.spec("T-42")
 @pytest.mark.parametrize("pattern", NOT_SENSITIVE)
 async def test_exempt_names_are_read(files: Files, pattern: str) -> None:
     files.put(example(pattern), "PUBLIC=1\n")
