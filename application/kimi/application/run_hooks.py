@@ -73,8 +73,9 @@ async def fire_hooks(conversation: Conversation, event: str, target: str, detail
     batch = LateBatch(conversation.turn, event, target, anyio.current_time(), over=conversation.turn is None)
     if not batch.over:
         hooks.late.append(batch)
-        await conversation.emit(HookTriggered(event, target, len(fired.hooks)))
+        conversation.post(HookTriggered(event, target, len(fired.hooks)))
     hooks.start(hooks.tasks, partial(_run_late, conversation, fired, batch))
+    await conversation.channel.room()
 
 
 async def close_late_hooks(conversation: Conversation) -> None:
