@@ -6,6 +6,7 @@ allows less, a wider deny rule never allows more.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -80,7 +81,7 @@ _RESTRAINED_BY_PLAN = frozenset({"command", "mcp", "external"})
 
 
 def decide(policy: Policy, tool: str, effect: Effect, *, standing: bool = True) -> Verdict:
-    """May `tool` do `effect`? The first that matches wins: plan mode, deny rules, modes, memory, allow rules.
+    """May `tool` do `effect`? The first that matches wins: deny rules, plan mode, modes, memory, allow rules.
 
     Plan mode never allows a command, an MCP or an external call by itself; with nobody there it denies. Without
     `standing` approval, memory and allow rules do not count: only yolo and afk allow.
@@ -114,7 +115,7 @@ def memory_key(effect: Effect, scope: SessionScope) -> str:
 
 def _prefix(effect: Effect) -> str:
     if effect.kind != "command":
-        return effect.subject.rpartition("/")[0]
+        return os.path.dirname(effect.subject)
     commands = simple_commands(effect.subject)
     if commands is None or len(commands) != 1:
         return effect.subject
