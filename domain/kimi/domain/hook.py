@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from kimi.domain.request import HookAnswer
 
-HOOK_EVENTS = (
+HookEvent: TypeAlias = Literal[
     "PreToolUse",
     "PostToolUse",
     "PostToolUseFailure",
@@ -26,7 +26,8 @@ HOOK_EVENTS = (
     "PreCompact",
     "PostCompact",
     "Notification",
-)
+]
+HOOK_EVENTS: Final[tuple[HookEvent, ...]] = get_args(HookEvent)
 """The events in the order in which clients list them."""
 
 SHORTEST_S: Final = 1

@@ -21,8 +21,9 @@ from kimi.application.settings import (
     ToolSettings,
     WireSettings,
 )
+from kimi.domain.content import Capability
+from kimi.domain.hook import HookEvent
 
-Capability: TypeAlias = Literal["thinking", "always_thinking", "image_in", "video_in"]
 ProviderType: TypeAlias = Literal[
     "kimi",
     "openai_legacy",
@@ -33,21 +34,6 @@ ProviderType: TypeAlias = Literal[
     "_echo",
     "_scripted_echo",
     "_chaos",
-]
-HookEvent: TypeAlias = Literal[
-    "PreToolUse",
-    "PostToolUse",
-    "PostToolUseFailure",
-    "UserPromptSubmit",
-    "Stop",
-    "StopFailure",
-    "SessionStart",
-    "SessionEnd",
-    "SubagentStart",
-    "SubagentStop",
-    "PreCompact",
-    "PostCompact",
-    "Notification",
 ]
 CAPABILITIES: frozenset[str] = frozenset(get_args(Capability))
 
