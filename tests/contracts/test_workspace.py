@@ -127,6 +127,37 @@ async def test_reading_a_pipe_nobody_writes_to_is_an_error_at_once(workspace: Wo
         await content(workspace, inside(workspace, "pipe"))
 
 
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])
+async def test_a_small_file_comes_with_the_look_at_it(workspace: Workspace, size: int) -> None:
+    path, link = inside(workspace, "data"), inside(workspace, "link")
+    data = (b"0123456789abcdef" * (size // 16 + 1))[:size]
+    path.write_bytes(data)
+    link.symlink_to("data")
+    expected = (await workspace.stat(str(path)), data if size < 1 << 20 else None)
+    assert await workspace.read_small(str(path)) == expected
+    assert await workspace.read_small(str(link)) == expected
+
+
+async def test_what_is_no_regular_file_is_only_looked_at(workspace: Workspace) -> None:
+    inside(workspace, "dir").mkdir()
+    inside(workspace, "dangling").symlink_to("nowhere")
+    os.mkfifo(inside(workspace, "pipe"))
+    for name in ("dir", "pipe"):
+        path = str(inside(workspace, name))
+        assert await workspace.read_small(path) == (await workspace.stat(path), None)
+    for name in ("missing", "dir/below", "dangling"):
+        assert await workspace.read_small(str(inside(workspace, name))) is None
+    # Had the pipe been opened, a writer would have found a reader.
+    with pytest.raises(OSError, match="No such device"):
+        os.open(inside(workspace, "pipe"), os.O_WRONLY | os.O_NONBLOCK)
+
+
+async def test_a_small_file_that_cannot_be_looked_at_raises_as_the_system_does(workspace: Workspace) -> None:
+    inside(workspace, "circle").symlink_to("circle")
+    with pytest.raises(OSError, match="symbolic links"):
+        await workspace.read_small(str(inside(workspace, "circle")))
+
+
 async def test_a_new_file_is_written_with_its_directories(workspace: Workspace) -> None:
     path = inside(workspace, "a/b/c.txt")
     written = await workspace.write(str(path), b"\xff\r\nbytes", None)

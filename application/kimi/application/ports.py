@@ -252,6 +252,13 @@ class Workspace(Protocol):
         """The content from byte `offset`, in blocks of at most 1 MiB; memory use does not depend on the size."""
         ...
 
+    async def read_small(self, path: str) -> tuple[FileStat, bytes | None] | None:
+        """What `stat` gives, with all the content of a regular file below 1 MiB; both are of the same open file.
+
+        The content is None for a longer file and for what is no regular file, which is not opened.
+        """
+        ...
+
     async def write(self, path: str, content: bytes, expected: FileStat | None) -> FileStat:
         """Replace or create the file at the real path `path`, atomically, mode bits kept; parents are created.
 

@@ -14,7 +14,14 @@ from kimi.application.settings import ModelSettings
 from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.message import Function, Message, Role, ToolCall, estimate_message, message_text, user_message
 from kimi.domain.tool import ToolSpec
-from kimi.infrastructure.models.chat_body import EncodedHistory, MessageRules, encode, encode_message, tool_entry
+from kimi.infrastructure.models.chat_body import (
+    EncodedHistory,
+    MessageRules,
+    encode,
+    encode_message,
+    separated,
+    tool_entry,
+)
 from kimi.infrastructure.models.kimi import max_completion_tokens, typed_properties
 
 RULES = MessageRules("reasoning_content", frozenset())
@@ -127,6 +134,13 @@ def test_known_messages_are_not_encoded_again() -> None:
     kept.update([*history, user_message("three")])
     assert all(old is new for old, new in zip(before, kept.units, strict=False))
     assert len(kept.units) == 3
+
+
+@given(st.lists(st.binary(max_size=3), max_size=5))
+def test_units_are_separated_without_being_copied(units: list[bytes]) -> None:
+    pieces = separated(units)
+    assert b"".join(pieces) == b",".join(units)
+    assert all(piece is unit for piece, unit in zip(pieces[::2], units, strict=True))
 
 
 def test_user_messages_in_a_row_are_sent_as_one_but_not_notifications() -> None:

@@ -21,7 +21,7 @@ from kimi.domain.content import estimate_tokens
 from kimi.domain.errors import APIConnectionError, APIStatusError, APITimeoutError, AuthExpired, ChatProviderError
 from kimi.domain.message import Message
 from kimi.domain.tool import ToolSpec
-from kimi.infrastructure.models.chat_body import EncodedHistory, Json, MessageRules, Once, encode, tool_entry
+from kimi.infrastructure.models.chat_body import EncodedHistory, Json, MessageRules, Once, encode, separated, tool_entry
 from kimi.infrastructure.models.chat_stream import ChunkReader, error_text, reported_error
 from kimi.infrastructure.models.headers import checked_headers, merged, printable
 from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpTimeout, checked_host
@@ -133,7 +133,7 @@ class OpenAiChat:
         messages = [self._system.data, *encoded.units] if self._system.data else encoded.units
         return [
             b'{"model":' + encode(self._settings.model) + b',"messages":[',
-            b",".join(messages),
+            *separated(messages),
             b"]," + (b'"tools":[' + self._tools.data + b"]," if self._tools.data else b""),
             encode(fields)[1:],
         ]

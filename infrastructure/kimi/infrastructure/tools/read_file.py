@@ -7,7 +7,7 @@ Memory does not depend on the size of the file, nor on the length of a line: the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -106,29 +106,30 @@ class ReadFile:
             return tool_error(message, "Failed to read file")
 
     async def _read_file(self, params: Params, target: Target) -> ToolReturnValue:
-        stat = await self._workspace.stat(target.real)
-        if stat is None:
+        found = await self._workspace.read_small(target.real)
+        if found is None:
             return missing_file(params.path)
+        stat, content = found
         if stat.kind != "file":
             return not_a_file(params.path)
-        window = await self._window(params, target.real)
+        window = await self._window(params, Source(self._workspace, target.real, content))
         if isinstance(window, FileType):
             return _unreadable(params.path, window)
         self._record.remember(stat)
         return window_result(window, params.n_lines)
 
-    async def _window(self, params: Params, path: str) -> LineWindow | FileType:
+    async def _window(self, params: Params, source: Source) -> LineWindow | FileType:
         """The lines asked for, or the type of a file that has no lines."""
         if params.line_offset > 0:
-            return await self._forward(path, LineWindow(params.line_offset, params.n_lines))
-        return await self._tail(path, -params.line_offset, params.n_lines)
+            return await self._forward(source, LineWindow(params.line_offset, params.n_lines))
+        return await self._tail(source, -params.line_offset, params.n_lines)
 
-    async def _forward(self, path: str, window: LineWindow) -> LineWindow | FileType:
+    async def _forward(self, source: Source, window: LineWindow) -> LineWindow | FileType:
         """Fill the window and go on counting lines, up to the limit."""
         breaks = LineBreaks()
-        async with self._workspace.read(path) as blocks:
+        async with source.read() as blocks:
             async for block in blocks:
-                if not breaks.size and (kind := file_type(path, block[:HEAD_BYTES])).kind != "text":
+                if not breaks.size and (kind := file_type(source.path, block[:HEAD_BYTES])).kind != "text":
                     return kind
                 window.take(breaks.normal(block))
                 if window.full and breaks.size > COUNT_LIMIT:
@@ -138,14 +139,14 @@ class ReadFile:
         window.close()
         return window
 
-    async def _tail(self, path: str, lines: int, n_lines: int) -> LineWindow | FileType:
+    async def _tail(self, source: Source, lines: int, n_lines: int) -> LineWindow | FileType:
         """First count, remembering how many lines lie before each block; then read the blocks that matter."""
         marks = [(0, 1)]
         counter = LineWindow(1, 0)
         breaks = LineBreaks()
-        async with self._workspace.read(path) as blocks:
+        async with source.read() as blocks:
             async for block in blocks:
-                if not breaks.size and (kind := file_type(path, block[:HEAD_BYTES])).kind != "text":
+                if not breaks.size and (kind := file_type(source.path, block[:HEAD_BYTES])).kind != "text":
                     return kind
                 counter.take(breaks.normal(block))
                 marks.append((breaks.offset, counter.line))
@@ -153,19 +154,42 @@ class ReadFile:
         first = max(1, counter.total - lines + 1)
         offset, line = next(mark for mark in reversed(marks) if mark[1] < first or mark == (0, 1))
         window = LineWindow(first, n_lines, line=line, newest=True)
-        await self._until_full(path, offset, window)
+        await self._until_full(source, offset, window)
         window.line, window.started = counter.line, counter.started
         return window
 
-    async def _until_full(self, path: str, offset: int, window: LineWindow) -> None:
+    async def _until_full(self, source: Source, offset: int, window: LineWindow) -> None:
         breaks = LineBreaks()
-        async with self._workspace.read(path, offset) as blocks:
+        async with source.read(offset) as blocks:
             async for block in blocks:
                 window.take(breaks.normal(block))
                 if window.full:
                     return
         window.take(breaks.rest())
         window.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a window is read from: the content of a small file, which came with the look at it, or the file."""
+
+    workspace: Workspace
+    path: str
+    content: bytes | None
+
+    @asynccontextmanager
+    async def read(self, offset: int = 0) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """The bytes from `offset` in blocks. Raises OSError."""
+        if self.content is not None:
+            yield _single(self.content[offset:])
+            return
+        async with self.workspace.read(self.path, offset) as blocks:
+            yield blocks
+
+
+async def _single(block: bytes) -> AsyncIterator[bytes]:
+    if block:
+        yield block
 
 
 @cache

@@ -80,6 +80,27 @@ def read_block(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
+def read_small_file(path: str) -> tuple[FileStat, bytes | None] | None:
+    """A file and its content, if that is shorter than a block; see `Workspace.read_small`. Raises OSError.
+
+    Only a regular file is opened, and what was opened is looked at again: another file may be there by then.
+    """
+    stat = stat_file(path)
+    if stat is None or stat.kind != "file":
+        return None if stat is None else (stat, None)
+    try:
+        descriptor = open_file(path)
+    except FileNotFoundError:
+        return None
+    try:
+        found = os.fstat(descriptor)
+        content = read_block(descriptor) if found.st_size < BLOCK_BYTES else None
+    finally:
+        os.close(descriptor)
+    is_short = content is not None and len(content) < BLOCK_BYTES
+    return _described(stat.real_path, found), content if is_short else None
+
+
 def write_file(path: str, content: bytes, expected: FileStat | None) -> FileStat:
     """Put `content` at the real path `path`, all of it or nothing; see `Workspace.write`.
 

@@ -11,7 +11,14 @@ from anyio import to_thread
 from kimi.application.ports import FileStat, Process, Shell
 from kimi.application.settings import ShellSettings
 from kimi.infrastructure.workspace.environment import command_environment
-from kimi.infrastructure.workspace.files import BLOCK_BYTES, open_file, read_block, stat_file, write_file
+from kimi.infrastructure.workspace.files import (
+    BLOCK_BYTES,
+    open_file,
+    read_block,
+    read_small_file,
+    stat_file,
+    write_file,
+)
 from kimi.infrastructure.workspace.processes import run_process
 from kimi.infrastructure.workspace.shells import choose_shell
 
@@ -62,6 +69,10 @@ class LocalWorkspace:
             yield _blocks(descriptor, first)
         finally:
             os.close(descriptor)
+
+    async def read_small(self, path: str) -> tuple[FileStat, bytes | None] | None:
+        """See `Workspace`. One visit to a worker thread."""
+        return await to_thread.run_sync(read_small_file, path)
 
     async def write(self, path: str, content: bytes, expected: FileStat | None) -> FileStat:
         """See `Workspace`. A write that has begun is finished, also when the task is cancelled meanwhile."""
