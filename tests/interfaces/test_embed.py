@@ -11,8 +11,10 @@ import pytest
 
 from kimi.application.ports import ChatModel, SessionStore
 from kimi.domain.content import TextPart
+from kimi.domain.message import user_message
+from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.interfaces.embed import App, Settings, providers, serve_wire
+from kimi.interfaces.embed import App, Choice, Settings, open_conversation, providers, serve_wire
 from tests.fakes import FakeModel
 
 pytestmark = pytest.mark.anyio
@@ -54,3 +56,26 @@ async def test_the_wire_runs_in_process_over_any_streams_with_swapped_adapters(t
     assert lines[-1] == {"jsonrpc": "2.0", "id": "2", "result": {"status": "finished"}}
     assert model.asked[0].history[0].role == "user"
     assert not (tmp_path / "share" / "sessions").exists()
+
+
+class _SlowToClose(HttpLayer):
+    """An HTTP layer with connections that take a moment to close."""
+
+    async def close(self) -> None:
+        await anyio.sleep(0.01)
+
+
+async def test_a_session_is_given_free_also_when_its_conversation_is_cancelled(tmp_path: Path) -> None:
+    store: SessionStore = MemoryStore(str(tmp_path))
+    settings = Settings(share_dir=str(tmp_path / "share"), work_dir=str(tmp_path))
+    http = _SlowToClose({})
+    app = App(settings=providers.Object(settings), store=providers.Object(store), http=providers.Object(http))
+
+    with anyio.CancelScope() as scope:
+        async with open_conversation(app, Choice("s")) as conversation:
+            conversation.append(user_message("hello"))
+            scope.cancel()
+            await anyio.sleep_forever()
+
+    async with open_conversation(app, Choice("s")) as again:
+        assert again.id == "s"

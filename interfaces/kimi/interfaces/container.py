@@ -431,8 +431,8 @@ async def open_conversation(
         async with ended_tasks(background), session_hooks(conversation, time_left), ending_tasks(background):
             yield conversation
     finally:
+        files.close()  # first: what waits may be cancelled
         await app.http().close()
-        files.close()
 
 
 def negotiation(app: App, conversation: Conversation) -> Callable[[Client, Sequence[ExternalToolOffer]], Initialized]:
