@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 import uuid
@@ -250,3 +251,14 @@ async def test_only_the_owner_can_read_the_files(local: MakeLocal, tmp_path: Pat
     directory = tmp_path / "tasks" / task.id
     assert directory.stat().st_mode & 0o077 == 0
     assert [path.name for path in directory.iterdir() if path.stat().st_mode & 0o077] == []
+
+
+async def test_what_was_told_and_cannot_be_stored_is_not_told_again(local: MakeLocal, tmp_path: Path) -> None:
+    tasks = local()
+    task = await outcome(tasks, tasks.start(order("exit 0")))
+    assert [one.id for one in tasks.unannounced("llm")] == [task.id]
+    directory = tmp_path / "tasks" / task.id
+    shutil.rmtree(directory)
+    directory.write_text("a file where the directory was")
+    tasks.announced(task.id, "llm")
+    assert tasks.unannounced("llm") == []

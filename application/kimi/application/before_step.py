@@ -8,6 +8,11 @@ from kimi.application.reminders import add_reminders
 
 
 async def before_step(conversation: Conversation) -> None:
-    """Bring the history into the state in which the model shall see it. Raises StoreFailed."""
+    """Bring the history into the state in which the model shall see it. Raises StoreFailed.
+
+    A context aside gets nothing: it will be gone, and what was told there would count as told.
+    """
+    if conversation.is_aside:
+        return
     await tell_model(conversation)
     add_reminders(conversation)

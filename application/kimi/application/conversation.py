@@ -127,7 +127,7 @@ class Conversation:
         self.repeats = RepeatGuard()
         self.turn: RunningTurn | None = None
         self._owed: list[ContextRecord] = []
-        self._is_aside = False
+        self.is_aside = False
         self._load_project = load_project
         self._load_system_prompt = load_system_prompt
         self._mark_last: Callable[[str], None] | None = mark_last
@@ -178,7 +178,7 @@ class Conversation:
     def append(self, *records: ContextRecord) -> None:
         """Store records and add them to the history. Raises StoreFailed; the history is then unchanged."""
         due = records
-        if not self._is_aside:
+        if not self.is_aside:
             due = (*self._owed, *records)
             self.files.append_context(due)
             self._owed.clear()
@@ -197,7 +197,7 @@ class Conversation:
 
     def replace_history(self, records: Sequence[ContextRecord]) -> None:
         """Start the context anew with these records; the old file is kept (R-64). Raises StoreFailed."""
-        if not self._is_aside:
+        if not self.is_aside:
             self.files.rotate_context(records)
             self._owed.clear()
         self.history = History(records)
@@ -208,11 +208,11 @@ class Conversation:
         """A context of its own with the same system prompt; nothing of it is stored, and it is gone on leaving."""
         prompt = SystemPromptRecord(self.system_prompt())
         kept, self.history = self.history, History([prompt])
-        self._is_aside = True
+        self.is_aside = True
         try:
             yield
         finally:
-            self.history, self._is_aside, self.compact_from = kept, False, 0
+            self.history, self.is_aside, self.compact_from = kept, False, 0
 
     def project(self) -> Project:
         """The place where the agent works. Raises StateError where there is none."""

@@ -320,7 +320,10 @@ class BackgroundTasks(Protocol):
         ...
 
     def announced(self, task_id: str, sink: Sink) -> None:
-        """`sink` was told of the end of the task: also after a restart it is not told again. Raises OSError."""
+        """`sink` was told of the end of the task: also after a restart it is not told again.
+
+        What cannot be stored is logged and holds until then.
+        """
         ...
 
     def end(self) -> None:

@@ -454,6 +454,7 @@ def negotiation(app: App, conversation: Conversation) -> Callable[[Client, Seque
 
 def warm_up(app: App) -> None:
     """Import what the first turn needs. Meant for a thread, after the handshake was answered."""
+    from kimi.application import run_turn
     from kimi.infrastructure.tools import (
         agent,
         ask,
@@ -467,6 +468,6 @@ def warm_up(app: App) -> None:
         write_file,
     )
 
-    _ = (agent, ask, glob, grep, plan, read_file, shell, str_replace_file, todo, write_file)
+    _ = (run_turn, agent, ask, glob, grep, plan, read_file, shell, str_replace_file, todo, write_file)
     model = app.settings().model
     app.http().warm(model.base_url if model else "")

@@ -63,6 +63,8 @@ class LocalTasks:
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
         self._open: dict[str, BackgroundTask] | None = None
         """Tasks that may still change, or whose end not everybody was told of."""
+        self._told: dict[str, set[str]] = {}
+        """Who was told of the end of a task while this program runs: also when that could not be stored."""
 
     # --- the port -------------------------------------------------------------------------------------------------
 
@@ -129,9 +131,12 @@ class LocalTasks:
 
     def announced(self, task_id: str, sink: Sink) -> None:
         """See `BackgroundTasks`."""
-        told = {*self._announced(task_id), sink}
+        told = self._told[task_id] = {*self._announced(task_id), sink}
         if self._directory is not None:
-            write_object(os.path.join(self._directory, task_id), CONSUMER, {"announced": sorted(told)})
+            try:
+                write_object(os.path.join(self._directory, task_id), CONSUMER, {"announced": sorted(told)})
+            except OSError:
+                logger.exception("that the end of %s was told could not be stored", task_id)
         if told >= {"llm", "wire"}:
             self._known().pop(task_id, None)
 
@@ -181,7 +186,8 @@ class LocalTasks:
 
     def _announced(self, task_id: str) -> set[str]:
         assert self._directory is not None
-        return set(read_object(os.path.join(self._directory, task_id), CONSUMER).get("announced", ()))
+        stored = read_object(os.path.join(self._directory, task_id), CONSUMER).get("announced", ())
+        return {*stored, *self._told.get(task_id, ())}
 
     # --- starting and losing --------------------------------------------------------------------------------------
 
