@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ def marked_place(place: Place, word: str) -> Iterator[Place]:
     place.environ[word] = "1"
     yield place
     for pid in marked(word):
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def results(kimi: WireProcess) -> list[Json]:

@@ -145,7 +145,8 @@ class Chain:
         messages: list[Json] = request.json["messages"]
         answers = {one["tool_call_id"]: text_of(one) for one in messages if one["role"] == "tool"}
         for call_id, result in victim.results().items():
-            assert result["output"] in answers[call_id], f"the result of {call_id} is lost"
+            # What comes back from the event log has its host tags neutralised: whose text it is is not known there.
+            assert result["output"] in answers[call_id].replace("&lt;", "<"), f"the result of {call_id} is lost"
         texts = [text_of(one) for one in messages if one["role"] == "assistant"]
         for text in victim.finished_texts():
             assert any(one.startswith(text) for one in texts), f"{text!r} is lost"
