@@ -17,9 +17,9 @@ from kimi.domain.tool import ToolSpec
 from kimi.infrastructure.models.chat_body import (
     EncodedHistory,
     MessageRules,
+    assembled,
     encode,
     encode_message,
-    separated,
     tool_entry,
 )
 from kimi.infrastructure.models.kimi import max_completion_tokens, typed_properties
@@ -136,11 +136,12 @@ def test_known_messages_are_not_encoded_again() -> None:
     assert len(kept.units) == 3
 
 
-@given(st.lists(st.binary(max_size=3), max_size=5))
-def test_units_are_separated_without_being_copied(units: list[bytes]) -> None:
-    pieces = separated(units)
-    assert b"".join(pieces) == b",".join(units)
-    assert all(piece is unit for piece, unit in zip(pieces[::2], units, strict=True))
+@pytest.mark.parametrize("messages", [[], [b"{}"], [b'{"a":1}', b"{}", b"[]"]])
+@pytest.mark.parametrize("fields", [[b'"c":1}'], [b'"b":[]', b'"c":1}']])
+def test_a_body_is_its_messages_between_its_fields(messages: list[bytes], fields: list[bytes]) -> None:
+    body = json.loads(assembled(b'{"model":"m","messages":[', messages, fields))
+    assert body.pop("messages") == [json.loads(message) for message in messages]
+    assert body == {"model": "m", "c": 1} | ({"b": []} if len(fields) == 2 else {})
 
 
 def test_user_messages_in_a_row_are_sent_as_one_but_not_notifications() -> None:

@@ -16,12 +16,9 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpLimits, HttpTimeout, checked_host, tls_context
-from kimi.infrastructure.models.http_session import in_blocks
 from kimi.infrastructure.models.proxy import checked_proxy, proxy_for
 from tests.provider_server import ProviderServer, Recorded, Reply, error_reply, provider, text_events, text_reply
 
@@ -156,13 +153,6 @@ async def test_a_large_body_is_sent_whole_and_a_large_answer_waits_for_the_reade
         assert server.requests[0].body == b"a" + body + b"z"
         assert server.requests[0].headers["content-length"] == str(len(body) + 2)
         assert "transfer-encoding" not in server.requests[0].headers
-
-
-@given(st.lists(st.binary(max_size=9), max_size=9), st.integers(1, 9))
-def test_a_body_is_sent_in_bounded_blocks(pieces: list[bytes], size: int) -> None:
-    blocks = list(in_blocks(pieces, size))
-    assert b"".join(blocks) == b"".join(pieces)
-    assert all(0 < len(block) <= size for block in blocks)
 
 
 async def test_an_early_refusal_is_read_although_the_body_was_not_sent() -> None:

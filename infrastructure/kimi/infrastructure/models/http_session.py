@@ -9,7 +9,7 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ _READ_SIZE = 1 << 18
 """Reading pauses while twice as many bytes wait to be taken."""
 
 _SEND_SIZE = 1 << 18
-"""Bytes of a body that are handed over at a time, about."""
+"""Bytes of a body that are handed over at a time."""
 
 _MAX_REASON = 120
 
@@ -112,7 +112,7 @@ class HttpSession:
                     request.method,
                     request.target,
                     headers=request.headers,
-                    data=_Pieces(request.body) if request.body else None,
+                    data=_Body(b"".join(request.body)) if request.body else None,
                     allow_redirects=False,
                     proxy=request.proxy,
                     ssl=request.tls or True,
@@ -160,35 +160,27 @@ def _connector(socks_proxy: str | None, **options: Any) -> aiohttp.BaseConnector
     )
 
 
-class _Pieces(Payload):
-    """A body in pieces, which are joined as they are sent and nowhere else. Its size is known: it is not chunked."""
+class _Body(Payload):
+    """Bytes that are handed over in blocks without being copied. Their size is known: they are not chunked."""
 
     _autoclose = True
-    _value: Sequence[bytes]
+    _value: bytes
 
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        super().__init__(pieces)
-        self._size = sum(map(len, pieces))
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self._size = len(content)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """All of it as text."""
-        return b"".join(self._value).decode(encoding, errors)
+        return self._value.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         """Hand all of it over. The event loop has its turn between two blocks, for a body may be long."""
-        for number, block in enumerate(in_blocks(self._value, _SEND_SIZE)):
-            if number:
+        content = memoryview(self._value)
+        for at in range(0, len(content), _SEND_SIZE):
+            if at:
                 await asyncio.sleep(0)
-            await writer.write(block)
-
-
-def in_blocks(pieces: Sequence[bytes], size: int) -> Generator[memoryview, None, None]:
-    """The pieces in order, small ones joined and large ones cut, in blocks of at most `size` bytes."""
-    together = max(1, len(pieces) * size // max(1, sum(map(len, pieces))))
-    for first in range(0, len(pieces), together):
-        joined = memoryview(b"".join(pieces[first : first + together]))
-        for at in range(0, len(joined), size):
-            yield joined[at : at + size]
+            await writer.write(content[at : at + _SEND_SIZE])
 
 
 class HttpResponse:

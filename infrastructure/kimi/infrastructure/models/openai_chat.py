@@ -21,7 +21,7 @@ from kimi.domain.content import estimate_tokens
 from kimi.domain.errors import APIConnectionError, APIStatusError, APITimeoutError, AuthExpired, ChatProviderError
 from kimi.domain.message import Message
 from kimi.domain.tool import ToolSpec
-from kimi.infrastructure.models.chat_body import EncodedHistory, Json, MessageRules, Once, encode, separated, tool_entry
+from kimi.infrastructure.models.chat_body import EncodedHistory, Json, MessageRules, Once, assembled, encode, tool_entry
 from kimi.infrastructure.models.chat_stream import ChunkReader, error_text, reported_error
 from kimi.infrastructure.models.headers import checked_headers, merged, printable
 from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpTimeout, checked_host
@@ -102,7 +102,7 @@ class OpenAiChat:
         """See `kimi.application.ports.ChatModel.stream`."""
         body = self._body(system, history, tools, tokens_used)
         try:
-            async with self._http.request("POST", self._url, self._headers(), body) as response:
+            async with self._http.request("POST", self._url, self._headers(), [body]) as response:
                 if response.status != 200:
                     raise await self._status_error(response)
                 if (kind := _other_kind(response)) is not None:
@@ -116,10 +116,8 @@ class OpenAiChat:
 
     # --- the request --------------------------------------------------------------------------------------------
 
-    def _body(
-        self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
-    ) -> list[bytes]:
-        """The body in pieces; messages, tools and system prompt that are known already are not encoded again."""
+    def _body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int) -> bytes:
+        """The body; messages, tools and system prompt that are known already are not encoded again."""
         encoded = self._encoded(history)
         self._encode_system(system)
         self._encode_tools(tools)
@@ -130,13 +128,10 @@ class OpenAiChat:
             lambda: self._reasoning_key is not None and encoded.holds_thinking,
         )
         fields: Json = {"stream": True, "stream_options": {"include_usage": True}, **self._quirks.fields(ask)}
+        start = b'{"model":' + encode(self._settings.model) + b',"messages":['
         messages = [self._system.data, *encoded.units] if self._system.data else encoded.units
-        return [
-            b'{"model":' + encode(self._settings.model) + b',"messages":[',
-            *separated(messages),
-            b"]," + (b'"tools":[' + self._tools.data + b"]," if self._tools.data else b""),
-            encode(fields)[1:],
-        ]
+        tools_field = [b'"tools":[' + self._tools.data + b"]"] if self._tools.data else []
+        return assembled(start, messages, [*tools_field, encode(fields)[1:]])
 
     def _encoded(self, history: Sequence[Message]) -> EncodedHistory:
         """The kept encoding of this conversation. A few are kept: subagents and compaction ask in between."""
