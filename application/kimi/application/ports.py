@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from kimi.domain.approval import Effect
 from kimi.domain.background import BackgroundTask, Sink, TaskOrder, TaskOutput
-from kimi.domain.event import Event, McpStatus
+from kimi.domain.event import Event
 from kimi.domain.hook import CommandHook
 from kimi.domain.message import JsonObject, Message
 from kimi.domain.request import Answer, HookAnswer, Request
@@ -155,26 +155,6 @@ CheckSchema: TypeAlias = Callable[[JsonObject], str | None]
 
 CheckArguments: TypeAlias = Callable[[JsonObject, Any], str | None]
 """Does the value match the schema? A text with path and error, at most 2 000 characters, when it does not."""
-
-
-class ToolSource(Protocol):
-    """Tools from elsewhere, e.g. MCP servers.
-
-    Entering the context never raises for a remote failure and does not wait for it: `status` tells. Leaving
-    closes every connection and child process. `tools` may change at any time; it is read between steps.
-    """
-
-    async def __aenter__(self) -> ToolSource: ...
-
-    async def __aexit__(self, *exc_info: object) -> None: ...
-
-    def tools(self) -> Sequence[Tool]:
-        """The tools that can be called now."""
-        ...
-
-    def status(self) -> McpStatus:
-        """The state of each server."""
-        ...
 
 
 # --- the machine ----------------------------------------------------------------------------------------------
