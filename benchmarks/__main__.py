@@ -23,6 +23,7 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "arguments": streaming.arguments,
     "steps": sessions.steps,
     "history": sessions.history,
+    "replay": sessions.replay,
     "asking": sessions.asking,
     "flood": large.flood,
     "files": large.files,

@@ -87,6 +87,16 @@ class WireClient:
                     return turn
                 self._note(line, turn, now, answer, began)
 
+    def replay(self) -> tuple[float, int]:
+        """Replay the session; seconds, and how many lines came before the response."""
+        began = time.perf_counter()
+        wanted, count = self._call("replay", {}), 0
+        while True:
+            for line in self._lines_now():
+                if line.startswith(wanted):
+                    return time.perf_counter() - began, count
+                count += 1
+
     def end(self) -> float:
         """Close stdin; seconds until the process has ended."""
         began = time.perf_counter()

@@ -76,6 +76,14 @@ class World:
         log = [{"type": "metadata", "protocol_version": "1.10"}, {"timestamp": 1.0, "message": begin}]
         (self.session_dir / "wire.jsonl").write_text("".join(map(_line, log)), encoding="utf-8")
 
+    def put_log(self, records: int) -> None:
+        """Store a session whose event log has this many records, of about 150 bytes each."""
+        self.put_history(2)
+        event = {"type": "ContentPart", "payload": {"type": "text", "text": "what about this one? " * 3}}
+        line = '{"timestamp": 1.0, "message": ' + json.dumps(event, separators=(",", ":")) + "}\n"
+        with (self.session_dir / "wire.jsonl").open("a", encoding="utf-8") as log:
+            log.write(line * records)
+
     def wire(self, *, resume: bool = False, ask: bool = False) -> WireClient:
         """Start the program. It approves everything itself unless it shall `ask`."""
         options = [*([] if ask else ["--yolo"]), *(["--session", SESSION] if resume else [])]
