@@ -1,6 +1,14 @@
 """Fixtures that every test may use."""
 
+import os
+
 import pytest
+from hypothesis import settings
+
+# A busy machine is no failure. Under CI hypothesis takes a profile of its own: no deadlines, the same examples always.
+settings.register_profile("patient", deadline=None)
+if not os.environ.get("CI"):
+    settings.load_profile("patient")
 
 
 @pytest.fixture

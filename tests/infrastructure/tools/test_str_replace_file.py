@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kimi.application.settings import FileSettings
@@ -166,6 +166,7 @@ plain = st.text("ab\n", max_size=30)
 
 
 @given(plain, st.text("ab\n", min_size=1, max_size=3), plain, st.booleans(), st.sampled_from(["\n", "\r\n", "\r"]))
+@example("\n\n", "\n\n\n", "", False, "\r\n")
 def test_edits_mean_the_same_with_any_line_break(content: str, old: str, new: str, every: bool, kind: str) -> None:
     if old == new:
         return

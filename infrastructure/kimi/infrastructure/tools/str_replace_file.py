@@ -50,7 +50,7 @@ first.
 Every edit must match, otherwise nothing is written. The file must be UTF-8 and at most {EDIT_BYTES} bytes; its line
 endings are kept. The call fails when the file changed since you read it."""
 
-_BREAK = "(?:\r\n|\r|\n)"
+_BREAK = r"(?:\r\n|(?<!\r)\n|\r(?!\n))"
 
 
 class Edit(BaseModel):
