@@ -121,7 +121,7 @@ def call(name: str, arguments: str) -> ToolCall:
 
 
 _NUMBERS = itertools.count(1)
-TODOS = '{"todos": [{"title": "x", "status": "done"}]}'
+ENTRIES = '{"todos": [{"title": "x", "status": "done"}]}'
 START = '{"description": "look", "prompt": "look"}'
 
 

@@ -26,14 +26,14 @@ class Kept:
         return TodoTool(lambda: self.items, self.write)
 
 
-TODOS = [{"title": "  find it ", "status": "done"}, {"title": "fix it", "status": "in_progress"}]
+ENTRIES = [{"title": "  find it ", "status": "done"}, {"title": "fix it", "status": "in_progress"}]
 ITEMS = (TodoItem("find it", "done"), TodoItem("fix it", "in_progress"))
 
 
 async def test_a_new_list_replaces_the_old_one_and_is_shown() -> None:
     kept = Kept()
     kept.items = (TodoItem("old"),)
-    assert await call(kept.tool(), {"todos": TODOS}) == ToolReturnValue(
+    assert await call(kept.tool(), {"todos": ENTRIES}) == ToolReturnValue(
         False, "Todo list updated", "Todo list updated", (TodoBlock(ITEMS),)
     )
     assert kept.items == ITEMS
