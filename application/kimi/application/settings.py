@@ -99,6 +99,49 @@ class BackgroundSettings(Slice):
     print_wait_ceiling_s: Annotated[int, Field(ge=1)] = 3600
 
 
+class McpServer(Slice):
+    """One MCP server, stdio when it has a `command`, else remote (tools spec 4.1). Times in milliseconds.
+
+    Values are as they were written: `${VAR}` is expanded when the server is connected, so that a missing variable
+    fails this server only. `broken` is why the entry cannot be used at all, one sentence; nothing else counts then.
+    """
+
+    name: str
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: Annotated[dict[str, str], Field(repr=False)] = {}
+    cwd: str | None = None
+    url: str | None = None
+    transport: Literal["stdio", "http", "sse"] = "stdio"
+    headers: Annotated[dict[str, str], Field(repr=False)] = {}
+    auth: Annotated[str | None, Field(repr=False)] = None
+    """`oauth`, or a bearer token."""
+    enabled: bool = True
+    required: bool = False
+    enabled_tools: tuple[str, ...] | None = None
+    disabled_tools: tuple[str, ...] = ()
+    timeout_ms: Annotated[int | None, Field(ge=1)] = None
+    """Of one call; None takes that of `McpSettings`."""
+    connect_timeout_ms: Annotated[int | None, Field(ge=1)] = None
+    sse_read_timeout_s: Annotated[float | None, Field(gt=0)] = None
+    approval: Literal["ask", "allow", "read_only_allow"] = "ask"
+    trust_annotations: bool = False
+    subagents: Literal["none", "inherit"] = "none"
+    broken: str | None = None
+
+
+class McpSettings(Slice):
+    """`[mcp]` and `[mcp.client]`, with the servers of `mcp.json` and the command line (tools spec 4.1)."""
+
+    servers: tuple[McpServer, ...] = ()
+    """By name unique, in the order in which they were first named."""
+    tool_call_timeout_ms: Annotated[int, Field(ge=1)] = 60_000
+    connect_timeout_ms: Annotated[int, Field(ge=1)] = 30_000
+    first_turn_wait_ms: Annotated[int, Field(ge=0)] = 10_000
+    max_output_chars: Annotated[int, Field(ge=1000)] = 100_000
+    always_qualify: bool = False
+
+
 class ModelSettings(Slice):
     """The chosen model with its provider, everything resolved (runtime spec 2.4, 2.5).
 
@@ -157,6 +200,7 @@ class Settings(Slice):
     approval: ApprovalSettings = ApprovalSettings()
     session: SessionSettings = SessionSettings()
     wire: WireSettings = WireSettings()
+    mcp: McpSettings = McpSettings()
     background: BackgroundSettings = BackgroundSettings()
     hooks: tuple[CommandHook, ...] = ()
     secret_variables: frozenset[str] = frozenset()

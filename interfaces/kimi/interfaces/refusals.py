@@ -90,16 +90,6 @@ def check_conflicts(flags: Flags, given: Mapping[str, bool]) -> None:
     _check_mode(flags, given)
 
 
-def check_version(flags: Flags) -> None:
-    """Refuse what this version lacks.
-
-    Raises:
-        UsageError: the mode is not part of this version.
-    """
-    if flags.ui != "wire":
-        raise UsageError(UI_NOT_PROVIDED[flags.ui])
-
-
 def _check_quiet(flags: Flags, given: Mapping[str, bool]) -> None:
     if not given["--quiet"]:
         return
