@@ -13,6 +13,7 @@ from kimi.application.conversation import Conversation
 from kimi.application.ports import SessionFiles, Tool
 from kimi.application.resolve_request import resolve_request
 from kimi.application.run_turn import run_turn
+from kimi.application.switch_model import Models
 from kimi.application.toolset import Toolset
 from kimi.domain.approval import Policy
 from kimi.domain.content import UserInput
@@ -37,6 +38,7 @@ async def conversation_with(
     policy: Policy | None = None,
     limits: TurnLimits | None = None,
     files: SessionFiles | None = None,
+    models: Models | None = None,
 ) -> Conversation:
     """A conversation whose ids are `id-1`, `id-2`, ... and whose clock stands still."""
     numbers = itertools.count(1)
@@ -51,6 +53,7 @@ async def conversation_with(
         mark_last=lambda session_id: None,
         now=lambda: 1000.0,
         new_id=lambda: f"id-{next(numbers)}",
+        load_models=(lambda: models) if models else None,
     )
 
 

@@ -36,6 +36,7 @@ from kimi.domain.turn import TurnLimits
 
 if TYPE_CHECKING:
     from kimi.application.project import LoadProject, Project
+    from kimi.application.switch_model import ModelChoice, Models
     from kimi.domain.dmail import DMail
     from kimi.domain.subagent import Subagent
 
@@ -103,6 +104,7 @@ class Conversation:
         skills: SkillBook | None = None,
         background: TaskBook | None = None,
         load_project: LoadProject | None = None,
+        load_models: Callable[[], Models] | None = None,
     ) -> None:
         self.files = files
         self.subagent = subagent
@@ -128,7 +130,9 @@ class Conversation:
         self.turn: RunningTurn | None = None
         self._owed: list[ContextRecord] = []
         self.is_aside = False
+        self.choice: ModelChoice | None = None  # None until another model than that of the start is chosen
         self._load_project = load_project
+        self._load_models = load_models
         self._load_system_prompt = load_system_prompt
         self._mark_last: Callable[[str], None] | None = mark_last
         self._recorder = Recorder(files, now)
@@ -219,6 +223,12 @@ class Conversation:
         if self._load_project is None:
             raise StateError("This command is not supported here")
         return self._load_project()
+
+    def models(self) -> Models:
+        """The models to choose from. Raises StateError where there is no choice."""
+        if self._load_models is None:
+            raise StateError("The model cannot be switched here")
+        return self._load_models()
 
     def begin_turn(self) -> RunningTurn:
         """Mark a turn as running. Raises StateError when one runs already."""

@@ -48,6 +48,7 @@ async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatMo
         conversation.mail = None  # an attempt that failed may have left one
         conversation.append(*checkpoint(conversation))
         await before_step(conversation)
+        model = conversation.model or model  # it may have been switched
         outcome = await _run_step(conversation, turn, model, random)
         turn.step = 0
         await announce_plan_mode(conversation)

@@ -149,6 +149,8 @@ class ModelSettings(Slice):
     `thinking` is True or False when it is decided, None when neither flag nor configuration says.
     """
 
+    alias: str = ""
+    """Its key in the configuration; empty when only the environment describes it."""
     provider_name: str
     type: str
     model: str

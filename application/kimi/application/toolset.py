@@ -57,6 +57,10 @@ class Toolset:
         self._external[name] = tool
         return None
 
+    def forget_made(self) -> None:
+        """Make the built-in tools anew when they are next needed: which are available may have changed."""
+        self._builtin = None
+
     def _builtins(self) -> dict[str, Tool]:
         if self._builtin is None:
             self._builtin = make_tools(self._make, self._ids)

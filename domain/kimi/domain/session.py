@@ -57,6 +57,9 @@ class SessionState:
     plan_session_id: str | None = None
     plan_slug: str | None = None
     todos: tuple[TodoItem, ...] = ()
+    model_alias: str | None = None
+    """The model that was chosen for this session, if one was, by its key in the configuration."""
+    thinking: bool | None = None
     foreign: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 

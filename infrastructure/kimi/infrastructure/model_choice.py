@@ -29,7 +29,7 @@ def choose_model(configuration: Configuration, flags: Flags, environ: Mapping[st
     name = _chosen_name(configuration, flags, environ)
     model = configuration.models[name] if name else _ENVIRONMENT_MODEL
     provider = configuration.providers[model.provider] if name else _ENVIRONMENT_PROVIDER
-    settings = _from_file(provider, model)
+    settings = _from_file(provider, model, name)
     settings = settings.model_copy(update=_overrides(provider.type, environ))
     capabilities = settings.capabilities | derived_capabilities(settings.model)
     thinking = _thinking(capabilities, flags.thinking, configuration.default_thinking)
@@ -41,7 +41,9 @@ def named_models(configuration: Configuration, flags: Flags, environ: Mapping[st
     the one model that the process was started with.
     """
     return {
-        alias: _completed(_from_file(configuration.providers[model.provider], model), configuration, flags, environ)
+        alias: _completed(
+            _from_file(configuration.providers[model.provider], model, alias), configuration, flags, environ
+        )
         for alias, model in configuration.models.items()
     }
 
@@ -78,8 +80,9 @@ def _chosen_name(configuration: Configuration, flags: Flags, environ: Mapping[st
     raise ConfigError(f"Unknown model '{flags.model}' for --model; {advice}.")
 
 
-def _from_file(provider: Provider, model: Model) -> ModelSettings:
+def _from_file(provider: Provider, model: Model, alias: str) -> ModelSettings:
     return ModelSettings(
+        alias=alias,
         provider_name=model.provider,
         type=provider.type,
         model=model.model,

@@ -43,7 +43,7 @@ from kimi.application.ports import (
 )
 from kimi.application.prompt import builtin_arguments, check_prompts, rendered_prompt
 from kimi.application.session_hooks import session_hooks
-from kimi.application.settings import Settings
+from kimi.application.settings import ModelSettings, Settings
 from kimi.application.skills import SkillBook
 from kimi.application.toolset import Toolset
 from kimi.domain.agent import AgentSpec
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from kimi.application.export_session import SessionArchives
     from kimi.application.project import LoadProject, Project
     from kimi.application.run_subagent import OpenNamedModel, Subagents
+    from kimi.application.switch_model import Models
     from kimi.infrastructure.models.http import HttpLayer
     from kimi.infrastructure.skills_files import SkillPlaces
     from kimi.infrastructure.tools.paths import PathPolicy
@@ -151,21 +152,25 @@ def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> P
 # --- use-cases with their ports bound ---------------------------------------------------------------------------
 
 
-def _open_named_model(
-    settings: Settings, http: HttpLayer, environ: Mapping[str, str], session: Session
-) -> OpenNamedModel:
-    def open_named_model(alias: str) -> ChatModel:
+def _models(settings: Settings, http: HttpLayer, environ: Mapping[str, str], session: Session) -> Models:
+    from kimi.application.switch_model import Models  # start-up time
+
+    def open_chosen(chosen: ModelSettings) -> ChatModel:
         from kimi.infrastructure.models.headers import user_agent_text
         from kimi.infrastructure.models.open import open_model
 
-        parent = session.conversation()
+        conversation = session.conversation()
 
         def user_agent() -> str:
-            return user_agent_text(__version__, product(parent.client))
+            return user_agent_text(__version__, product(conversation.client))
 
-        return open_model(settings.models[alias], parent.id, http, user_agent, environ)
+        return open_model(chosen, conversation.id, http, user_agent, environ)
 
-    return open_named_model
+    return Models(settings.model, settings.models, open_chosen)
+
+
+def _open_named_model(models: Models) -> OpenNamedModel:
+    return lambda alias: models.open(models.configured[alias])
 
 
 def _subagents(session: Session, agent: AgentSpec, open_named_model: OpenNamedModel) -> Subagents:
@@ -234,6 +239,7 @@ def _conversation(
     skills: SkillBook,
     background: TaskBook,
     load_project: LoadProject,
+    load_models: Callable[[], Models],
 ) -> Conversation:
     return Conversation(
         files=files,
@@ -255,6 +261,7 @@ def _conversation(
         skills=skills,
         background=background,
         load_project=load_project,
+        load_models=load_models,
         plans_dir=os.path.join(settings.share_dir, "plans"),
     )
 
@@ -323,7 +330,8 @@ class Session(containers.DeclarativeContainer):
     plan_mode = providers.Factory(make.plan_mode, session, new_id)
     enter_plan_mode = providers.Factory(make.enter_plan_mode, plan_mode)
     exit_plan_mode = providers.Factory(make.exit_plan_mode, plan_mode)
-    open_named_model = providers.Factory(_open_named_model, settings, http, environ, session)
+    models = providers.Singleton(_models, settings, http, environ, session)
+    open_named_model = providers.Factory(_open_named_model, models)
     subagents = providers.Singleton(_subagents, session, agent, open_named_model)
     agent_tool = providers.Factory(make.agent_tool, subagents)
     task = providers.Factory(make.task, subagents)
@@ -370,6 +378,7 @@ class Session(containers.DeclarativeContainer):
         skills,
         background,
         project.provider,
+        models.provider,
     )
 
 

@@ -21,7 +21,12 @@ from kimi.domain.tool import TodoItem
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_OURS = frozenset({"approval", "additional_dirs", "custom_title", "plan_mode", "plan_session_id", "plan_slug", "todos"})
+_OURS = frozenset(
+    {
+        *("approval", "additional_dirs", "custom_title", "plan_mode", "plan_session_id", "plan_slug", "todos"),
+        *("model_alias", "thinking"),
+    }
+)
 _MIGRATED = (
     "title_generated",
     "title_generate_attempts",
@@ -60,6 +65,8 @@ def decode_state(source: Mapping[str, Any]) -> SessionState:
         plan_session_id=_read(source, "plan_session_id", _text, None),
         plan_slug=_read(source, "plan_slug", _text, None),
         todos=_read(source, "todos", _todos, ()),
+        model_alias=_read(source, "model_alias", _text, None),
+        thinking=_read(source, "thinking", _flag, None),
         foreign=_foreign(source, approval),
     )
 
@@ -93,6 +100,7 @@ def merged_state(
         "plan_session_id": state.plan_session_id,
         "plan_slug": state.plan_slug,
         "todos": [{"title": item.title, "status": item.status} for item in state.todos],
+        **_chosen_model(state),
     }
     return encode_json(encoded), replace(state, custom_title=title, foreign=foreign)
 
@@ -113,6 +121,13 @@ def old_title(old: Mapping[str, Any]) -> str | None:
     """The title in a legacy `metadata.json`; None when none was given."""
     title = old.get("custom_title") or old.get("title")
     return title if isinstance(title, str) and title.strip() and title != "Untitled" else None
+
+
+def _chosen_model(state: SessionState) -> dict[str, Any]:
+    """Keys that other programs do not know: only there when a model was chosen."""
+    if state.model_alias is None:
+        return {}
+    return {"model_alias": state.model_alias, "thinking": state.thinking}
 
 
 def _foreign(source: Mapping[str, Any], approval: Mapping[str, Any]) -> dict[str, Any]:
