@@ -53,6 +53,8 @@ class Reply:
     fault: Literal["stall", "close", "reset", "refuse", "mute"] | None = None
     fault_after: int = 0
     line_end: bytes = b"\n"
+    named: bool = False
+    """Is the `type` of an event sent as its name, too?"""
 
 
 @dataclass(slots=True)
@@ -179,11 +181,18 @@ def _payloads(reply: Reply) -> list[bytes]:
 
 def _blocks(payloads: Sequence[bytes], reply: Reply) -> list[bytes]:
     end = reply.line_end
-    events = [b"data: " + payload + end + end for payload in payloads]
+    events = [_name(payload, reply) + b"data: " + payload + end + end for payload in payloads]
     if not reply.framing:
         return events
     body, size = b"".join(events), reply.framing
     return [body[start : start + size] for start in range(0, len(body), size)]
+
+
+def _name(payload: bytes, reply: Reply) -> bytes:
+    """The line that names an event by the type at its beginning."""
+    if not reply.named or not payload.startswith(b'{"type":"'):
+        return b""
+    return b"event: " + payload.split(b'"', 4)[3] + reply.line_end
 
 
 def _framed(block: bytes, reply: Reply) -> bytes:

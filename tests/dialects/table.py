@@ -1,0 +1,11 @@
+"""The rows of the contract of `ChatModel`: every provider type over HTTP, with its dialect."""
+
+from __future__ import annotations
+
+from tests.dialects import chat
+from tests.dialects.script import Row
+
+ROWS: tuple[Row, ...] = (
+    Row("kimi", chat.DIALECT),
+    Row("openai_legacy", chat.DIALECT),
+)
