@@ -27,6 +27,7 @@ def test_by_default_everything_is_asked() -> None:
 def test_modes_and_memory_allow() -> None:
     assert decide(Policy(yolo=True), "Shell", COMMAND) == Verdict("allow", "yolo")
     assert decide(Policy(afk=True), "Shell", COMMAND) == Verdict("allow", "afk")
+    assert decide(Policy(unattended=True), "Shell", COMMAND) == Verdict("allow", "afk")
     assert decide(Policy().remember(COMMAND), "Shell", command("rm -rf x")) == Verdict("allow", "session")
     assert decide(Policy().remember(COMMAND), "WriteFile", EDIT) == Verdict("ask", "default")
 
@@ -89,6 +90,7 @@ def test_an_mcp_approval_covers_one_server_only() -> None:
 def test_plan_mode_asks_for_commands_even_under_yolo_and_denies_when_nobody_is_there() -> None:
     assert decide(Policy(plan=True, yolo=True), "Shell", COMMAND) == Verdict("ask", "plan")
     assert decide(Policy(plan=True, afk=True), "Shell", COMMAND) == Verdict("deny", "plan")
+    assert decide(Policy(plan=True, unattended=True), "Shell", COMMAND) == Verdict("deny", "plan")
     assert decide(Policy(plan=True, yolo=True), "x", replace(COMMAND, exempt=True)).decision == "allow"
 
 

@@ -64,6 +64,7 @@ def policy_for(settings: Settings, state: SessionState, *, resumed: bool) -> Pol
     return Policy(
         yolo=settings.yolo or (restore and state.yolo),
         afk=settings.afk or (restore and state.afk),
+        unattended=settings.unattended,
         plan=settings.plan_mode or (state.plan_mode if resumed else settings.default_plan_mode),
         remembered=state.auto_approve_actions,
         rules=settings.approval.rules,

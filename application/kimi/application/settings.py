@@ -183,6 +183,8 @@ class Settings(Slice):
     model: ModelSettings | None = None
     yolo: bool = False
     afk: bool = False
+    unattended: bool = False
+    """Nobody is there for this run of the program: like `afk`, but never stored with a session."""
     plan_mode: bool = False
     """Start in plan mode, a resumed session too."""
     default_plan_mode: bool = False

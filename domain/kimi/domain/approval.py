@@ -53,16 +53,23 @@ class Rule:
 class Policy:
     """Modes, rules and memory of one conversation.
 
-    `afk` means that nobody can be asked. `plan` is plan mode: commands, MCP and external calls are never
-    approved without a person.
+    `afk` is the away mode, which belongs to the session; `unattended` says that this run of the program has nobody
+    to ask, and is never stored. `plan` is plan mode: commands, MCP and external calls are never approved without a
+    person.
     """
 
     yolo: bool = False
     afk: bool = False
+    unattended: bool = False
     plan: bool = False
     remembered: frozenset[str] = frozenset()
     rules: tuple[Rule, ...] = ()
     scope: SessionScope = "action"
+
+    @property
+    def nobody_there(self) -> bool:
+        """Is there nobody who could be asked?"""
+        return self.afk or self.unattended
 
     def remember(self, effect: Effect) -> Policy:
         """This policy with `effect` approved for the session."""
@@ -89,12 +96,12 @@ def decide(policy: Policy, tool: str, effect: Effect, *, standing: bool = True) 
     if any(rule.decision == "deny" and _matches(rule, tool, effect) for rule in policy.rules):
         return Verdict("deny", "rule")
     if policy.plan and effect.kind in _RESTRAINED_BY_PLAN and not effect.exempt:
-        return Verdict("deny" if policy.afk else "ask", "plan")
+        return Verdict("deny" if policy.nobody_there else "ask", "plan")
     if effect.kind == "external":
         return Verdict("allow", "default")  # outside plan mode the client answers for its own tools
     if policy.yolo:
         return Verdict("allow", "yolo")
-    if policy.afk:
+    if policy.nobody_there:
         return Verdict("allow", "afk")
     if not standing:
         return Verdict("ask", "default")

@@ -184,7 +184,7 @@ def ask(session: Session, new_id: NewId) -> Tool:
     def supported() -> bool:
         return session.conversation().client.supports_question
 
-    return AskUserQuestion(supported, lambda: session.conversation().policy.afk, new_id)
+    return AskUserQuestion(supported, lambda: session.conversation().policy.nobody_there, new_id)
 
 
 def plan_mode(session: Session, new_id: NewId) -> PlanMode:
@@ -197,7 +197,7 @@ def plan_mode(session: Session, new_id: NewId) -> PlanMode:
         file=lambda: plan_file(conversation()),
         supported=lambda: conversation().client.supports_plan_mode,
         yolo=lambda: conversation().policy.yolo,
-        nobody_there=lambda: conversation().policy.afk,
+        nobody_there=lambda: conversation().policy.nobody_there,
         new_id=new_id,
     )
 
