@@ -87,6 +87,12 @@ async def _import(conversation: Conversation, arguments: str) -> None:
     await import_context(conversation, arguments)
 
 
+async def _btw(conversation: Conversation, arguments: str) -> None:
+    from kimi.application.side_question import btw_command
+
+    await btw_command(conversation, arguments)
+
+
 COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
     (CommandInfo("init", "Analyse the codebase and write AGENTS.md"), _init),
     (CommandInfo("compact", "Compact the context; words after the command say what matters"), _compact),
@@ -97,6 +103,7 @@ COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
     (CommandInfo("add-dir", "Add a directory to the workspace, or list its directories: [path]"), _add_directory),
     (CommandInfo("export", "Write the conversation to a Markdown file: [path]"), _export),
     (CommandInfo("import", "Take a file or another session as reference: <file or session id>"), _import),
+    (CommandInfo("btw", "Ask something beside the work, which is not kept: <question>"), _btw),
 )
 """In the order in which clients list them."""
 
