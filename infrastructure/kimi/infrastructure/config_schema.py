@@ -119,18 +119,19 @@ class Services(Section):
 
 
 class McpClient(Section):
-    """`[mcp.client]` (later version; tools spec 4.1 for our own keys)."""
+    """`[mcp.client]` (tools spec 4.1); a call's time that is not above 0 stands for the default."""
 
     tool_call_timeout_ms: int = 60_000
     connect_timeout_ms: Annotated[int, Field(ge=1)] = 30_000
     first_turn_wait_ms: Annotated[int, Field(ge=0)] = 10_000
-    max_output_chars: Annotated[int, Field(ge=1)] = 100_000
+    max_output_chars: Annotated[int, Field(ge=1000)] = 100_000
 
 
 class Mcp(Section):
-    """`[mcp]` (later version)."""
+    """`[mcp]` (tools spec 4.1, 4.8)."""
 
     client: McpClient = McpClient()
+    always_qualify: bool = False
 
 
 class Hook(Section):

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from kimi.application.flags import Flags, share_directory
-from kimi.application.settings import LoopSettings, Settings, SkillSettings
+from kimi.application.settings import LoopSettings, McpServer, McpSettings, Settings, SkillSettings
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config_migration import ensure_default_file
-from kimi.infrastructure.config_schema import Configuration, Provider, Service, validated
+from kimi.infrastructure.config_schema import Configuration, Mcp, Provider, Service, validated
 from kimi.infrastructure.model_choice import choose_model, named_models
 
 _log = logging.getLogger("kimi.settings")
@@ -40,12 +40,12 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     Without `--config` and `--config-file`, the default file is made when it is missing.
 
     Raises:
-        UsageError: `--config` or the text of an MCP option cannot be used (exit 2).
+        UsageError: `--config` cannot be used, or MCP servers are not written in JSON (exit 2).
         ConfigError: a file, a variable or the name of a model cannot be used (exit 1).
     """
     share = share_directory(environ)
     configuration = _configuration(flags, share)
-    _check_mcp_texts(flags)
+    mcp = _mcp(configuration.mcp, flags, share)
     _note_what_has_no_effect(configuration)
     variables = _secret_variables(configuration, environ)
     return Settings(
@@ -73,10 +73,17 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         approval=configuration.approval,
         session=configuration.session,
         wire=configuration.wire,
+        mcp=mcp,
         background=configuration.background,
         hooks=tuple(CommandHook(hook.event, hook.command, hook.matcher, hook.timeout) for hook in configuration.hooks),
         secret_variables=variables,
-        secret_values=frozenset(_secret_values(configuration)) | {environ[name] for name in variables},
+        secret_values=frozenset(
+            (
+                *_secret_values(configuration),
+                *_mcp_secrets(mcp.servers, environ),
+                *(environ[name] for name in variables),
+            )
+        ),
         strict_profile={"1": True, "0": False}.get(environ.get("KIMI_WIRE_STRICT", "")),
     )
 
@@ -167,26 +174,30 @@ def _table(raw: Any, path: Sequence[str]) -> dict[str, Any]:
     return cast(dict[str, Any], raw) if isinstance(raw, dict) else {}
 
 
-# --- MCP options -----------------------------------------------------------------------------------------------
+# --- MCP servers -----------------------------------------------------------------------------------------------
 
 
-def _check_mcp_texts(flags: Flags) -> None:
-    """Report bad JSON at start. This version starts no server and says so in the log."""
-    for path in flags.mcp_config_files:
-        _check_mcp(_file_text(path), "--mcp-config-file")
-    for text in flags.mcp_configs:
-        _check_mcp(text, "--mcp-config")
-    if flags.mcp_config_files or flags.mcp_configs:
-        _log.warning("MCP servers are not part of this version; those of the command line are not started")
+def _mcp(keys: Mcp, flags: Flags, share: str) -> McpSettings:
+    limits = keys.client.model_dump()
+    if limits["tool_call_timeout_ms"] <= 0:
+        del limits["tool_call_timeout_ms"]
+    return McpSettings(servers=_mcp_servers(flags, share), always_qualify=keys.always_qualify, **limits)
 
 
-def _check_mcp(text: str, option: str) -> None:
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"Invalid JSON: {error}", option) from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"Invalid MCP config: {option} must hold an object with 'mcpServers'.")
+def _mcp_servers(flags: Flags, share: str) -> tuple[McpServer, ...]:
+    if not (flags.mcp_config_files or flags.mcp_configs or os.path.exists(os.path.join(share, "mcp.json"))):
+        return ()
+    from kimi.infrastructure.mcp.config import configured_servers
+
+    return configured_servers(share, flags)
+
+
+def _mcp_secrets(servers: Sequence[McpServer], environ: Mapping[str, str]) -> Iterator[str]:
+    if servers:
+        from kimi.infrastructure.mcp.config import server_secrets
+
+        for server in servers:
+            yield from server_secrets(server, environ)
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------

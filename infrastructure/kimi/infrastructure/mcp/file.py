@@ -1,0 +1,72 @@
+"""`mcp.json` as a document that commands change (tools spec 4.5): what they do not know stays as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import suppress
+from typing import Any
+
+from kimi.domain.errors import ConfigError, UsageError
+from kimi.infrastructure.mcp.config import parsed_json, server_entries
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """The parsed file, an empty document when there is none.
+
+    Raises:
+        UsageError: the file cannot be read, is not JSON, or holds no servers; the message names it (R-19).
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            document = parsed_json(file.read())
+        server_entries(document, "it")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UsageError(f"Cannot read the MCP config file {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The MCP config file {path} is not UTF-8 text at byte {error.start}") from None
+    except (ConfigError, UsageError) as error:
+        raise UsageError(f"The MCP config file {path} cannot be used. {error}") from None
+    return document
+
+
+def entries(document: dict[str, Any]) -> dict[str, Any]:
+    """The servers in the document by name. Entries of a document without `mcpServers` are moved below it."""
+    found = server_entries(document, "it")
+    if "mcpServers" not in document:
+        for name in found:
+            del document[name]
+        document["mcpServers"] = found
+    return found
+
+
+def write_document(path: str, document: dict[str, Any]) -> None:
+    """Replace the file atomically, readable for its owner only; a link stays a link.
+
+    Raises:
+        ConfigError: the file cannot be written; the old one is untouched.
+    """
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    target = os.path.realpath(path)
+    try:
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        # A lone surrogate (an argument that is no UTF-8) becomes the escape that JSON has for it.
+        _replace(target, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise ConfigError(f"Cannot write the MCP config file {path}: {error.strerror}.") from None
+
+
+def _replace(path: str, data: bytes) -> None:
+    descriptor, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".mcp-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(fresh)

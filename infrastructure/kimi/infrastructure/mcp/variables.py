@@ -1,0 +1,56 @@
+"""`${VAR}` and `${VAR:-default}` in the configuration of an MCP server (tools spec 4.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kimi.application.settings import McpServer
+from kimi.domain.errors import ConfigError
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def expanded(server: McpServer, environ: Mapping[str, str]) -> McpServer:
+    """`server` with every variable replaced: in command, arguments, env, cwd, URL, headers and token.
+
+    `${VAR:-default}` is the default when the variable is missing or empty, as in a shell.
+
+    Raises:
+        ConfigError: a variable is missing; the message names it and the server.
+    """
+
+    def put_in(text: str) -> str:
+        missing = _missing(text, environ)
+        if missing is not None:
+            raise ConfigError(f"MCP server '{server.name}' needs the environment variable {missing}, which is not set.")
+        return expanded_text(text, environ) or ""
+
+    def put_into_all(texts: Mapping[str, str]) -> dict[str, str]:
+        return {key: put_in(value) for key, value in texts.items()}
+
+    changes = {
+        **{
+            key: put_in(text) for key in ("command", "cwd", "url", "auth") if (text := getattr(server, key)) is not None
+        },
+        "args": tuple(put_in(argument) for argument in server.args),
+        "env": put_into_all(server.env),
+        "headers": put_into_all(server.headers),
+    }
+    return server.model_copy(update=changes)
+
+
+def expanded_text(text: str, environ: Mapping[str, str]) -> str | None:
+    """`text` with its variables replaced, or None when one is missing that has no default."""
+    if _missing(text, environ) is not None:
+        return None
+    return _VARIABLE.sub(lambda match: _value(match, environ) or "", text)
+
+
+def _missing(text: str, environ: Mapping[str, str]) -> str | None:
+    return next((match[1] for match in _VARIABLE.finditer(text) if _value(match, environ) is None), None)
+
+
+def _value(match: re.Match[str], environ: Mapping[str, str]) -> str | None:
+    name, default = match[1], match[2]
+    return environ.get(name) or default if default is not None else environ.get(name)
