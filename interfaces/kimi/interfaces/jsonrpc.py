@@ -216,7 +216,7 @@ class Outbox:
 
     async def flush(self) -> None:
         """Wait until everything is written, or cannot be."""
-        while (self._lines or self._writing) and not self.broken:
+        while (not self._is_empty() or self._writing) and not self.broken:
             await self._written.wait()
 
     @property
@@ -237,10 +237,10 @@ class Outbox:
     async def run(self) -> None:
         """Write until cancelled."""
         while not self.broken:
-            if not self._lines:
+            if self._is_empty():
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
-            block, self._lines, self._size = b"".join(self._lines), [], 0
+            block = self._take()
             self._writing = True
             try:
                 await self._write(block)
@@ -249,6 +249,14 @@ class Outbox:
                 return
             self._writing = False
             self._notify()
+
+    def _is_empty(self) -> bool:
+        return not self._lines
+
+    def _take(self) -> bytes:
+        """Everything that waits, as one piece."""
+        block, self._lines, self._size = b"".join(self._lines), [], 0
+        return block
 
     def _notify(self) -> None:
         self._written.set()

@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
-import threading
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -23,7 +20,8 @@ from kimi.interfaces.container import App, negotiation, open_conversation, warm_
 from kimi.interfaces.injector import providers
 from kimi.interfaces.jsonrpc import Outbox
 from kimi.interfaces.process import Streams, set_session_id
-from kimi.interfaces.stdio import BlockReader, hung_up, write_all
+from kimi.interfaces.stdio import BlockReader, write_all
+from kimi.interfaces.stopping import Stopping, end_by
 from kimi.interfaces.wire.server import Read, WireServer
 
 logger = logging.getLogger(__name__)
@@ -33,8 +31,6 @@ EXIT_BOUND_S: Final = 2.0
 
 KILLING_S: Final = 0.9
 """What is kept of that for ending programs that are still running."""
-
-STOP_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
 
 
 def run_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
@@ -47,9 +43,8 @@ def run_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
     wire = _Wire(app, streams)
     choice = Choice(flags.session, last=flags.continue_last)
     status = anyio.run(wire.serve, choice)
-    if wire.signal in (None, signal.SIGINT):
-        return status
-    _end_by(wire.signal)
+    if (number := wire.ended_by) is not None:
+        end_by(number)
     return status
 
 
@@ -71,9 +66,12 @@ class _Wire:
     def __init__(self, app: App, streams: Streams) -> None:
         self._app = app
         self._streams = streams
-        self._watchdog: threading.Timer | None = None
-        self._deadline = 0.0
-        self.signal: signal.Signals | None = None
+        self._stopping = Stopping(EXIT_BOUND_S, self._stop, self._give_up)
+
+    @property
+    def ended_by(self) -> signal.Signals | None:
+        """The signal by which the process is to end; an interrupt is an ordinary end."""
+        return None if self._stopping.signal == signal.SIGINT else self._stopping.signal
 
     async def serve(self, choice: Choice) -> int:
         async with open_conversation(self._app, choice, time_left=self._time_left) as conversation:
@@ -84,16 +82,16 @@ class _Wire:
             self._outbox = Outbox(self._write, self._app.settings().wire.max_queued_bytes, self._server.stop)
             await self._serve_until_end()
             resumable = not conversation.is_empty
-        if self._watchdog is not None and not self._outbox.stuck:  # a stuck write would hold the interpreter's end
-            self._watchdog.cancel()
-        if resumable and self.signal in (None, signal.SIGINT):
+        if not self._outbox.stuck:  # a stuck write would hold the interpreter's end
+            self._stopping.release()
+        if resumable and self.ended_by is None:
             self._streams.write_error(f"\nTo resume this session: kimi -r {conversation.id}\n")
         return 1 if self._outbox.broken else 0
 
     async def _serve_until_end(self) -> None:
         async with anyio.create_task_group() as self._tasks:
-            self._tasks.start_soon(self._watch_signals)
-            self._tasks.start_soon(self._watch_output)
+            self._tasks.start_soon(self._stopping.watch_signals)
+            self._tasks.start_soon(self._stopping.watch_output, self._streams.stdout_fd, self._outbox.fail)
             await self._server.serve(self._reading(BlockReader(self._streams.stdin_fd)), self._outbox)
             self._tasks.cancel_scope.cancel()
 
@@ -101,7 +99,7 @@ class _Wire:
         async def read() -> bytes:
             block = await reader.read()
             if not block:
-                self._bound_exit()
+                self._stopping.bound_exit()
             return block
 
         return read
@@ -121,45 +119,14 @@ class _Wire:
         except Exception:  # whoever needs it will import it again, and report
             logger.exception("importing ahead failed")
 
-    async def _watch_signals(self) -> None:
-        """The first signal ends the service in good order, a second interrupt at once."""
-        if sys.platform == "win32":
-            return
-        with anyio.open_signal_receiver(*STOP_SIGNALS) as received:
-            async for number in received:
-                if self.signal is not None and number == signal.SIGINT:
-                    os._exit(130)
-                logger.info("ending because of %s", number.name)
-                self.signal = self.signal or number
-                self._bound_exit()
-                self._server.stop()
-
-    async def _watch_output(self) -> None:
-        """Nobody reads any more: end as after a failed write (W-32)."""
-        await hung_up(self._streams.stdout_fd)
-        logger.info("stdout was closed by the client")
-        self._outbox.fail()
-
     def _time_left(self) -> float:
         """Seconds that the hooks of the session's end may take, so that what they started can still be killed."""
-        self._bound_exit()
-        return self._deadline - time.monotonic() - KILLING_S
+        return self._stopping.time_left() - KILLING_S
 
-    def _bound_exit(self) -> None:
-        """Whatever hangs, the process is gone in time."""
-        if self._watchdog is None:
-            self._deadline = time.monotonic() + EXIT_BOUND_S
-            self._watchdog = threading.Timer(EXIT_BOUND_S, self._give_up)
-            self._watchdog.daemon = True
-            self._watchdog.start()
+    def _stop(self) -> None:
+        self._server.stop()
 
     def _give_up(self) -> None:
-        logger.error("the end took longer than %s s; leaving at once", EXIT_BOUND_S)
-        if self.signal in (None, signal.SIGINT):
+        if self.ended_by is None:
             os._exit(0)
-        _end_by(self.signal)
-
-
-def _end_by(number: signal.Signals) -> None:
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+        end_by(self.ended_by)
