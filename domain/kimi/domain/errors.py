@@ -5,6 +5,7 @@
     ├── ConfigError                the configuration cannot be used (exit 1)
     ├── StateError                 the conversation is not in a state for this (wire -32000)
     ├── TooManyTasks               no further background task may start now
+    ├── McpUnauthorized            an MCP server wants the user to log in
     ├── SessionError               a stored session cannot be used
     │   ├── InvalidSessionId       the id could escape the store, or is unusable
     │   ├── SessionBusy            another process holds it
@@ -56,6 +57,10 @@ class TooManyTasks(KimiError):
 
     def __init__(self) -> None:
         super().__init__("Too many background tasks are already running.")
+
+
+class McpUnauthorized(KimiError):
+    """An MCP server wants the user to log in, which only `kimi mcp auth` lets them do."""
 
 
 class SessionError(KimiError):
@@ -114,13 +119,18 @@ class APITimeoutError(ChatProviderError):
 
 
 class APIStatusError(ChatProviderError):
-    """The provider answered with an error status. `retry_after` is in seconds, when the provider named it."""
+    """The provider answered with an error status. `retry_after` is in seconds, when the provider named it.
 
-    def __init__(self, status_code: int, message: str, *, retry_after: float | None = None) -> None:
+    `final` is for a status that would be worth another try, but not here: what was paid for is used up.
+    """
+
+    def __init__(
+        self, status_code: int, message: str, *, retry_after: float | None = None, final: bool = False
+    ) -> None:
         super().__init__(message)
         self.status_code = status_code
         self.retry_after = retry_after
-        self.transient = status_code in RETRYABLE_STATUS
+        self.transient = status_code in RETRYABLE_STATUS and not final
 
 
 class AuthExpired(APIStatusError):

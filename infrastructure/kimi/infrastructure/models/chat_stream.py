@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from pydantic_core import from_json
-
 from kimi.application.ports import ResponseEnd
 from kimi.domain.content import ContentPart, TextPart, ThinkPart
-from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
 from kimi.domain.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
-from kimi.infrastructure.models.json_object import as_object
+from kimi.infrastructure.models.answer_errors import (
+    FORM_ERRORS,
+    empty_response,
+    event_object,
+    reported_error,
+    unknown_form,
+)
 from kimi.infrastructure.models.tool_calls import ToolCallOrder
 
 Chunk: TypeAlias = dict[str, Any]
@@ -24,13 +27,18 @@ _STOP_REASONS: dict[str, StopReason] = {
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
 }
-_SHOWN = 200
 
 
 class ChunkReader:
-    """Reads the chunks of one answer in order, and remembers what belongs to its end."""
+    """Reads the chunks of one answer in order, and remembers what belongs to its end.
+
+    Some servers never say why they stop: a body that ended in good order is enough.
+    """
 
     __slots__ = ("_calls", "_key", "_message_id", "_stop_reason", "_thought", "_usage", "_visible", "finished")
+
+    needs_end = False
+    closed = False
 
     def __init__(self, reasoning_key: str | None) -> None:
         self._key = reasoning_key
@@ -50,16 +58,11 @@ class ChunkReader:
             ChatProviderError: the payload is no JSON object.
             APIStatusError: it reports an error with an HTTP status.
         """
-        try:
-            chunk = as_object(from_json(payload))
-        except ValueError:
-            chunk = None
-        if chunk is None:
-            raise ChatProviderError(f"The provider sent an event that is not a JSON object: {_shown(payload)}")
+        chunk = event_object(payload)
         try:
             return self._parts(chunk)
-        except (AttributeError, TypeError, IndexError, KeyError) as error:
-            raise ChatProviderError(f"The provider sent an event of an unknown form: {_shown(payload)}") from error
+        except FORM_ERRORS as error:
+            raise unknown_form(payload) from error
 
     def finish(self) -> list[StreamPart]:
         """The parts that still waited at the end of the stream."""
@@ -136,37 +139,3 @@ def read_usage(usage: Mapping[str, Any]) -> TokenUsage:
         output=int(usage.get("completion_tokens") or 0),
         input_cache_read=cached,
     )
-
-
-def reported_error(body: Mapping[str, Any]) -> ChatProviderError:
-    """The error object inside a stream as an exception; with a status if it names one."""
-    fields = as_object(body.get("error")) or {}
-    text = error_text(body) or "The provider reported an error without a text."
-    for status in (fields.get("code"), fields.get("status"), fields.get("status_code"), body.get("code")):
-        if str(status).isdecimal() and 400 <= int(str(status)) <= 599:
-            return APIStatusError(int(str(status)), f"HTTP {status}: {text}")
-    return ChatProviderError(text)
-
-
-def error_text(body: object) -> str | None:
-    """The provider's own words in an error body: `error.message`, `error`, `message` or `detail`."""
-    fields = as_object(body) or {}
-    error = fields.get("error")
-    if (nested := as_object(error)) is not None:
-        error = nested.get("message") or nested.get("type")
-    for text in (error, fields.get("message"), fields.get("detail")):
-        if isinstance(text, str) and text.strip():
-            return text.strip()
-    return None
-
-
-def empty_response(*, thought: bool) -> APIEmptyResponseError:
-    """What is raised for an answer with nothing to see."""
-    if thought:
-        return APIEmptyResponseError("The model only thought and then gave neither text nor a tool call.")
-    return APIEmptyResponseError("The model gave an empty answer: neither text nor a tool call.")
-
-
-def _shown(payload: bytes) -> str:
-    text = payload.decode(errors="replace")
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -19,7 +19,7 @@ from kimi.domain.errors import ChatProviderError, ConfigError
 from kimi.domain.message import Message, ToolCall, ToolCallPart, message_text
 from kimi.domain.stream import StreamPart
 from kimi.domain.tool import ToolSpec
-from kimi.infrastructure.models.chat_stream import empty_response
+from kimi.infrastructure.models.answer_errors import empty_response
 from kimi.infrastructure.models.echo_dsl import EchoScript, parse_script
 
 SCRIPTS_VARIABLE = "KIMI_SCRIPTED_ECHO_SCRIPTS"

@@ -1,0 +1,94 @@
+"""What is wrong with an answer: error bodies, errors inside a stream, events of no known form, nothing to see.
+
+The provider's own words go into the message; its codes decide whether another try makes sense (runtime spec 3.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
+from kimi.infrastructure.models.json_object import JsonDict, as_object
+
+_SHOWN = 200
+_NOT_PAID = frozenset(
+    {
+        "insufficient_quota",
+        "exceeded_current_quota_error",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "billing_error",
+    }
+)
+"""Codes and types of errors that only a payment ends, whatever their status is."""
+
+FORM_ERRORS = (AttributeError, TypeError, IndexError, KeyError, ValueError)
+"""What reading an event of an unknown form raises."""
+
+
+def event_object(payload: bytes) -> JsonDict:
+    """The payload of an event as a JSON object.
+
+    Raises:
+        ChatProviderError: it is none.
+    """
+    try:
+        event = as_object(from_json(payload))
+    except ValueError:
+        event = None
+    if event is None:
+        raise ChatProviderError(f"The provider sent an event that is not a JSON object: {_shown(payload)}")
+    return event
+
+
+def unknown_form(payload: bytes) -> ChatProviderError:
+    """What is raised for an event whose fields are not what they have to be."""
+    return ChatProviderError(f"The provider sent an event of an unknown form: {_shown(payload)}")
+
+
+def status_error(status: int, text: str, body: object, retry_after: float | None = None) -> APIStatusError:
+    """An error status; final when `body` says that the account is used up, or by the status."""
+    return APIStatusError(status, f"HTTP {status}: {text}", retry_after=retry_after, final=is_unpaid(body))
+
+
+def is_unpaid(body: object) -> bool:
+    """Does an error body say that there will be no answer before somebody pays?"""
+    fields = as_object((as_object(body) or {}).get("error")) or {}
+    return not _NOT_PAID.isdisjoint(str(fields.get(key)) for key in ("code", "type"))
+
+
+def reported_error(body: Mapping[str, Any]) -> ChatProviderError:
+    """The error object inside a stream as an exception; with a status if it names one."""
+    fields = as_object(body.get("error")) or {}
+    text = error_text(body) or "The provider reported an error without a text."
+    for status in (fields.get("code"), fields.get("status"), fields.get("status_code"), body.get("code")):
+        if str(status).isdecimal() and 400 <= int(str(status)) <= 599:
+            return status_error(int(str(status)), text, body)
+    return ChatProviderError(text)
+
+
+def error_text(body: object) -> str | None:
+    """The provider's own words in an error body: `error.message`, `error`, `message` or `detail`."""
+    fields = as_object(body) or {}
+    error = fields.get("error")
+    if (nested := as_object(error)) is not None:
+        error = nested.get("message") or nested.get("type")
+    for text in (error, fields.get("message"), fields.get("detail")):
+        if isinstance(text, str) and text.strip():
+            return text.strip()
+    return None
+
+
+def empty_response(*, thought: bool) -> APIEmptyResponseError:
+    """What is raised for an answer with nothing to see."""
+    if thought:
+        return APIEmptyResponseError("The model only thought and then gave neither text nor a tool call.")
+    return APIEmptyResponseError("The model gave an empty answer: neither text nor a tool call.")
+
+
+def _shown(payload: bytes) -> str:
+    text = payload.decode(errors="replace")
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -1,0 +1,220 @@
+"""One request to a provider and its streamed answer, for every adapter over HTTP (runtime spec 3.1, 3.7).
+
+An adapter brings a body, headers and a reader of its events. What goes wrong on the way is turned into the model
+branch of the error tree here, once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic_core import from_json
+
+from kimi.application.ports import ModelItem, ResponseEnd
+from kimi.application.settings import ModelSettings
+from kimi.domain.errors import APIConnectionError, APITimeoutError, AuthExpired, ChatProviderError
+from kimi.domain.stream import StreamPart
+from kimi.infrastructure.models.answer_errors import error_text, reported_error, status_error
+from kimi.infrastructure.models.headers import checked_headers, merged, printable
+from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpTimeout, checked_host
+from kimi.infrastructure.models.json_object import as_object
+from kimi.infrastructure.models.sse import DONE, SseParser
+
+if TYPE_CHECKING:
+    from kimi.infrastructure.models.http_session import HttpResponse
+
+LOGIN_EXPIRED = 'Authentication failed. Your login session may have expired. Please run "/login" to sign in again.'
+"""Wire spec 10, -32004."""
+
+_MAX_ERROR_TEXT = 2000
+_MAX_AGENT = 240
+"""Product and client; `headers.user_agent_text` stays below it."""
+
+_log = logging.getLogger(__name__)
+
+
+class Reader(Protocol):
+    """Makes parts of the events of one answer, in order."""
+
+    needs_end: bool
+    """Must the provider say that the answer has ended? Else the end of a framed body is enough."""
+    finished: bool
+    """Has it said why it stopped?"""
+    closed: bool
+    """Has it said that nothing more comes?"""
+
+    def read(self, payload: bytes) -> Sequence[StreamPart]:
+        """The parts of one event. Raises ChatProviderError: it is broken, or reports an error."""
+        ...
+
+    def finish(self) -> Sequence[StreamPart]:
+        """The parts that still waited at the end of the stream."""
+        ...
+
+    def end(self) -> ResponseEnd:
+        """The record that ends the stream. Raises APIEmptyResponseError: there was nothing to see."""
+        ...
+
+
+class Exchange:
+    """The way to one provider.
+
+    Raises:
+        ConfigError: on creation: `base_url` is no URL, or a custom header cannot be sent.
+    """
+
+    def __init__(self, settings: ModelSettings, http: HttpLayer, user_agent: Callable[[], str]) -> None:
+        self._settings = settings
+        self._http = http
+        self._user_agent = user_agent
+        self._custom = checked_headers(settings.custom_headers)
+        self.host = checked_host(settings.base_url)
+
+    def agent(self) -> str:
+        """The User-Agent of a request that is made now."""
+        return printable(self._user_agent())[:_MAX_AGENT]
+
+    def bearer(self) -> dict[str, str]:
+        """The header that carries the key, as most providers want it; none without a key."""
+        key = self.key()
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def key(self) -> str:
+        """The key, reduced to what a header can hold."""
+        return printable(self._settings.api_key)
+
+    @asynccontextmanager
+    async def ask(
+        self, url: str, headers: Mapping[str, str], body: bytes, reader: Reader
+    ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
+        """Post `body` once, and give the answer as `ChatModel.stream` promises it.
+
+        `headers` are the provider's own; configured ones replace those of the same name.
+        """
+        common = {"Content-Type": "application/json", "Accept": "text/event-stream", "User-Agent": self.agent()}
+        try:
+            async with self._http.request("POST", url, merged(common, headers, self._custom), [body]) as response:
+                if response.status != 200:
+                    raise await self._status_error(response)
+                if (kind := _other_kind(response)) is not None:
+                    raise _not_a_stream(kind, await response.read())
+                async with aclosing(_items(response, reader)) as items:
+                    yield items
+        except HttpTimeout as error:
+            raise APITimeoutError(f"The provider at {self.host} did not answer in time: {error}.") from error
+        except HttpError as error:
+            raise APIConnectionError(f"The connection to the provider at {self.host} failed: {error}.") from error
+
+    async def _status_error(self, response: HttpResponse) -> ChatProviderError:
+        if response.status == 401 and self._settings.oauth:
+            return AuthExpired(401, LOGIN_EXPIRED)
+        trace = response.headers.get("x-trace-id") or response.headers.get("request-id")
+        _log.warning("HTTP %d from %s, trace %s", response.status, self.host, trace)
+        content = await response.read()
+        body = _json(content)
+        text = self._without_secrets((error_text(body) or content.decode(errors="replace").strip())[:_MAX_ERROR_TEXT])
+        location = response.headers.get("location")
+        text = text or (f"the address has moved to {location}" if location else "no further text")
+        return status_error(response.status, text, body, _retry_after(response.headers))
+
+    def _without_secrets(self, text: str) -> str:
+        """An error text may repeat what was sent: our key never goes further."""
+        for secret in (self._settings.api_key.strip(), *self._custom.values()):
+            if len(secret) >= 8:
+                text = text.replace(secret, "***")
+        return text
+
+
+async def _items(response: HttpResponse, reader: Reader) -> AsyncGenerator[ModelItem]:
+    """The parts of the answer, then its end."""
+    async with aclosing(_payloads(response, reader)) as payloads:
+        async for events in payloads:
+            for payload in events:
+                for part in reader.read(payload):
+                    yield part
+    for part in reader.finish():
+        yield part
+    yield reader.end()
+
+
+async def _payloads(response: HttpResponse, reader: Reader) -> AsyncGenerator[list[bytes]]:
+    """The events of a response, those that came together in one list.
+
+    Ends at `[DONE]`, or when the reader has seen the last event; without either at the end of the body, if the reader
+    (or, where that is enough, the framing) says that nothing is missing.
+    """
+    parser = SseParser()
+    try:
+        while block := await response.block():
+            events = parser.feed(block)
+            if DONE in events:
+                response.release()
+                yield events[: events.index(DONE)]
+                if reader.finished or not reader.needs_end:
+                    return
+                break
+            yield events
+            if reader.closed:
+                response.release()
+                return
+    except HttpError:
+        if not reader.finished:
+            raise
+    yield [event for event in parser.flush() if event != DONE]
+    if not (reader.finished or (response.framed and not reader.needs_end)):
+        raise HttpError("the answer broke off")
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds until the next try makes sense; some providers say it in milliseconds as well, more exactly."""
+    try:
+        return max(0.0, float(headers["retry-after-ms"]) / 1000)
+    except (KeyError, ValueError):
+        return seconds(headers.get("retry-after"))
+
+
+def seconds(retry_after: str | None) -> float | None:
+    """`Retry-After` in seconds from now, given as a number or as a date; None when it is absent or unreadable."""
+    if not retry_after:
+        return None
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        return _seconds_until(retry_after)
+
+
+def _seconds_until(date: str) -> float | None:
+    from datetime import datetime
+    from email.utils import parsedate_to_datetime
+
+    try:
+        moment = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def _json(body: bytes) -> object:
+    try:
+        return from_json(body)
+    except ValueError:
+        return None
+
+
+def _other_kind(response: HttpResponse) -> str | None:
+    """What a successful response is, if it says that it is no stream of events."""
+    content_type = response.headers.get("content-type", "")
+    return next((kind for kind in ("json", "html") if kind in content_type), None)
+
+
+def _not_a_stream(kind: str, body: bytes) -> ChatProviderError:
+    answer = as_object(_json(body)) or {}
+    if "error" in answer:
+        return reported_error(answer)
+    what = "a web page" if kind == "html" else "a JSON document"
+    return ChatProviderError(f"The provider answered with {what} instead of a stream of events; check its base URL.")
