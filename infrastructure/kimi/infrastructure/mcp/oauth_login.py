@@ -1,0 +1,84 @@
+"""The OAuth clients of MCP servers. Importing this loads fastmcp; `oauth` does so only for a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+from fastmcp.client.auth import OAuth
+from key_value.aio.stores.filetree import (
+    FileTreeStore,
+    FileTreeV1CollectionSanitizationStrategy,
+    FileTreeV1KeySanitizationStrategy,
+)
+from mcp.shared.auth import OAuthToken
+
+from kimi.domain.errors import McpUnauthorized
+
+CLIENT_NAME = "kimi"
+"""How the program is called where the user is asked for consent."""
+
+
+def token_store(directory: str) -> FileTreeStore:
+    """The store of all logins; one file per value, readable for the owner only."""
+    path = Path(directory)
+    return FileTreeStore(
+        data_directory=path,
+        key_sanitization_strategy=FileTreeV1KeySanitizationStrategy(path),
+        collection_sanitization_strategy=FileTreeV1CollectionSanitizationStrategy(path),
+    )
+
+
+class StoredLogin(OAuth):
+    """Uses and renews the stored tokens. `refused` is true once the server wanted the user in spite of them."""
+
+    refused = False
+
+    def __init__(self, server_url: str, directory: str) -> None:
+        super().__init__(server_url, client_name=CLIENT_NAME, token_storage=token_store(directory))
+        self._untried: OAuthToken | None = None
+
+    async def redirect_handler(self, authorization_url: str) -> None:
+        """Never opens a browser. Raises McpUnauthorized."""
+        self.refused = True
+        raise McpUnauthorized(f"The login at {self.mcp_url} is no longer valid.")
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        self._untried = self.context.current_tokens
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        """Renew the token once more before giving up: only now the library knows where the server renews tokens.
+
+        After a start it asks a place that it guesses, which not every server has.
+        """
+        tokens, self._untried = self._untried, None
+        if tokens is None or not tokens.refresh_token or self.context.client_info is None:
+            return await super()._perform_authorization()
+        self.context.current_tokens = tokens
+        return await self._refresh_token()
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        """What comes back is the answer to that, for there is no code to exchange without a user."""
+        if not await self._handle_refresh_response(response):
+            await self.redirect_handler("")
+
+
+class BrowserLogin(OAuth):
+    """Sends the user's browser to the server and waits for it to come back, at most five minutes."""
+
+    def __init__(self, server_url: str, directory: str, show_address: Callable[[str], None]) -> None:
+        super().__init__(server_url, client_name=CLIENT_NAME, token_storage=token_store(directory))
+        self._show_address = show_address
+
+    async def redirect_handler(self, authorization_url: str) -> None:
+        """Open the browser. The address comes from the server: nothing but a web page is opened.
+
+        Raises:
+            McpUnauthorized: the address is none of the web.
+        """
+        if not authorization_url.lower().startswith(("https://", "http://")):
+            raise McpUnauthorized(f"The server at {self.mcp_url} names no web page to log in at.")
+        self._show_address(authorization_url)
+        await super().redirect_handler(authorization_url)
