@@ -165,7 +165,7 @@ def root(
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", "--command", "-c", help="What to do; not used with --wire.")
     ] = None,
-    print_mode: Annotated[bool, typer.Option("--print", help="Run without interaction (later version).")] = False,
+    print_mode: Annotated[bool, typer.Option("--print", help="Run without interaction; see --prompt.")] = False,
     acp: Annotated[bool, typer.Option("--acp", help="Deprecated: the same as 'kimi acp' (later version).")] = False,
     wire: Annotated[bool, typer.Option("--wire", help="Serve the wire protocol on stdin and stdout.")] = False,
     input_format: Annotated[

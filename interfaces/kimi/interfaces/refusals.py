@@ -30,7 +30,6 @@ NOT_PROVIDED: Mapping[str, str] = {
 
 UI_NOT_PROVIDED: Mapping[str, str] = {
     "shell": "The interactive shell is not part of this version; use 'kimi --wire' with a client, or try 'kimi demo'.",
-    "print": "Print mode is not part of this version; use 'kimi --wire' with a client, or try 'kimi demo'.",
     "acp": "'--acp' is not part of this version; use 'kimi --wire' for a client that speaks the wire protocol.",
 }
 

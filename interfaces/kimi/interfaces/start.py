@@ -33,12 +33,12 @@ def start(
     """
     share = share_directory(environ)
     protocol = flags.ui in ("wire", "acp")
-    streams = take_streams(share, protocol)
+    streams = take_streams(share, protocol or flags.ui == "print")  # what is printed is for programs, too
     start_logging(share, flags.debug)
     try:
         return _run(flags, environ, streams, load or _load_settings, serve or _DRIVERS.get(flags.ui))
     except KeyboardInterrupt:
-        return 0 if protocol else 130
+        return 0 if protocol else 1 if flags.ui == "print" else 130
     except Exception as error:
         return _refuse(_only_cause(error), streams, log_path(share), flags.debug)
 
@@ -84,4 +84,10 @@ def _serve_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
     return run_wire(flags, settings, streams)
 
 
-_DRIVERS: Mapping[Ui, Callable[[Flags, Settings, Streams], int]] = {"wire": _serve_wire}
+def _print(flags: Flags, settings: Settings, streams: Streams) -> int:
+    from kimi.interfaces.printing.run import run_print
+
+    return run_print(flags, settings, streams)
+
+
+_DRIVERS: Mapping[Ui, Callable[[Flags, Settings, Streams], int]] = {"wire": _serve_wire, "print": _print}

@@ -1,0 +1,203 @@
+"""`kimi --print`: prompts from the command line or stdin, answers on stdout, then the end (runtime spec 1.7)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Final
+
+import anyio
+
+from kimi.application.conversation import Conversation
+from kimi.application.flags import Flags
+from kimi.application.negotiate_initialize import hidden_tools
+from kimi.application.open_session import Choice
+from kimi.application.resolve_request import resolve_request
+from kimi.application.run_turn import run_turn
+from kimi.application.settings import Settings
+from kimi.application.waiting import refusal
+from kimi.domain.client import Client
+from kimi.domain.content import UserInput
+from kimi.domain.event import REQUEST_TYPES
+from kimi.interfaces import lean_start
+from kimi.interfaces.container import App, open_conversation
+from kimi.interfaces.injector import providers
+from kimi.interfaces.printing.failure import FAILED, INTERRUPTED, Failure, failure_in, failure_of
+from kimi.interfaces.printing.messages import Messages
+from kimi.interfaces.printing.output import FinalMessage, Output
+from kimi.interfaces.printing.prompts import prompts
+from kimi.interfaces.printing.tasks import wait_for_tasks
+from kimi.interfaces.printing.text import Text
+from kimi.interfaces.process import Streams, masked, set_session_id
+from kimi.interfaces.stdio import BlockReader, write_all
+from kimi.interfaces.stopping import Stopping, end_by
+
+logger = logging.getLogger("kimi.print")
+
+EXIT_BOUND_S: Final = 2.0
+"""From a signal to the end of the process at the latest."""
+
+KILLING_S: Final = 0.9
+"""What is kept of that for ending programs that are still running."""
+
+_PROGRAM: Final = Client(supports_question=True, supports_plan_mode=True)
+"""Nobody is asked, but the tools that ask have their answer: nobody is there."""
+
+
+def run_print(flags: Flags, settings: Settings, streams: Streams) -> int:
+    """Run what is asked, with nobody there to ask back; gives the exit status (runtime spec 1.4).
+
+    Raises KimiError for what makes a start impossible.
+    """
+    app = App(settings=providers.Object(settings.model_copy(update={"unattended": True})))
+    driver = _Print(app, flags, streams)
+    status = anyio.run(driver.run)
+    if (number := driver.ended_by) is not None:
+        end_by(number)
+    return status
+
+
+def output_for(flags: Flags, conversation: Conversation, *, terminal: bool) -> Output:
+    """The format that was asked for; `terminal` says that stdout is one."""
+    as_json = flags.output_format == "stream-json"
+    if flags.final_message_only:
+        return FinalMessage(as_json=as_json)
+    if as_json:
+        return Messages()
+
+    def key_argument(name: str) -> str | None:
+        tool = conversation.toolset.find(name)
+        return tool.spec.key_argument if tool else None
+
+    return Text(key_argument, terminal=terminal)
+
+
+class _Print:
+    """A run of the print driver: its output, and what has asked it to end."""
+
+    def __init__(self, app: App, flags: Flags, streams: Streams) -> None:
+        self._app = app
+        self._flags = flags
+        self._streams = streams
+        self._stopping = Stopping(EXIT_BOUND_S, self._stop, self._give_up)
+        self._broken = False
+
+    @property
+    def ended_by(self) -> signal.Signals | None:
+        """The signal by which the process is to end; an interrupt is a failure like others."""
+        return None if self._stopping.signal == signal.SIGINT else self._stopping.signal
+
+    async def run(self) -> int:
+        """Everything from the session to the hint at the end; gives the exit status."""
+        self._running = anyio.CancelScope()
+        choice = Choice(self._flags.session, last=self._flags.continue_last)
+        async with open_conversation(self._app, choice, time_left=self._time_left) as conversation:
+            set_session_id(conversation.id)
+            lean_start.end()
+            conversation.client = _PROGRAM
+            conversation.toolset.hidden = hidden_tools(_PROGRAM)
+            self._conversation = conversation
+            self._output = output_for(self._flags, conversation, terminal=os.isatty(self._streams.stdout_fd))
+            status = await self._serve_until_end()
+            resumable = not conversation.is_empty
+        self._stopping.release()
+        if resumable:
+            self._streams.write_error(f"\nTo resume this session: kimi -r {conversation.id}\n")
+        return status
+
+    async def _serve_until_end(self) -> int:
+        status = FAILED
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._stopping.watch_signals)
+            tasks.start_soon(self._stopping.watch_output, self._streams.stdout_fd, self._lose_output)
+            tasks.start_soon(self._pump)
+            with self._running:
+                status = await self._serve()
+            if self._stopping.signal == signal.SIGINT:
+                status = FAILED
+                with anyio.move_on_after(KILLING_S):
+                    await self._write(self._output.failure(INTERRUPTED))
+            tasks.cancel_scope.cancel()
+        return status
+
+    async def _serve(self) -> int:
+        """Run the prompts one after the other, to the first that fails; then wait for what they have started."""
+        read = BlockReader(self._streams.stdin_fd).read
+        terminal = os.isatty(self._streams.stdin_fd)
+        limit = self._app.settings().wire.max_line_bytes
+        async with aclosing(prompts(self._flags, read, terminal=terminal, max_line_bytes=limit)) as given:
+            async for user_input in given:
+                await self._write(self._output.prompt(user_input))
+                if (failure := await self._turn(user_input)) is not None:
+                    await self._write(self._output.failure(failure))
+                    return failure.status
+        return await self._wait_for_tasks()
+
+    async def _turn(self, user_input: UserInput) -> Failure | None:
+        """One turn, with what is written at its end if it ends well."""
+        turn = self._conversation.begin_turn()
+        try:
+            failure = failure_in(await run_turn(self._conversation, turn, user_input))
+        except Exception as error:
+            failure = failure_of(error)
+        await self._conversation.files.sync()
+        if failure is None:
+            await self._write(self._output.end())
+            return None
+        return replace(failure, message=masked(failure.message))
+
+    async def _wait_for_tasks(self) -> int:
+        if self._flags.input_format != "text" or self._app.settings().background.keep_alive_on_exit:
+            return 0
+        timed_out = await wait_for_tasks(self._conversation, self._run_after_task)
+        if timed_out is None:
+            return 0
+        self._streams.write_error(f"{timed_out}\n")
+        return FAILED
+
+    async def _run_after_task(self, text: str) -> None:
+        """The exit status is that of what was asked: what fails afterwards is a remark."""
+        if (failure := await self._turn(text)) is not None:
+            await self._write(self._output.end())
+            self._streams.write_error(f"The result of background work was not dealt with: {failure.message}\n")
+
+    async def _pump(self) -> None:
+        """Write what there is to read about each event; nobody is there to answer, so requests are refused."""
+        while batch := await self._conversation.channel.receive():
+            for event, _ in batch:
+                if isinstance(event, REQUEST_TYPES):
+                    resolve_request(self._conversation, event.id, refusal(event))
+            await self._write(b"".join(self._output.event(event) for event, _ in batch))
+
+    async def _write(self, data: bytes) -> None:
+        if not data or self._broken:
+            return
+        try:
+            await write_all(self._streams.stdout_fd, data)
+        except OSError as error:
+            logger.info("stdout cannot be written: %s", error.strerror)
+            self._lose_output()
+
+    def _lose_output(self) -> None:
+        """Nobody reads any more: what runs is cancelled, and the end is bounded as after a signal."""
+        self._broken = True
+        self._stopping.bound_exit()
+        self._stop()
+
+    def _stop(self) -> None:
+        self._running.cancel()
+
+    def _time_left(self) -> float:
+        """Seconds that the hooks of the end may take: as many as they want, unless the end was asked for."""
+        if self._broken or self._stopping.signal is not None:
+            return self._stopping.time_left() - KILLING_S
+        return math.inf
+
+    def _give_up(self) -> None:
+        if self.ended_by is not None:
+            end_by(self.ended_by)
+        os._exit(FAILED)
