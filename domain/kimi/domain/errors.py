@@ -5,6 +5,7 @@
     ├── ConfigError                the configuration cannot be used (exit 1)
     ├── StateError                 the conversation is not in a state for this (wire -32000)
     ├── TooManyTasks               no further background task may start now
+    ├── TooManySessions            no further session may be open now
     ├── McpUnauthorized            an MCP server wants the user to log in
     ├── SessionError               a stored session cannot be used
     │   ├── InvalidSessionId       the id could escape the store, or is unusable
@@ -61,6 +62,13 @@ class TooManyTasks(KimiError):
 
 class McpUnauthorized(KimiError):
     """An MCP server wants the user to log in, which only `kimi mcp auth` lets them do."""
+
+
+class TooManySessions(KimiError):
+    """As many sessions as a process may have are open, and all of them are busy."""
+
+    def __init__(self) -> None:
+        super().__init__("Too many sessions are open and busy; close one or wait until a turn has ended.")
 
 
 class SessionError(KimiError):

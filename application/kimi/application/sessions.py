@@ -1,0 +1,168 @@
+"""The live conversations of one process: one per id, each in a task of its own, at most so many at a time."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeAlias, TypeVar
+
+import anyio
+import anyio.abc
+
+from kimi.domain.errors import TooManySessions
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MAX_LIVE: Final = 64
+
+Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
+"""Opens what is live of a session; it is entered and left in the same task. Called again after a suspension."""
+
+
+@dataclass(slots=True)
+class _Entry(Generic[T]):
+    """A session that is open: live, or suspended until it is needed again."""
+
+    opening: Opening[T]
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    live: T | None = None
+    occupied: bool = False
+    users: int = 0
+    last_used: int = 0
+    leave: anyio.Event = field(default_factory=anyio.Event)
+    left: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Sessions(Generic[T]):
+    """The open sessions of a process. What is live of one is a `T`, whatever the driver needs.
+
+    At most `limit` are live. When one more is needed, the one that was not used for longest, of those that `is_idle`
+    and nobody uses, is suspended: closed, and opened again by the next use. `tasks` is where live sessions have
+    their tasks; a session that fails there is opened anew and does no harm to others.
+    """
+
+    def __init__(self, tasks: anyio.abc.TaskGroup, is_idle: Callable[[T], bool], limit: int = MAX_LIVE) -> None:
+        self._tasks = tasks
+        self._is_idle = is_idle
+        self._limit = limit
+        self._entries: dict[str, _Entry[T]] = {}
+        self._uses = itertools.count(1)
+
+    def __contains__(self, session_id: object) -> bool:
+        return session_id in self._entries
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of all open sessions, suspended ones included."""
+        return tuple(self._entries)
+
+    def live(self, session_id: str) -> T | None:
+        """What is live of the session now; None for one that is suspended or not open."""
+        entry = self._entries.get(session_id)
+        return entry.live if entry else None
+
+    def all_live(self) -> Sequence[T]:
+        """What is live of all sessions."""
+        return [entry.live for entry in self._entries.values() if entry.live is not None]
+
+    @asynccontextmanager
+    async def opened(self, session_id: str, opening: Opening[T]) -> AsyncGenerator[T, None]:
+        """Open a session, if it is not open yet, and use it.
+
+        Raises what `opening` raises on being entered; the session is then not open. TooManySessions: all are busy.
+        """
+        is_new = session_id not in self._entries
+        self._entries.setdefault(session_id, _Entry(opening))
+        try:
+            async with self.using(session_id) as live:
+                is_new = False
+                yield live
+        except BaseException:
+            if is_new:
+                self._entries.pop(session_id, None)
+            raise
+
+    @asynccontextmanager
+    async def using(self, session_id: str) -> AsyncGenerator[T, None]:
+        """Use an open session, which stays live meanwhile. Raises KeyError: it is not open; else as `opened`."""
+        entry = self._entries[session_id]
+        entry.users += 1
+        entry.last_used = next(self._uses)
+        try:
+            async with entry.lock:
+                live = entry.live if entry.live is not None else await self._start(session_id, entry)
+            yield live
+        finally:
+            entry.users -= 1
+
+    async def close(self, session_id: str) -> bool:
+        """Close a session and wait until it is; False when it is not open."""
+        entry = self._entries.pop(session_id, None)
+        if entry is None:
+            return False
+        async with entry.lock:
+            await self._stop(entry)
+        return True
+
+    async def close_all(self) -> None:
+        """Close all sessions, side by side."""
+        async with anyio.create_task_group() as closing:
+            for session_id in self.ids:
+                closing.start_soon(self.close, session_id)
+
+    async def _start(self, session_id: str, entry: _Entry[T]) -> T:
+        await self._make_room()
+        if self._entries.get(session_id) is not entry:
+            raise KeyError(session_id)
+        entry.occupied = True
+        entry.leave, entry.left = anyio.Event(), anyio.Event()
+        try:
+            return await self._tasks.start(self._live, session_id, entry)
+        except BaseException:
+            entry.occupied = False
+            raise
+
+    async def _live(
+        self, session_id: str, entry: _Entry[T], *, task_status: anyio.abc.TaskStatus[T] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """The home of a live session: from its opening to its end, in one task."""
+        started = False
+        try:
+            async with entry.opening() as live:
+                entry.live = live
+                started = True
+                task_status.started(live)
+                await entry.leave.wait()
+        except Exception:
+            if not started:
+                raise
+            logger.exception("session %s failed and was closed", session_id)
+        finally:
+            entry.live, entry.occupied = None, False
+            entry.left.set()
+
+    async def _stop(self, entry: _Entry[T]) -> None:
+        entry.leave.set()
+        if entry.occupied:
+            await entry.left.wait()
+
+    async def _make_room(self) -> None:
+        """Suspend sessions until one more may be live. Raises TooManySessions."""
+        while sum(entry.occupied for entry in self._entries.values()) >= self._limit:
+            victim = min(filter(self._can_be_spared, self._entries.values()), key=_last_used, default=None)
+            if victim is None:
+                raise TooManySessions
+            async with victim.lock:
+                if self._can_be_spared(victim):
+                    await self._stop(victim)
+
+    def _can_be_spared(self, entry: _Entry[T]) -> bool:
+        return entry.live is not None and not entry.users and self._is_idle(entry.live)
+
+
+def _last_used(entry: _Entry[T]) -> int:
+    return entry.last_used
