@@ -15,6 +15,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from kimi.infrastructure.mcp.library import load_library
+
 if TYPE_CHECKING:
     from kimi.infrastructure.mcp.oauth_login import BrowserLogin, StoredLogin
 
@@ -57,6 +59,7 @@ def headless_auth(share: str, server_url: str) -> StoredLogin | None:
     """
     if not has_tokens(share, server_url):
         return None
+    load_library()
     from kimi.infrastructure.mcp.oauth_login import StoredLogin
 
     return StoredLogin(storage_key(server_url), _private_directory(share))
@@ -67,6 +70,7 @@ def browser_auth(share: str, server_url: str, show_address: Callable[[str], None
 
     `show_address` gets the address that the browser is sent to.
     """
+    load_library()
     from kimi.infrastructure.mcp.oauth_login import BrowserLogin
 
     return BrowserLogin(storage_key(server_url), _private_directory(share), show_address)
