@@ -14,5 +14,9 @@ async def before_step(conversation: Conversation) -> None:
     """
     if conversation.is_aside:
         return
+    if conversation.toolset.servers is not None:
+        from kimi.application.servers import attend_servers  # start-up time
+
+        await attend_servers(conversation)
     await tell_model(conversation)
     add_reminders(conversation)

@@ -253,6 +253,12 @@ class Conversation:
         self.policy = replace(self.policy, remembered=self.policy.remembered | {key})
         self.update_state(lambda state: replace(state, auto_approve_actions=self.policy.remembered))
 
+    def forget_approval(self, key: str) -> None:
+        """Ask again about an action that was approved for the session, in memory and on disk. Raises StoreFailed."""
+        if key in self.policy.remembered:
+            self.policy = replace(self.policy, remembered=self.policy.remembered - {key})
+            self.update_state(lambda state: replace(state, auto_approve_actions=self.policy.remembered))
+
     def update_state(self, change: Callable[[SessionState], SessionState]) -> None:
         """Change the stored state of the session."""
         self.files.save_state(change(self.files.state))

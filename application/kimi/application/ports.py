@@ -24,6 +24,7 @@ from kimi.domain.tool import ToolReturnValue, ToolSpec
 from kimi.domain.turn import StopReason, TokenUsage
 
 if TYPE_CHECKING:
+    from kimi.application.settings import McpServer
     from kimi.domain.subagent import SubagentRecord
 
 # --- the model ------------------------------------------------------------------------------------------------
@@ -155,6 +156,127 @@ CheckSchema: TypeAlias = Callable[[JsonObject], str | None]
 
 CheckArguments: TypeAlias = Callable[[JsonObject, Any], str | None]
 """Does the value match the schema? A text with path and error, at most 2 000 characters, when it does not."""
+
+
+# --- tools of servers -----------------------------------------------------------------------------------------
+
+ServerState: TypeAlias = Literal[
+    "pending", "connecting", "connected", "reconnecting", "failed", "unauthorized", "disabled"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTool:
+    """A tool as its server describes it. `parameters` is a valid JSON Schema of an object.
+
+    `read_only` is what the server says of it, which nobody has checked. `title` is for people.
+    """
+
+    server: str
+    name: str
+    description: str
+    parameters: JsonObject
+    title: str | None = None
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceServer:
+    """A server as it stands now; `reason` says in one sentence why it cannot be used, if it cannot.
+
+    The tools of one that is lost for now stay the last known. No text holds a secret of its configuration.
+    """
+
+    name: str
+    state: ServerState
+    reason: str = ""
+    tools: tuple[SourceTool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Elicitation:
+    """What a server wants to know during a call. `schema` describes an object of plain values; None: nothing but a
+    yes, or something that cannot be answered here when there is a `url`."""
+
+    message: str
+    schema: JsonObject | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ElicitationAnswer:
+    """The answer to an elicitation; `content` belongs to an accepted one."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: JsonObject | None = None
+
+
+class SourceCallFailed(Exception):
+    """A call to a server did not come to a result; the text says what the server, or the way to it, said."""
+
+
+class SourceTimedOut(SourceCallFailed):
+    """No result came in time."""
+
+
+class SourceDisconnected(SourceCallFailed):
+    """The server went away during the call, which may or may not have taken effect."""
+
+
+class SourceUnavailable(SourceCallFailed):
+    """The server is not connected; nothing was sent."""
+
+
+class ToolSource(Protocol):
+    """Servers that lend tools to one conversation (tools spec 4). All methods are for its event loop.
+
+    Servers connect side by side and in the background; what goes wrong with one is its state, and raises nowhere.
+    One that goes away is connected again, a few times; a call is never repeated.
+    """
+
+    def start(self) -> None:
+        """Begin to connect. Returns at once; idempotent."""
+        ...
+
+    def servers(self) -> Sequence[SourceServer]:
+        """All servers in the order of their configuration."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of what `servers` gives."""
+        ...
+
+    async def settled(self) -> None:
+        """Wait until no server is being connected for the first time any more."""
+        ...
+
+    async def call(
+        self,
+        server: str,
+        tool: str,
+        arguments: JsonObject,
+        elicit: Callable[[Elicitation], Awaitable[ElicitationAnswer]],
+    ) -> ToolReturnValue:
+        """Call a tool by the name that the server knows.
+
+        `elicit` is asked what the server wants to know meanwhile. The result is a whole one: nothing is cut. Raises
+        SourceCallFailed or one of its kind, nothing else. Cancellation tells the server and keeps the connection.
+        """
+        ...
+
+    def reload(self, servers: Sequence[McpServer] | None = None) -> None:
+        """Take these servers instead, or the same: who is new, changed, or not connected, is connected afresh; the
+        others keep their connection. Returns at once."""
+        ...
+
+    def end(self) -> None:
+        """Ask all servers to end. Returns at once; idempotent."""
+        ...
+
+    async def ended(self, patience_s: float) -> None:
+        """Wait until they have; after `patience_s` seconds none is left alive. Also without `end`, also cancelled."""
+        ...
 
 
 # --- the machine ----------------------------------------------------------------------------------------------

@@ -12,30 +12,34 @@ MEDIA_PARTS = 8
 MEDIUM_BYTES = 5 * 1024 * 1024
 ALL_MEDIA_BYTES = 10 * 1024 * 1024
 
-CUT = (
-    f"\n\n[Output truncated: exceeded {TEXT_CHARS} character limit. "
-    "Use pagination or more specific queries to get remaining content.]"
-)
+
+def cut_note(chars: int) -> str:
+    """What ends a text that was cut at `chars` characters."""
+    return (
+        f"\n\n[Output truncated: exceeded {chars} character limit. "
+        "Use pagination or more specific queries to get remaining content.]"
+    )
 
 
 @dataclass(slots=True)
 class _Used:
+    limit: int
     chars: int = 0
     media: int = 0
     media_bytes: int = 0
     cut: bool = False
 
 
-def within_budget(result: ToolReturnValue) -> ToolReturnValue:
-    """`result` with at most 100 000 characters of text and 8 media parts; what is cut or dropped is said."""
+def within_budget(result: ToolReturnValue, chars: int = TEXT_CHARS) -> ToolReturnValue:
+    """`result` with at most `chars` characters of text and 8 media parts; what is cut or dropped is said."""
     if isinstance(result.output, str):
-        if len(result.output) <= TEXT_CHARS:
+        if len(result.output) <= chars:
             return result
-        return replace(result, output=result.output[:TEXT_CHARS] + CUT)
-    used = _Used()
+        return replace(result, output=result.output[:chars] + cut_note(chars))
+    used = _Used(chars)
     kept = [fitting for part in result.output if (fitting := _fitting(part, used)) is not None]
     if used.cut:
-        kept.append(TextPart(CUT))
+        kept.append(TextPart(cut_note(chars)))
     return replace(result, output=tuple(kept))
 
 
@@ -54,7 +58,7 @@ def _fitting(part: ContentPart, used: _Used) -> ContentPart | None:
 
 def _fitting_text(part: TextPart | ThinkPart, used: _Used) -> ContentPart | None:
     text = part.text if isinstance(part, TextPart) else part.think
-    room = TEXT_CHARS - used.chars
+    room = used.limit - used.chars
     used.chars += len(text)
     if len(text) <= room:
         return part

@@ -140,7 +140,7 @@ async def _stream(
             if isinstance(part, ToolCall):
                 calls.add(part)
 
-    system, tools = conversation.system_prompt(), conversation.toolset.visible()
+    system, tools = conversation.system_prompt(), conversation.toolset.for_model()
     history = conversation.history
     async with model.stream(system, history.messages, tools, history.total) as items:
         async for item in items:

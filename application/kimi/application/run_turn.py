@@ -167,6 +167,10 @@ async def _answer(
     conversation.repeats = RepeatGuard()  # what a person asks for again is no repetition of the model's
     conversation.append(*checkpoint(conversation), Message("user", parts))
     _store_title_and_modes(conversation, title)
+    if conversation.toolset.servers is not None:
+        from kimi.application.servers import wait_for_servers  # start-up time
+
+        await wait_for_servers(conversation)
     return await run_steps(conversation, turn, model, random)
 
 

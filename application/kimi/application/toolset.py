@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kimi.application.ports import MakeTool, Tool
 from kimi.domain.agent import KNOWN_TOOLS
 from kimi.domain.errors import ConfigError
 from kimi.domain.tool import ToolSpec
+
+if TYPE_CHECKING:
+    from kimi.application.server_tools import ServerTools
 
 _BUILTIN = frozenset(KNOWN_TOOLS)
 
@@ -17,10 +21,10 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class Toolset:
-    """Built-in tools by id, made when first needed, and the client's external tools.
+    """Built-in tools by id, made when first needed, the client's external tools, and those of MCP servers, if any.
 
-    A name that a built-in tool has is never given to another tool, hidden or not. Changes count from the next
-    model call on, because a step reads `visible` once.
+    A name that a built-in tool has is never given to another tool, hidden or not; servers get what is left. Changes
+    count from the next model call on, because a step reads `for_model` once.
     """
 
     def __init__(self, make_tool: MakeTool, tool_ids: Iterable[str]) -> None:
@@ -29,6 +33,7 @@ class Toolset:
         self._builtin: dict[str, Tool] | None = None
         self._external: dict[str, Tool] = {}
         self.hidden: frozenset[str] = frozenset()
+        self.servers: ServerTools | None = None
 
     @property
     def builtin_names(self) -> frozenset[str]:
@@ -40,17 +45,27 @@ class Toolset:
 
     def find(self, name: str) -> Tool | None:
         """The tool that a call by this name means; hidden tools can be found."""
-        return self._builtins().get(name) or self._external.get(name)
+        own = self._builtins().get(name) or self._external.get(name)
+        return own or (self.servers.find(name, self._reserved()) if self.servers else None)
 
     def visible(self) -> Sequence[ToolSpec]:
         """What the model is offered, in a stable order."""
-        tools = (*self._builtins().values(), *self._external.values())
+        tools = [*self._builtins().values(), *self._external.values()]
+        if self.servers is not None:
+            tools += self.servers.offered(self._reserved())
         return [tool.spec for tool in tools if tool.spec.name not in self.hidden]
+
+    def for_model(self) -> Sequence[ToolSpec]:
+        """`visible` for a model call: from then on these names mean these tools."""
+        specs = self.visible()
+        if self.servers is not None:
+            self.servers.show()
+        return specs
 
     def offer_external(self, tool: Tool) -> str | None:
         """Add or replace an external tool; the reason when its name is refused."""
         name = tool.spec.name
-        if name in self.builtin_names:
+        if name in self.builtin_names or (self.servers and name in self.servers.shown_names):
             return "conflicts with builtin tool"
         if not NAME.fullmatch(name):
             return "invalid tool name"
@@ -60,6 +75,9 @@ class Toolset:
     def forget_made(self) -> None:
         """Make the built-in tools anew when they are next needed: which are available may have changed."""
         self._builtin = None
+
+    def _reserved(self) -> frozenset[str]:
+        return self.builtin_names.union(self._external)
 
     def _builtins(self) -> dict[str, Tool]:
         if self._builtin is None:

@@ -27,7 +27,8 @@ class Effect:
 
     `action` is the key that clients see and that approval for the session remembers; `remember_as` replaces it
     in the memory where the visible action is too wide (an MCP call: `mcp:SERVER/TOOL`). `subject` is what rules
-    match and narrower scopes compare: the command line, or the real path. `exempt` marks what plan mode allows.
+    match and narrower scopes compare: the command line, the real path, or `SERVER/TOOL`. `exempt` marks what plan
+    mode allows, `granted` what the person's own configuration allows like an allow rule.
     """
 
     action: str
@@ -37,6 +38,7 @@ class Effect:
     subject: str = ""
     remember_as: str | None = None
     exempt: bool = False
+    granted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def decide(policy: Policy, tool: str, effect: Effect, *, standing: bool = True) 
         return Verdict("ask", "default")
     if memory_key(effect, policy.scope) in policy.remembered:
         return Verdict("allow", "session")
-    if any(rule.decision == "allow" and _allows(rule, tool, effect) for rule in policy.rules):
+    if effect.granted or any(rule.decision == "allow" and _allows(rule, tool, effect) for rule in policy.rules):
         return Verdict("allow", "rule")
     return Verdict("ask", "default")
 

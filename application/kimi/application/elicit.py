@@ -1,0 +1,117 @@
+"""What an MCP server asks during a call becomes a question to the person (tools spec 4.9)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, cast
+
+from kimi.application.ports import Elicitation, ElicitationAnswer, NewId
+from kimi.domain.message import JsonObject
+from kimi.domain.request import Answer, Question, QuestionAnswer, QuestionOption, QuestionRequest, Request
+
+logger = logging.getLogger(__name__)
+
+MAX_QUESTIONS: Final = 4
+MAX_OPTIONS: Final = 4
+DECLINED: Final = ElicitationAnswer("decline")
+CANCELLED: Final = ElicitationAnswer("cancel")
+_ACCEPT, _DECLINE, _CANCEL, _YES, _NO, _EMPTY = "Accept", "Decline", "Cancel", "Yes", "No", "Leave empty"
+
+
+async def answer_elicitation(
+    ask: Callable[[Request], Awaitable[Answer]],
+    call_id: str,
+    new_id: NewId,
+    may_ask: Callable[[], bool],
+    wanted: Elicitation,
+) -> ElicitationAnswer:
+    """The person's answer; a refusal when nobody can be asked, or when it cannot be asked as a few questions."""
+    fields = _fields(wanted)
+    if not may_ask() or wanted.url is not None or len(fields) > MAX_QUESTIONS:
+        logger.info("an elicitation was declined: %s", wanted.message)
+        return DECLINED
+    questions = _questions(wanted.message, fields)
+    answer = await ask(QuestionRequest(new_id(), call_id, questions))
+    if not isinstance(answer, QuestionAnswer) or not answer.answers:
+        return CANCELLED
+    texts = [str(answer.answers.get(question.question, "")) for question in questions]
+    if _CANCEL in texts:
+        return CANCELLED
+    if not fields:
+        return ElicitationAnswer("accept", {}) if texts == [_ACCEPT] else DECLINED
+    return _accepted(fields, texts)
+
+
+def _accepted(fields: Mapping[str, JsonObject], texts: list[str]) -> ElicitationAnswer:
+    content: dict[str, Any] = {}
+    for (name, field), text in zip(fields.items(), texts, strict=True):
+        if text == _DECLINE and _DECLINE not in _choices(field):
+            return DECLINED
+        if text == _EMPTY or not text:
+            continue
+        try:
+            content[name] = _value(field, text)
+        except ValueError:
+            logger.info("an elicitation was cancelled: %r is no %s", text, field.get("type"))
+            return CANCELLED
+    return ElicitationAnswer("accept", content)
+
+
+def _fields(wanted: Elicitation) -> dict[str, JsonObject]:
+    properties = (wanted.schema or {}).get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    found = cast("Mapping[str, Any]", properties)
+    return {name: cast("JsonObject", field) if isinstance(field, Mapping) else {} for name, field in found.items()}
+
+
+def _questions(message: str, fields: Mapping[str, JsonObject]) -> tuple[Question, ...]:
+    if not fields:
+        return (Question(message, options=(QuestionOption(_ACCEPT), QuestionOption(_DECLINE))),)
+    texts = [message if len(fields) == 1 else _label(name, field) for name, field in fields.items()]
+    return tuple(
+        Question(
+            text if texts.count(text) == 1 else f"{text} ({name})",
+            header=str(field.get("title") or name)[:12],
+            options=tuple(QuestionOption(choice) for choice in _options(field)),
+            body=message if len(fields) > 1 else str(field.get("description") or ""),
+        )
+        for text, (name, field) in zip(texts, fields.items(), strict=True)
+    )
+
+
+def _label(name: str, field: JsonObject) -> str:
+    return str(field.get("description") or field.get("title") or name)
+
+
+def _options(field: JsonObject) -> list[str]:
+    """Two to four; what is not among them can be written by the person."""
+    choices = _choices(field)[:MAX_OPTIONS]
+    if not choices and field.get("default") is not None:
+        choices = [str(field["default"])]
+    for more in (_DECLINE, _CANCEL):
+        if len(choices) < 2:
+            choices.append(more)
+    return choices
+
+
+def _choices(field: JsonObject) -> list[str]:
+    if field.get("type") == "boolean":
+        return [_YES, _NO]
+    values = field.get("enum")
+    return [str(value) for value in cast("list[Any]", values)] if isinstance(values, list) else []
+
+
+def _value(field: JsonObject, text: str) -> object:
+    match field.get("type"):
+        case "boolean":
+            if text.lower() in ("yes", "true", "no", "false"):
+                return text.lower() in ("yes", "true")
+            raise ValueError(text)
+        case "integer":
+            return int(text)
+        case "number":
+            return float(text)
+        case _:
+            return text
