@@ -14,14 +14,8 @@ from kimi.application.settings import ModelSettings
 from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.message import Function, Message, Role, ToolCall, estimate_message, message_text, user_message
 from kimi.domain.tool import ToolSpec
-from kimi.infrastructure.models.chat_body import (
-    EncodedHistory,
-    MessageRules,
-    assembled,
-    encode,
-    encode_message,
-    tool_entry,
-)
+from kimi.infrastructure.models.chat_body import MessageRules, encode_message, tool_entry, unit_rules
+from kimi.infrastructure.models.history_bytes import EncodedHistory, assembled, encode
 from kimi.infrastructure.models.kimi import max_completion_tokens, typed_properties
 
 RULES = MessageRules("reasoning_content", frozenset())
@@ -109,7 +103,7 @@ MESSAGES = st.builds(message_of, ROLES, st.lists(PARTS, max_size=2), st.booleans
 
 
 def fresh(history: Sequence[Message]) -> EncodedHistory:
-    result = EncodedHistory(RULES)
+    result = EncodedHistory(unit_rules(RULES))
     result.update(history)
     return result
 
@@ -117,7 +111,7 @@ def fresh(history: Sequence[Message]) -> EncodedHistory:
 @given(st.lists(st.tuples(st.integers(0, 6), st.lists(MESSAGES, max_size=5)), max_size=6))
 def test_keeping_what_was_encoded_gives_the_same_as_starting_anew(changes: list[tuple[int, list[Message]]]) -> None:
     history: list[Message] = []
-    kept = EncodedHistory(RULES)
+    kept = EncodedHistory(unit_rules(RULES))
     for length, added in changes:
         history = [*history[: len(history) - length], *added]
         kept.update(history)
@@ -164,7 +158,7 @@ def test_user_messages_in_a_row_are_sent_as_one_but_not_notifications() -> None:
 def test_media_the_model_cannot_read_become_text_in_its_copy(capabilities: frozenset[str], expected: list[str]) -> None:
     url = MediaUrl("data:x")
     message = Message("tool", (ImagePart(url), VideoPart(url), AudioPart(url)), tool_call_id="tc1")
-    history = EncodedHistory(MessageRules("reasoning_content", capabilities))
+    history = EncodedHistory(unit_rules(MessageRules("reasoning_content", capabilities)))
     history.update([message])
     content = json.loads(history.units[0])["content"]
     assert [part["type"] for part in content] == expected
@@ -176,7 +170,7 @@ def test_media_the_model_cannot_read_become_text_in_its_copy(capabilities: froze
 def test_the_estimate_counts_text_calls_and_media() -> None:
     message = assistant(TextPart("abcdefgh"), calls=(ToolCall("t", Function("Shell", "12345678")),))
     picture = Message("user", (ImagePart(MediaUrl("u")),))
-    history = EncodedHistory(MessageRules("reasoning_content", frozenset({"image_in"})))
+    history = EncodedHistory(unit_rules(MessageRules("reasoning_content", frozenset({"image_in"}))))
     history.update([message, picture])
     assert history.tokens == estimate_message(message) + 2000 == 2 + 1 + 2 + 2000
 

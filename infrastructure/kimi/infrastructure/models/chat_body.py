@@ -1,48 +1,15 @@
-"""The body of a chat-completions request, each message and tool encoded once (runtime spec 3.2, 3.3).
-
-A history grows by a few messages per step, so what was encoded is kept: per step the body costs little more than
-one copy of its bytes.
-"""
+"""Messages and tools of a chat-completions request, and its body (runtime spec 3.2, 3.3)."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json
-
-from kimi.domain.content import (
-    AudioPart,
-    ContentPart,
-    ImagePart,
-    TextPart,
-    ThinkPart,
-    VideoPart,
-    media_placeholder,
-    needed_capability,
-)
-from kimi.domain.message import Message, ToolCall, estimate_message
+from kimi.domain.content import AudioPart, ContentPart, ImagePart, TextPart, ThinkPart, VideoPart
+from kimi.domain.message import Message, ToolCall
 from kimi.domain.tool import ToolSpec
-
-Json: TypeAlias = dict[str, Any]
-
-TOKENS_PER_MEDIUM = 2000
-"""What a picture or a video counts in the estimate (runtime spec 3.2)."""
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_MEDIA = (ImagePart, VideoPart)
-
-
-def encode(value: object) -> bytes:
-    """Compact JSON in UTF-8. Never raises on text: a lone surrogate becomes U+FFFD."""
-    try:
-        return to_json(value, inf_nan_mode="null")
-    except PydanticSerializationError:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        return _LONE_SURROGATE.sub("\ufffd", text).encode()
+from kimi.infrastructure.models.history_bytes import Json, UnitRules, belong_together, encode, one_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +36,9 @@ def encode_message(message: Message, rules: MessageRules) -> bytes:
     return encode(body)
 
 
-def readable(message: Message, capabilities: frozenset[str]) -> Message:
-    """The copy for a model with `capabilities`: media it cannot read become text (tools spec 1.4)."""
-    if not any(_is_unreadable(part, capabilities) for part in message.content):
-        return message
-    parts = (media_placeholder(part) if _is_unreadable(part, capabilities) else part for part in message.content)
-    return replace(message, content=tuple(parts))
-
-
-def _is_unreadable(part: ContentPart, capabilities: frozenset[str]) -> bool:
-    return isinstance(part, _MEDIA) and needed_capability(part) not in capabilities
+def unit_rules(rules: MessageRules) -> UnitRules:
+    """How a history is written under `rules`."""
+    return UnitRules(rules.capabilities, lambda unit: encode_message(one_message(unit), rules), belong_together)
 
 
 def _is_blank(parts: Sequence[ContentPart]) -> bool:
@@ -115,117 +75,3 @@ def tool_entry(tool: ToolSpec, parameters: Mapping[str, Any]) -> Json:
         return {"type": "builtin_function", "function": {"name": tool.name}}
     function = {"name": tool.name, "description": tool.description, "parameters": dict(parameters)}
     return {"type": "function", "function": function}
-
-
-def belong_together(first: Message, second: Message) -> bool:
-    """Are these two sent as one message: both from the user, and neither a notification (runtime spec 3.1)?"""
-    if first.role != "user" or second.role != "user" or first.name != second.name:
-        return False
-    return not (_is_notification(first) or _is_notification(second))
-
-
-def _is_notification(message: Message) -> bool:
-    head = message.content[0] if message.content else None
-    return isinstance(head, TextPart) and head.text.startswith("<notification")
-
-
-def assembled(start: bytes, messages: Sequence[bytes], fields: Sequence[bytes]) -> bytes:
-    """A body: `start` opens the list of messages, `fields` follow it. The one copy that is made of a history.
-
-    A comma stands between any two pieces, so a single join does it all.
-    """
-    pieces = [start + b"".join(messages[:1]), *messages[1:]]
-    pieces[-1] += b"]"
-    return b",".join((*pieces, *fields))
-
-
-class EncodedHistory:
-    """A history in encoded form, brought up to date by looking at its new messages only.
-
-    A unit is what is sent as one message: a message, or user messages in a row.
-    """
-
-    __slots__ = ("_messages", "_rules", "_starts", "_thinking", "_tokens", "tokens", "units")
-
-    def __init__(self, rules: MessageRules) -> None:
-        self._rules = rules
-        self._messages: list[Message] = []
-        self._starts: list[int] = []
-        self._tokens: list[int] = []
-        self._thinking: list[bool] = []
-        self.units: list[bytes] = []
-        self.tokens = 0
-
-    @property
-    def holds_thinking(self) -> bool:
-        """Is there thinking in a message?"""
-        return any(self._thinking)
-
-    def serves(self, history: Sequence[Message]) -> bool:
-        """Does `history` begin with the very message this one begins with?"""
-        return bool(self._messages) and bool(history) and self._messages[0] is history[0]
-
-    def update(self, history: Sequence[Message]) -> None:
-        """Make this the encoded form of `history`; what has not changed is kept."""
-        kept = self._common_length(history)
-        if 0 < kept < len(history) and belong_together(history[kept - 1], history[kept]):
-            kept -= 1
-        kept = self._cut(kept)
-        self._messages[kept:] = history[kept:]
-        while kept < len(history):
-            kept = self._add_unit(history, kept)
-
-    def _common_length(self, history: Sequence[Message]) -> int:
-        """How many first messages are the same. The usual case, a longer history, is one comparison in C."""
-        known = self._messages
-        if known == list(history[: len(known)]):
-            return len(known)
-        pairs = enumerate(zip(known, history, strict=False))
-        return next((index for index, (old, new) in pairs if old != new), min(len(known), len(history)))
-
-    def _cut(self, length: int) -> int:
-        """Forget the units that hold messages from `length` on; how many messages the others hold."""
-        while self._starts and self._end_of_last() > length:
-            del self._messages[self._starts.pop() :]
-            self.tokens -= self._tokens.pop()
-            self._thinking.pop()
-            self.units.pop()
-        return self._end_of_last()
-
-    def _end_of_last(self) -> int:
-        return len(self._messages) if self._starts else 0
-
-    def _add_unit(self, history: Sequence[Message], start: int) -> int:
-        end = start + 1
-        while end < len(history) and belong_together(history[end - 1], history[end]):
-            end += 1
-        message = history[start]
-        if end > start + 1:
-            message = replace(message, content=tuple(part for one in history[start:end] for part in one.content))
-        message = readable(message, self._rules.capabilities)
-        tokens = estimate_message(message, per_medium=TOKENS_PER_MEDIUM)
-        self._starts.append(start)
-        self._tokens.append(tokens)
-        self._thinking.append(any(isinstance(part, ThinkPart) for part in message.content))
-        self.units.append(encode_message(message, self._rules))
-        self.tokens += tokens
-        return end
-
-
-class Once:
-    """Encodes a value and keeps the bytes and their token estimate until another value comes."""
-
-    __slots__ = ("_value", "data", "tokens")
-
-    def __init__(self) -> None:
-        self._value: object = None
-        self.data = b""
-        self.tokens = 0
-
-    def is_of(self, value: object) -> bool:
-        """Is what is kept the encoded form of `value`?"""
-        return self._value is not None and self._value == value
-
-    def keep(self, value: object, data: bytes, tokens: int) -> None:
-        """Keep `data` as the encoded form of `value`."""
-        self._value, self.data, self.tokens = value, data, tokens

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
 from kimi.application.settings import ModelSettings
-from kimi.infrastructure.models.chat_body import Json
 from kimi.infrastructure.models.headers import device_headers, is_vendor_host
+from kimi.infrastructure.models.history_bytes import Json
 from kimi.infrastructure.models.json_object import as_object
 from kimi.infrastructure.models.openai_chat import Ask, Quirks, thinks
 

@@ -5,7 +5,6 @@ A protocol that differs in details is a `Quirks` value, not a subclass.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,12 +15,11 @@ from kimi.application.settings import ModelSettings
 from kimi.domain.content import estimate_tokens
 from kimi.domain.message import Message
 from kimi.domain.tool import ToolSpec
-from kimi.infrastructure.models.chat_body import EncodedHistory, Json, MessageRules, Once, assembled, encode, tool_entry
+from kimi.infrastructure.models.chat_body import MessageRules, tool_entry, unit_rules
 from kimi.infrastructure.models.chat_stream import ChunkReader
 from kimi.infrastructure.models.exchange import Exchange
+from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, assembled, encode
 from kimi.infrastructure.models.http import HttpLayer
-
-_HISTORIES = 4
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -58,7 +56,7 @@ class OpenAiChat:
         self._quirks = quirks
         self._url = settings.base_url.rstrip("/") + "/chat/completions"
         self._reasoning_key = reasoning_key(settings)
-        self._histories: deque[EncodedHistory] = deque(maxlen=_HISTORIES)
+        self._histories = KeptHistories(unit_rules(MessageRules(self._reasoning_key, settings.capabilities)))
         self._system = Once()
         self._tools = Once()
 
@@ -88,7 +86,7 @@ class OpenAiChat:
 
     def _body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int) -> bytes:
         """The body; messages, tools and system prompt that are known already are not encoded again."""
-        encoded = self._encoded(history)
+        encoded = self._histories.encoded(history)
         self._encode_system(system)
         self._encode_tools(tools)
         ask = Ask(
@@ -102,17 +100,6 @@ class OpenAiChat:
         messages = [self._system.data, *encoded.units] if self._system.data else encoded.units
         tools_field = [b'"tools":[' + self._tools.data + b"]"] if self._tools.data else []
         return assembled(start, messages, [*tools_field, encode(fields)[1:]])
-
-    def _encoded(self, history: Sequence[Message]) -> EncodedHistory:
-        """The kept encoding of this conversation. A few are kept: subagents and compaction ask in between."""
-        encoded = next((one for one in self._histories if one.serves(history)), None)
-        if encoded is None:
-            encoded = EncodedHistory(MessageRules(self._reasoning_key, self._settings.capabilities))
-        else:
-            self._histories.remove(encoded)
-        self._histories.append(encoded)
-        encoded.update(history)
-        return encoded
 
     def _encode_system(self, system: str) -> None:
         if not self._system.is_of(system):
