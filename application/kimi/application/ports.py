@@ -564,6 +564,22 @@ class SessionStore(Protocol):
         ...
 
 
+class SessionCatalog(Protocol):
+    """The stored sessions of all work dirs that share a store. Looking changes nothing. Methods block: use a thread."""
+
+    def list(self, work_dir: str | None = None) -> Sequence[SessionSummary]:
+        """The non-empty sessions of one work dir, or of all that are known, in no order."""
+        ...
+
+    def work_dirs(self, session_id: str) -> Sequence[str | None]:
+        """The work dirs that have a session of this id: None for one whose path is not known. Raises InvalidSessionId."""
+        ...
+
+    def has(self, work_dir: str, session_id: str) -> bool:
+        """Does this work dir have a session of this id? Raises InvalidSessionId."""
+        ...
+
+
 # --- plain functions ------------------------------------------------------------------------------------------
 
 Now: TypeAlias = Callable[[], float]

@@ -36,6 +36,7 @@ from kimi.application.ports import (
     NewId,
     Now,
     OpenModel,
+    SessionCatalog,
     SessionFiles,
     SessionStore,
     ThirdPartyTool,
@@ -416,12 +417,25 @@ def new_session(app: App, files: SessionFiles) -> Session:
     )
 
 
+def session_catalog(share_dir: str) -> SessionCatalog:
+    """The stored sessions of all work dirs."""
+    from kimi.infrastructure.store.catalog import JsonlCatalog
+
+    return JsonlCatalog(share_dir)
+
+
 @asynccontextmanager
 async def open_conversation(
-    app: App, choice: Choice, *, time_left: Callable[[], float] = lambda: math.inf
+    app: App,
+    choice: Choice,
+    *,
+    time_left: Callable[[], float] = lambda: math.inf,
+    adapt: Callable[[Session], None] = lambda session: None,
+    ends_app: bool = True,
 ) -> AsyncGenerator[Conversation, None]:
     """Open the chosen session and its conversation; both are closed on leaving. `time_left()` is asked then: how many
-    seconds the hooks of the end may take, at most.
+    seconds the hooks of the end may take, at most. `adapt` may override members of the session's container before
+    anything is made. With `ends_app` the way to providers is closed too: nobody else uses it.
 
     Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made.
     """
@@ -430,6 +444,7 @@ async def open_conversation(
     try:
         keep_directories(files, app.settings())
         session = new_session(app, files)
+        adapt(session)
         check_prompts(app.agent(), session.load_prompt())
         if files.resumed and files.children():
             from kimi.application.run_subagent import settle_subagents  # start-up time
@@ -441,7 +456,8 @@ async def open_conversation(
             yield conversation
     finally:
         files.close()  # first: what waits may be cancelled
-        await app.http().close()
+        if ends_app:
+            await app.http().close()
 
 
 def negotiation(app: App, conversation: Conversation) -> Callable[[Client, Sequence[ExternalToolOffer]], Initialized]:

@@ -33,6 +33,13 @@ def last_session_id(share_dir: str, work_dir: str) -> str | None:
     return None
 
 
+def known_work_dirs(share_dir: str) -> list[str]:
+    """The work dirs that the file names, in its order, each once."""
+    source = read_raw(os.path.join(share_dir, REGISTRY)) or {}
+    local = [entry.get("path") for entry in _entries(source) if entry.get("kaos", "local") == "local"]
+    return list(dict.fromkeys(normal_path(path) for path in local if isinstance(path, str) and path))
+
+
 def set_last_session_id(share_dir: str, work_dir: str, session_id: str | None, *, only_if: str | None = None) -> None:
     """Store the last session of the work dir. With `only_if`, only where that is the one stored until now.
 
