@@ -1,4 +1,4 @@
-"""The command line (runtime spec 1.1, 1.2): the only importer of typer."""
+"""The command line (runtime spec 1.1, 1.2): with `cli_mcp` the only importer of typer."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from kimi.application.flags import Flags, Ui, share_directory
 from kimi.domain.errors import UsageError
+from kimi.interfaces import cli_mcp
 from kimi.interfaces.refusals import (
     NO_LOGIN,
     NOT_PROVIDED,
@@ -336,6 +337,8 @@ def _no_login(as_json: bool) -> int:
 def _refuse(context: typer.Context) -> None:
     raise UsageError(NOT_PROVIDED[context.info_name or ""])
 
+
+app.add_typer(cli_mcp.app)
 
 for _name in NOT_PROVIDED:
     app.command(

@@ -18,7 +18,6 @@ USAGE = "Usage: kimi [OPTIONS] [COMMAND [ARGS]...]"
 NOT_PROVIDED: Mapping[str, str] = {
     "acp": "'kimi acp' is not part of this version; use 'kimi --wire' for a client that speaks the wire protocol.",
     "setup": "'kimi setup' is not part of this version; write provider and model into the configuration file instead.",
-    "mcp": "'kimi mcp' is not part of this version, which starts no MCP servers.",
     "term": "'kimi term' is not provided; use 'kimi --wire' with a client of your choice.",
     "plugin": "'kimi plugin' is not provided; a client can add tools over the wire protocol instead.",
     "web": "'kimi web' is not provided; use 'kimi --wire' with a client of your choice.",

@@ -1,0 +1,99 @@
+"""The commands of `kimi mcp` that connect: `test` and `auth` (tools spec 4.5). A composition root like `mcp_commands`.
+
+While they run, stderr is the log: libraries and the processes of servers talk there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from kimi.application.settings import McpServer
+from kimi.interfaces.plain_text import plain_line
+from kimi.interfaces.process import Streams, masked, start_logging, take_streams
+
+Say: TypeAlias = Callable[[str], None]
+Tools: TypeAlias = list[tuple[str, str]]
+"""Name and description of each."""
+
+
+def try_out(server: McpServer, share: str, as_json: bool, say: Say) -> int:
+    """Connect and show the tools of the server; the result is the exit status."""
+    streams = _streams(server, share)
+    if not as_json:
+        say(f"Testing connection to '{server.name}'...")
+    found = _tools(server, share)
+    if as_json:
+        say(json.dumps({"name": server.name, **_outcome(found)}))
+    elif isinstance(found, str):
+        streams.write_error(f"✗ Connection failed: {found}\n")
+    else:
+        _show(server.name, found, say)
+    return 1 if isinstance(found, str) else 0
+
+
+def authorize(server: McpServer, share: str, say: Say) -> int:
+    """Log in with the user's browser and count the tools of the server; the result is the exit status."""
+    streams = _streams(server, share)
+    say(f"Authorizing with '{server.name}'...")
+    say("A browser window will open for authorization.")
+
+    def show_address(url: str) -> None:
+        streams.write_error(f"If it does not open, visit {plain_line(url, 8000)}\n")
+
+    found = _tools(server, share, show_address)
+    if isinstance(found, str):
+        streams.write_error(f"Authorization failed: {found}\n")
+        return 1
+    say(f"Successfully authorized with '{server.name}'.")
+    say(f"Available tools: {len(found)}")
+    return 0
+
+
+def _streams(server: McpServer, share: str) -> Streams:
+    from kimi.infrastructure.mcp.config import server_secrets
+
+    streams = take_streams(share, protocol=False)
+    start_logging(share, debug=False, secrets=server_secrets(server, os.environ))
+    return streams
+
+
+def _show(name: str, tools: Tools, say: Say) -> None:
+    say(f"✓ Connected to '{name}'")
+    say(f"  Available tools: {len(tools)}")
+    if tools:
+        say("  Tools:")
+    for tool, description in tools:
+        say(f"    - {plain_line(tool)}: {plain_line(description, 50)}")
+
+
+def _outcome(found: Tools | str) -> dict[str, Any]:
+    if isinstance(found, str):
+        return {"ok": False, "error": found}
+    return {"ok": True, "tools": [{"name": name, "description": description} for name, description in found]}
+
+
+def _tools(server: McpServer, share: str, show_address: Say | None = None) -> Tools | str:
+    """The tools of the server, or as `Type: text` why they cannot be had. With `show_address` the user logs in."""
+    import anyio
+
+    from kimi.infrastructure.mcp.library import load_library
+
+    load_library()
+    from kimi.infrastructure.mcp.oauth import browser_auth
+    from kimi.infrastructure.mcp.probe import offered_tools
+    from kimi.infrastructure.mcp.variables import expanded
+
+    async def connect() -> Tools:
+        login = None
+        if show_address is not None:
+            login = browser_auth(share, expanded(server, os.environ).url or "", show_address)
+        return await offered_tools(server, share=share, work_dir=os.getcwd(), environ=os.environ, login=login)
+
+    try:
+        found = anyio.run(connect)
+    except Exception as error:
+        return masked(plain_line(f"{type(error).__name__}: {error}", 1000))
+    return [(masked(name), masked(description)) for name, description in found]
