@@ -1,0 +1,403 @@
+"""`kimi --print` from the outside: what is asked, what comes on stdout and stderr, how it ends (runtime spec 1.7)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.loopback import loopback
+from tests.e2e.process import Json, Place, eventually, kimi_command
+from tests.e2e.scripts import shell, step
+from tests.provider_server import error_reply, text_reply
+
+HINT = "\nTo resume this session: kimi -r {}\n"
+
+
+def lines(done: subprocess.CompletedProcess[bytes]) -> list[Json]:
+    """The lines of stream-json: every one of them parses."""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def text(done: subprocess.CompletedProcess[bytes]) -> str:
+    return done.stdout.decode()
+
+
+def hint(place: Place) -> str:
+    return HINT.format(place.session_dirs()[-1].name)
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("R-25")
+def test_the_answer_is_printed(place: Place) -> None:
+    place.write_config("_echo")
+    done = place.run("--print", "-p", "text: hello there")
+    assert (done.returncode, text(done)) == (0, "text: hello there\n\nhello there\n")
+
+
+@pytest.mark.spec("R-26")
+def test_stdin_is_the_prompt_when_none_is_given(place: Place) -> None:
+    place.write_config("_echo")
+    done = place.run("--quiet", stdin="\ufeff  text: from stdin ü\n\n".encode())
+    assert (done.returncode, text(done)) == (0, "from stdin ü\n")
+    done = place.run("--quiet", "-p", "text: from the option", stdin=b"text: from stdin")
+    assert (done.returncode, text(done)) == (0, "from the option\n")
+    stored = place.session_dirs()
+    for nothing in (b"", b" \n\t\n"):
+        done = place.run("--print", stdin=nothing)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert place.session_dirs() == stored
+
+
+def test_a_terminal_is_no_prompt(place: Place) -> None:
+    place.write_config("_echo")
+    leader, follower = pty.openpty()
+    try:
+        done = subprocess.run(
+            [*kimi_command(), "--print"],
+            stdin=follower,
+            capture_output=True,
+            cwd=place.work,
+            env=place.full_environ(),
+            timeout=20,
+            check=False,
+        )
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.spec("R-28")
+def test_each_user_line_is_a_turn_of_one_session(place: Place) -> None:
+    place.script("text: zero", "text: one", "text: two")
+    parts = [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]
+    given = [
+        "", "garbage", "[1]", "{}", '{"role": "user"}', '{"role": "user", "content": " "}',
+        '{"role": "user", "content": [{"type": "smell"}]}',
+        json.dumps({"role": "user", "content": "a"}),
+        json.dumps({"role": "assistant", "content": "not me"}),
+        json.dumps({"role": "user", "content": parts}),
+    ]  # fmt: skip
+    stdin = "\n".join(given).encode()
+    done = place.run("--print", "--input-format", "stream-json", "--final-message-only", "-p", "first", stdin=stdin)
+    assert (done.returncode, text(done)) == (0, "zero\none\ntwo\n")
+    [session] = place.session_dirs()
+    asked = [record["content"] for record in place.context() if record["role"] == "user"]
+    assert asked == ["first", "a", "b\nc"]
+    log = (place.share / "logs" / "kimi.log").read_text()
+    assert log.count("a line of the input is skipped") == 8
+    assert done.stderr.decode() == HINT.format(session.name)
+
+
+@pytest.mark.spec("R-28")
+def test_lines_are_answered_as_they_come(place: Place) -> None:
+    place.script("text: one", "text: two")
+    arguments = ["--print", "--input-format", "stream-json", "--output-format", "stream-json"]
+    with started(place, *arguments) as kimi:
+        assert kimi.stdin is not None
+        assert kimi.stdout is not None
+        for answer in ("one", "two"):
+            kimi.stdin.write(b'{"role": "user", "content": "go"}\n')
+            kimi.stdin.flush()
+            assert json.loads(kimi.stdout.readline()) == {"role": "assistant", "content": answer}
+        kimi.stdin.close()
+        assert kimi.stdout.read() == b""
+        assert kimi.wait(20) == 0
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.mark.spec("R-29")
+def test_pictures_of_the_input_reach_a_model_that_can_see(place: Place) -> None:
+    message = json.dumps({"role": "user", "content": [{"type": "text", "text": "what is it?"}, IMAGE]}).encode()
+    arguments = ("--quiet", "--input-format", "stream-json")
+    place.capabilities = ("image_in",)
+    with loopback(text_reply("a cat")) as server:
+        done = place.provider(server.base_url).run(*arguments, stdin=message)
+        assert (done.returncode, text(done)) == (0, "a cat\n")
+        [request] = server.requests
+    asked = request.json["messages"][-1]
+    assert asked["content"] == [{"type": "text", "text": "what is it?"}, IMAGE]
+    place.capabilities = ()
+    done = place.script("text: never").run(*arguments, stdin=message)
+    assert done.returncode == 1
+    assert text(done) == "LLM model 'scripted_echo' does not support required capability: image_in.\n"
+
+
+# --- what is printed --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("R-27")
+def test_stream_json_has_the_messages_of_the_context(place: Place) -> None:
+    place.script(
+        step("think: hm", "text: Looking", shell("tc1", "echo hi")),
+        step(shell("tc2", "true"), shell("tc3", "false")),
+        "text: done",
+    )
+    done = place.run("--print", "--output-format", "stream-json", "-p", "go")
+    assert done.returncode == 0
+    first, hi, second, *results, last = lines(done)
+    function = {"name": "Shell", "arguments": '{"command": "echo hi"}'}
+    assert first == {
+        "role": "assistant",
+        "content": [{"type": "think", "think": "hm", "encrypted": None}, {"type": "text", "text": "Looking"}],
+        "tool_calls": [{"type": "function", "id": "tc1", "function": function}],
+    }
+    assert hi == {
+        "role": "tool",
+        "content": [
+            {"type": "text", "text": "<system>Command executed successfully.</system>"},
+            {"type": "text", "text": "hi\n"},
+        ],
+        "tool_call_id": "tc1",
+    }
+    assert (second["content"], [call["id"] for call in second["tool_calls"]]) == ([], ["tc2", "tc3"])
+    assert sorted(result["tool_call_id"] for result in results) == ["tc2", "tc3"]
+    assert last == {"role": "assistant", "content": "done"}
+    stored = [record for record in place.context() if record["role"] in ("assistant", "tool")]
+    by_call = [*stored[:3], *sorted(stored[3:5], key=lambda record: record["tool_call_id"]), *stored[5:]]
+    assert by_call == [first, hi, second, *sorted(results, key=lambda result: result["tool_call_id"]), last]
+    assert b"null" not in b"".join(done.stdout.splitlines()[1:])
+
+
+@pytest.mark.spec("R-27", "R-32")
+def test_an_attempt_that_failed_leaves_nothing_in_stream_json(place: Place) -> None:
+    place.script("text: half an ans\nerror: 503 busy", "text: a whole answer")
+    done = place.run("--print", "--output-format", "stream-json", "-p", "go")
+    assert lines(done) == [{"role": "assistant", "content": "a whole answer"}]
+    place.script("text: half an ans\nerror: 400 bad")
+    done = place.run("--print", "--output-format", "stream-json", "-p", "go")
+    assert lines(done) == [{"role": "meta", "type": "error", "message": "bad", "retryable": False}]
+
+
+@pytest.mark.spec("R-30")
+def test_only_the_last_message(place: Place) -> None:
+    script = (step("text: Looking", shell("tc1", "echo hi")), step("think: so", "text: the end"))
+    plain = place.script(*script).run("--print", "--final-message-only", "-p", "go")
+    assert (plain.returncode, text(plain)) == (0, "the end\n")
+    quiet = place.script(*script).run("--quiet", "-p", "go")
+    assert (quiet.returncode, quiet.stdout) == (plain.returncode, plain.stdout)
+    spelled = place.script(*script).run("--print", "--output-format", "text", "--final-message-only", "-p", "go")
+    assert (spelled.returncode, spelled.stdout) == (plain.returncode, plain.stdout)
+    as_json = place.script(*script).run("--print", "--output-format", "stream-json", "--final-message-only", "-p", "go")
+    assert (as_json.returncode, lines(as_json)) == (0, [{"role": "assistant", "content": "the end"}])
+    silent = place.script(step("id: m1", shell("tc1", "echo hi")), "image_url: http://x/y.png").run(
+        "--quiet", "-p", "go"
+    )
+    assert (silent.returncode, silent.stdout) == (0, b"")
+
+
+@pytest.mark.spec("R-36")
+def test_text_is_for_people(place: Place) -> None:
+    place.script(
+        step("think: secret thoughts", "text: I look.", shell("c1", "echo hi;\necho ho"), shell("c2", "\x1b[J; false")),
+        step("text: Done.", "usage: input_other=10 output=5"),
+    )
+    done = place.run("--print", "-p", "go")
+    head, blank, said, *calls, last = text(done).splitlines()
+    assert (head, blank, said, last) == ("go", "", "I look.", "Done.")
+    assert len(calls) == 2
+    assert "* Shell: echo hi; echo ho" in calls
+    failed = next(line for line in calls if line != "* Shell: echo hi; echo ho")
+    assert failed.startswith("* Shell: \\x1b[J; false (")
+    assert failed.isprintable()
+
+
+@pytest.mark.spec("R-35")
+@pytest.mark.parametrize(
+    "prompt",
+    ["[x]", "[/x]", "[bold]b[/bold] {x} {0} {…}", "\x1b[31mred\x1b[0m", "100% %s %(x)d", "$x `x` \\n \\x1b {{}}"],
+)
+def test_a_prompt_is_echoed_as_it_is(place: Place, prompt: str) -> None:
+    place.script(f"text: {prompt}")
+    done = place.run("--print", "-p", prompt)
+    assert (done.returncode, text(done)) == (0, f"{prompt}\n\n{prompt}\n")
+
+
+def test_a_terminal_is_not_driven(place: Place) -> None:
+    place.script("text: \x1b[31mred")
+    leader, follower = pty.openpty()
+    try:
+        kimi = subprocess.Popen(
+            [*kimi_command(), "--print", "-p", "\x1b]0;title\x07"],
+            stdin=subprocess.DEVNULL,
+            stdout=follower,
+            stderr=subprocess.DEVNULL,
+            cwd=place.work,
+            env=place.full_environ(),
+        )
+        seen = b""
+        while b"red\r\n" not in seen:
+            seen += os.read(leader, 1024)
+        assert kimi.wait(20) == 0
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert seen == b"\\x1b]0;title\\x07\r\n\r\n\\x1b[31mred\r\n"
+
+
+@pytest.mark.spec("R-34")
+def test_calls_run_without_approval_and_without_a_trace_of_that(place: Place) -> None:
+    place.script(shell("c1", "touch made"), "text: ok")
+    done = place.run("--print", "-p", "go")
+    assert done.returncode == 0
+    assert (place.work / "made").exists()
+    [session] = place.session_dirs()
+    assert session_flags(session) == (False, False)
+    place.script(shell("c2", "touch again"), "text: ok")
+    with place.wire("--session", session.name) as kimi:
+        kimi.initialize()
+        kimi.call("prompt", {"user_input": "go on"})
+        assert kimi.until("ApprovalRequest")["action"] == "run command"
+    assert not (place.work / "again").exists()
+    assert "Nobody is there" not in json.dumps(place.context())
+
+
+def session_flags(session: Path) -> tuple[bool, bool]:
+    """Is the stored session in yolo or away mode?"""
+    approval = json.loads((session / "state.json").read_text())["approval"]
+    return approval["yolo"], approval["afk"]
+
+
+# --- how it ends ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("R-31", "R-32")
+@pytest.mark.parametrize(
+    ("error", "message", "code"),
+    [
+        *((f"error: {status} it said no", "it said no", 75) for status in (429, 500, 502, 503, 504)),
+        ("error: connection lost it", "lost it", 75),
+        ("error: timeout too slow", "too slow", 75),
+        ("think: only", "The model only thought and then gave neither text nor a tool call.", 75),
+        *((f"error: {status} it said no", "it said no", 1) for status in (400, 401, 403, 404, 408, 409, 529)),
+        (shell("c1", "true"), "Max number of steps reached: 1", 1),
+    ],
+)
+def test_the_exit_status_tells_whether_to_try_again(place: Place, error: str, message: str, code: int) -> None:
+    place.script(error, error)
+    limits = ("--max-retries-per-step", "1", "--max-steps-per-turn", "1")
+    done = place.run("--print", "--output-format", "stream-json", *limits, "-p", "go")
+    assert done.returncode == code
+    assert lines(done)[-1] == {"role": "meta", "type": "error", "message": message, "retryable": code == 75}
+    assert message.encode() not in done.stderr
+
+
+@pytest.mark.spec("R-31")
+def test_a_passing_failure_is_retried_first(place: Place) -> None:
+    with loopback(error_reply(503, "busy")) as server:
+        done = place.provider(server.base_url).run("--quiet", "--max-retries-per-step", "2", "-p", "go")
+        assert len(server.requests) == 2
+    assert done.returncode == 75
+    assert "busy" in text(done)
+    assert text(done).count("\n") == 1
+
+
+@pytest.mark.spec("R-31", "R-32")
+def test_without_a_model_there_is_one_line(place: Place) -> None:
+    (place.share / "config.toml").write_text("")
+    for arguments, expected in (
+        (("--print",), "go\n\nLLM not set\n"),
+        (("--quiet",), "LLM not set\n"),
+    ):
+        done = place.run(*arguments, "-p", "go")
+        assert (done.returncode, text(done)) == (1, expected)
+
+
+@pytest.mark.spec("R-31", "R-33")
+def test_an_interrupt_ends_everything(place: Place) -> None:
+    place.script(shell("c1", "touch running; sleep 60"), "text: never")
+    with started(place, "--print", "--output-format", "stream-json", "-p", "go") as kimi:
+        assert eventually((place.work / "running").exists, 20)
+        kimi.send_signal(signal.SIGINT)
+        out, err = kimi.communicate(timeout=20)
+    assert kimi.returncode == 1
+    call, result, error = map(json.loads, out.splitlines())
+    assert (call["role"], result["role"], result["tool_call_id"]) == ("assistant", "tool", "c1")
+    assert error == {"role": "meta", "type": "error", "message": "Interrupted by user", "retryable": False}
+    assert err.decode() == hint(place)
+
+
+def test_an_interrupt_ends_the_reading_of_stdin(place: Place) -> None:
+    place.write_config("_echo")
+    with started(place, "--print") as kimi:
+        assert eventually(lambda: catches(kimi.pid, signal.SIGHUP), 20)
+        kimi.send_signal(signal.SIGINT)
+        assert kimi.wait(20) == 1
+        assert kimi.stdout is not None
+        assert kimi.stdout.read() == b"Interrupted by user\n"
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Has the process a handler for the signal?"""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [mask] = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")]
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_end_it_in_good_order(place: Place, number: signal.Signals) -> None:
+    place.script(shell("c1", "touch running; sleep 60"), "text: never")
+    with started(place, "--print", "-p", "go") as kimi:
+        assert eventually((place.work / "running").exists, 20)
+        kimi.send_signal(number)
+        out, _ = kimi.communicate(timeout=20)
+    assert kimi.returncode == -number
+    assert out.decode().splitlines() == ["go", "", "* Shell: touch running; sleep 60 (Cancelled)"]
+    assert place.context()[-1]["role"] == "tool"
+
+
+def test_a_reader_that_goes_away_ends_it(place: Place) -> None:
+    place.script(shell("c1", "touch running; sleep 60"), "text: never")
+    with started(place, "--print", "-p", "go") as kimi:
+        assert kimi.stdout is not None
+        assert kimi.stderr is not None
+        assert eventually((place.work / "running").exists, 20)
+        kimi.stdout.close()
+        assert kimi.wait(20) == 1
+        assert kimi.stderr.read().decode() == hint(place)
+
+
+@pytest.mark.spec("R-33")
+def test_the_hint_stands_for_a_session_that_is_not_empty(place: Place) -> None:
+    done = place.script("text: ok").run("--print", "-p", "go")
+    assert done.stderr.decode() == hint(place)
+    session = place.session_dirs()[-1].name
+    again = place.run("--print", "-r", session, stdin=b"")
+    assert (again.returncode, again.stdout, again.stderr.decode()) == (0, b"", HINT.format(session))
+    failed = place.script("error: 400 no").run("--print", "--continue", "-p", "go")
+    assert (failed.returncode, failed.stderr.decode()) == (1, HINT.format(session))
+    empty = place.run("--print", stdin=b" ")
+    assert (empty.returncode, empty.stderr) == (0, b"")
+    (place.share / "config.toml").write_text("")
+    nothing = place.run("--print", "-p", "go")
+    assert (nothing.returncode, nothing.stderr) == (1, b"")
+
+
+def test_secrets_are_masked_in_failures(place: Place) -> None:
+    with loopback(error_reply(400, "wrong key sk-test-secret")) as server:
+        done = place.provider(server.base_url).run("--quiet", "-p", "go")
+    assert done.returncode == 1
+    assert b"***" in done.stdout
+    assert b"sk-test-secret" not in done.stdout + done.stderr
+
+
+def started(place: Place, *arguments: str) -> subprocess.Popen[bytes]:
+    """The program while it runs; leaving the context waits for it."""
+    return subprocess.Popen(
+        [*kimi_command(), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=place.work,
+        env=place.full_environ(),
+    )

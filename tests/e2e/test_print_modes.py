@@ -1,0 +1,189 @@
+"""Print mode and what a person would decide or wait for: plans, questions, background tasks (runtime spec 1.7)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.e2e.process import Json, Place, kimi_command
+from tests.e2e.scripts import call, shell, step
+from tests.processes import all_gone, comes_true, marked
+
+QUESTION = {"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}
+
+
+def ask(call_id: str) -> str:
+    return call(call_id, "AskUserQuestion", {"questions": [QUESTION]})
+
+
+def stored(place: Place) -> Json:
+    """The state of the only session."""
+    [session] = place.session_dirs()
+    return json.loads((session / "state.json").read_text())
+
+
+def converse(place: Place, mode: str, *more: str) -> dict[str, str]:
+    """Run the script to its end in this mode; gives the results of its calls, as the model reads them."""
+    if mode == "print":
+        assert place.run("--print", *more, "-p", "go").returncode == 0
+    else:
+        with place.wire("--afk", *more) as kimi:
+            kimi.initialize(capabilities={"supports_question": True, "supports_plan_mode": True})
+            kimi.prompt("go")
+            assert not {"QuestionRequest", "ApprovalRequest"} & set(kimi.types)
+            assert kimi.finish() == 0
+    return {record["tool_call_id"]: json.dumps(record) for record in place.context() if record["role"] == "tool"}
+
+
+@pytest.mark.spec("T-107", "T-95")
+@pytest.mark.parametrize("mode", ["print", "afk"])
+def test_nobody_is_there_to_ask(place: Place, mode: str) -> None:
+    place.script(call("p1", "EnterPlanMode"), "text: planning")
+    assert "Plan mode is on." in converse(place, mode)["p1"]
+    plan = place.share / "plans" / f"{stored(place)['plan_slug']}.md"
+    place.script(
+        step(call("w1", "WriteFile", {"path": str(plan), "content": "1. do it"}), ask("q1"), shell("s1", "touch made")),
+        call("p2", "ExitPlanMode"),
+        shell("s2", "touch carried-out"),
+        "text: done",
+    )
+    results = converse(place, mode, "--continue")
+    assert plan.read_text() == "1. do it"
+    assert "No user is present." in results["q1"]
+    assert not (place.work / "made").exists()
+    assert "ERROR" in results["s1"]
+    assert "the plan counts as approved" in results["p2"]
+    assert (place.work / "carried-out").exists()
+    assert stored(place)["approval"] == {"yolo": False, "afk": mode == "afk", "auto_approve_actions": []}
+    assert stored(place)["plan_mode"] is False
+
+
+# --- background tasks -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def word() -> str:
+    return f"MARK_{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def marked_place(place: Place, word: str) -> Iterator[Place]:
+    """A place whose processes can be found; nothing of them is left at the end of the test."""
+    place.environ[word] = "1"
+    yield place
+    for pid in marked(word):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def background(call_id: str, command: str, **more: object) -> str:
+    return shell(call_id, command, run_in_background=True, description="a long job", **more)
+
+
+def task_states(place: Place) -> list[str]:
+    [session] = place.session_dirs()
+    return sorted(json.loads(path.read_text())["status"] for path in session.glob("tasks/*/runtime.json"))
+
+
+def notifications(place: Place) -> list[str]:
+    """What the model was told of ended tasks."""
+    return [json.dumps(record) for record in place.context() if "<notification " in json.dumps(record)]
+
+
+def without_hint(done: subprocess.CompletedProcess[bytes]) -> str:
+    return done.stderr.decode().partition("\nTo resume")[0]
+
+
+@pytest.mark.spec("R-148")
+def test_it_waits_for_tasks_and_lets_the_model_deal_with_each(marked_place: Place, word: str) -> None:
+    marked_place.script(
+        step(background("c1", "sleep 0.3; echo one"), background("c2", "sleep 2.2; echo two; exit 3")),
+        "text: both run",
+        "text: the first is done",
+        "error: 400 cannot deal with it",
+    )
+    done = marked_place.run("--quiet", "-p", "go")
+    assert done.returncode == 0  # a failure after the answer does not count
+    assert done.stdout.decode() == "both run\nthe first is done\n"
+    assert without_hint(done) == "The result of background work was not dealt with: cannot deal with it\n"
+    assert task_states(marked_place) == ["completed", "failed"]
+    first, second = notifications(marked_place)
+    assert "one" in first
+    assert "exit_code: 3" in second
+    assert all_gone(word)
+
+
+@pytest.mark.spec("R-148")
+@pytest.mark.parametrize("limit", ["ceiling", "longest task"])
+def test_it_does_not_wait_for_ever(marked_place: Place, word: str, limit: str) -> None:
+    if limit == "ceiling":
+        marked_place.config = "[background]\nprint_wait_ceiling_s = 1\n"
+    timeout = 1 if limit == "longest task" else 100
+    marked_place.script(background("c1", "sleep 100", timeout=timeout), "text: it runs", "text: it was stopped")
+    done = marked_place.run("--quiet", "-p", "go")
+    assert done.stdout.decode() == "it runs\nit was stopped\n"
+    if limit == "ceiling":
+        assert done.returncode == 1
+        assert without_hint(done) == "timed out waiting for background tasks (1s), killed 1 tasks\n"
+        assert task_states(marked_place) == ["killed"]
+        assert "task.killed" in notifications(marked_place)[0]
+    assert all_gone(word)
+
+
+@pytest.mark.spec("R-148")
+@pytest.mark.parametrize("reason", ["kept alive", "messages", "failed"])
+def test_when_it_does_not_wait(marked_place: Place, word: str, reason: str) -> None:
+    if reason == "kept alive":
+        marked_place.config = "[background]\nkeep_alive_on_exit = true\n"
+    answer = "error: 400 no" if reason == "failed" else "text: ok"
+    marked_place.script(background("c1", "sleep 100"), answer, "text: never")
+    arguments = ("--input-format", "stream-json") if reason == "messages" else ()
+    done = marked_place.run("--quiet", *arguments, "-p", "go", timeout=15)
+    assert done.returncode == (1 if reason == "failed" else 0)
+    assert done.stdout.decode() == ("no\n" if reason == "failed" else "ok\n")
+    if reason == "kept alive":
+        assert marked(word)
+        for control in marked_place.share.glob("sessions/*/*/tasks/*"):
+            (control / "control.json").write_text('{"stop": true}')
+    assert all_gone(word)
+
+
+def test_an_interrupt_ends_the_waiting(marked_place: Place, word: str) -> None:
+    marked_place.script(background("c1", "sleep 100"), "text: it runs")
+    with subprocess.Popen(
+        [*kimi_command(), "--quiet", "-p", "go"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=marked_place.work,
+        env=marked_place.full_environ(),
+    ) as kimi:
+        assert kimi.stdout is not None
+        assert kimi.stdout.readline() == b"it runs\n"
+        kimi.send_signal(signal.SIGINT)
+        assert kimi.stdout.read() == b"Interrupted by user\n"
+        assert kimi.wait(20) == 1
+    assert all_gone(word)
+
+
+def test_a_reader_can_be_gone_while_it_waits(marked_place: Place, word: str) -> None:
+    marked_place.script(background("c1", "sleep 100"), "text: it runs")
+    done = subprocess.run(
+        ["sh", "-c", '"$@" | head -n 1 > out', "sh", *kimi_command(), "--quiet", "-p", "go"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd=marked_place.work,
+        env=marked_place.full_environ(),
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert (marked_place.work / "out").read_text() == "it runs\n"
+    assert comes_true(lambda: not marked(word))
