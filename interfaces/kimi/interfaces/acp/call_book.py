@@ -1,0 +1,263 @@
+"""The tool calls of a session that are not finished, with the calls inside of calls and the questions about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kimi.domain.event import ApprovalResponse, SubagentEvent, ToolResult
+from kimi.domain.message import ToolCall
+from kimi.domain.request import ApprovalRequest, QuestionRequest
+from kimi.interfaces.acp.result_content import Json, WholeTexts, asked_content, text_content
+from kimi.interfaces.acp.tool_calls import GRACE_S, CallKey, CallState
+from kimi.interfaces.acp.tool_titles import FACES, UNKNOWN_TOOL, Face, shortened
+
+INTERRUPTED: Final = "Interrupted."
+
+FaceOf = Callable[[str], "Face | None"]
+"""The look of a tool that is not built in; None for an unknown one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Who speaks: the main agent, or a subagent inside of a call. `prefix` begins the ids of its calls."""
+
+    id: str | None = None
+    prefix: str | None = None
+    parent: CallKey | None = None
+    type: str | None = None
+
+
+MAIN: Final = Agent()
+
+
+class CallBook:
+    """All open calls. `name_of` gives how a tool is called that is not built in; `texts` whole texts for diffs."""
+
+    def __init__(
+        self, work_dir: str, *, face_of: FaceOf | None, name_of: Callable[[str], str], texts: WholeTexts | None
+    ) -> None:
+        self._work_dir = work_dir
+        self._face_of, self._name_of, self._texts = face_of, name_of, texts
+        self._calls: dict[CallKey, CallState] = {}
+        self._growing: CallState | None = None
+        self._ids: dict[CallKey, str] = {}
+        self._used: dict[str, int] = {}
+        self._asked: dict[str, CallKey] = {}
+        self._started: set[CallKey] = set()
+        self._turn_id = ""
+
+    # Time
+
+    @property
+    def next_due(self) -> float | None:
+        """When `due` has something to give."""
+        times = [call.due_at for call in self._calls.values()]
+        times += [call.begins_at for call in self._calls.values() if not call.asks]
+        return min((time for time in times if time is not None), default=None)
+
+    def due(self, now: float) -> list[Json]:
+        """What had to wait: titles of calls that stream, calls that have begun."""
+        found: list[Json] = []
+        for call in list(self._calls.values()):
+            if call.due_at is not None and call.due_at <= now:
+                found += call.due(now)
+            if call.begins_at is None or call.asks:
+                continue
+            if call.begins_at == 0.0:
+                call.begins_at = now + GRACE_S
+            elif call.begins_at <= now:
+                found += call.begin()
+        return found
+
+    # The life of a call
+
+    def new_turn(self, turn_id: str) -> None:
+        """Calls from now on belong to this turn."""
+        self._turn_id = turn_id
+
+    def forget(self) -> None:
+        """Drop what only a turn that is over needed."""
+        for known in (self._asked, self._ids, self._used, self._started):
+            known.clear()
+
+    def find(self, call_id: str, agent_id: str | None = None) -> CallState | None:
+        """An open call."""
+        return self._calls.get((agent_id, call_id))
+
+    def latest(self, tool: str) -> CallState | None:
+        """The last open call of the main agent to this tool."""
+        found = [call for (agent, _), call in self._calls.items() if agent is None and call.tool == tool]
+        return found[-1] if found else None
+
+    def take(self, piece: str | None) -> None:
+        """A piece of the arguments of the call that streams."""
+        if self._growing is not None:
+            self._growing.take(piece)
+
+    def close_growing(self) -> list[Json]:
+        """The call that streams has all its arguments."""
+        grown, self._growing = self._growing, None
+        return [] if grown is None else self._completed(grown)
+
+    @property
+    def grows(self) -> bool:
+        """Does a call stream?"""
+        return self._growing is not None
+
+    def started(self, key: CallKey) -> list[Json]:
+        """The tool of this call begins; remembered when the call itself is still on its way."""
+        call = self._calls.get(key)
+        if call is None or not call.is_complete:
+            self._started.add(key)
+            return []
+        return call.begin()
+
+    def settle(self, text: str) -> list[Json]:
+        """Close all calls, those inside of others first."""
+        self._growing = None
+        self._started.clear()
+        found: list[Json] = []
+        for key in reversed(list(self._calls)):
+            found += self._fail(key, text)
+        return found
+
+    def announced(self, event: ToolCall, agent: Agent) -> list[Json]:
+        name, key = event.function.name, (agent.id, event.id)
+        call = CallState(
+            self._new_id(event.id, agent),
+            name,
+            self._face(name),
+            self._work_dir,
+            shown_as=self._shown_name(name, agent),
+            meta=self._meta(name, agent),
+        )
+        self._calls[key], self._ids[key] = call, call.id
+        call.parent = agent.parent
+        found = [call.announce(event.function.arguments)]
+        if agent is MAIN:
+            self._growing = call
+            return found
+        return found + self._completed(call)
+
+    def _new_id(self, call_id: str, agent: Agent) -> str:
+        """The id in the client; a model that repeats its ids within a turn gets a number behind them."""
+        whole = f"{agent.prefix or self._turn_id}/{call_id}"
+        self._used[whole] = count = self._used.get(whole, 0) + 1
+        return whole if count == 1 else f"{whole}#{count}"
+
+    def _face(self, name: str) -> Face:
+        face = FACES.get(name) or (self._face_of(name) if self._face_of else None)
+        return face or UNKNOWN_TOOL
+
+    def _shown_name(self, name: str, agent: Agent) -> str:
+        shown = name if name in FACES else self._name_of(name)
+        return f"{shortened(agent.type, 20)} › {shown}" if agent.type else shown
+
+    def _meta(self, name: str, agent: Agent) -> Json:
+        meta = {
+            "toolName": name,
+            "parentToolCallId": agent.prefix,
+            "agentId": agent.id,
+            "subagentType": agent.type,
+        }
+        return {key: value for key, value in meta.items() if value is not None}
+
+    def _completed(self, call: CallState) -> list[Json]:
+        found = call.complete()
+        key = next((key for key, other in self._calls.items() if other is call), None)
+        if key is None:
+            return found
+        if key in self._started:
+            self._started.discard(key)
+            return found + call.begin()
+        call.begins_at = 0.0
+        return found
+
+    def finished(self, event: ToolResult, agent: Agent) -> list[Json]:
+        key = (agent.id, event.tool_call_id)
+        found = self._close_children(key, INTERRUPTED)
+        call = self._calls.pop(key, None)
+        if call is not None:
+            found += call.finish(event.return_value, self._texts)
+        return found
+
+    def _close_children(self, parent: CallKey, text: str) -> list[Json]:
+        found: list[Json] = []
+        for key in [key for key, call in self._calls.items() if call.parent == parent]:
+            found += self._close_children(key, text) + self._fail(key, text)
+        return found
+
+    def _fail(self, key: CallKey, text: str) -> list[Json]:
+        call = self._calls.pop(key, None)
+        return [] if call is None else call.fail(text)
+
+    def interrupted(self, agent: Agent, text: str) -> list[Json]:
+        """The step of this agent is over: so are its calls, and what runs inside of them."""
+        found: list[Json] = []
+        for key in [key for key in self._calls if key[0] == agent.id]:
+            found += self._close_children(key, text) + self._fail(key, text)
+        return found
+
+    def agent(self, event: SubagentEvent, parent: Agent) -> Agent | None:
+        """Who speaks in `event`; None when it does not say inside of which call."""
+        if event.parent_tool_call_id is None:
+            return None
+        key = (parent.id, event.parent_tool_call_id)
+        prefix = self._ids.get(key) or f"{parent.prefix or self._turn_id}/{event.parent_tool_call_id}"
+        return Agent(event.agent_id or event.parent_tool_call_id, prefix, key, event.subagent_type)
+
+    # Questions about calls
+
+    def request(self, request: ApprovalRequest | QuestionRequest) -> list[Json]:
+        key = self._key_of(request)
+        found: list[Json] = []
+        if key not in self._calls:
+            found += self._stand_in(request, key)
+        self._asked[request.id] = key
+        return found + self._calls[key].hold()
+
+    def _key_of(self, request: ApprovalRequest | QuestionRequest) -> CallKey:
+        """The call that a request is about; a question does not say which agent asks."""
+        agent_id = request.agent_id if isinstance(request, ApprovalRequest) else None
+        key = (agent_id, request.tool_call_id)
+        if key in self._calls:
+            return key
+        return next((other for other in reversed(self._calls) if other[1] == request.tool_call_id), key)
+
+    def _stand_in(self, request: ApprovalRequest | QuestionRequest, key: CallKey) -> list[Json]:
+        """Announce a call that nobody announced: clients know no request without one."""
+        tool = request.sender if isinstance(request, ApprovalRequest) else "AskUserQuestion"
+        kind = request.subagent_type if isinstance(request, ApprovalRequest) else None
+        agent = Agent(key[0], type=kind)
+        name = self._shown_name(tool, agent)
+        call = CallState(
+            self._new_id(key[1], agent), tool, self._face(tool), self._work_dir, shown_as=name, meta={"toolName": tool}
+        )
+        self._calls[key], self._ids[key] = call, call.id
+        return [call.announce(None), *call.complete()]
+
+    def response(self, event: ApprovalResponse) -> list[Json]:
+        call = self._calls.get(self._asked.pop(event.request_id, (None, "")))
+        if call is None:
+            return []
+        call.asks -= 1
+        return call.begin() if event.response != "reject" else []
+
+    def called(self, request: ApprovalRequest | QuestionRequest) -> CallState | None:
+        return self._calls.get(self._asked.get(request.id, (None, "")))
+
+    def released(self, request: QuestionRequest) -> None:
+        call = self._calls.get(self._asked.pop(request.id, (None, "")))
+        if call is not None:
+            call.asks -= 1
+
+    def asked_call(self, call: CallState | None, request: ApprovalRequest | QuestionRequest) -> Json:
+        if call is None:  # it ended while the request was on its way
+            return {"toolCallId": f"{self._turn_id}/{request.tool_call_id}", "status": "pending"}
+        display = request.display if isinstance(request, ApprovalRequest) else ()
+        shown = asked_content(display, self._work_dir, self._texts)
+        if not shown and not call.content and isinstance(request, ApprovalRequest):
+            shown = [text_content(request.description)] if request.description else []
+        return call.asked(shown, display)
