@@ -11,6 +11,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
+from kimi.infrastructure.models.google_errors import is_used_up_today, retry_delay
 from kimi.infrastructure.models.json_object import JsonDict, as_object
 
 _SHOWN = 200
@@ -51,7 +52,9 @@ def unknown_form(payload: bytes) -> ChatProviderError:
 
 def status_error(status: int, text: str, body: object, retry_after: float | None = None) -> APIStatusError:
     """An error status; final when `body` says that the account is used up, or by the status."""
-    return APIStatusError(status, f"HTTP {status}: {text}", retry_after=retry_after, final=is_unpaid(body))
+    wait = retry_delay(body) if retry_after is None else retry_after
+    final = is_unpaid(body) or is_used_up_today(body)
+    return APIStatusError(status, f"HTTP {status}: {text}", retry_after=wait, final=final)
 
 
 def is_unpaid(body: object) -> bool:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pydantic_core import from_json
 
@@ -200,10 +200,12 @@ def _seconds_until(date: str) -> float | None:
 
 
 def _json(body: bytes) -> object:
+    """A body as JSON; of a list, which some servers wrap an error in, the first entry."""
     try:
-        return from_json(body)
+        value: object = from_json(body)
     except ValueError:
         return None
+    return cast(list[object], value)[0] if isinstance(value, list) and value else value
 
 
 def _other_kind(response: HttpResponse) -> str | None:
