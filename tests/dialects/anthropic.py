@@ -148,4 +148,5 @@ DIALECT = Dialect(
     harmless=({"type": "ping"}, {}, {"type": "content_block_delta", "index": 9, "delta": {"type": "new"}}),
     done=False,
     named=True,
+    signs=True,
 )

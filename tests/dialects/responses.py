@@ -138,4 +138,5 @@ DIALECT = Dialect(
     ),
     done=False,
     named=True,
+    signs=True,
 )

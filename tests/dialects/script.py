@@ -74,6 +74,10 @@ class Dialect:
     """Has each event a name beside its data?"""
     streams_arguments: bool = True
     """Do arguments come in pieces, as text that may be anything? Else they come at once, as an object."""
+    signs: bool = False
+    """Does thinking have a signature that goes back with it?"""
+    returns_thinking: bool = True
+    """Does the text of thinking go back with the next request?"""
     call_id: Callable[[str, str], str] = lambda call_id, name: call_id
     """(id, name) -> the id that the adapter gives a call with an id of its own."""
 

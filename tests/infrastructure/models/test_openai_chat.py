@@ -666,7 +666,7 @@ async def test_a_tool_exchange_is_sent_back_as_it_came() -> None:
 # --- opening ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["anthropic", "openai_responses", "gemini", "google_genai", "vertexai", "unheard_of"])
+@pytest.mark.parametrize("kind", ["openai_responses", "gemini", "google_genai", "vertexai", "unheard_of"])
 def test_other_types_are_refused_by_name(kind: str) -> None:
     settings = ModelSettings(provider_name="mine", type=kind, model="M", base_url="http://x")
     with pytest.raises(ConfigError) as raised:

@@ -134,6 +134,13 @@ class EncodedHistory:
         while kept < len(history):
             kept = self._add_unit(history, kept)
 
+    def last_unit(self) -> list[Message]:
+        """The messages of the last unit, as they are sent."""
+        return self._readable(self._starts[-1], len(self._messages))
+
+    def _readable(self, start: int, end: int) -> list[Message]:
+        return [readable(message, self._rules.capabilities) for message in self._messages[start:end]]
+
     def _common_length(self, history: Sequence[Message]) -> int:
         """How many first messages are the same. The usual case, a longer history, is one comparison in C."""
         known = self._messages
@@ -158,7 +165,7 @@ class EncodedHistory:
         end = start + 1
         while end < len(history) and self._rules.together(history[end - 1], history[end]):
             end += 1
-        unit = [readable(message, self._rules.capabilities) for message in history[start:end]]
+        unit = self._readable(start, end)
         tokens = sum(estimate_message(message, per_medium=TOKENS_PER_MEDIUM) for message in unit)
         self._starts.append(start)
         self._tokens.append(tokens)

@@ -9,7 +9,8 @@ from kimi.application.settings import ModelSettings
 from kimi.infrastructure.models.headers import device_headers, is_vendor_host
 from kimi.infrastructure.models.history_bytes import Json
 from kimi.infrastructure.models.json_object import as_object
-from kimi.infrastructure.models.openai_chat import Ask, Quirks, thinks
+from kimi.infrastructure.models.openai_chat import Ask, Quirks
+from kimi.infrastructure.models.thinking import thinks
 
 Schema: TypeAlias = Mapping[str, Any]
 

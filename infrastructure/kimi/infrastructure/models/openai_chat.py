@@ -20,6 +20,7 @@ from kimi.infrastructure.models.chat_stream import ChunkReader
 from kimi.infrastructure.models.exchange import Exchange
 from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, assembled, encode
 from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.models.thinking import thinks
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -122,13 +123,6 @@ def reasoning_key(settings: ModelSettings) -> str | None:
     if settings.type != "openai_legacy" or settings.reasoning_key is None:
         return "reasoning_content"
     return settings.reasoning_key or None
-
-
-def thinks(settings: ModelSettings) -> bool:
-    """Is thinking on: because the model always thinks, or because it can and is asked to?"""
-    if "always_thinking" in settings.capabilities:
-        return True
-    return settings.thinking is True and "thinking" in settings.capabilities
 
 
 def _openai_fields(ask: Ask) -> Json:

@@ -136,6 +136,14 @@ class ToolCallOrder:
             call.add(piece)
         return self._advance()
 
+    def close(self, index: int) -> list[StreamPart]:
+        """The provider says that the arguments of the call at `index` have ended; other indices mean nothing."""
+        call = self._by_index.pop(index, None)
+        if call is None:
+            return []
+        call.extent.ended = True
+        return self._advance()
+
     def finish(self) -> list[StreamPart]:
         """The end of the stream: everything that waited, in order."""
         parts: list[StreamPart] = []

@@ -1,0 +1,156 @@
+"""Where the checks of `ChatModel` run: a model that says what it is told to, over HTTP or from a script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import anyio
+
+from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
+from kimi.application.settings import ModelSettings
+from kimi.domain.message import Message, user_message
+from kimi.domain.stream import MergedPart, PartMerger
+from kimi.infrastructure.models.http import HttpLayer, HttpLimits
+from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.scripted import scripted_model
+from tests.dialects.script import Answer, Row
+from tests.provider_server import ProviderServer, Reply, dumps, provider
+
+KEY = "sk-never-shown-0123"
+WINDOW = 100_000
+CAPABILITIES = frozenset({"thinking", "image_in"})
+HISTORY = (user_message("hello"),)
+TIMEOUT_S = 0.2
+"""Without data, where a check waits for the timeout; elsewhere there is none to speak of."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How the model fails instead of an answer: "connection", "timeout", or an HTTP status."""
+
+    what: str
+
+
+@dataclass
+class Rig:
+    """A model, and the server behind it if there is one."""
+
+    model: ChatModel
+    server: ProviderServer | None = None
+
+    @property
+    def provider(self) -> ProviderServer:
+        """The server of a model that has one."""
+        assert self.server is not None
+        return self.server
+
+
+class Stage(Protocol):
+    """Opens models."""
+
+    def say(self, *turns: Answer | Failure) -> AbstractAsyncContextManager[Rig]:
+        """A model that says or does this, turn after turn."""
+        ...
+
+
+@dataclass(frozen=True)
+class HttpStage:
+    """Models of a row, before a server on the loopback interface; `wrap` may spoil them."""
+
+    row: Row
+    wrap: Callable[[ChatModel], ChatModel] = lambda model: model
+
+    def say(self, *turns: Answer | Failure) -> AbstractAsyncContextManager[Rig]:
+        """See `Stage`."""
+        patience = TIMEOUT_S if Failure("timeout") in turns else 30
+        return self.serve(*map(self.reply, turns), read_s=patience)
+
+    def reply(self, turn: Answer | Failure) -> Reply:
+        """What the server sends."""
+        if isinstance(turn, Answer):
+            return self.row.dialect.reply(turn)
+        if turn.what == "connection":
+            return self.row.dialect.cut(Answer(text="lost"), fault="reset")
+        return Reply(fault="mute") if turn.what == "timeout" else self.error(int(turn.what), "out of luck")
+
+    def error(self, status: int, text: str, **headers: str) -> Reply:
+        """An error status with a body of the dialect; underscores in header names become dashes."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return Reply(status=status, body=dumps(self.row.dialect.error(status, text)), headers=named)
+
+    @asynccontextmanager
+    async def serve(self, *replies: Reply, read_s: float = 30, **more: Any) -> AsyncGenerator[Rig]:
+        """A model before a server that gives these replies; `more` are settings."""
+        async with provider(replies) as server:
+            http = HttpLayer({}, HttpLimits(read_s=read_s, connect_s=30))
+            try:
+                yield Rig(self.wrap(self._model(http, {"base_url": server.base_url, **more})), server)
+            finally:
+                await http.close()
+
+    def _model(self, http: HttpLayer, more: dict[str, Any]) -> ChatModel:
+        given: dict[str, Any] = {
+            "api_key": KEY,
+            "max_context_size": WINDOW,
+            "capabilities": CAPABILITIES,
+            **self.row.settings,
+            **more,
+        }
+        settings = ModelSettings(provider_name="p", type=self.row.type, model="m", **given)
+        return open_model(settings, "session-1", http, lambda: "KimiCLI/2", {})
+
+
+@dataclass(frozen=True)
+class ScriptStage:
+    """The scripted model."""
+
+    @asynccontextmanager
+    async def say(self, *turns: Answer | Failure) -> AsyncGenerator[Rig]:
+        """See `Stage`."""
+        yield Rig(scripted_model([_script(turn) for turn in turns], False, CAPABILITIES, WINDOW))
+
+
+def _script(turn: Answer | Failure) -> str:
+    if isinstance(turn, Failure):
+        return f"text: lost\nerror: {turn.what}"
+    lines = ["id: m1"]
+    if turn.think is not None:
+        lines.append(f"think: {turn.think}")
+    if turn.text is not None:
+        lines.append(f"text: {turn.text}")
+    lines += ["tool_call: " + json.dumps({"id": i, "name": n, "arguments": a}) for i, n, a in turn.calls]
+    lines += ["usage: input_other=6 input_cache_read=4 output=5"] if turn.usage else []
+    return "\n".join(lines)
+
+
+# --- asking -----------------------------------------------------------------------------------------------------
+
+
+async def ask(
+    model: ChatModel, history: Sequence[Message] = HISTORY, *, seen: list[ModelItem] | None = None
+) -> list[ModelItem]:
+    """All items of one answer; those up to a failure are in `seen`."""
+    items: list[ModelItem] = [] if seen is None else seen
+    with anyio.fail_after(20):
+        async with model.stream("system", history, [], 0) as stream:
+            async for item in stream:
+                items.append(item)
+    return items
+
+
+def merged(items: Sequence[ModelItem]) -> list[MergedPart]:
+    """The parts, put together."""
+    merger = PartMerger()
+    parts = [part for item in items if not isinstance(item, ResponseEnd) for part in merger.push(item)]
+    return parts + merger.flush()
+
+
+def end_of(items: Sequence[ModelItem]) -> ResponseEnd:
+    """The last item, which has to be the end."""
+    end = items[-1]
+    assert isinstance(end, ResponseEnd)
+    return end
