@@ -39,6 +39,12 @@ def _open_kimi(settings: ModelSettings, around: Surroundings) -> ChatModel:
     return OpenAiChat(settings, around.session_id, around.http, around.user_agent, quirks)
 
 
+def _open_anthropic(settings: ModelSettings, around: Surroundings) -> ChatModel:
+    from kimi.infrastructure.models.anthropic import Anthropic
+
+    return Anthropic(settings, around.session_id, around.http, around.user_agent)
+
+
 def _open_echo(settings: ModelSettings, around: Surroundings) -> ChatModel:
     from kimi.infrastructure.models.scripted import echo_model
 
@@ -55,12 +61,13 @@ def _open_scripted(settings: ModelSettings, around: Surroundings) -> ChatModel:
 ADAPTERS: Mapping[str, Callable[[ModelSettings, Surroundings], ChatModel]] = {
     "kimi": _open_kimi,
     "openai_legacy": _open_openai_legacy,
+    "anthropic": _open_anthropic,
     "_echo": _open_echo,
     "_scripted_echo": _open_scripted,
 }
 """Provider type -> how its adapter is made, the adapter's module imported then."""
 
-LATER = ("openai_responses", "anthropic", "gemini", "google_genai", "vertexai")
+LATER = ("openai_responses", "gemini", "google_genai", "vertexai")
 """Types that the configuration knows and this version has no adapter for."""
 
 
