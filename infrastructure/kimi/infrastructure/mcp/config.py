@@ -165,7 +165,9 @@ def _transport(table: Mapping[str, Any]) -> str:
 
 
 def _path(url: str) -> str:
-    return url.partition("://")[2].partition("#")[0].partition("?")[0]
+    """The path of a URL, which may begin with a variable."""
+    rest = url.partition("://")[2] or url
+    return rest.partition("#")[0].partition("?")[0].partition("/")[2]
 
 
 def _misfit(table: Mapping[str, Any]) -> str | None:
