@@ -175,6 +175,14 @@ class ModelSettings(Slice):
         return self.type.startswith("_") or bool(self.base_url and self.model)
 
 
+class InterfaceSettings(Slice):
+    """How the interactive shell looks and edits (runtime spec 2.3)."""
+
+    theme: Literal["dark", "light"] = "dark"
+    editor: str = ""
+    show_thinking: bool = True
+
+
 class Settings(Slice):
     """Everything that was configured, for one process."""
 
@@ -206,6 +214,7 @@ class Settings(Slice):
     wire: WireSettings = WireSettings()
     mcp: McpSettings = McpSettings()
     background: BackgroundSettings = BackgroundSettings()
+    interface: InterfaceSettings = InterfaceSettings()
     hooks: tuple[CommandHook, ...] = ()
     secret_variables: frozenset[str] = frozenset()
     """Names of environment variables that hold our keys: commands do not get them."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from kimi.application.flags import Flags, share_directory
-from kimi.application.settings import LoopSettings, McpServer, McpSettings, Settings, SkillSettings
+from kimi.application.settings import InterfaceSettings, LoopSettings, McpServer, McpSettings, Settings, SkillSettings
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config_migration import ensure_default_file
@@ -75,6 +75,11 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         wire=configuration.wire,
         mcp=mcp,
         background=configuration.background,
+        interface=InterfaceSettings(
+            theme=configuration.theme,
+            editor=configuration.default_editor,
+            show_thinking=configuration.show_thinking_stream,
+        ),
         hooks=tuple(CommandHook(hook.event, hook.command, hook.matcher, hook.timeout) for hook in configuration.hooks),
         secret_variables=variables,
         secret_values=frozenset(
