@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kimi.domain.background import BackgroundTask, Sink, TaskOrder, TaskOutput
+from kimi.domain.background import BackgroundTask, Sink, TaskOrder, TaskOutput, TaskStatus
 from kimi.domain.errors import TooManyTasks
 
 
@@ -16,6 +16,7 @@ class FakeTasks:
     limit: int = 4
     held: dict[str, BackgroundTask] = field(default_factory=dict[str, BackgroundTask])
     said: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    stops: dict[str, Callable[[str], None]] = field(default_factory=dict[str, Callable[[str], None]])
     told: set[tuple[str, Sink]] = field(default_factory=set[tuple[str, Sink]])
 
     def start(self, order: TaskOrder) -> BackgroundTask:
@@ -43,6 +44,22 @@ class FakeTasks:
             self.finish(task_id, 0)
         return task
 
+    def adopt(self, order: TaskOrder, stop: Callable[[str], None]) -> BackgroundTask:
+        """See `BackgroundTasks`."""
+        task = self.start(replace(order, command=""))
+        self.stops[task.id] = stop
+        return task
+
+    def note(self, task_id: str, status: TaskStatus, *, reason: str = "", timed_out: bool = False) -> None:
+        """See `BackgroundTasks`."""
+        task = self.held[task_id]
+        if task.active:
+            self.held[task_id] = replace(task, status=status, reason=reason, timed_out=timed_out)
+
+    def write(self, task_id: str, text: str) -> None:
+        """See `BackgroundTasks`."""
+        self.said[task_id] = self.said.get(task_id, b"") + text.encode()
+
     def finish(self, task_id: str, code: int) -> None:
         """The command ends by itself."""
         status, reason = ("completed", "") if code == 0 else ("failed", f"Command failed with exit code: {code}.")
@@ -66,7 +83,10 @@ class FakeTasks:
 
     def stop(self, task_id: str, reason: str) -> None:
         """See `BackgroundTasks`."""
-        if (task := self.held.get(task_id)) is not None and task.active:
+        task = self.held.get(task_id)
+        if task is not None and task.active and task_id in self.stops:
+            self.stops[task_id](reason)
+        elif task is not None and task.active:
             self.held[task_id] = replace(task, status="killed", reason=reason, exit_code=-15)
 
     def unannounced(self, sink: Sink) -> Sequence[BackgroundTask]:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from kimi.application.background_agents import start_in_background
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ChatModel, PreparedCall, SessionFiles, SubagentFiles, Tool, ToolCallContext
 from kimi.application.run_subagent import Subagents, create_subagent_type, run_subagent
@@ -96,7 +97,12 @@ async def crew_with(
 
     subagents.open_child = open_child
     run, types = partial(run_subagent, subagents), lambda: subagents.types
-    given += [*tools, AgentTool(run, types), TaskTool(run, types), CreateSubagentTool(create, types)]
+    given += [
+        *tools,
+        AgentTool(run, partial(start_in_background, subagents), types),
+        TaskTool(run, types),
+        CreateSubagentTool(create, types),
+    ]
     parent.toolset = _toolset(given)
     return crew
 

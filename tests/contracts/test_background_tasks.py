@@ -109,6 +109,33 @@ async def test_each_sink_is_told_once(tasks: BackgroundTasks) -> None:
     assert [task.id for task in tasks.unannounced("wire")] == [running.id]
 
 
+async def test_an_adopted_task_is_what_its_keeper_notes(tasks: BackgroundTasks) -> None:
+    reasons: list[str] = []
+    task = tasks.adopt(TaskOrder("", "by hand", (), 60, "agent"), reasons.append)
+    assert (task.kind, task.active, task.id.startswith("agent-")) == ("agent", True, True)
+    tasks.note(task.id, "awaiting_approval")
+    waiting = tasks.find(task.id)
+    assert waiting is not None
+    assert waiting.status == "awaiting_approval"
+    tasks.stop(task.id, "enough")
+    assert reasons == ["enough"]
+    tasks.write(task.id, "half ")
+    tasks.write(task.id, "done")
+    tasks.note(task.id, "failed", reason="too late", timed_out=True)
+    tasks.note(task.id, "completed")
+    ended = await outcome(tasks, task)
+    assert (ended.status, ended.reason, ended.timed_out) == ("failed", "too late", True)
+    assert tasks.output(task.id, 100).text == "half done"
+    assert [one.id for one in tasks.unannounced("llm")] == [task.id]
+
+
+async def test_an_adopted_task_is_told_of_the_end_of_the_program(tasks: BackgroundTasks) -> None:
+    reasons: list[str] = []
+    tasks.adopt(TaskOrder("", "by hand", (), 60, "agent"), reasons.append)
+    tasks.end()
+    assert len(reasons) == 1
+
+
 async def test_there_is_a_limit_for_those_that_run(tasks: BackgroundTasks) -> None:
     started = [tasks.start(order("sleep 100")) for _ in range(4)]
     with pytest.raises(TooManyTasks, match=r"^Too many background tasks are already running\.$"):
@@ -205,6 +232,14 @@ async def test_a_restart_tells_only_what_was_not_told(local: MakeLocal) -> None:
 
 def runtime(tmp_path: Path, task: BackgroundTask) -> dict[str, Any]:
     return json.loads((tmp_path / "tasks" / task.id / "runtime.json").read_text())
+
+
+async def test_an_adopted_task_is_lost_as_soon_as_another_program_opens_the_session(local: MakeLocal) -> None:
+    task = local().adopt(TaskOrder("", "by hand", (), 60, "agent"), lambda reason: None)
+    later = local()
+    lost = await outcome(later, task)
+    assert (lost.status, lost.reason) == ("lost", "The program that carried out the task has ended.")
+    assert [one.id for one in later.unannounced("llm")] == [task.id]
 
 
 async def test_a_dead_worker_is_lost_and_its_command_ended(local: MakeLocal, tmp_path: Path, word: str) -> None:

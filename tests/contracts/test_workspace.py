@@ -1,4 +1,4 @@
-"""What every `Workspace` does (application/ports.py). Further adapters join `ADAPTERS`."""
+"""What every `Workspace` does (application/ports). Further adapters join `ADAPTERS`."""
 
 from __future__ import annotations
 

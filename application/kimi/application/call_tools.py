@@ -217,25 +217,28 @@ def _rejected(conversation: Conversation) -> Outcome:
 async def _ask(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> ApprovalAnswer:
     """Ask the person and announce how it was settled, also when the wait is cancelled."""
     subagent = conversation.subagent
+    task_id = subagent.task_id if subagent else None
     request = ApprovalRequest(
         id=conversation.new_id(),
         tool_call_id=call.id,
         sender=call.function.name,
         action=effect.action,
         description=effect.description,
-        source_kind="foreground_turn",
-        source_id=turn.id,
+        source_kind="background_agent" if task_id else "foreground_turn",
+        source_id=task_id or turn.id,
         agent_id=subagent.agent_id if subagent else None,
         subagent_type=subagent.type if subagent else None,
         display=effect.display,
     )
     key = memory_key(effect, conversation.policy.scope)
     answer = ApprovalAnswer("reject")
+    conversation.tell_waiting(True)
     try:
         given = await conversation.waiting.ask(request, conversation.emit, key)
         if isinstance(given, ApprovalAnswer):
             answer = given
     finally:
+        conversation.tell_waiting(False)
         with anyio.CancelScope(shield=True):
             await conversation.emit(ApprovalResponse(request.id, answer.response, answer.feedback))
     return answer

@@ -12,6 +12,7 @@ from kimi.application.conversation import Conversation
 from kimi.application.hook_points import after_compaction, before_compaction
 from kimi.application.ports import ChatModel, Random, ResponseEnd
 from kimi.application.retry_wait import retry_wait
+from kimi.domain.background import active_tasks_reminder
 from kimi.domain.compaction import (
     SYSTEM,
     compacted,
@@ -99,10 +100,16 @@ async def _swap(conversation: Conversation, model: ChatModel, instruction: str, 
     if older:
         request = compaction_request(older, instruction, model.context_size * 3 // 4)
         summary, tokens = await _summary(model, request, conversation.limits.max_attempts, random)
-    conversation.replace_history(compacted(conversation.history.system_prompt, summary, tokens, kept))
+    prompt, reminder = conversation.history.system_prompt, _tasks_reminder(conversation)
+    conversation.replace_history(compacted(prompt, summary, tokens, kept, reminder))
     after, window = conversation.history.total, model.context_size
     helped = not is_too_full(after, window, conversation.limits)
     conversation.compact_from = 0 if helped else after + patience(window)
+
+
+def _tasks_reminder(conversation: Conversation) -> str:
+    tasks = conversation.background.tasks
+    return active_tasks_reminder(tasks.tasks()) if tasks else ""
 
 
 async def _summary(

@@ -44,6 +44,10 @@ BUSY = "An agent turn is already in progress"
 IDLE = "No agent turn is in progress"
 
 
+def ignore_waiting(waiting: bool) -> None:
+    """Whether a conversation waits for an approval matters to those only who watch it from outside of a turn."""
+
+
 @dataclass(slots=True)
 class RunningTurn:
     """The turn that runs now. Cancelling `scope` ends it; `step` is the number of the open step or 0."""
@@ -128,6 +132,7 @@ class Conversation:
         self.waiting = parent.waiting if parent else WaitingRequests()
         self.repeats = RepeatGuard()
         self.turn: RunningTurn | None = None
+        self.tell_waiting: Callable[[bool], None] = ignore_waiting
         self._owed: list[ContextRecord] = []
         self.is_aside = False
         self.choice: ModelChoice | None = None  # None until another model than that of the start is chosen

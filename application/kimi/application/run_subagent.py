@@ -10,11 +10,11 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import anyio
 
-from kimi.application.conversation import Conversation
+from kimi.application.conversation import Conversation, ignore_waiting
 from kimi.application.hook_points import subagent_starts, subagent_stops
 from kimi.application.ports import ChatModel, SessionFiles, SubagentFiles
 from kimi.application.run_turn import run_turn
@@ -32,6 +32,9 @@ CONTINUATION = (
     "again, complete and on its own: what you did or found, the files and names that matter, how you checked it, and "
     "what is left open."
 )
+
+RUNNING: Final[tuple[SubagentStatus, SubagentStatus]] = ("running_foreground", "running_background")
+"""The states of an instance that works: for a call that waits, and in the background."""
 
 Ending: TypeAlias = Literal[
     "completed",
@@ -99,12 +102,18 @@ class Subagents:
 
 
 @dataclass(slots=True)
-class _Instance:
+class Instance:
+    """A subagent that is ready to work: what is stored of it, and what it works with."""
+
     record: SubagentRecord
     spec: AgentSpec
     model: ChatModel | None
     files: SubagentFiles
     resumed: bool
+
+    def who(self, call_id: str, task_id: str | None = None) -> Subagent:
+        """Who it is while it works for this call."""
+        return Subagent(self.record.agent_id, self.record.type, call_id, self.spec.ask_commands, task_id)
 
     def report(self, ending: Ending, text: str = "", number: int = 0) -> Report:
         record = self.record
@@ -114,19 +123,13 @@ class _Instance:
 async def run_subagent(subagents: Subagents, order: Order, call_id: str) -> Report:
     """Carry out `order` for the call `call_id` of the parent; only cancellation comes out as an exception."""
     try:
-        instance = _instance(subagents, order)
+        instance = chosen_instance(subagents, order)
     except Exception as error:
         logger.exception("a subagent could not be prepared")
         return Report("failed", str(error))
     if isinstance(instance, Report):
         return instance
-    agent_id = instance.record.agent_id
-    subagents.working.add(agent_id)
-    try:
-        return await _run(subagents, instance, order, call_id)
-    finally:
-        subagents.working.discard(agent_id)
-        instance.files.close()
+    return await work(subagents, instance, order, instance.who(call_id))
 
 
 def settle_subagents(files: SessionFiles, time: float) -> None:
@@ -134,7 +137,7 @@ def settle_subagents(files: SessionFiles, time: float) -> None:
     for agent_id in files.children():
         if is_agent_id(agent_id):
             child = files.child(agent_id)
-            if child.record is not None and child.record.status == "running_foreground":
+            if child.record is not None and child.record.status in RUNNING:
                 child.save_record(child.record.now("failed", time))
             child.close()
 
@@ -142,13 +145,13 @@ def settle_subagents(files: SessionFiles, time: float) -> None:
 # --- which instance ---------------------------------------------------------------------------------------------
 
 
-def _instance(subagents: Subagents, order: Order) -> _Instance | Report:
+def chosen_instance(subagents: Subagents, order: Order) -> Instance | Report:
     """A new instance, or the one to resume; a report when the order cannot be carried out."""
     files = None if order.resume is None else _files(subagents.parent.files, order.resume)
     if order.resume is not None and (files is None or files.record is None):
         return Report("unknown_agent", order.resume)
     record = files.record if files is not None and files.record is not None else _new_record(subagents, order)
-    if record.agent_id in subagents.working or record.status == "running_background":
+    if record.agent_id in subagents.working:
         return Report("still_running", record.status, record.agent_id)
     kind = subagents.types.get(record.type)
     if kind is None:
@@ -158,9 +161,7 @@ def _instance(subagents: Subagents, order: Order) -> _Instance | Report:
         model = subagents.open_named_model(alias) if alias else subagents.parent.model
     except KeyError:
         return Report("unknown_model", alias or "")
-    return _Instance(
-        record, kind.spec, model, files or subagents.parent.files.child(record.agent_id), files is not None
-    )
+    return Instance(record, kind.spec, model, files or subagents.parent.files.child(record.agent_id), files is not None)
 
 
 def _files(parent: SessionFiles, agent_id: str) -> SubagentFiles | None:
@@ -178,26 +179,38 @@ def _new_record(subagents: Subagents, order: Order) -> SubagentRecord:
 # --- its work ---------------------------------------------------------------------------------------------------
 
 
-async def _run(subagents: Subagents, instance: _Instance, order: Order, call_id: str) -> Report:
-    """Work within the time, and keep the state of the instance right in every case."""
+async def work(
+    subagents: Subagents,
+    instance: Instance,
+    order: Order,
+    who: Subagent,
+    tell_waiting: Callable[[bool], None] = ignore_waiting,
+) -> Report:
+    """Work within the time, and keep the state of the instance right in every case, cancellation too.
+
+    `tell_waiting` hears when an approval is waited for, and when no longer.
+    """
     parent, files = subagents.parent, instance.files
+    subagents.working.add(who.agent_id)
     status: SubagentStatus = "killed"
     try:
-        files.save_record(instance.record.now("running_foreground", parent.now()))
+        files.save_record(instance.record.now(RUNNING[who.task_id is not None], parent.now()))
         files.save_prompt(order.prompt)
         report = instance.report("timed_out", number=int(order.timeout_s or 0))
         with anyio.move_on_after(order.timeout_s):
-            report = await _reported(subagents, instance, order, call_id)
+            report = await _reported(subagents, instance, order, who, tell_waiting)
         status = "completed" if report.ending == "completed" else "failed"
     except Exception as error:
-        logger.exception("subagent %s failed", instance.record.agent_id)
+        logger.exception("subagent %s failed", who.agent_id)
         status, report = "failed", instance.report("failed", str(error))
     finally:
         _keep_status(instance, status, parent.now())
+        subagents.working.discard(who.agent_id)
+        files.close()
     return report
 
 
-def _keep_status(instance: _Instance, status: SubagentStatus, time: float) -> None:
+def _keep_status(instance: Instance, status: SubagentStatus, time: float) -> None:
     record = instance.files.record or instance.record
     try:
         instance.files.save_record(record.now(status, time))
@@ -205,25 +218,28 @@ def _keep_status(instance: _Instance, status: SubagentStatus, time: float) -> No
         logger.exception("the state of subagent %s could not be stored", record.agent_id)
 
 
-async def _reported(subagents: Subagents, instance: _Instance, order: Order, call_id: str) -> Report:
-    record, spec = instance.record, instance.spec
-    subagent = Subagent(record.agent_id, record.type, call_id, spec.ask_commands)
-    child = subagents.open_child(spec, instance.files, instance.model, subagent)
+async def _reported(
+    subagents: Subagents, instance: Instance, order: Order, who: Subagent, tell_waiting: Callable[[bool], None]
+) -> Report:
+    spec = instance.spec
+    child = subagents.open_child(spec, instance.files, instance.model, who)
+    child.tell_waiting = tell_waiting
+    watched = subagents.parent if who.task_id is None else child  # between turns nothing of hooks is announced
     prompt = order.prompt
     if spec.git_context and not instance.resumed and (about := await subagents.git_context()):
         prompt = f"<git-context>\n{about}\n</git-context>\n\n{prompt}"
-    await subagent_starts(subagents.parent, record.type, order.prompt)
+    await subagent_starts(watched, who.type, order.prompt)
     report = await _turn(instance, child, prompt)
     if report.ending == "completed" and len(report.text) < SHORT_ANSWER_CHARS:
         fuller = await _turn(instance, child, CONTINUATION)
         report = fuller if fuller.ending == "completed" else report  # a short answer is better than none
     if report.ending == "completed":
         instance.files.append_output(report.text)
-    await subagent_stops(subagents.parent, record.type, report.text)
+    await subagent_stops(watched, who.type, report.text)
     return report
 
 
-async def _turn(instance: _Instance, child: Conversation, prompt: str) -> Report:
+async def _turn(instance: Instance, child: Conversation, prompt: str) -> Report:
     """One turn of the subagent, and what its last message says."""
     try:
         status = await run_turn(child, child.begin_turn(), prompt)
@@ -234,7 +250,7 @@ async def _turn(instance: _Instance, child: Conversation, prompt: str) -> Report
     return _judged(instance, child, status)
 
 
-def _judged(instance: _Instance, child: Conversation, status: TurnStatus) -> Report:
+def _judged(instance: Instance, child: Conversation, status: TurnStatus) -> Report:
     if status.status == "max_steps_reached":
         return instance.report("max_steps", number=status.steps or 0)
     last = child.history.messages[-1] if child.history.messages else None

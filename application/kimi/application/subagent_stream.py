@@ -20,7 +20,8 @@ _TOP_LEVEL = (*REQUEST_TYPES, ApprovalResponse)
 class SubagentStream:
     """Records the events of a subagent in its own log, then hands them on in `SubagentEvent`s.
 
-    Text and tool calls are handed on merged, not in pieces. `post` takes an event without waiting.
+    Text and tool calls are handed on merged, not in pieces; of a subagent in the background requests only. `post` takes
+    an event without waiting.
     """
 
     def __init__(self, subagent: Subagent, files: SessionFiles, now: Now, post: Callable[[Event], None]) -> None:
@@ -46,4 +47,6 @@ class SubagentStream:
     def _hand_on(self, event: Event) -> None:
         self._files.append_event(encode_event(event), self._now())
         subagent = self._subagent
+        if subagent.task_id is not None:
+            return  # beside all turns: the stream tells of its requests and of its end only (wire spec 4.2)
         self._post(SubagentEvent(subagent.call_id, subagent.agent_id, subagent.type, event))

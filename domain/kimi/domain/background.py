@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -30,7 +30,7 @@ _ID_LENGTH: Final = 8
 class TaskOrder:
     """A command that is to run in the background: `words` is what is started, `command` what a person reads.
 
-    After `timeout_s` seconds it is killed.
+    After `timeout_s` seconds it is killed. The task of a subagent has neither.
     """
 
     command: str
@@ -97,13 +97,22 @@ def task_facts(task: BackgroundTask) -> Iterator[tuple[str, str]]:
     yield "kind", task.kind
     yield "status", task.status
     yield "description", one_line(task.description)
-    yield "command", task.command
+    if task.command:
+        yield "command", task.command
     if task.exit_code is not None:
         yield "exit_code", str(task.exit_code)
     if task.timed_out:
         yield "timed_out", "true"
     if task.reason:
         yield "reason", one_line(task.reason)
+
+
+def active_tasks_reminder(tasks: Iterable[BackgroundTask]) -> str:
+    """What the model reads about the tasks that have not ended; empty without any."""
+    active = [f"- {task.id} ({task.status}): {one_line(task.description)}" for task in tasks if task.active]
+    if not active:
+        return ""
+    return "\n".join(["<system>", "These background tasks are active:", *map(_harmless, active), "</system>"])
 
 
 def one_line(text: str) -> str:

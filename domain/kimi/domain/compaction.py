@@ -116,9 +116,16 @@ def _shortened(text: str, limit: int) -> str:
 
 
 def compacted(
-    system_prompt: str | None, summary: Sequence[TextPart], summary_tokens: int | None, kept: Sequence[Message]
+    system_prompt: str | None,
+    summary: Sequence[TextPart],
+    summary_tokens: int | None,
+    kept: Sequence[Message],
+    reminder: str = "",
 ) -> list[ContextRecord]:
-    """The records of the new context. Without a `summary` there was nothing to summarise: `kept` is everything."""
+    """The records of the new context. Without a `summary` there was nothing to summarise: `kept` is everything.
+
+    `reminder` says what the summary may have lost; it comes last.
+    """
     records: list[ContextRecord] = [] if system_prompt is None else [SystemPromptRecord(system_prompt)]
     records.append(CheckpointRecord(0))
     tokens = sum(map(estimate_message, kept))
@@ -126,4 +133,7 @@ def compacted(
         standing = Message("user", (TextPart(COMPACTED), *summary))
         tokens += summary_tokens or estimate_message(standing)
         records.append(standing)
+        if reminder:
+            kept = [*kept, user_message(reminder)]
+            tokens += estimate_message(kept[-1])
     return [*records, *kept, UsageRecord(max(tokens, 1))]

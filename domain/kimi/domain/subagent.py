@@ -13,13 +13,15 @@ from kimi.domain.approval import Effect
 class Subagent:
     """Who a subagent is: its instance, its type, and the call of the parent that it works for now.
 
-    `ask_commands` makes every command line of it a question, whatever was approved for the session.
+    `ask_commands` makes every command line of it a question, whatever was approved for the session. `task_id` is the
+    background task that it is, None while its call waits for it.
     """
 
     agent_id: str
     type: str
     call_id: str
     ask_commands: bool = False
+    task_id: str | None = None
 
     def asks_for(self, effect: Effect) -> bool:
         """Is this an effect for which standing approvals do not count?"""

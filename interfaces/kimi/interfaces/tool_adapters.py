@@ -15,8 +15,10 @@ from kimi.application.background import TaskBook
 from kimi.application.ports import BackgroundTasks, MakeTool, NewId, SessionFiles, ThirdPartyTool, Tool, Workspace
 from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
 from kimi.application.settings import Settings
+from kimi.application.skills import SkillBook
 from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, built_in, check_tools
 from kimi.domain.message import JsonObject
+from kimi.domain.skill import Skill
 from kimi.domain.tool import TodoItem
 from kimi.interfaces.agent_tools import tool_maker
 from kimi.interfaces.injector import providers
@@ -48,6 +50,27 @@ def file_record() -> FileRecord:
     from kimi.infrastructure.tools.paths import FileRecord
 
     return FileRecord()
+
+
+def skill_places(settings: Settings, environ: Mapping[str, str]) -> SkillPlaces:
+    from kimi.infrastructure.skills_files import SkillPlaces
+
+    home, skills = environ.get("HOME") or os.path.expanduser("~"), settings.skills
+    return SkillPlaces(settings.work_dir, home, skills.only, skills.extra, skills.merge)
+
+
+def skills(places: Callable[[], SkillPlaces]) -> SkillBook:
+    def load() -> Sequence[Skill]:
+        from kimi.infrastructure.skills_files import load_skills
+
+        return load_skills(places())
+
+    def read(path: str) -> str:
+        from kimi.infrastructure.skills_files import read_skill
+
+        return read_skill(path)
+
+    return SkillBook(load, read)
 
 
 def path_policy(
@@ -228,10 +251,11 @@ def think() -> Tool:
 
 
 def agent_tool(subagents: Subagents) -> Tool:
+    from kimi.application.background_agents import start_in_background
     from kimi.application.run_subagent import run_subagent
     from kimi.infrastructure.tools.agent import AgentTool
 
-    return AgentTool(partial(run_subagent, subagents), lambda: subagents.types)
+    return AgentTool(partial(run_subagent, subagents), partial(start_in_background, subagents), lambda: subagents.types)
 
 
 def task(subagents: Subagents) -> Tool:

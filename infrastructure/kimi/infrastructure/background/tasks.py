@@ -11,14 +11,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import anyio
 import anyio.to_thread
 
 from kimi.application.settings import BackgroundSettings
-from kimi.domain.background import BackgroundTask, Sink, TaskOrder, TaskOutput, is_task_id, new_task_id
+from kimi.domain.background import (
+    TERMINAL,
+    BackgroundTask,
+    Sink,
+    TaskOrder,
+    TaskOutput,
+    TaskStatus,
+    is_task_id,
+    new_task_id,
+)
 from kimi.domain.errors import TooManyTasks
 from kimi.infrastructure.background.files import (
     CONSUMER,
@@ -44,6 +53,7 @@ _PROGRAM: Final = (
 )
 
 _LAST_WORD: Final = "The worker of the task has not been heard of."
+_PROGRAM_GONE: Final = "The program that carried out the task has ended."
 _NO_DIRECTORY: Final = "this session has no directory"
 
 
@@ -61,6 +71,8 @@ class LocalTasks:
         self._work_dir = work_dir
         self._environ = environ
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._adopted: dict[str, Callable[[str], None]] = {}
+        """How to end the tasks that this program carries out itself."""
         self._open: dict[str, BackgroundTask] | None = None
         """Tasks that may still change, or whose end not everybody was told of."""
         self._told: dict[str, set[str]] = {}
@@ -70,25 +82,36 @@ class LocalTasks:
 
     def start(self, order: TaskOrder) -> BackgroundTask:
         """See `BackgroundTasks`."""
-        if self._directory is None:
-            raise OSError(_NO_DIRECTORY)
-        if sum(task.active for task in self._refreshed()) >= self._settings.max_running_tasks:
-            raise TooManyTasks
-        task_id = new_task_id(order.kind, secrets.token_bytes(8))
-        directory = os.path.join(self._directory, task_id)
-        os.makedirs(directory, mode=0o700)
-        try:
-            self._write_order(directory, task_id, order)
-            self._workers[task_id] = self._start_worker(directory)
-            task = _task(directory)
-        except OSError:
-            import shutil  # start-up time
 
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
-        assert task is not None
-        self._known()[task_id] = task
-        return task
+        def run(task_id: str, directory: str) -> None:
+            self._workers[task_id] = self._start_worker(directory)
+
+        return self._begin(order, run)
+
+    def adopt(self, order: TaskOrder, stop: Callable[[str], None]) -> BackgroundTask:
+        """See `BackgroundTasks`."""
+
+        def keep(task_id: str, directory: str) -> None:
+            self._adopted[task_id] = stop
+
+        return self._begin(order, keep)
+
+    def note(self, task_id: str, status: TaskStatus, *, reason: str = "", timed_out: bool = False) -> None:
+        """See `BackgroundTasks`."""
+        task = self.find(task_id)
+        if self._directory is None or task is None or not task.active or task_id not in self._adopted:
+            return
+        directory = os.path.join(self._directory, task_id)
+        runtime = {"started_at": time.time(), **read_object(directory, RUNTIME), "status": status}
+        if status in TERMINAL:
+            runtime |= {"ended_at": time.time(), "reason": reason, "timed_out": timed_out}
+        write_object(directory, RUNTIME, runtime)
+
+    def write(self, task_id: str, text: str) -> None:
+        """See `BackgroundTasks`."""
+        if self._directory is not None and task_id in self._adopted:
+            with open(os.path.join(self._directory, task_id, OUTPUT), "ab") as file:
+                file.write(text.encode("utf-8", "replace"))
 
     def tasks(self) -> Sequence[BackgroundTask]:
         """See `BackgroundTasks`."""
@@ -119,7 +142,9 @@ class LocalTasks:
     def stop(self, task_id: str, reason: str) -> None:
         """See `BackgroundTasks`."""
         task = self.find(task_id)
-        if self._directory is not None and task is not None and task.active:
+        if task is not None and task.active and task_id in self._adopted:
+            self._adopted[task_id](reason)
+        elif self._directory is not None and task is not None and task.active:
             write_object(os.path.join(self._directory, task_id), CONTROL, {"stop": True, "reason": reason})
 
     def unannounced(self, sink: Sink) -> Sequence[BackgroundTask]:
@@ -142,6 +167,8 @@ class LocalTasks:
 
     def end(self) -> None:
         """See `BackgroundTasks`."""
+        for stop in self._adopted.values():
+            stop(_PROGRAM_GONE)
         if self._settings.keep_alive_on_exit:
             return
         for worker in self._workers.values():
@@ -191,6 +218,28 @@ class LocalTasks:
 
     # --- starting and losing --------------------------------------------------------------------------------------
 
+    def _begin(self, order: TaskOrder, run: Callable[[str, str], None]) -> BackgroundTask:
+        """Make the files of a new task, then `run` it, given its id and its directory."""
+        if self._directory is None:
+            raise OSError(_NO_DIRECTORY)
+        if sum(task.active for task in self._refreshed()) >= self._settings.max_running_tasks:
+            raise TooManyTasks
+        task_id = new_task_id(order.kind, secrets.token_bytes(8))
+        directory = os.path.join(self._directory, task_id)
+        os.makedirs(directory, mode=0o700)
+        try:
+            self._write_order(directory, task_id, order)
+            run(task_id, directory)
+            task = _task(directory)
+        except OSError:
+            import shutil  # start-up time
+
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        assert task is not None
+        self._known()[task_id] = task
+        return task
+
     def _write_order(self, directory: str, task_id: str, order: TaskOrder) -> None:
         spec = {
             "id": task_id,
@@ -224,8 +273,10 @@ class LocalTasks:
         return worker
 
     def _is_lost(self, directory: str, task: BackgroundTask) -> bool:
-        if not task.active:
+        if not task.active or task.id in self._adopted:
             return False
+        if task.kind == "agent":
+            return True  # it was carried out by a program that has ended: only one has the session open
         try:
             heard = os.stat(os.path.join(directory, HEARTBEAT)).st_mtime
         except OSError:
@@ -238,7 +289,8 @@ class LocalTasks:
         runtime = read_object(directory, RUNTIME)
         for pid, mark in (("worker_pid", "worker_mark"), ("pid", "mark")):
             _end_leftovers(runtime.get(pid), runtime.get(mark))
-        runtime.update(status="lost", ended_at=time.time(), reason=_LAST_WORD)
+        reason = _PROGRAM_GONE if task.kind == "agent" else _LAST_WORD
+        runtime.update(status="lost", ended_at=time.time(), reason=reason)
         with contextlib.suppress(OSError):
             write_object(directory, RUNTIME, runtime)
         return _task(directory) or task

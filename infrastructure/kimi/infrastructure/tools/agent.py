@@ -9,15 +9,20 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from kimi.application.background_agents import Started
 from kimi.application.ports import PreparedCall, ToolCallContext
 from kimi.application.run_subagent import Order, Report, subagent_list
 from kimi.domain.agent import SubagentType
+from kimi.domain.background import one_line
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
 
 Run = Callable[[Order, str], Awaitable[Report]]
 """The use-case run-subagent: an order and the id of the call -> what became of it."""
+
+Start = Callable[[Order, str, Callable[[Report], str]], Started | Report]
+"""The use-case start-in-background, likewise; the last argument puts a failure into words."""
 
 Types = Callable[[], Mapping[str, SubagentType]]
 """The types of subagents there are now."""
@@ -39,16 +44,23 @@ class AgentParams(BaseModel):
     subagent_type: Annotated[str, Field(description="The type of subagent.")] = "coder"
     model: Annotated[str | None, Field(description="Alias of a configured model; normally left out.")] = None
     resume: Annotated[str | None, Field(description="Id of an earlier subagent that shall go on.")] = None
+    run_in_background: Annotated[
+        bool, Field(description="Do not wait for the report: a notification brings it when it is there.")
+    ] = False
     timeout: Annotated[
-        int | None, Field(ge=30, le=3600, description="Seconds after which it is stopped; none by default.")
+        int | None,
+        Field(ge=30, le=3600, description="Seconds after which it is stopped; none by default, in the background 900."),
     ] = None
 
 
 class AgentTool:
-    """Agent: runs a subagent and gives its last message; implements `Tool` of the application's ports."""
+    """Agent: runs a subagent and gives its last message, or starts one in the background; implements `Tool` of the
+    application's ports.
+    """
 
-    def __init__(self, run: Run, types: Types) -> None:
+    def __init__(self, run: Run, start: Start, types: Types) -> None:
         self._run = run
+        self._start = start
         self._spec = _agent_spec(subagent_list(types()))
 
     @property
@@ -76,18 +88,42 @@ class AgentTool:
             resume=params.resume,
             timeout_s=params.timeout,
         )
+        if params.run_in_background:
+            return started_result(self._start(order, call_id, _failure_text), params.subagent_type)
         return agent_result(await self._run(order, call_id), params.subagent_type)
+
+
+def started_result(started: Started | Report, requested_type: str) -> ToolReturnValue:
+    """What the model is told of an Agent in the background."""
+    if isinstance(started, Report):
+        return tool_error(*_agent_failure(started))
+    task = started.task
+    facts = [
+        *(f"task_id: {task.id}", "kind: agent", f"status: {task.status}", f"description: {one_line(task.description)}"),
+        *_who(started.agent_id, started.type, requested_type, resumed=started.resumed),
+        "automatic_notification: true",
+        f'resume_hint: Use Agent(resume="{started.agent_id}", prompt="...") to go on with it when it has ended.',
+    ]
+    return tool_ok("\n".join(facts), "Background task started.")
+
+
+def _who(agent_id: str, kind: str, requested_type: str, *, resumed: bool) -> list[str]:
+    facts = [f"agent_id: {agent_id}", f"resumed: {'true' if resumed else 'false'}"]
+    if requested_type != kind:
+        facts.append(f"requested_subagent_type: {requested_type}")
+    return [*facts, f"actual_subagent_type: {kind}"]
+
+
+def _failure_text(report: Report) -> str:
+    return _agent_failure(report)[0]
 
 
 def agent_result(report: Report, requested_type: str) -> ToolReturnValue:
     """What the model is told of a report of Agent."""
     if report.ending != "completed":
         return tool_error(*_agent_failure(report))
-    facts = [f"agent_id: {report.agent_id}", f"resumed: {'true' if report.resumed else 'false'}"]
-    if requested_type != report.type:
-        facts.append(f"requested_subagent_type: {requested_type}")
-    facts += [f"actual_subagent_type: {report.type}", "status: completed", "", "[summary]", report.text]
-    return tool_ok("\n".join(facts))
+    who = _who(report.agent_id, report.type, requested_type, resumed=report.resumed)
+    return tool_ok("\n".join([*who, "status: completed", "", "[summary]", report.text]))
 
 
 def _agent_failure(report: Report) -> tuple[str, str]:
@@ -235,6 +271,8 @@ Give a task to a subagent and get its report.
 
 {_ADVICE}\
 - The result names an `agent_id`. To go on with the same subagent, which still knows what it did, pass it as `resume`.
+- With `run_in_background` the call returns at once with a task id; a notification brings the report. Use it only for \
+work whose report you can do without for now, and go on with something else: do not poll for it.
 
 Types for `subagent_type`:
 

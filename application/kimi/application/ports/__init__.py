@@ -1,0 +1,77 @@
+"""The ports: everything the application needs from outside, as protocols and plain callables.
+
+Each contract states order, cancellation, errors and idempotence. Every adapter passes the suite of its port in
+`tests/contracts`. "Cancelled" means that an anyio cancel scope around the call was cancelled.
+
+The modules of this package are by meaning; import from the package.
+"""
+
+from kimi.application.ports.agent import (
+    CallRejected,
+    ChatModel,
+    CheckArguments,
+    CheckSchema,
+    Elicitation,
+    ElicitationAnswer,
+    MakeTool,
+    ModelItem,
+    OpenModel,
+    PreparedCall,
+    ResponseEnd,
+    ServerState,
+    SourceCallFailed,
+    SourceDisconnected,
+    SourceServer,
+    SourceTimedOut,
+    SourceTool,
+    SourceUnavailable,
+    ThirdPartyTool,
+    Tool,
+    ToolCallContext,
+    ToolSource,
+)
+from kimi.application.ports.functions import LoadSkills, LoadSystemPrompt, NewId, Now, Random, ReadSkill, RunHook
+from kimi.application.ports.machine import BackgroundTasks, FileChanged, FileStat, Process, Shell, Workspace
+from kimi.application.ports.sessions import SessionCatalog, SessionFiles, SessionStore, SubagentFiles
+
+__all__ = [
+    "BackgroundTasks",
+    "CallRejected",
+    "ChatModel",
+    "CheckArguments",
+    "CheckSchema",
+    "Elicitation",
+    "ElicitationAnswer",
+    "FileChanged",
+    "FileStat",
+    "LoadSkills",
+    "LoadSystemPrompt",
+    "MakeTool",
+    "ModelItem",
+    "NewId",
+    "Now",
+    "OpenModel",
+    "PreparedCall",
+    "Process",
+    "Random",
+    "ReadSkill",
+    "ResponseEnd",
+    "RunHook",
+    "ServerState",
+    "SessionCatalog",
+    "SessionFiles",
+    "SessionStore",
+    "Shell",
+    "SourceCallFailed",
+    "SourceDisconnected",
+    "SourceServer",
+    "SourceTimedOut",
+    "SourceTool",
+    "SourceUnavailable",
+    "SubagentFiles",
+    "ThirdPartyTool",
+    "Tool",
+    "ToolCallContext",
+    "ToolSource",
+    "Workspace",
+]
