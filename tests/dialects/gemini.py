@@ -131,5 +131,6 @@ DIALECT = Dialect(
     ),
     done=False,
     streams_arguments=False,
+    returns_thinking=False,
     call_id=lambda call_id, name: f"{name}_{call_id}",
 )

@@ -508,7 +508,7 @@ async def test_a_token_is_renewed_before_it_expires_and_the_project_may_come_fro
 async def test_credentials_that_are_refused(tmp_path: Path) -> None:
     async with client(Reply(status=400, body=b'{"error":"invalid_grant","error_description":"Who are you?"}')) as to:
         variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(service_account(tmp_path, to.root))}
-        with pytest.raises(ChatProviderError, match="No access token for Google Cloud: .*invalid_grant") as raised:
+        with pytest.raises(ChatProviderError, match=r"No access token for Google Cloud: .*invalid_grant") as raised:
             await ask(to.model("vertexai", api_key="", env=variables))
     assert not raised.value.transient
 

@@ -202,10 +202,10 @@ def _seconds_until(date: str) -> float | None:
 def _json(body: bytes) -> object:
     """A body as JSON; of a list, which some servers wrap an error in, the first entry."""
     try:
-        value: object = from_json(body)
+        value = from_json(body)
     except ValueError:
         return None
-    return cast(list[object], value)[0] if isinstance(value, list) and value else value
+    return next(iter(cast(list[object], value)), None) if isinstance(value, list) else cast(object, value)
 
 
 def _other_kind(response: HttpResponse) -> str | None:

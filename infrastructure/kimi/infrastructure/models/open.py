@@ -39,10 +39,35 @@ def _open_kimi(settings: ModelSettings, around: Surroundings) -> ChatModel:
     return OpenAiChat(settings, around.session_id, around.http, around.user_agent, quirks)
 
 
+def _open_openai_responses(settings: ModelSettings, around: Surroundings) -> ChatModel:
+    from kimi.infrastructure.models.openai_responses import OpenAiResponses
+
+    return OpenAiResponses(settings, around.http, around.user_agent)
+
+
 def _open_anthropic(settings: ModelSettings, around: Surroundings) -> ChatModel:
     from kimi.infrastructure.models.anthropic import Anthropic
 
     return Anthropic(settings, around.session_id, around.http, around.user_agent)
+
+
+def _open_gemini(settings: ModelSettings, around: Surroundings) -> ChatModel:
+    from kimi.infrastructure.models.gemini import Gemini, developer_access
+
+    return Gemini(settings, around.http, around.user_agent, developer_access(settings))
+
+
+def _open_vertexai(settings: ModelSettings, around: Surroundings) -> ChatModel:
+    from kimi.infrastructure.models.gemini import Gemini, vertex_access
+
+    access = vertex_access(settings, around.http, {**around.environ, **settings.env})
+    return Gemini(settings, around.http, around.user_agent, access)
+
+
+def _open_replay(settings: ModelSettings, around: Surroundings) -> ChatModel:
+    from kimi.infrastructure.models.cassette import replay_model
+
+    return replay_model(settings, around.session_id, around.environ)
 
 
 def _open_echo(settings: ModelSettings, around: Surroundings) -> ChatModel:
@@ -61,13 +86,18 @@ def _open_scripted(settings: ModelSettings, around: Surroundings) -> ChatModel:
 ADAPTERS: Mapping[str, Callable[[ModelSettings, Surroundings], ChatModel]] = {
     "kimi": _open_kimi,
     "openai_legacy": _open_openai_legacy,
+    "openai_responses": _open_openai_responses,
     "anthropic": _open_anthropic,
+    "gemini": _open_gemini,
+    "google_genai": _open_gemini,
+    "vertexai": _open_vertexai,
     "_echo": _open_echo,
     "_scripted_echo": _open_scripted,
+    "_replay": _open_replay,
 }
 """Provider type -> how its adapter is made, the adapter's module imported then."""
 
-LATER = ("openai_responses", "gemini", "google_genai", "vertexai")
+LATER = ("openai_responses",)
 """Types that the configuration knows and this version has no adapter for."""
 
 
@@ -76,7 +106,8 @@ def open_model(
 ) -> ChatModel:
     """A new model for a session. Nothing is sent before its first `stream`.
 
-    `user_agent` is asked at every request: the client's name becomes known only in the handshake.
+    `user_agent` is asked at every request: the client's name becomes known only in the handshake. What it answers is
+    recorded when `KIMI_RECORD` names a file.
 
     Raises:
         ConfigError: the type has no adapter, or a setting it needs is missing or malformed.
@@ -84,7 +115,12 @@ def open_model(
     make = ADAPTERS.get(settings.type)
     if make is None:
         raise ConfigError(_unsupported(settings))
-    return make(settings, Surroundings(session_id, http, user_agent, environ))
+    model = make(settings, Surroundings(session_id, http, user_agent, environ))
+    if not (session_id and environ.get("KIMI_RECORD")):
+        return model
+    from kimi.infrastructure.models.cassette import recorded
+
+    return recorded(model, settings, session_id, environ)
 
 
 def _unsupported(settings: ModelSettings) -> str:
