@@ -199,15 +199,19 @@ def test_a_named_file_replaces_the_default_one_and_texts_add_to_either(tmp_path:
         settings(tmp_path, mcp_config_files=(str(tmp_path / "bad.json"),))
 
 
-@pytest.mark.parametrize(
-    "text", ["[]", "null", "5", '"x"', '{"mcpServers": []}', '{"mcpServers": 1}', '{"servers": {}}']
-)
+@pytest.mark.parametrize("text", ["[]", "null", "5", '"x"', '{"mcpServers": []}', '{"mcpServers": 1}'])
 def test_a_text_of_the_wrong_shape_ends_the_start(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=r"^Invalid MCP config: .*--mcp-config"):
         settings(tmp_path, mcp_configs=(text,))
     (tmp_path / "mcp.json").write_text(text)
     with pytest.raises(ConfigError, match=f"^Invalid MCP config: .*{tmp_path}"):
         settings(tmp_path)
+
+
+def test_an_object_without_servers_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "mcp.json").write_text('{"servers": {"a": {"command": "x"}}}')
+    assert names(settings(tmp_path)) == []
+    assert caplog.messages == [f"{tmp_path}/mcp.json has no 'mcpServers'; no MCP server is taken from it"]
 
 
 def test_a_default_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ servers at all is an error. Errors name keys and rules, never values: those may 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +16,8 @@ from kimi.application.flags import Flags
 from kimi.application.settings import McpServer
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.infrastructure.mcp.variables import expanded_text
+
+_log = logging.getLogger("kimi.settings")
 
 _TRANSPORTS = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
 _TRANSFORMS = ("tools", "include_tags", "exclude_tags")
@@ -96,10 +99,10 @@ def parsed_json(text: str, where: str = "", hint: str | None = None) -> Any:
 def server_entries(raw: Any, where: str) -> dict[str, Any]:
     """The entries in a parsed text by name: those below `mcpServers`, else those at its root that look like servers.
 
-    They are the very objects of `raw`, except for an empty mapping.
+    Other objects hold no servers, which is logged; `where` names the text.
 
     Raises:
-        ConfigError: it holds neither; `where` names the text.
+        ConfigError: it is no object, or `mcpServers` is none.
     """
     if not isinstance(raw, dict):
         raise ConfigError(f"Invalid MCP config: {where} must hold an object with 'mcpServers'.")
@@ -111,7 +114,7 @@ def server_entries(raw: Any, where: str) -> dict[str, Any]:
         return cast(dict[str, Any], entries)
     at_root = {name: entry for name, entry in document.items() if _looks_like_a_server(entry)}
     if document and not at_root:
-        raise ConfigError(f"Invalid MCP config: {where} has no 'mcpServers'.")
+        _log.warning("%s has no 'mcpServers'; no MCP server is taken from it", where)
     return at_root
 
 
