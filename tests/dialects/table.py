@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.dialects import anthropic, chat, gemini
+from tests.dialects import anthropic, chat, gemini, responses
 from tests.dialects.script import Row
 
 ROWS: tuple[Row, ...] = (
     Row("kimi", chat.DIALECT),
     Row("openai_legacy", chat.DIALECT),
+    Row("openai_responses", responses.DIALECT),
     Row("anthropic", anthropic.DIALECT),
     Row("gemini", gemini.DIALECT),
     Row("vertexai", gemini.DIALECT),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from kimi.application.ports import ResponseEnd
 from kimi.domain.content import TextPart, ThinkPart
@@ -177,6 +177,8 @@ class MessageReader:
         return self._calls.content(TextPart(text))
 
     def _thinking(self, part: ThinkPart) -> Sequence[StreamPart]:
+        if not isinstance(cast(object, part.think), str):
+            raise TypeError("thinking that is no text")
         self._thought = True
         return self._calls.content(part)
 

@@ -1,0 +1,75 @@
+"""The Responses API over HTTP: the adapter for `openai_responses` (runtime spec 3.4). Nothing is stored there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from kimi.application.ports import ModelItem
+from kimi.application.settings import ModelSettings
+from kimi.domain.content import estimate_tokens
+from kimi.domain.message import Message
+from kimi.domain.tool import ToolSpec
+from kimi.infrastructure.models.exchange import Exchange
+from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, assembled, encode
+from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.models.responses_body import ItemRules, system_item, thinking_of, tools_field, unit_rules
+from kimi.infrastructure.models.responses_stream import ResponseReader
+from kimi.infrastructure.models.thinking import thinks
+
+_THINKING: Json = {"reasoning": {"effort": "high", "summary": "auto"}, "include": ["reasoning.encrypted_content"]}
+
+
+class OpenAiResponses:
+    """A `ChatModel` over `POST {base_url}/responses`. One request per call of `stream`.
+
+    Raises:
+        ConfigError: on creation: the base URL or a custom header cannot be used.
+    """
+
+    def __init__(self, settings: ModelSettings, http: HttpLayer, user_agent: Callable[[], str]) -> None:
+        self._settings = settings
+        self._exchange = Exchange(settings, http, user_agent)
+        self._url = settings.base_url.rstrip("/") + "/responses"
+        rules = ItemRules(settings.capabilities, thinking_of(self._exchange.host))
+        self._histories = KeptHistories(unit_rules(rules))
+        self._system = Once()
+        self._tools = Once()
+        fields: Json = {"stream": True, "store": False, **(_THINKING if thinks(settings) else {})}
+        if settings.max_completion_tokens is not None and settings.max_completion_tokens > 0:
+            fields["max_output_tokens"] = settings.max_completion_tokens
+        self._fields = encode(fields)[1:]
+
+    @property
+    def name(self) -> str:
+        return self._settings.model
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return self._settings.capabilities
+
+    @property
+    def context_size(self) -> int:
+        return self._settings.max_context_size
+
+    @asynccontextmanager
+    async def stream(
+        self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
+    ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
+        """See `kimi.application.ports.ChatModel.stream`."""
+        body = self._body(system, history, tools)
+        async with self._exchange.ask(self._url, self._exchange.bearer(), body, ResponseReader()) as items:
+            yield items
+
+    def _body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec]) -> bytes:
+        """The body; messages, tools and system prompt that are known already are not encoded again."""
+        encoded = self._histories.encoded(history)
+        if not self._system.is_of(system):
+            data = system_item(system, self._settings.model)
+            self._system.keep(system, data, estimate_tokens(system))
+        known = list(tools)
+        if not self._tools.is_of(known):
+            self._tools.keep(known, tools_field(known), 0)
+        items = [item for item in (self._system.data, *encoded.units) if item]
+        start = b'{"model":' + encode(self._settings.model) + b',"input":['
+        return assembled(start, items or [b""], [*([self._tools.data] if self._tools.data else []), self._fields])
