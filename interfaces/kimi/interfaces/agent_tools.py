@@ -78,6 +78,8 @@ def open_child(
     inner = _child_container(new_container, session, spec, files)
     toolset = inner.toolset()
     toolset.hidden = parent.toolset.hidden
+    if parent.toolset.servers is not None:
+        toolset.servers = parent.toolset.servers.lent_to_subagents()
     return Conversation(
         files=files,
         open_model=lambda session_id, client: model,

@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kimi.application.background import TaskBook, ended_tasks, ending_tasks
+from kimi.application.background import TaskBook
 from kimi.application.conversation import Conversation
 from kimi.application.flags import Flags
 from kimi.application.hooks import Hooks
@@ -43,18 +43,19 @@ from kimi.application.ports import (
     Workspace,
 )
 from kimi.application.prompt import builtin_arguments, check_prompts, rendered_prompt
-from kimi.application.session_hooks import session_hooks
 from kimi.application.settings import ModelSettings, Settings
 from kimi.application.skills import SkillBook
 from kimi.application.toolset import Toolset
 from kimi.domain.agent import AgentSpec
 from kimi.domain.client import Client, product
 from kimi.domain.message import JsonObject
-from kimi.domain.skill import Skill, skills_text
+from kimi.domain.skill import skills_text
 from kimi.domain.turn import TurnLimits
+from kimi.interfaces import mcp_adapters as mcp
 from kimi.interfaces import tool_adapters as make
 from kimi.interfaces.agent_tools import open_child, toolset_of
 from kimi.interfaces.injector import containers, providers
+from kimi.interfaces.living import living
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from kimi.application.run_subagent import OpenNamedModel, Subagents
     from kimi.application.switch_model import Models
     from kimi.infrastructure.models.http import HttpLayer
-    from kimi.infrastructure.skills_files import SkillPlaces
     from kimi.infrastructure.tools.paths import PathPolicy
     from kimi.infrastructure.tools.ripgrep import Ripgrep
 
@@ -109,27 +109,6 @@ def _workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace:
     from kimi.infrastructure.workspace.local import LocalWorkspace
 
     return LocalWorkspace(settings.work_dir, settings.shell, settings.secret_variables, environ)
-
-
-def _skill_places(settings: Settings, environ: Mapping[str, str]) -> SkillPlaces:
-    from kimi.infrastructure.skills_files import SkillPlaces
-
-    home, skills = environ.get("HOME") or os.path.expanduser("~"), settings.skills
-    return SkillPlaces(settings.work_dir, home, skills.only, skills.extra, skills.merge)
-
-
-def _skills(places: Callable[[], SkillPlaces]) -> SkillBook:
-    def load() -> Sequence[Skill]:
-        from kimi.infrastructure.skills_files import load_skills
-
-        return load_skills(places())
-
-    def read(path: str) -> str:
-        from kimi.infrastructure.skills_files import read_skill
-
-        return read_skill(path)
-
-    return SkillBook(load, read)
 
 
 def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
@@ -306,8 +285,8 @@ class Session(containers.DeclarativeContainer):
     files: providers.Provider[SessionFiles] = _given()
     session: providers.Provider[Session] = providers.Self()
     workspace = providers.Singleton(_workspace, settings, environ)
-    skill_places = providers.Singleton(_skill_places, settings, environ)
-    skills = providers.Singleton(_skills, skill_places.provider)
+    skill_places = providers.Singleton(make.skill_places, settings, environ)
+    skills = providers.Singleton(make.skills, skill_places.provider)
     path_policy = providers.Singleton(make.path_policy, settings, workspace, files, skill_places.provider)
     file_record = providers.Singleton(make.file_record)
     project = providers.Singleton(_project, workspace, path_policy, store)
@@ -361,6 +340,8 @@ class Session(containers.DeclarativeContainer):
         }
     )
     make_tool = providers.Factory(make.make_tool, tools.provider, extra_tools, workspace, session)
+    tool_source = providers.Singleton(mcp.tool_source, settings, workspace, files, environ)
+    server_tools = providers.Singleton(mcp.server_tools, session, tool_source)
     toolset = providers.Singleton(toolset_of, make_tool, tools.provider, agent)
     load_prompt = providers.Factory(_load_prompt, settings, workspace, skills)
     load_system_prompt = providers.Factory(_load_system_prompt, load_prompt, agent)
@@ -432,12 +413,15 @@ async def open_conversation(
     time_left: Callable[[], float] = lambda: math.inf,
     adapt: Callable[[Session], None] = lambda session: None,
     ends_app: bool = True,
+    connect_servers: bool = True,
 ) -> AsyncGenerator[Conversation, None]:
     """Open the chosen session and its conversation; both are closed on leaving. `time_left()` is asked then: how many
     seconds the hooks of the end may take, at most. `adapt` may override members of the session's container before
-    anything is made. With `ends_app` the way to providers is closed too: nobody else uses it.
+    anything is made. With `ends_app` the way to providers is closed too: nobody else uses it. Without
+    `connect_servers` MCP servers are connected when `start_servers` says so, or with the first turn.
 
-    Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made.
+    Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made, or
+    a required MCP server cannot be used.
     """
     app.agent()  # what is wrong with an agent file is said before a session is touched
     files = await open_session(app.store(), choice, app.new_id())
@@ -450,9 +434,7 @@ async def open_conversation(
             from kimi.application.run_subagent import settle_subagents  # start-up time
 
             settle_subagents(files, app.now()())
-        conversation = session.conversation()
-        background = conversation.background
-        async with ended_tasks(background), session_hooks(conversation, time_left), ending_tasks(background):
+        async with living(session, time_left, connect_servers=connect_servers) as conversation:
             yield conversation
     finally:
         files.close()  # first: what waits may be cancelled

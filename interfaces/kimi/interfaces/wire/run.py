@@ -74,10 +74,12 @@ class _Wire:
         return None if self._stopping.signal == signal.SIGINT else self._stopping.signal
 
     async def serve(self, choice: Choice) -> int:
-        async with open_conversation(self._app, choice, time_left=self._time_left) as conversation:
+        async with open_conversation(
+            self._app, choice, time_left=self._time_left, connect_servers=False
+        ) as conversation:
             set_session_id(conversation.id)
             lean_start.end()
-            self._toolset = conversation.toolset
+            self._conversation = conversation
             self._server = wire_server(self._app, conversation, self._warm_up)
             self._outbox = Outbox(self._write, self._app.settings().wire.max_queued_bytes, self._server.stop)
             await self._serve_until_end()
@@ -115,7 +117,11 @@ class _Wire:
         await self._outbox.flush()
         try:
             await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
-            self._toolset.visible()  # makes the tools, which are of this thread only
+            self._conversation.toolset.visible()  # makes the tools, which are of this thread only
+            if self._conversation.toolset.servers is not None:
+                from kimi.application.servers import start_servers  # start-up time
+
+                start_servers(self._conversation)
         except Exception:  # whoever needs it will import it again, and report
             logger.exception("importing ahead failed")
 

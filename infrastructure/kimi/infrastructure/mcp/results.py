@@ -1,0 +1,124 @@
+"""What MCP servers describe and answer, in terms of the program (tools spec 4.6, 4.7). Loads the library's types."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import mcp_types
+
+from kimi.application.envelope import encode_json
+from kimi.application.ports import CheckSchema, SourceTool
+from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, VideoPart
+from kimi.domain.message import JsonObject
+from kimi.domain.tool import ToolReturnValue
+
+logger = logging.getLogger(__name__)
+
+
+def usable_tools(server: str, tools: Iterable[mcp_types.Tool], check: CheckSchema) -> list[SourceTool]:
+    """The tools that a model can be offered, of each name the first. What is wrong with the others is logged."""
+    found: dict[str, SourceTool] = {}
+    for tool in tools:
+        schema = _object_schema(tool.input_schema)
+        fault = "it is there twice" if tool.name in found else _fault(schema, check)
+        if fault is not None:
+            logger.warning("the tool %r of the MCP server %s is left out: %s", tool.name, server, fault)
+            continue
+        hints = tool.annotations
+        found[tool.name] = SourceTool(
+            server=server,
+            name=tool.name,
+            description=tool.description or "",
+            parameters=schema,
+            title=tool.title or (hints.title if hints else None),
+            read_only=bool(hints and hints.read_only_hint),
+        )
+    return list(found.values())
+
+
+def _object_schema(schema: dict[str, Any]) -> JsonObject:
+    return schema if "type" in schema else {"type": "object", **schema}
+
+
+def _fault(schema: JsonObject, check: CheckSchema) -> str | None:
+    if schema.get("type") != "object":
+        return "its parameters are no object"
+    try:
+        return check(schema) or _foreign_reference(schema)
+    except RecursionError:
+        return "its schema is nested too deeply"
+
+
+def _foreign_reference(schema: object) -> str | None:
+    """A reference to a schema that stands elsewhere: nobody would fetch it."""
+    if isinstance(schema, dict):
+        members = cast("dict[str, object]", schema)
+        target = members.get("$ref")
+        if isinstance(target, str) and not target.startswith("#"):
+            return f"its schema refers to {target}"
+        parts: Iterable[object] = members.values()
+    elif isinstance(schema, list):
+        parts = cast("list[object]", schema)
+    else:
+        return None
+    return next((fault for part in parts if (fault := _foreign_reference(part))), None)
+
+
+def converted(result: mcp_types.CallToolResult) -> ToolReturnValue:
+    """A result as parts, whole; structured content counts only where there is nothing else."""
+    parts = [_part(block) for block in result.content]
+    if not parts and result.structured_content is not None:
+        parts.append(TextPart(encode_json(result.structured_content).decode("utf-8", "replace")))
+    return ToolReturnValue(bool(result.is_error), tuple(parts), "")
+
+
+def _part(block: mcp_types.ContentBlock) -> ContentPart:
+    match block:
+        case mcp_types.TextContent():
+            return TextPart(block.text)
+        case mcp_types.ImageContent():
+            return ImagePart(_data_url(block.mime_type, block.data))
+        case mcp_types.AudioContent():
+            return AudioPart(_data_url(block.mime_type, block.data))
+        case mcp_types.EmbeddedResource():
+            return _resource(block.resource)
+        case mcp_types.ResourceLink():
+            return _link(block)
+        case _:
+            return _unsupported(cast("object", block))
+
+
+def _resource(resource: mcp_types.TextResourceContents | mcp_types.BlobResourceContents) -> ContentPart:
+    if isinstance(resource, mcp_types.TextResourceContents):
+        return TextPart(f"{resource.uri}\n{resource.text}")
+    medium = _medium(resource.mime_type)
+    if medium is None:
+        return TextPart(f"[Unsupported content: resource {resource.uri} ({resource.mime_type or 'unknown type'})]")
+    return medium(_data_url(resource.mime_type or "", resource.blob))
+
+
+def _link(link: mcp_types.ResourceLink) -> ContentPart:
+    """Never an address that the server chose: the provider of the model would fetch it."""
+    medium = _medium(link.mime_type)
+    if medium is not None and str(link.uri).startswith("data:"):
+        return medium(MediaUrl(str(link.uri)))
+    return TextPart(f"[resource: {link.uri} ({link.mime_type or 'unknown type'})]")
+
+
+def _medium(mime_type: str | None) -> Callable[[MediaUrl], ContentPart] | None:
+    kinds: dict[str, Callable[[MediaUrl], ContentPart]] = {
+        "image": ImagePart,
+        "audio": AudioPart,
+        "video": VideoPart,
+    }
+    return kinds.get((mime_type or "").partition("/")[0].lower())
+
+
+def _data_url(mime_type: str, data: str) -> MediaUrl:
+    return MediaUrl(f"data:{mime_type};base64,{data}")
+
+
+def _unsupported(block: object) -> TextPart:
+    return TextPart(f"[Unsupported content: {getattr(block, 'type', type(block).__name__)}]")

@@ -1,0 +1,71 @@
+"""What an MCP server writes beside the protocol, in a file of its own (tools spec 4.9)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+
+MAX_BYTES: Final = 1024 * 1024
+"""A longer file is put away as `NAME.log.1`, in the place of the one before."""
+
+MAX_LINE: Final = 8192
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class ServerLog:
+    """A file of at most `MAX_BYTES` and one predecessor, readable for the user only. `secrets` are masked in it.
+
+    What cannot be written is dropped: a full disk must not stop a server.
+    """
+
+    def __init__(self, directory: str, server: str, secrets: Collection[str] = ()) -> None:
+        self.path = os.path.join(directory, f"{_UNSAFE.sub('_', server)[:80]}.log")
+        self._secrets = [secret.encode() for secret in sorted(secrets, key=len, reverse=True) if secret]
+        self._rest = b""
+        self._descriptor: int | None = None
+        self._size = 0
+
+    def write(self, block: bytes) -> None:
+        """Add a piece of output; whole lines are written, so that a secret is seen in one piece."""
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        if len(self._rest) > MAX_LINE:
+            lines, self._rest = [*lines, self._rest], b""
+        if lines:
+            self._put(b"\n".join(lines) + b"\n")
+
+    def close(self) -> None:
+        """Write what is left and give the file free. More may be written later."""
+        if self._rest:
+            self._put(self._rest + b"\n")
+            self._rest = b""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _put(self, text: bytes) -> None:
+        for secret in self._secrets:
+            text = text.replace(secret, b"***")
+        for start in range(0, len(text), MAX_BYTES):
+            piece = text[start : start + MAX_BYTES]
+            with suppress(OSError):
+                self._make_room(len(piece))
+                if self._descriptor is not None:
+                    self._size += os.write(self._descriptor, piece)
+
+    def _make_room(self, size: int) -> None:
+        if self._descriptor is None:
+            self._open()
+        if self._size and self._size + size > MAX_BYTES:
+            assert self._descriptor is not None
+            os.close(self._descriptor)
+            self._descriptor = None
+            os.replace(self.path, f"{self.path}.1")
+            self._open()
+
+    def _open(self) -> None:
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._size = os.fstat(self._descriptor).st_size

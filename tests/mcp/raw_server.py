@@ -1,0 +1,117 @@
+"""An MCP server in a few lines of the standard library: starts at once and misbehaves as it is told.
+
+    python raw_server.py '{"tools": ["echo"], "noise": true}'
+
+Keys: `tools` (names, or whole descriptions), `tools_after` (those after the first call of `grow`), `silent` (never
+answers initialize), `exit` (status, at once), `garbage` (lines on stdout that are none of the protocol), `noise`
+(bytes on stderr), `stubborn` (ignores the end of its input and SIGTERM), `child` (starts a process that outlives it),
+`delay` (seconds before initialize is answered), `pid` (file that gets the number of the process, one a line).
+
+What a call does is decided by the tool's name: echo, env, crash, slow, big, wrong, fail, grow, and what `results` has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, cast
+
+OPTIONS: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+
+def described(tool: Any) -> dict[str, Any]:
+    """A tool as the protocol has it."""
+    if isinstance(tool, dict):
+        return {"inputSchema": SCHEMA} | cast("dict[str, Any]", tool)
+    return {"name": tool, "description": f"Does {tool}.", "inputSchema": SCHEMA}
+
+
+def send(message: dict[str, Any]) -> None:
+    """One line out."""
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def text(words: str) -> dict[str, Any]:
+    """A result of one text."""
+    return {"content": [{"type": "text", "text": words}]}
+
+
+def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The result of a call."""
+    if name in OPTIONS.get("results", {}):
+        return OPTIONS["results"][name]
+    if name == "crash":
+        os._exit(3)
+    if name == "slow":
+        time.sleep(float(arguments.get("text", "30")))
+    if name == "big":
+        return text("x" * int(arguments["text"]))
+    if name == "env":
+        return text(json.dumps(dict(os.environ)))
+    if name == "where":
+        return text(os.getcwd())
+    if name == "fail":
+        return {**text("it went wrong"), "isError": True}
+    if name == "grow":
+        OPTIONS["tools"] = OPTIONS["tools_after"]
+        send({"method": "notifications/tools/list_changed"})
+    return text(arguments.get("text", f"{name} was called"))
+
+
+def answer(message: dict[str, Any]) -> None:
+    """Answer a request; notifications need none."""
+    method = message.get("method")
+    params: dict[str, Any] = message.get("params") or {}
+    if "id" not in message:
+        return
+    if method == "initialize":
+        if OPTIONS.get("silent"):
+            return
+        time.sleep(OPTIONS.get("delay", 0))
+        result: dict[str, Any] = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": "raw", "version": "1"},
+        }
+    elif method == "tools/list":
+        result = {"tools": [described(tool) for tool in OPTIONS.get("tools", ["echo"])]}
+    elif method == "tools/call":
+        if params["name"] == "wrong":
+            send({"id": message["id"], "error": {"code": -32602, "message": "wrong in every way"}})
+            return
+        result = called(params["name"], params.get("arguments") or {})
+    else:
+        send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
+        return
+    send({"id": message["id"], "result": result})
+
+
+def main() -> None:
+    """Serve until the end of the input."""
+    if "pid" in OPTIONS:
+        with open(OPTIONS["pid"], "a", encoding="utf-8") as file:
+            file.write(f"{os.getpid()}\n")
+    if "exit" in OPTIONS:
+        sys.exit(OPTIONS["exit"])
+    if OPTIONS.get("stubborn"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if OPTIONS.get("child"):
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdout=subprocess.DEVNULL)
+    sys.stderr.write("n" * int(OPTIONS.get("noise", 0)) + "\n")
+    sys.stderr.flush()
+    for line in OPTIONS.get("garbage", []):
+        sys.stdout.write(line + "\n")
+    for line in sys.stdin:
+        answer(json.loads(line))
+    if OPTIONS.get("stubborn"):
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    main()
