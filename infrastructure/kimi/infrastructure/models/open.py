@@ -97,9 +97,6 @@ ADAPTERS: Mapping[str, Callable[[ModelSettings, Surroundings], ChatModel]] = {
 }
 """Provider type -> how its adapter is made, the adapter's module imported then."""
 
-LATER = ("openai_responses",)
-"""Types that the configuration knows and this version has no adapter for."""
-
 
 def open_model(
     settings: ModelSettings, session_id: str, http: HttpLayer, user_agent: UserAgent, environ: Mapping[str, str]
@@ -110,11 +107,11 @@ def open_model(
     recorded when `KIMI_RECORD` names a file.
 
     Raises:
-        ConfigError: the type has no adapter, or a setting it needs is missing or malformed.
+        ConfigError: the type is unknown, or a setting it needs is missing or malformed.
     """
     make = ADAPTERS.get(settings.type)
     if make is None:
-        raise ConfigError(_unsupported(settings))
+        raise ConfigError(_unknown_type(settings))
     model = make(settings, Surroundings(session_id, http, user_agent, environ))
     if not (session_id and environ.get("KIMI_RECORD")):
         return model
@@ -123,12 +120,10 @@ def open_model(
     return recorded(model, settings, session_id, environ)
 
 
-def _unsupported(settings: ModelSettings) -> str:
+def _unknown_type(settings: ModelSettings) -> str:
     supported = ", ".join(name for name in ADAPTERS if not name.startswith("_"))
-    what = f"Provider '{settings.provider_name}' has the type '{settings.type}', which"
-    if settings.type in LATER:
-        return f"{what} is not supported in this version; use a provider of one of these types: {supported}."
-    return f"{what} is unknown; supported types: {supported} (not in this version: {', '.join(LATER)})."
+    what = f"Provider '{settings.provider_name}' has the type '{settings.type}', which is unknown"
+    return f"{what}; use one of these types: {supported}."
 
 
 def model_opener(
