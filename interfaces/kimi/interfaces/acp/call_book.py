@@ -9,6 +9,7 @@ from typing import Final
 from kimi.domain.event import ApprovalResponse, SubagentEvent, ToolResult
 from kimi.domain.message import ToolCall
 from kimi.domain.request import ApprovalRequest, QuestionRequest
+from kimi.domain.tool import BackgroundTaskBlock
 from kimi.interfaces.acp.result_content import Json, WholeTexts, asked_content, text_content
 from kimi.interfaces.acp.tool_calls import GRACE_S, CallKey, CallState
 from kimi.interfaces.acp.tool_titles import FACES, UNKNOWN_TOOL, Face, shortened
@@ -43,6 +44,8 @@ class CallBook:
         self._calls: dict[CallKey, CallState] = {}
         self._growing: CallState | None = None
         self._ids: dict[CallKey, str] = {}
+        self._hosts: set[CallKey] = set()
+        """Calls whose agents may outlive them."""
         self._used: dict[str, int] = {}
         self._asked: dict[str, CallKey] = {}
         self._started: set[CallKey] = set()
@@ -79,8 +82,8 @@ class CallBook:
 
     def forget(self) -> None:
         """Drop what only a turn that is over needed."""
-        for known in (self._asked, self._ids, self._used, self._started):
-            known.clear()
+        self._started.clear()
+        self._ids = {key: whole for key, whole in self._ids.items() if key in self._hosts}
 
     def find(self, call_id: str, agent_id: str | None = None) -> CallState | None:
         """An open call."""
@@ -114,14 +117,23 @@ class CallBook:
             return []
         return call.begin()
 
-    def settle(self, text: str) -> list[Json]:
-        """Close all calls, those inside of others first."""
+    def settle(self, text: str, *, everything: bool = False) -> list[Json]:
+        """Close all calls, those inside of others first. Those of agents in the background go on, unless told."""
         self._growing = None
         self._started.clear()
         found: list[Json] = []
         for key in reversed(list(self._calls)):
-            found += self._fail(key, text)
+            if everything or not self._is_detached(key):
+                found += self._fail(key, text)
         return found
+
+    def _is_detached(self, key: CallKey) -> bool:
+        """Does the call outlive the one that its agent was started by?"""
+        while (call := self._calls.get(key)) is not None:
+            if call.parent is None:
+                return False
+            key = call.parent
+        return True
 
     def announced(self, event: ToolCall, agent: Agent) -> list[Json]:
         name, key = event.function.name, (agent.id, event.id)
@@ -177,7 +189,10 @@ class CallBook:
 
     def finished(self, event: ToolResult, agent: Agent) -> list[Json]:
         key = (agent.id, event.tool_call_id)
-        found = self._close_children(key, INTERRUPTED)
+        goes_on = any(isinstance(block, BackgroundTaskBlock) for block in event.return_value.display)
+        found = [] if goes_on else self._close_children(key, INTERRUPTED)
+        if goes_on:
+            self._hosts.add(key)
         call = self._calls.pop(key, None)
         if call is not None:
             found += call.finish(event.return_value, self._texts)

@@ -55,7 +55,7 @@ def replay_updates(
         for update in translator.updates(event):
             yield from fold.push(update)
     if not is_running:
-        for update in translator.settle():
+        for update in translator.settle(everything=True):
             yield from fold.push(update)
     yield from fold.rest()
 

@@ -175,9 +175,9 @@ class Translator:
         call.has_terminal = True
         return [*call.begin(), *call.show([{"type": "terminal", "terminalId": terminal_id}], [])]
 
-    def settle(self, text: str = INTERRUPTED) -> list[JsonObject]:
-        """Close everything that is open, calls inside of calls first."""
-        return [*self._calls.settle(text), *self._mcp.settle(), *self._compactions.settle()]
+    def settle(self, text: str = INTERRUPTED, *, everything: bool = False) -> list[JsonObject]:
+        """Close what is open of the turn, calls inside of calls first; with `everything` agents in the background too."""
+        return [*self._calls.settle(text, everything=everything), *self._mcp.settle(), *self._compactions.settle()]
 
     def usage(self) -> JsonObject | None:
         """The tokens of the turn so far, for the answer to the prompt; None when no model told any."""
