@@ -115,11 +115,11 @@ def _configuration(flags: Flags, share: str) -> Configuration:
     if flags.config is not None:
         return _from_text(flags.config)
     if flags.config_file is not None:
-        return _from_file(flags.config_file)
+        return configuration_in(flags.config_file)
     path = os.path.join(share, "config.toml")
     if not os.path.exists(path):
         ensure_default_file(share, path)
-    return _from_file(path) if os.path.exists(path) else Configuration()
+    return configuration_in(path) if os.path.exists(path) else Configuration()
 
 
 def _from_text(text: str) -> Configuration:
@@ -139,7 +139,8 @@ def _parsed_text(text: str) -> Any:
             raise ValueError(f"{json_error}; {toml_error}") from None
 
 
-def _from_file(path: str) -> Configuration:
+def configuration_in(path: str) -> Configuration:
+    """The configuration in a file, JSON by its name or else TOML. Raises ConfigError: it cannot be used."""
     form = "JSON" if path.lower().endswith(".json") else "TOML"
     parse = json.loads if form == "JSON" else tomllib.loads
     text = _file_text(path)
