@@ -34,6 +34,7 @@ ProviderType: TypeAlias = Literal[
     "_echo",
     "_scripted_echo",
     "_chaos",
+    "_replay",
 ]
 CAPABILITIES: frozenset[str] = frozenset(get_args(Capability))
 
@@ -103,7 +104,7 @@ class Notifications(Section):
 
 
 class Service(Section):
-    """One of `[services]` (later version)."""
+    """One of the vendor's `[services]`."""
 
     base_url: str
     api_key: Annotated[str, Field(repr=False)]
@@ -111,8 +112,17 @@ class Service(Section):
     oauth: OAuthReference | None = None
 
 
+class Fetch(Section):
+    """`[services.fetch]`: what FetchURL may do without a service."""
+
+    allow_private: bool = False
+    ask: bool = False
+
+
 class Services(Section):
-    """`[services]` (later version)."""
+    """`[services]`."""
+
+    fetch: Fetch = Fetch()
 
     moonshot_search: Service | None = None
     moonshot_fetch: Service | None = None

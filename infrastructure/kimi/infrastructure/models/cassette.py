@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -73,8 +73,9 @@ Mask: TypeAlias = Callable[[str], str]
 def secrets_of(settings: ModelSettings, environ: Mapping[str, str]) -> list[str]:
     """The values that a cassette must not hold: key and headers of the provider, and variables named like secrets.
     Longest first, so that one that is part of another leaves nothing behind."""
-    found = {settings.api_key.strip(), *settings.custom_headers.values(), *settings.env.values()}
-    found |= {value for name, value in environ.items() if any(word in name.upper() for word in _SECRET_NAMES)}
+    variables = [*environ.items(), *settings.env.items()]
+    found = {settings.api_key.strip(), *settings.custom_headers.values()}
+    found |= {value for name, value in variables if any(word in name.upper() for word in _SECRET_NAMES)}
     return sorted((value for value in found if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 
@@ -132,8 +133,6 @@ def _text(part: StreamPart) -> str:
 
 
 def _with_text(part: StreamPart, text: str) -> StreamPart:
-    from dataclasses import replace
-
     match part:
         case TextPart():
             return TextPart(text)
