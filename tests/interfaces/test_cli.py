@@ -218,8 +218,6 @@ def test_what_is_unknown_or_left_out_is_refused(tmp_path: Path, parse: Callable[
 @pytest.mark.parametrize(
     ("arguments", "report"),
     [
-        ((), "The interactive shell is not part of this version; use 'kimi --wire'"),
-        (("--session",), "The interactive shell is not part of this version"),
         (("--acp",), "'--acp' is not part of this version; use 'kimi --wire'"),
     ],
 )

@@ -210,5 +210,4 @@ What next?
      or set KIMI_BASE_URL, KIMI_API_KEY and KIMI_MODEL_NAME in the environment.
   2. Start `kimi --wire` from your program in the directory to work in, and speak JSON lines with it.
   3. See each of these lines: `kimi demo --trace`.
-
-`kimi acp` and the interactive shell are not part of this version; later versions bring them."""
+  4. Work with it yourself: `kimi` is the interactive shell."""

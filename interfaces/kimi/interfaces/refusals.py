@@ -28,7 +28,6 @@ NOT_PROVIDED: Mapping[str, str] = {
 """Commands of the reference that fail with a sentence instead of being taken for a prompt (R-08)."""
 
 UI_NOT_PROVIDED: Mapping[str, str] = {
-    "shell": "The interactive shell is not part of this version; use 'kimi --wire' with a client, or try 'kimi demo'.",
     "acp": "'--acp' is not part of this version; use 'kimi --wire' for a client that speaks the wire protocol.",
 }
 

@@ -90,4 +90,14 @@ def _print(flags: Flags, settings: Settings, streams: Streams) -> int:
     return run_print(flags, settings, streams)
 
 
-_DRIVERS: Mapping[Ui, Callable[[Flags, Settings, Streams], int]] = {"wire": _serve_wire, "print": _print}
+def _serve_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
+    from kimi.interfaces.shell.run import run_shell
+
+    return run_shell(flags, settings, streams)
+
+
+_DRIVERS: Mapping[Ui, Callable[[Flags, Settings, Streams], int]] = {
+    "wire": _serve_wire,
+    "print": _print,
+    "shell": _serve_shell,
+}

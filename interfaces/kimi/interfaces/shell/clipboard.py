@@ -1,0 +1,40 @@
+"""An image of the system's clipboard, by whatever program the system has for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+_TIMEOUT_S = 3
+_SCRIPT = (
+    "Add-Type -AssemblyName System.Windows.Forms;"
+    "$i=[Windows.Forms.Clipboard]::GetImage();if($i){$m=New-Object IO.MemoryStream;"
+    "$i.Save($m,[Drawing.Imaging.ImageFormat]::Png);$o=[Console]::OpenStandardOutput();$m.WriteTo($o)}"
+)
+
+
+def clipboard_image(environ: Mapping[str, str]) -> bytes | None:
+    """The image in PNG, None when there is none or no program to ask."""
+    for command in _commands():
+        if shutil.which(command[0], path=environ.get("PATH")) is None:
+            continue
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, env=dict(environ))
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.returncode == 0 and done.stdout:
+            return done.stdout
+    return None
+
+
+def _commands() -> Sequence[Sequence[str]]:
+    if sys.platform == "win32":
+        return (("powershell", "-NoProfile", "-Sta", "-Command", _SCRIPT),)
+    if sys.platform == "darwin":
+        return (("pngpaste", "-"),)
+    wayland = ("wl-paste", "--type", "image/png")
+    x11 = ("xclip", "-selection", "clipboard", "-t", "image/png", "-o")
+    return (wayland, x11) if os.environ.get("WAYLAND_DISPLAY") else (x11, wayland)

@@ -1,0 +1,267 @@
+"""The commands of the shell itself (runtime spec 8, R-157). What the agent knows too goes to it as typed text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import anyio.to_thread
+
+from kimi.application.commands import known_commands
+from kimi.application.fork import fork, turns_of, undo
+from kimi.application.open_session import Choice
+from kimi.application.titles import set_title, title_of
+from kimi.domain.command import CommandInfo
+from kimi.domain.content import joined_text
+from kimi.domain.errors import StateError
+from kimi.interfaces.process import log_path
+from kimi.interfaces.refusals import NO_LOGIN
+from kimi.interfaces.shell.blocks import Note, Output, Said
+from kimi.interfaces.shell.front import Completions
+from kimi.interfaces.shell.panels import Menu, Option
+from kimi.interfaces.shell.pick import pick_session
+from kimi.interfaces.shell.place import Place
+from kimi.interfaces.shell.sanitize import neutral, one_line
+from kimi.interfaces.shell.session import CommandTable, GoOn, Leave, Outcome, ShellCommand, ShellSession
+from kimi.interfaces.version import __version__
+
+KEYS = (
+    ("Enter", "send; while the agent works: queue for the next turn"),
+    ("Ctrl-J, Alt-Enter", "a new line"),
+    ("Ctrl-S", "send into the running turn"),
+    ("Up", "history; with an empty input: take back what was queued"),
+    ("Ctrl-R", "search the history"),
+    ("Ctrl-C", "interrupt; clear the input; twice: leave"),
+    ("Ctrl-D", "leave"),
+    ("Ctrl-X", "run commands of the system's shell"),
+    ("Shift-Tab", "plan mode"),
+    ("Ctrl-O", "write in an editor"),
+    ("Ctrl-V", "paste an image"),
+    ("@", "name a file"),
+)
+
+
+async def leave(session: ShellSession, arguments: str) -> Outcome:
+    """`/exit`."""
+    return Leave()
+
+
+async def show_help(session: ShellSession, arguments: str) -> None:
+    """`/help`: keys and commands."""
+    rows = [f"| `{name}` | {text} |" for name, text in KEYS]
+    commands = [
+        f"| `/{info.name}`{''.join(f' `/{alias}`' for alias in info.aliases)} | {one_line(info.description, 120)} |"
+        for info in all_commands(session.place)
+    ]
+    head = "| | |\n|---|---|\n"
+    session.front.show(
+        Said("## Keys\n\n" + head + "\n".join(rows)), Said("## Commands\n\n" + head + "\n".join(commands))
+    )
+
+
+async def show_version(session: ShellSession, arguments: str) -> None:
+    """`/version`."""
+    session.front.show(Note(f"kimi {__version__}"))
+
+
+async def new_session(session: ShellSession, arguments: str) -> Outcome:
+    """`/new` and `/clear`: another session; an empty one leaves nothing behind."""
+    return GoOn(Choice())
+
+
+async def choose_session(session: ShellSession, arguments: str) -> Outcome | None:
+    """`/sessions`: go on with another one."""
+    place = session.place
+    settings = place.settings
+    picked = await pick_session(session.front, settings.share_dir, settings.work_dir, place.conversation.id)
+    return None if picked is None or picked == place.conversation.id else GoOn(Choice(picked))
+
+
+async def name_session(session: ShellSession, arguments: str) -> None:
+    """`/title TEXT`."""
+    if arguments:
+        set_title(session.conversation, arguments)
+    title = title_of(session.conversation)
+    session.front.show(Note(f"Title: {title}" if title else "The session has no title yet: /title TEXT"))
+
+
+async def undo_turn(session: ShellSession, arguments: str) -> Outcome | None:
+    """`/undo`: a session without the chosen turn and those after it; its text goes into the input."""
+    place = session.place
+    turns = await anyio.to_thread.run_sync(turns_of, session.conversation.files)
+    if not turns:
+        session.front.show(Note("There is nothing to undo yet.", "warning"))
+        return None
+    options = tuple(Option(one_line(joined_text(turn.user_input), 100) or "(media)") for turn in reversed(turns))
+    picked = await session.front.ask(Menu("Undo which turn, with all after it? Files stay as they are.", options))
+    if picked is None:
+        return None
+    chosen = turns[len(turns) - 1 - picked.positions[0]].index
+    undone = await undo(place.app.store(), session.conversation.files, place.app.new_id(), chosen)
+    return GoOn(Choice(undone.session_id), prefill=joined_text(undone.user_input))
+
+
+async def fork_session(session: ShellSession, arguments: str) -> Outcome:
+    """`/fork`: go on in a copy."""
+    place = session.place
+    forked = await fork(place.app.store(), session.conversation.files, place.app.new_id())
+    session.front.show(Note(f"Forked. The session before: kimi -r {session.conversation.id}"))
+    return GoOn(Choice(forked))
+
+
+async def choose_theme(session: ShellSession, arguments: str) -> None:
+    """`/theme [dark|light]`."""
+    name = arguments.strip().lower()
+    if name not in ("dark", "light"):
+        picked = await session.front.ask(Menu("Theme", (Option("dark"), Option("light"))))
+        if picked is None:
+            return
+        name = ("dark", "light")[picked.positions[0]]
+    session.front.set_theme(name)
+    session.place.settings = session.place.settings.model_copy(
+        update={"interface": session.place.settings.interface.model_copy(update={"theme": name})}
+    )
+    session.front.show(Note(f"Theme: {name}", "success"))
+
+
+async def choose_editor(session: ShellSession, arguments: str) -> None:
+    """`/editor [COMMAND]`."""
+    editors = ("code --wait", "vim", "nano")
+    command = arguments.strip()
+    if not command:
+        options = (*map(Option, editors), Option("Another command", wants_text=True), Option("$VISUAL or $EDITOR"))
+        picked = await session.front.ask(Menu(f"Editor (now: {session.place.editor or '$VISUAL, $EDITOR'})", options))
+        if picked is None:
+            return
+        at = picked.positions[0]
+        command = picked.text or (editors[at] if at < len(editors) else "")
+    session.place.editor = command
+    session.front.show(Note(f"Editor: {command or '$VISUAL or $EDITOR'}", "success"))
+
+
+async def reload(session: ShellSession, arguments: str) -> Outcome:
+    """`/reload`: read the configuration again and go on with this session."""
+    return GoOn(Choice(session.conversation.id), reload=True)
+
+
+async def show_debug(session: ShellSession, arguments: str) -> None:
+    """`/debug`: what one needs to know when something is wrong."""
+    conversation, settings = session.conversation, session.place.settings
+    facts = (
+        ("session", conversation.id),
+        ("directory", conversation.files.directory or "-"),
+        ("log", log_path(settings.share_dir)),
+        ("model", f"{session.place.model_name} ({settings.model.type if settings.model else '-'})"),
+        ("context", f"{session.context.context_tokens or 0} tokens, {len(conversation.history.messages)} messages"),
+        ("tools", ", ".join(spec.name for spec in conversation.toolset.visible())),
+        ("approved", ", ".join(sorted(conversation.policy.remembered)) or "-"),
+    )
+    session.front.show(Output("\n".join(f"{name:<10} {neutral(value)}" for name, value in facts)))
+
+
+async def show_hooks(session: ShellSession, arguments: str) -> None:
+    """`/hooks`: which are configured."""
+    hooks = session.conversation.hooks.commands
+    lines = [f"{hook.event}  {hook.matcher or '*'}  {one_line(hook.command)}" for hook in hooks]
+    session.front.show(Output("\n".join(lines)) if lines else Note("No hooks are configured."))
+
+
+async def show_mcp(session: ShellSession, arguments: str) -> None:
+    """`/mcp`: the servers and their state."""
+    servers = session.place.settings.mcp.servers
+    lines = [f"{server.name}  {server.url or ' '.join([server.command or '', *server.args])}" for server in servers]
+    session.front.show(Output("\n".join(lines)) if lines else Note("No MCP servers are configured: `kimi mcp add`."))
+
+
+async def show_tasks(session: ShellSession, arguments: str) -> None:
+    """`/task`: background tasks; one can be looked at or stopped."""
+    tasks = session.conversation.background.tasks
+    found = tasks.tasks() if tasks else ()
+    if tasks is None or not found:
+        session.front.show(Note("There are no background tasks."))
+        return
+    options = tuple(Option(f"{one.id}  {one.status}", one_line(one.description or one.command, 100)) for one in found)
+    picked = await session.front.ask(Menu("Background tasks", options))
+    if picked is None:
+        return
+    chosen = found[picked.positions[0]]
+    session.front.show(Output(tasks.output(chosen.id, 4000).text or "(no output yet)"))
+    if (
+        chosen.active
+        and await session.front.ask(Menu(f"{chosen.id}", (Option("Let it run"), Option("Stop it")))) is not None
+    ):
+        return
+
+
+async def show_changelog(session: ShellSession, arguments: str) -> None:
+    """`/changelog`."""
+    session.front.show(Note(f"This is kimi {__version__}. What changed stands in CHANGELOG.md of its repository."))
+
+
+async def log_out(session: ShellSession, arguments: str) -> None:
+    """`/logout`."""
+    _refuse_with_given_configuration(session)
+    session.front.show(Note(NO_LOGIN))
+
+
+def _refuse_with_given_configuration(session: ShellSession) -> None:
+    flags = session.place.flags
+    if flags.config is not None or flags.config_file is not None:
+        raise StateError(
+            "This command changes the configuration file, and cannot be used with --config or --config-file."
+        )
+
+
+_Row: TypeAlias = tuple[str, tuple[str, ...], str, ShellCommand]
+
+_ROWS: tuple[_Row, ...] = (
+    ("help", ("h", "?"), "Keys and commands", show_help),
+    ("exit", ("quit",), "Leave", leave),
+    ("version", (), "The version", show_version),
+    ("new", (), "A new session", new_session),
+    ("clear", ("reset",), "A new session, with an empty context", new_session),
+    ("sessions", ("resume",), "Go on with another session", choose_session),
+    ("title", ("rename",), "Show or set the title: [text]", name_session),
+    ("undo", (), "Take back a turn and all after it", undo_turn),
+    ("fork", (), "Go on in a copy of this session", fork_session),
+    ("theme", (), "Dark or light: [dark|light]", choose_theme),
+    ("editor", (), "The editor of Ctrl-O: [command]", choose_editor),
+    ("reload", (), "Read the configuration again", reload),
+    ("debug", (), "What helps when something is wrong", show_debug),
+    ("mcp", (), "MCP servers and their state", show_mcp),
+    ("hooks", (), "The configured hooks", show_hooks),
+    ("task", (), "Background tasks", show_tasks),
+    ("changelog", ("release-notes",), "What is new", show_changelog),
+    ("logout", (), "How to remove an API key", log_out),
+)
+
+
+def _names(rows: Sequence[_Row], wanted: set[str]) -> frozenset[str]:
+    """These commands by all their names."""
+    return frozenset(name for row in rows if row[0] in wanted for name in (row[0], *row[1]))
+
+
+def _table(rows: Sequence[_Row]) -> CommandTable:
+    run: dict[str, ShellCommand] = {}
+    for name, aliases, _, command in rows:
+        run |= dict.fromkeys((name, *aliases), command)
+    return CommandTable(
+        infos=tuple(CommandInfo(name, text, aliases) for name, aliases, text, _ in rows),
+        run=run,
+        beside=_names(rows, {"help", "version", "mcp", "hooks", "debug", "changelog", "task"}),
+        in_shell_mode=_names(rows, {"help", "exit", "version", "editor", "theme", "changelog", "task", "hooks"}),
+    )
+
+
+TABLE = _table(_ROWS)
+
+
+def all_commands(place: Place) -> list[CommandInfo]:
+    """The commands of shell and agent; where both have one, the shell's."""
+    others = [info for info in known_commands(place.conversation) if info.name not in TABLE.run]
+    return sorted([*TABLE.infos, *others], key=lambda info: info.name)
+
+
+def completions(place: Place, files: Callable[[str], Sequence[str]]) -> Completions:
+    """What completes in a session."""
+    return Completions(commands=lambda: all_commands(place), files=files)

@@ -1,0 +1,40 @@
+"""An external editor for the input (runtime spec 8)."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+
+_USUAL = (("code", "--wait"), ("vim",), ("vi",), ("nano",))
+
+
+def editor_command(configured: str, environ: Mapping[str, str]) -> Sequence[str]:
+    """The editor and its options: configured, `$VISUAL`, `$EDITOR`, else the first usual one; empty for none."""
+    for named in (configured, environ.get("VISUAL", ""), environ.get("EDITOR", "")):
+        if named.strip():
+            return shlex.split(named)
+    return next((command for command in _USUAL if shutil.which(command[0], path=environ.get("PATH"))), ())
+
+
+def edited(command: Sequence[str], text: str) -> tuple[str | None, str]:
+    """What became of `text` in the editor, None when it was not changed; and what went wrong, or nothing."""
+    if not command:
+        return None, "There is no editor: set one with /editor."
+    descriptor, path = tempfile.mkstemp(prefix="kimi-", suffix=".md")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        status = subprocess.run([*command, path], check=False).returncode
+        with open(path, encoding="utf-8", errors="replace") as file:
+            changed = file.read().rstrip("\n")
+    except OSError as error:
+        return None, f"The editor {command[0]} could not be run: {error.strerror}."
+    finally:
+        os.unlink(path)
+    if status != 0:
+        return None, f"The editor {command[0]} ended with status {status}; nothing was changed."
+    return (changed if changed != text.rstrip("\n") else None), ""

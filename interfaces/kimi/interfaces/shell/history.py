@@ -1,0 +1,75 @@
+"""What was typed before in this directory: `<share>/user-history/<md5 of the work dir>.jsonl` (runtime spec 8)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterable
+
+from prompt_toolkit.history import History
+
+logger = logging.getLogger(__name__)
+
+MAX_LOADED_BYTES = 2 * 1024 * 1024
+
+
+def history_path(share_dir: str, work_dir: str) -> str:
+    """The history file of a work dir."""
+    name = hashlib.md5(work_dir.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+    return os.path.join(share_dir, "user-history", f"{name}.jsonl")
+
+
+class FileHistory(History):
+    """One JSON object `{"content": ...}` per line; the same entry twice in a row is kept once.
+
+    What cannot be read or written is logged: a prompt is never lost because of its history.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._last: str | None = None
+
+    def load_history_strings(self) -> Iterable[str]:
+        """All entries, newest first."""
+        entries = self._entries()
+        self._last = entries[-1] if entries else None
+        return reversed(entries)
+
+    def append_string(self, string: str) -> None:
+        """Keep an entry, unless it is the last one again."""
+        if string != self._last and string.strip():
+            self._last = string
+            super().append_string(string)
+
+    def store_string(self, string: str) -> None:
+        """Add the entry to the file, which only its owner may read."""
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            line = json.dumps({"content": string}).encode() + b"\n"
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(descriptor, line)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            logger.warning("the history could not be written: %s", error)
+
+    def _entries(self) -> list[str]:
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(max(0, os.path.getsize(self._path) - MAX_LOADED_BYTES))
+                lines = file.read().split(b"\n")
+        except OSError:
+            return []
+        return [entry for line in lines if (entry := _entry(line)) is not None]
+
+
+def _entry(line: bytes) -> str | None:
+    try:
+        content = json.loads(line)["content"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return content if isinstance(content, str) else None

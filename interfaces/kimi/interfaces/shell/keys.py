@@ -1,0 +1,120 @@
+"""Key bindings of the input and of panels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from kimi.interfaces.shell.panels import Key
+
+_ALWAYS = Condition(lambda: True)
+_ESCAPE: Key = "escape"
+_Argument = TypeVar("_Argument")
+
+
+class InputActions(Protocol):
+    """What keys of the input do."""
+
+    buffer: Buffer
+
+    def submit(self, *, steer: bool = False) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def toggle_shell(self) -> None: ...
+
+    def toggle_plan(self) -> None: ...
+
+    def paste(self, text: str) -> None: ...
+
+    def paste_image(self) -> None: ...
+
+    def edit(self) -> None: ...
+
+    def recall(self) -> bool: ...
+
+
+def input_keys(actions: InputActions, typing: Condition, running: Condition) -> KeyBindings:
+    """The bindings that hold while the input has the focus; `running`: a turn runs."""
+    keys = KeyBindings()
+    buffer = actions.buffer
+
+    def on(*names: Keys | str, where: Condition = _ALWAYS) -> Callable[[Callable[[], object]], None]:
+        def bind(action: Callable[[], object]) -> None:
+            keys.add(*names, filter=typing & where)(_doing(action))
+
+        return bind
+
+    on("enter")(actions.submit)
+    on("escape", "enter")(lambda: buffer.insert_text("\n"))
+    on("c-j")(lambda: buffer.insert_text("\n"))
+    on("c-s")(lambda: actions.submit(steer=True))
+    on("c-c")(actions.interrupt)
+    on("escape", where=Condition(lambda: buffer.complete_state is not None))(buffer.cancel_completion)
+    on("escape", where=running)(actions.interrupt)
+    on("c-d", where=Condition(lambda: not buffer.text))(actions.leave)
+    on("c-d", where=Condition(lambda: bool(buffer.text)))(buffer.delete)
+    on("c-x")(actions.toggle_shell)
+    on("s-tab")(actions.toggle_plan)
+    on("c-v")(actions.paste_image)
+    on("c-o")(actions.edit)
+    on("up")(lambda: None if actions.recall() else buffer.auto_up())
+
+    @keys.add("c-z", filter=typing)
+    def _suspend(event: KeyPressEvent) -> None:
+        event.app.suspend_to_background()
+
+    @keys.add("c-l")
+    def _clear(event: KeyPressEvent) -> None:
+        event.app.renderer.clear()
+
+    @keys.add(Keys.BracketedPaste, filter=typing)
+    def _pasted(event: KeyPressEvent) -> None:
+        actions.paste(event.data)
+
+    return keys
+
+
+def panel_keys(
+    press: Callable[[Key], None],
+    number: Callable[[int], None],
+    expand: Callable[[], None],
+    interrupt: Callable[[], None],
+    shown: Condition,
+    typing: Condition,
+) -> KeyBindings:
+    """The bindings of a panel; while it waits for words (`typing`) only those that end this."""
+    keys = KeyBindings()
+    listing = shown & ~typing
+    names: dict[str, Key] = {
+        "up": "up", "down": "down", "c-p": "up", "c-n": "down", "k": "up", "j": "down", "left": "left",
+        "right": "right", "s-tab": "left", "tab": "right", "enter": "enter", " ": "space", "c-a": "toggle",
+    }  # fmt: skip
+    for name, key in names.items():
+        keys.add(name, filter=listing)(_calling(press, key))
+    for digit in range(1, 10):
+        keys.add(str(digit), filter=listing)(_calling(number, digit))
+    keys.add("escape", filter=shown)(_calling(press, _ESCAPE))
+    keys.add("c-e", filter=listing)(_doing(expand))
+    keys.add("c-c", filter=shown)(_doing(interrupt))
+    keys.add("c-d", filter=listing)(_calling(press, _ESCAPE))
+    return keys
+
+
+def _calling(action: Callable[[_Argument], None], argument: _Argument) -> Callable[[KeyPressEvent], None]:
+    return lambda event: action(argument)
+
+
+def _doing(action: Callable[[], object]) -> Callable[[KeyPressEvent], None]:
+    def act(event: KeyPressEvent) -> None:
+        action()
+
+    return act

@@ -1,0 +1,24 @@
+"""The terminal's output, held back until a whole picture is there."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+
+class HeldOutput(Vt100_Output):
+    """While `held`, nothing is written: what is printed and what is drawn below it arrive together."""
+
+    held = False
+
+    @classmethod
+    def of(cls, stdout: TextIO, term: str | None) -> HeldOutput:
+        """The output of a terminal, which is never asked where its cursor is: slow lines answer late."""
+        plain = Vt100_Output.from_pty(stdout, term=term)
+        return cls(stdout, plain.get_size, term=term, enable_cpr=False)
+
+    def flush(self) -> None:
+        """Write what has gathered, unless it is held."""
+        if not self.held:
+            super().flush()

@@ -1,0 +1,222 @@
+"""A panel on the screen: which menu is shown, what keys do to it, how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import anyio
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.layout import BufferControl, ConditionalContainer, FormattedTextControl, HSplit, Window
+from prompt_toolkit.layout.dimension import Dimension
+
+from kimi.interfaces.shell.blocks import Block
+from kimi.interfaces.shell.keys import panel_keys
+from kimi.interfaces.shell.paint import Painter
+from kimi.interfaces.shell.panels import (
+    Key,
+    Menu,
+    Option,
+    Picked,
+    Step,
+    Tabs,
+    answer_tab,
+    change_tab,
+    press,
+    press_number,
+    type_text,
+)
+from kimi.interfaces.shell.sanitize import cut, neutral, one_line
+
+_Outcome = tuple[Picked, ...] | None
+
+
+class PanelView:
+    """Shows one panel at a time; those that come meanwhile wait their turn."""
+
+    _app: Application[None]
+    _home: Buffer
+
+    def __init__(
+        self,
+        painter: Painter,
+        size: Callable[[], tuple[int, int]],
+        redraw: Callable[[], None],
+        show: Callable[[Block], None],
+        interrupt: Callable[[], None],
+    ) -> None:
+        self._painter = painter
+        self._size = size
+        self._redraw = redraw
+        self._show = show
+        self._turn = anyio.Lock()
+        self._tabs: Tabs | None = None
+        self._outcome: _Outcome = None
+        self._closed = anyio.Event()
+        self._note = Buffer(multiline=False, accept_handler=self._entered)
+        listing = FormattedTextControl(self._fragments, focusable=True, show_cursor=False)
+        self._listing = Window(listing, height=self._height, dont_extend_height=True)
+        self._words = Window(
+            BufferControl(self._note),
+            height=Dimension(min=1, max=4),
+            wrap_lines=True,
+            dont_extend_height=True,
+            get_line_prefix=lambda line, wrapped: [
+                ("class:panel.marked", "    > " if not line + wrapped else "      ")
+            ],
+        )
+        is_typing = Condition(lambda: self.shown and self._menu.typing)
+        self.container = HSplit([Window(height=1), self._listing, ConditionalContainer(self._words, is_typing)])
+        is_shown = Condition(lambda: self.shown)
+        self.keys = panel_keys(self._press, self._number, self._expand, interrupt, is_shown, is_typing)
+
+    def attach(self, app: Application[None], home: Buffer) -> None:
+        """The application it is part of, and what gets the focus when no panel is left."""
+        self._app, self._home = app, home
+
+    @property
+    def shown(self) -> bool:
+        """Is there a panel?"""
+        return self._tabs is not None
+
+    async def ask(self, menu: Menu) -> Picked | None:
+        """Show one menu until it is answered; cancelling takes it away."""
+        picked = await self.ask_all(Tabs((menu,), (None,)))
+        return picked[0] if picked else None
+
+    async def ask_all(self, tabs: Tabs) -> _Outcome:
+        """The same for several."""
+        async with self._turn:
+            self._closed = anyio.Event()
+            self._outcome = None
+            self._set(tabs)
+            try:
+                await self._closed.wait()
+                return self._outcome
+            finally:
+                self._set(None)
+
+    @property
+    def _menu(self) -> Menu:
+        assert self._tabs is not None
+        return self._tabs.menu
+
+    def _set(self, tabs: Tabs | None) -> None:
+        before = self._tabs is not None and self._tabs.menu.typing
+        self._tabs = tabs
+        if tabs is None:
+            self._app.layout.focus(self._home)
+        elif tabs.menu.typing:
+            if not before:
+                self._note.reset()
+            self._app.layout.focus(self._words)
+        else:
+            self._app.layout.focus(self._listing)
+        self._redraw()
+
+    def _advance(self, step: Step) -> None:
+        if self._tabs is None:
+            return
+        outcome = answer_tab(self._tabs, step)
+        if isinstance(outcome, Tabs):
+            self._set(outcome)
+            return
+        self._outcome = outcome
+        self._closed.set()
+
+    def _press(self, key: Key) -> None:
+        if self._tabs is None:
+            return
+        if key in ("left", "right"):
+            self._set(change_tab(self._tabs, 1 if key == "right" else -1))
+        else:
+            self._advance(press(self._menu, key))
+
+    def _number(self, number: int) -> None:
+        if self._tabs is not None:
+            self._advance(press_number(self._menu, number))
+
+    def _entered(self, buffer: Buffer) -> bool:
+        if self._tabs is not None:
+            self._advance(type_text(self._menu, buffer.text))
+        return False
+
+    def _expand(self) -> None:
+        """Ctrl-E: the whole preview goes to the scrollback, where it can be read at leisure."""
+        if self._tabs is not None and self._menu.preview is not None:
+            self._show(self._menu.preview)
+            self._set(replace(self._tabs, menus=tuple(replace(menu, preview=None) for menu in self._tabs.menus)))
+
+    # --- drawing ------------------------------------------------------------------------------------------------
+
+    def _height(self) -> Dimension:
+        return Dimension.exact(sum(text.count("\n") for _, text, *_ in self._fragments()) + 1)
+
+    def _fragments(self) -> StyleAndTextTuples:
+        if self._tabs is None:
+            return []
+        columns, rows = self._size()
+        menu = self._menu
+        fragments: StyleAndTextTuples = []
+        if menu.tabs:
+            fragments += self._tab_row(self._tabs, columns)
+        fragments.append(("class:panel.title", cut(one_line(menu.title, 400), columns) + "\n"))
+        if menu.detail and menu.preview is None:
+            fragments += [("", cut(one_line(line, 400), columns) + "\n") for line in menu.detail.split("\n")[:4]]
+        shown = _window(menu, max(3, rows - 9))
+        fragments += self._preview(menu, max(3, rows - len(shown) - 8))
+        for position, option in shown:
+            fragments += _option_row(menu, position, option, columns)
+        fragments.append(("class:tip", cut(_hint(menu), columns)))
+        return fragments
+
+    def _tab_row(self, tabs: Tabs, columns: int) -> StyleAndTextTuples:
+        row: StyleAndTextTuples = []
+        for position, name in enumerate(tabs.menu.tabs):
+            style = "class:panel.marked" if position == tabs.at else "class:tip"
+            sign = "☑" if tabs.answers[position] else "☐"
+            row += [(style, f"{sign} {one_line(name, max(4, columns // len(tabs.menu.tabs) - 4))}"), ("", "  ")]
+        return [*row, ("", "\n")]
+
+    def _preview(self, menu: Menu, room: int) -> StyleAndTextTuples:
+        if menu.preview is None:
+            return []
+        lines = self._painter.paint(menu.preview).rstrip("\n").split("\n")
+        rest = len(lines) - room
+        fragments = to_formatted_text(ANSI("\n".join(lines[:room]) + "\n"))
+        more: StyleAndTextTuples = [("class:tip", f"… {rest} more lines, Ctrl-E shows all\n")] if rest > 0 else []
+        return [*fragments, *more]
+
+
+def _window(menu: Menu, room: int) -> list[tuple[int, Option]]:
+    """The options that fit, with the marked one among them."""
+    first = max(0, min(menu.at - room // 2, len(menu.options) - room))
+    return list(enumerate(menu.options))[first : first + room]
+
+
+def _option_row(menu: Menu, position: int, option: Option, columns: int) -> StyleAndTextTuples:
+    marked = position == menu.at
+    box = ("[x] " if position in menu.chosen else "[ ] ") if menu.multi else ""
+    label = cut(f"{'❯' if marked else ' '} {position + 1}. {box}{one_line(option.label)}", columns)
+    room = columns - len(label) - 2
+    description = cut(one_line(option.description), room) if option.description and room > 8 else ""
+    style = "class:panel.marked" if marked else ""
+    return [(style, label), ("class:tip", f"  {description}" if description else ""), ("", "\n")]
+
+
+def _hint(menu: Menu) -> str:
+    if menu.typing:
+        return "Enter sends, Esc goes back"
+    parts = ["↑↓ Enter or a number", "Esc cancels"]
+    if menu.multi:
+        parts.insert(0, "Space marks")
+    if menu.preview is not None:
+        parts.append("Ctrl-E full view")
+    if menu.toggle:
+        parts.append(f"Ctrl-A {menu.toggle}")
+    if menu.tabs:
+        parts.append("Tab next question")
+    return neutral(", ".join(parts))

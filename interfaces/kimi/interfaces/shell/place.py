@@ -1,0 +1,78 @@
+"""What the shell's commands and its screen know of the session they serve."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kimi.application.conversation import Conversation
+from kimi.application.flags import Flags
+from kimi.application.settings import Settings
+from kimi.interfaces.container import App
+
+NO_MODEL_NAME = "no model"
+
+
+@dataclass(slots=True)
+class Place:
+    """One session of the shell, with the process around it."""
+
+    app: App
+    conversation: Conversation
+    settings: Settings
+    flags: Flags
+    environ: Mapping[str, str]
+    editor: str = ""
+    _branch: str | None = None
+
+    def __post_init__(self) -> None:
+        self.editor = self.settings.interface.editor
+
+    @property
+    def home(self) -> str:
+        """The person's home directory."""
+        return self.environ.get("HOME") or os.path.expanduser("~")
+
+    @property
+    def model_name(self) -> str:
+        """The model as the person knows it."""
+        model = self.settings.model
+        return (model.model or model.type) if model and self.conversation.model else NO_MODEL_NAME
+
+    @property
+    def branch(self) -> str:
+        """The branch of the work dir's repository, empty outside of one; looked up once."""
+        if self._branch is None:
+            self._branch = git_branch(self.settings.work_dir)
+        return self._branch
+
+    def look_again(self) -> None:
+        """Something has run: the branch may be another one."""
+        self._branch = None
+
+
+def git_branch(directory: str) -> str:
+    """The checked out branch, or the beginning of a commit; empty where there is no repository."""
+    while True:
+        head = _head(os.path.join(directory, ".git"))
+        if head is not None:
+            prefix = "ref: refs/heads/"
+            return head.removeprefix(prefix) if head.startswith(prefix) else head[:8]
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return ""
+        directory = parent
+
+
+def _head(git: str) -> str | None:
+    """The content of HEAD; in a worktree `.git` is a file that tells where it is."""
+    try:
+        if os.path.isfile(git):
+            with open(git, encoding="utf-8") as file:
+                named = file.read(4096).removeprefix("gitdir:").strip()
+            git = os.path.join(os.path.dirname(git), named)
+        with open(os.path.join(git, "HEAD"), encoding="utf-8") as file:
+            return file.read(4096).strip()
+    except (OSError, ValueError):
+        return None

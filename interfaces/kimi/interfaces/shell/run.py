@@ -1,0 +1,228 @@
+"""`kimi` without a mode: one person at a terminal, session after session (runtime spec 8)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Final, Protocol
+
+import anyio
+
+from kimi.application.flags import Flags
+from kimi.application.open_session import Choice
+from kimi.application.settings import Settings
+from kimi.domain.client import Client
+from kimi.interfaces.container import App, load_settings, negotiation, open_conversation
+from kimi.interfaces.injector import providers
+from kimi.interfaces.process import Streams, set_session_id
+from kimi.interfaces.shell.blocks import Note, Welcome
+from kimi.interfaces.shell.commands import TABLE, completions
+from kimi.interfaces.shell.editor import editor_command
+from kimi.interfaces.shell.failures import NO_MODEL
+from kimi.interfaces.shell.files import WorkFiles
+from kimi.interfaces.shell.front import Entered, Front, Setup
+from kimi.interfaces.shell.paint import ColorSystem
+from kimi.interfaces.shell.place import Place
+from kimi.interfaces.shell.session import Leave, Outcome, ShellSession
+from kimi.interfaces.shell.status import Status, short_path
+from kimi.interfaces.shell_adapters import walk_files
+from kimi.interfaces.version import __version__
+
+logger = logging.getLogger(__name__)
+
+NEEDS_TERMINAL: Final = (
+    "The interactive shell needs a terminal on stdin and stdout. "
+    'Use `kimi --print -p "..."` for a single answer, or `kimi --wire` from a program.\n'
+)
+_FROM_ENVIRONMENT: Final = {
+    "KIMI_BASE_URL": "the base URL",
+    "KIMI_API_KEY": "the API key",
+    "KIMI_MODEL_NAME": "the model",
+    "OPENAI_BASE_URL": "the base URL",
+    "OPENAI_API_KEY": "the API key",
+}
+_STOP_SIGNALS: Final = [signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
+
+
+def run_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
+    """Serve the person at the terminal until they leave; gives the exit status. With `--prompt` one turn only.
+
+    Raises KimiError for what makes a start impossible. Without a terminal it says so, with status 1.
+    """
+    if not (os.isatty(streams.stdin_fd) and os.isatty(streams.stdout_fd)):
+        streams.write_error(NEEDS_TERMINAL)
+        return 1
+    shell = _Shell(flags, settings, os.environ)
+    status = anyio.run(shell.serve)
+    if shell.resumable is not None:
+        streams.write_error(f"\nTo resume this session: kimi -r {shell.resumable}\n")
+    if shell.signal is not None:
+        signal.signal(shell.signal, signal.SIG_DFL)
+        os.kill(os.getpid(), shell.signal)
+    return status
+
+
+class RunningFront(Front, Protocol):
+    """A front that holds the terminal while its context is open."""
+
+    def running(self) -> AbstractAsyncContextManager[None]: ...
+
+
+class _Shell:
+    """A run of the shell: the terminal, and one session after the other."""
+
+    def __init__(self, flags: Flags, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._flags = flags
+        self._settings = settings
+        self._environ = environ
+        self._session: ShellSession | None = None
+        self.resumable: str | None = None
+        self.signal: signal.Signals | None = None
+
+    async def serve(self) -> int:
+        front = make_front(self._settings, self._environ)
+        status = 0
+        async with front.running(), anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch_signals, front)
+            status = await self._sessions(front)
+            tasks.cancel_scope.cancel()
+        return status
+
+    async def _sessions(self, front: Front) -> int:
+        choice = Choice(self._flags.session, last=self._flags.continue_last)
+        if self._flags.pick_session:
+            from kimi.interfaces.shell.pick import pick_session
+
+            picked = await pick_session(front, self._settings.share_dir, self._settings.work_dir)
+            if picked is None:
+                return 0
+            choice = Choice(picked)
+        prefill = ""
+        while True:
+            outcome = await self._one_session(front, choice, prefill)
+            if isinstance(outcome, Leave):
+                return outcome.status
+            choice, prefill = outcome.choice, outcome.prefill
+            if outcome.model is not None:
+                self._flags = replace(self._flags, model=outcome.model)
+            if outcome.reload or outcome.model is not None:
+                self._settings = load_settings(self._flags, self._environ)
+
+    async def _one_session(self, front: Front, choice: Choice, prefill: str) -> Outcome:
+        app = App(settings=providers.Object(self._settings))
+        async with open_conversation(app, choice) as conversation:
+            set_session_id(conversation.id)
+            place = Place(app, conversation, self._settings, self._flags, self._environ)
+            try:
+                return await self._serve_one(front, place, prefill)
+            finally:
+                self.resumable = None if conversation.is_empty else conversation.id
+
+    async def _serve_one(self, front: Front, place: Place, prefill: str) -> Outcome:
+        conversation = place.conversation
+        client = Client("kimi-shell", __version__, (1, 10), supports_question=True, supports_plan_mode=True)
+        negotiation(place.app, conversation)(client, ())
+        session = ShellSession(conversation, front, TABLE, lambda: status_of(session, place), place)
+        self._session = session
+        front.begin(
+            Setup(
+                completions=completions(place, WorkFiles(place.settings.work_dir, walk_files).matching),
+                takes_images=lambda: bool(conversation.model and "image_in" in conversation.model.capabilities),
+                editor=lambda: editor_command(place.editor, self._environ),
+                unqueue=session.unqueue,
+            )
+        )
+        if self._flags.prompt is not None:
+            return Leave(0 if await session.run_once(Entered(self._flags.prompt)) else 1)
+        front.show(welcome(place))
+        if prefill:
+            front.prefill(prefill)
+        return await session.run()
+
+    async def _watch_signals(self, front: Front) -> None:
+        if sys.platform == "win32":
+            return
+        with anyio.open_signal_receiver(signal.SIGINT, *_STOP_SIGNALS) as received:
+            async for number in received:
+                if self._session is None:
+                    continue
+                if number == signal.SIGINT:
+                    self._session.interrupt()
+                else:
+                    self.signal = number
+                    self._session.leave(Leave())
+
+
+def make_front(settings: Settings, environ: Mapping[str, str]) -> RunningFront:
+    """The front that fits the terminal: drawn, or plain lines for screen readers and dumb terminals."""
+    if is_plain(environ):
+        from kimi.interfaces.shell.lines import LinesFront
+
+        return LinesFront()
+    from kimi.interfaces.shell.history import FileHistory, history_path
+    from kimi.interfaces.shell.paste import Pasted, thresholds
+    from kimi.interfaces.shell.screen import Screen
+
+    return Screen(
+        work_dir=settings.work_dir,
+        history=FileHistory(history_path(settings.share_dir, settings.work_dir)),
+        pasted=Pasted(thresholds(environ), os.path.join(settings.share_dir, "prompt-cache")),
+        colour=colour_system(environ),
+        theme=settings.interface.theme,
+    )
+
+
+def is_plain(environ: Mapping[str, str]) -> bool:
+    """Is a terminal without cursor movement wanted, or the only one there is?"""
+    return environ.get("KIMI_PLAIN", "").lower() in ("1", "true", "yes", "on") or environ.get("TERM") == "dumb"
+
+
+def colour_system(environ: Mapping[str, str]) -> ColorSystem | None:
+    """The colours that the terminal has; None for a person who wants none (https://no-color.org)."""
+    if environ.get("NO_COLOR"):
+        return None
+    if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    return "256" if "256" in environ.get("TERM", "") else "standard"
+
+
+def status_of(session: ShellSession, place: Place) -> Status:
+    """What the status bar tells now."""
+    conversation, settings = place.conversation, place.settings
+    policy, model = conversation.policy, conversation.model
+    tasks = conversation.background.tasks
+    return Status(
+        model=place.model_name,
+        directory=short_path(settings.work_dir, place.home),
+        branch=place.branch,
+        thinking=bool(settings.model and settings.model.thinking),
+        yolo=policy.yolo,
+        afk=policy.afk,
+        plan=policy.plan,
+        tokens=session.context.context_tokens or 0,
+        window=model.context_size if model else 0,
+        background=sum(task.active for task in tasks.tasks()) if tasks else 0,
+        tip="/help",
+    )
+
+
+def welcome(place: Place) -> Welcome:
+    """The panel at the start."""
+    notes: list[Note] = []
+    if place.conversation.model is None:
+        notes.append(Note(NO_MODEL, "warning"))
+    used = [f"{name} ({what})" for name, what in _FROM_ENVIRONMENT.items() if place.environ.get(name)]
+    if used:
+        notes.append(Note(f"From the environment: {', '.join(used)}."))
+    return Welcome(
+        __version__,
+        short_path(place.settings.work_dir, place.home),
+        place.conversation.id,
+        place.model_name,
+        tuple(notes),
+    )

@@ -1,0 +1,75 @@
+"""What models, tools and files say, made harmless for a terminal.
+
+`neutral` is the one function for it: every text of others passes through it on its way to the screen, so that no
+escape sequence of theirs can move the cursor, change a title, write to the clipboard, or hide what is there.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_BIDI_AND_INVISIBLE = "\u061c\u200b\u200e\u200f\u2060\u2066\u2067\u2068\u2069\u202a\u202b\u202c\u202d\u202e\ufeff"
+_PICTURES: dict[int, str] = {
+    **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"},
+    0x7F: "␡",
+    **dict.fromkeys(range(0x80, 0xA0), "�"),
+    **dict.fromkeys(map(ord, _BIDI_AND_INVISIBLE), "�"),
+    **dict.fromkeys(range(0xD800, 0xE000), "�"),
+    **dict.fromkeys(range(0xE0000, 0xE0080), "�"),
+    0x85: "\n",
+    0x2028: "\n",
+    0x2029: "\n",
+}
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*[mK]")
+_REDRAWN = re.compile(r"[^\n]*\r(?=[^\n])")
+
+
+def neutral(text: str) -> str:
+    """`text` in which every control character but line feed and tab is a visible sign; nothing is left out.
+
+    The same for characters that reorder or hide others, and for halves of surrogate pairs, which no terminal can get.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return text.replace("\r\n", "\n").translate(_PICTURES)
+
+
+def tool_text(text: str) -> str:
+    """The output of a command as a reader wants it: colours dropped, of a redrawn line what was there last."""
+    text = text.replace("\r\n", "\n")
+    if "\x1b" in text:
+        text = _COLOURS.sub("", text)
+    if "\r" in text:
+        text = _REDRAWN.sub("", text)
+    return neutral(text).expandtabs(4)
+
+
+def one_line(text: str, width: int = 200) -> str:
+    """`text` on one line of at most `width` characters, neutral; an ellipsis stands for the rest."""
+    line = " ".join(neutral(text[: width * 4]).split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def cells(text: str) -> int:
+    """How many columns `text` takes on a terminal."""
+    return sum(map(_char_cells, text)) if not text.isascii() else len(text)
+
+
+def cut(text: str, width: int) -> str:
+    """The beginning of `text` that fits into `width` columns, with an ellipsis when something is cut off."""
+    if cells(text) <= width:
+        return text
+    used, kept = 0, list[str]()
+    for char in text:
+        used += _char_cells(char)
+        if used > width - 1:
+            break
+        kept.append(char)
+    return "".join(kept) + "…" if width > 0 else ""
+
+
+def _char_cells(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -1,0 +1,407 @@
+"""The front on a real terminal: an input that stays live below, finished blocks above in the scrollback.
+
+Blocks are printed once. What is still open is drawn again at most ten times a second, and all that belongs together
+goes to the terminal in one write: nothing flickers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import DummyCompleter, ThreadedCompleter
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.history import History
+from prompt_toolkit.key_binding import merge_key_bindings
+from prompt_toolkit.output import ColorDepth, Output, create_output
+
+from kimi.interfaces.shell.blocks import Block
+from kimi.interfaces.shell.complete import InputCompleter
+from kimi.interfaces.shell.editor import edited
+from kimi.interfaces.shell.front import Entered, Input, Interrupted, Left, PlanToggled, Setup, Steered, View
+from kimi.interfaces.shell.keys import input_keys
+from kimi.interfaces.shell.layout import STYLES, Parts, screen_layout
+from kimi.interfaces.shell.output import HeldOutput
+from kimi.interfaces.shell.paint import ColorSystem, Painter, ThemeName, duration
+from kimi.interfaces.shell.panel_view import PanelView
+from kimi.interfaces.shell.panels import Menu, Picked, Tabs
+from kimi.interfaces.shell.paste import Pasted, as_image, read_image
+from kimi.interfaces.shell.sanitize import cut, neutral, one_line
+from kimi.interfaces.shell.status import status_parts
+
+logger = logging.getLogger(__name__)
+
+REDRAW_S: Final = 0.1
+"""Seconds between two drawings of what is open, at least."""
+_SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_DEPTHS: Final[Mapping[ColorSystem | None, ColorDepth]] = {
+    None: ColorDepth.DEPTH_1_BIT,
+    "standard": ColorDepth.DEPTH_4_BIT,
+    "256": ColorDepth.DEPTH_8_BIT,
+    "truecolor": ColorDepth.DEPTH_24_BIT,
+}
+
+
+class Screen:
+    """A person at a terminal. `colour` None: no colours; `work_dir` is where `@` names files."""
+
+    interactive = True
+
+    def __init__(
+        self,
+        *,
+        work_dir: str,
+        history: History,
+        pasted: Pasted,
+        colour: ColorSystem | None,
+        theme: ThemeName,
+        output: Output | None = None,
+    ) -> None:
+        self._work_dir = work_dir
+        self._pasted = pasted
+        self._setup = Setup()
+        self._view = View()
+        self._painter = Painter(80, colour, theme)
+        self._pending: list[Block] = []
+        self._live: StyleAndTextTuples = []
+        self._live_height = 0
+        self._spin = 0
+        self._shell_mode = False
+        self._notice = ""
+        self._sent, self._inputs = anyio.create_memory_object_stream[Input](1024)
+        self.buffer = Buffer(multiline=True, history=history, completer=DummyCompleter(), complete_while_typing=True)
+        self._output = output or _terminal_output()
+        self.panel = PanelView(self._painter, self._size, self._redraw, self.show, self._interrupt_panel)
+        self._app = self._application(_DEPTHS[colour], theme)
+
+    def _application(self, depth: ColorDepth, theme: ThemeName) -> Application[None]:
+        free = Condition(lambda: not self.panel.shown)
+        running = Condition(lambda: self._view.since is not None)
+        parts = Parts(
+            live=lambda: self._live,
+            live_height=lambda: self._live_height,
+            queued=self._queued_lines,
+            sign=self._sign,
+            status=self._status,
+            notice=lambda: self._notice,
+        )
+        app = Application[None](
+            layout=screen_layout(self.buffer, self.panel, parts, free),
+            key_bindings=merge_key_bindings([input_keys(self, free, running), self.panel.keys]),
+            style=STYLES[theme],
+            output=self._output,
+            color_depth=depth,
+            erase_when_done=True,
+        )
+        app.ttimeoutlen = 0.1
+        app.timeoutlen = 0.3
+        app.after_render += self._rendered
+        self.panel.attach(app, self.buffer)
+        return app
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """The terminal belongs to the screen while this is open; it is given back in order whatever happens."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._run)
+            tasks.start_soon(self._tick)
+            try:
+                yield
+            finally:
+                self._flush()
+                if self._app.is_running:
+                    self._app.exit()
+                with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                    await self._ended.wait()
+                tasks.cancel_scope.cancel()
+
+    async def _run(self) -> None:
+        self._ended = anyio.Event()
+        try:
+            await self._app.run_async(handle_sigint=False, set_exception_handler=False)
+        except EOFError:
+            logger.info("the terminal went away")
+        finally:
+            self._release()
+            self._ended.set()
+            self._sent.send_nowait(Left())
+
+    async def _tick(self) -> None:
+        while True:
+            await anyio.sleep(REDRAW_S if self._busy else REDRAW_S * 3)
+            if self._busy or self._pending:
+                self._spin += 1
+                self._flush()
+
+    @property
+    def _busy(self) -> bool:
+        return self._view.since is not None
+
+    # --- the front ----------------------------------------------------------------------------------------------
+
+    def begin(self, setup: Setup) -> None:
+        """A session begins: its commands and files complete from now on."""
+        self._setup = setup
+        completions = setup.completions
+        self.buffer.completer = ThreadedCompleter(
+            InputCompleter(completions.commands, completions.files, self._work_dir)
+        )
+
+    async def read(self) -> Input:
+        """The next thing that the person does."""
+        return await self._inputs.receive()
+
+    def show(self, *blocks: Block) -> None:
+        """Print blocks for good: at once, or with the next drawing while something runs."""
+        self._pending += blocks
+        if not self._busy:
+            self._flush()
+
+    def update(self, view: View) -> None:
+        """Show this beside the scrollback from now on."""
+        changed = (view.since is None) != (self._view.since is None)
+        self._view = view
+        if changed or view.since is None:
+            self._flush()
+
+    async def ask(self, menu: Menu) -> Picked | None:
+        """Let the person choose; one panel at a time."""
+        self._flush()
+        return await self.panel.ask(menu)
+
+    async def ask_all(self, tabs: Tabs) -> tuple[Picked, ...] | None:
+        """Several questions, each under a tab."""
+        self._flush()
+        return await self.panel.ask_all(tabs)
+
+    def prefill(self, text: str) -> None:
+        """Put text into the input."""
+        self.buffer.text = text
+        self.buffer.cursor_position = len(text)
+        self._redraw()
+
+    def bell(self) -> None:
+        """Ring."""
+        self._output.bell()
+        self._output.flush()
+
+    async def run_local(self, command: Sequence[str], work_dir: str) -> int:
+        """Give the terminal to a program until it ends."""
+        from prompt_toolkit.application import run_in_terminal
+
+        def run() -> int:
+            return subprocess.run(command, cwd=work_dir, check=False).returncode
+
+        return await run_in_terminal(run, in_executor=True)
+
+    def set_theme(self, name: str) -> None:
+        """Other colours from now on."""
+        theme: ThemeName = "light" if name == "light" else "dark"
+        self._painter.set_theme(theme)
+        self._app.style = STYLES[theme]
+        self._redraw()
+
+    # --- drawing ------------------------------------------------------------------------------------------------
+
+    def _size(self) -> tuple[int, int]:
+        size = self._output.get_size()
+        return size.columns, size.rows
+
+    def _flush(self) -> None:
+        """Print what is final, draw what is open."""
+        columns, rows = self._size()
+        self._painter.width = columns
+        blocks, self._pending = self._pending, []
+        text = self._painter.paint(*blocks) if blocks else ""
+        self._draw_open(columns, rows)
+        if text:
+            self._print(text)
+        self._redraw()
+
+    def _print(self, text: str) -> None:
+        if self._app.is_running:
+            if isinstance(self._output, HeldOutput):
+                self._output.held = True  # until it is drawn again: one write for all
+            self._app.renderer.erase()
+        self._output.write_raw(text.replace("\n", "\r\n"))
+        self._output.flush()
+
+    def _rendered(self, app: Application[None]) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        if isinstance(self._output, HeldOutput) and self._output.held:
+            self._output.held = False
+            self._output.flush()
+
+    def _redraw(self) -> None:
+        if self._app.is_running:
+            self._app.invalidate()
+
+    def _draw_open(self, columns: int, rows: int) -> None:
+        if not self._busy:
+            self._live, self._live_height = [], 0
+            return
+        room = max(2, min(rows // 2, 16))
+        text = self._painter.paint(*self._view.open_blocks())
+        lines = [line for line in text.split("\n")[-room - 1 :] if line.strip()][-room:]
+        since = self._view.since or 0.0
+        activity = self._view.activity() or "Working"
+        spinner = f"{_SPINNER[self._spin % len(_SPINNER)]} {activity} {duration(time.monotonic() - since)}"
+        hint = "  Ctrl-C interrupts" if columns >= 50 else ""
+        self._live = [
+            *to_formatted_text(ANSI("\n".join(lines) + "\n" if lines else "")),
+            ("class:spinner", cut(spinner, columns)),
+            ("class:tip", hint),
+        ]
+        self._live_height = len(lines) + 1
+
+    def _queued_lines(self) -> Sequence[str]:
+        queued = self._view.queued
+        if not queued:
+            return ()
+        columns, _ = self._size()
+        head = f"{len(queued)} queued, ↑ takes the last one back"
+        return [cut(line, columns) for line in (head, *(f"  › {one_line(text)}" for text in queued[-3:]))]
+
+    def _sign(self) -> tuple[str, str]:
+        status = self._view.status()
+        if self._shell_mode:
+            return "class:sign.shell", "$ "
+        if status.plan:
+            return "class:sign.plan", "◇ "
+        return ("class:sign.thinking", "✻ ") if status.thinking else ("class:sign", "› ")
+
+    def _status(self) -> StyleAndTextTuples:
+        from dataclasses import replace
+
+        status = replace(self._view.status(), shell=self._shell_mode)
+        columns, _ = self._size()
+        return [(style, text) for style, text in status_parts(status, columns)]
+
+    # --- what keys do -------------------------------------------------------------------------------------------
+
+    def submit(self, *, steer: bool = False) -> None:
+        """Enter: send what was typed, or take the completion that is marked."""
+        if self._takes_completion():
+            return
+        text = self.buffer.text
+        if not text.strip():
+            return
+        whole = self._pasted.expand(text).strip()
+        entered = Entered(whole, self._pasted.parts(text), self._shell_mode)
+        self.buffer.history.append_string(whole)
+        self.buffer.reset()
+        self._notice = ""
+        self._send(Steered(entered) if steer else entered)
+
+    def _takes_completion(self) -> bool:
+        state = self.buffer.complete_state
+        if state is None or not state.completions:
+            return False
+        chosen = state.current_completion
+        if chosen is None:
+            typed = self.buffer.text
+            if not typed.startswith("/") or any(one.text == typed for one in state.completions):
+                return False
+            chosen = state.completions[0]
+        self.buffer.apply_completion(chosen)
+        self.buffer.cancel_completion()
+        return True
+
+    def interrupt(self) -> None:
+        """Ctrl-C: stop what runs, else clear the input, else perhaps leave."""
+        if self.buffer.text and not self._busy:
+            self.buffer.reset()
+            return
+        self._send(Interrupted())
+
+    def _interrupt_panel(self) -> None:
+        self._send(Interrupted(leaves=False))
+
+    def leave(self) -> None:
+        """Ctrl-D."""
+        self._send(Left())
+
+    def toggle_shell(self) -> None:
+        """Ctrl-X."""
+        self._shell_mode = not self._shell_mode
+        self._redraw()
+
+    def toggle_plan(self) -> None:
+        """Shift-Tab."""
+        self._send(PlanToggled())
+
+    def recall(self) -> bool:
+        """Up, on an empty input: take back what was queued last."""
+        if self.buffer.text or not self._view.queued or (entered := self._setup.unqueue()) is None:
+            return False
+        self.prefill(entered.text)
+        return True
+
+    def paste(self, text: str) -> None:
+        """Text of the terminal's clipboard; the path of a picture is taken as the picture."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        path = text.strip().strip("'\"").replace("\\ ", " ")
+        if path.startswith("/") and "\n" not in path and self._setup.takes_images():
+            image = read_image(path)
+            if image is not None:
+                self.buffer.insert_text(self._pasted.add_image(image))
+                return
+        self.buffer.insert_text(self._pasted.fold(neutral(text)))
+
+    def paste_image(self) -> None:
+        """Ctrl-V: a picture of the system's clipboard, else its text."""
+        from kimi.interfaces.shell.clipboard import clipboard_image
+
+        if not self._setup.takes_images():
+            self._notify("The model cannot see images.")
+            return
+        data = clipboard_image(os.environ)
+        image = as_image(data) if data else None
+        if image is None:
+            self._notify("There is no image in the clipboard, or no program that could read it.")
+            return
+        self.buffer.insert_text(self._pasted.add_image(image))
+
+    def edit(self) -> None:
+        """Ctrl-O: change the input in an editor."""
+        self._app.create_background_task(self._edit())
+
+    async def _edit(self) -> None:
+        from prompt_toolkit.application import run_in_terminal
+
+        command = self._setup.editor()
+        text, fault = await run_in_terminal(lambda: edited(command, self._pasted.expand(self.buffer.text)))
+        if fault:
+            self._notify(fault)
+        elif text is not None:
+            self.prefill(text)
+
+    def _notify(self, text: str) -> None:
+        self._notice = text
+        self._redraw()
+
+    def _send(self, one: Input) -> None:
+        try:
+            self._sent.send_nowait(one)
+        except (anyio.WouldBlock, anyio.BrokenResourceError):
+            logger.warning("a key was lost: %s", type(one).__name__)
+
+
+def _terminal_output() -> Output:
+    if sys.platform == "win32":
+        return create_output()
+    return HeldOutput.of(sys.stdout, os.environ.get("TERM"))
