@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from kimi.domain.errors import KimiError, UsageError
 from kimi.infrastructure.mcp.config import default_file, parse_server, server_secrets
 from kimi.infrastructure.mcp.file import entries, read_document, write_document
 from kimi.infrastructure.mcp.oauth import clear_tokens, has_tokens
-from kimi.infrastructure.mcp.variables import expanded_text
+from kimi.infrastructure.mcp.variables import expanded_text, is_reference
 from kimi.interfaces.plain_text import plain_line
 from kimi.interfaces.refusals import write_stderr
 
@@ -36,8 +35,6 @@ _SHOWN = frozenset(
     }
 )
 """Keys whose values hold no secrets, apart from those that occur elsewhere in the entry."""
-
-_REFERENCE = re.compile(r"\$\{\w+\}")
 
 HIDDEN = "***"
 
@@ -245,7 +242,7 @@ def _hidden(value: Any) -> Any:
     """Names stay, and what only says where the secret is: `oauth`, `${VARIABLE}`."""
     if isinstance(value, dict):
         return {key: _hidden(inner) for key, inner in cast(dict[str, Any], value).items()}
-    harmless = value == "oauth" or (isinstance(value, str) and _REFERENCE.fullmatch(value))
+    harmless = value == "oauth" or (isinstance(value, str) and is_reference(value))
     return value if harmless else HIDDEN
 
 

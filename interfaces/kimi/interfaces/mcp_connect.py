@@ -79,9 +79,6 @@ def _tools(server: McpServer, share: str, show_address: Say | None = None) -> To
     """The tools of the server, or as `Type: text` why they cannot be had. With `show_address` the user logs in."""
     import anyio
 
-    from kimi.infrastructure.mcp.library import load_library
-
-    load_library()
     from kimi.infrastructure.mcp.oauth import browser_auth
     from kimi.infrastructure.mcp.probe import offered_tools
     from kimi.infrastructure.mcp.variables import expanded

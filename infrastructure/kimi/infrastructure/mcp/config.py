@@ -15,7 +15,7 @@ from typing import Any, cast
 from kimi.application.flags import Flags
 from kimi.application.settings import McpServer
 from kimi.domain.errors import ConfigError, UsageError
-from kimi.infrastructure.mcp.variables import expanded_text
+from kimi.infrastructure.mcp.variables import expanded_text, is_reference
 
 _log = logging.getLogger("kimi.settings")
 
@@ -206,7 +206,8 @@ def server_secrets(server: McpServer, environ: Mapping[str, str]) -> Iterator[st
     as they are written, and as they are once the environment is put in.
     """
     for text in _secret_texts(server):
-        yield text
+        if not is_reference(text):
+            yield text
         value = expanded_text(text, environ)
         if value is not None and len(value) >= _SHORTEST_SECRET:
             yield value

@@ -1,29 +1,30 @@
-"""One short connection to an MCP server, to see what it offers (tools spec 4.5). Importing this loads fastmcp."""
+"""One short connection to an MCP server, to see what it offers (tools spec 4.5)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-
-import httpx2
-from fastmcp import Client
+from typing import TYPE_CHECKING
 
 from kimi.application.settings import McpServer
 from kimi.domain.errors import ConfigError, McpUnauthorized
+from kimi.infrastructure.mcp.library import load_library
 from kimi.infrastructure.mcp.oauth import headless_auth
-from kimi.infrastructure.mcp.transport import transport_to
 from kimi.infrastructure.mcp.variables import expanded
+
+if TYPE_CHECKING:
+    from kimi.infrastructure.mcp.oauth_login import BrowserLogin, StoredLogin
 
 DEFAULT_CONNECT_MS = 30_000
 
 
 async def offered_tools(
-    server: McpServer, *, share: str, work_dir: str, environ: Mapping[str, str], login: httpx2.Auth | None = None
+    server: McpServer, *, share: str, work_dir: str, environ: Mapping[str, str], login: BrowserLogin | None = None
 ) -> list[tuple[str, str]]:
     """Connect, list the tools as (name, description), disconnect; a process that was started has ended then.
 
     Without `login` a server with `auth: "oauth"` is entered by the stored one. The time of `connect_timeout_ms` is
-    that for each answer of the server, unless a user logs in.
+    that for each answer of the server, unless a user logs in. The library is loaded when there is something to do.
 
     Raises:
         ConfigError: the entry cannot be used, or a variable is missing.
@@ -38,16 +39,27 @@ async def offered_tools(
         stored = headless_auth(share, server.url)
         if stored is None:
             raise unauthorized(server.name)
-    seconds = None if login is not None else (server.connect_timeout_ms or DEFAULT_CONNECT_MS) / 1000
-    transport = transport_to(server, work_dir=work_dir, auth=login or stored)
-    client = Client(transport, timeout=seconds, init_timeout=seconds)
     try:
-        async with client:
-            return [(tool.name, tool.description or "") for tool in await client.list_tools()]
+        return await _list_tools(server, work_dir, login or stored, patient=login is not None)
     except Exception:
         if stored is not None and stored.refused:
             raise unauthorized(server.name) from None
         raise
+
+
+async def _list_tools(
+    server: McpServer, work_dir: str, access: StoredLogin | BrowserLogin | None, *, patient: bool
+) -> list[tuple[str, str]]:
+    load_library()
+    from fastmcp import Client
+
+    from kimi.infrastructure.mcp.transport import transport_to
+
+    seconds = None if patient else (server.connect_timeout_ms or DEFAULT_CONNECT_MS) / 1000
+    client = Client(transport_to(server, work_dir=work_dir, auth=access), timeout=seconds, init_timeout=seconds)
+    try:
+        async with client:
+            return [(tool.name, tool.description or "") for tool in await client.list_tools()]
     finally:
         with suppress(Exception):  # the reason for the failure, a second time
             await client.close()

@@ -47,6 +47,12 @@ def expanded_text(text: str, environ: Mapping[str, str]) -> str | None:
     return _VARIABLE.sub(lambda match: _value(match, environ) or "", text)
 
 
+def is_reference(text: str) -> bool:
+    """Does `text` only name a variable, so that it gives nothing away?"""
+    match = _VARIABLE.fullmatch(text)
+    return match is not None and not match[2]
+
+
 def _missing(text: str, environ: Mapping[str, str]) -> str | None:
     return next((match[1] for match in _VARIABLE.finditer(text) if _value(match, environ) is None), None)
 
