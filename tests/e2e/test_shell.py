@@ -22,3 +22,19 @@ def test_a_prompt_is_answered(place: Place) -> None:
         shown.type(CTRL_D)
         assert shown.wait() == 0
         assert "To resume this session: kimi -r" in shown.text
+
+
+def test_a_session_goes_on_where_it_was(place: Place) -> None:
+    place.script(*[f"text: answer {number}" for number in range(9)])
+    with terminal(place, "--session", "mine") as shown:
+        shown.until("context:")
+        for number in range(7):
+            shown.type(f"question {number}", ENTER)
+            shown.until(f"answer {number}")
+            shown.idle()
+        shown.type(CTRL_D)
+        assert shown.wait() == 0
+    with terminal(place, "-r", "mine", rows=50) as shown:
+        text = shown.until("answer 6")
+        assert "question 2" in text
+        assert "question 1" not in text

@@ -44,6 +44,8 @@ ThemeName: TypeAlias = Literal["dark", "light"]
 ColorSystem: TypeAlias = Literal["standard", "256", "truecolor"]
 
 OUTPUT_LINES: Final = 6
+USER_LINES: Final = 12
+USER_CHARACTERS: Final = 2000
 DIFF_LINES: Final = 40
 _SHARED: Final[Mapping[str, str]] = {
     "faint": "bright_black",
@@ -164,8 +166,7 @@ def renderable(block: Block, theme: ThemeName) -> RenderableType:
     """The block as something that rich can draw."""
     match block:
         case UserSaid(text=text, media=media, steer=steer):
-            shown = neutral(text) + (f" [{media} attached]" if media else "")
-            return Text.assemble(("\n» " if steer else "\n› ", "user"), (shown, "user"), overflow="fold")
+            return _above(_hanging(Text("»" if steer else "›", "user"), Text(_folded(text, media), "user")))
         case Said(text=text):
             return _above(_Prose(neutral(text), _CODE[theme]))
         case CodeSaid(language=language, text=text):
@@ -191,6 +192,14 @@ def renderable(block: Block, theme: ThemeName) -> RenderableType:
             return Text(tool_text(text).rstrip("\n"))
         case Welcome():
             return _welcome(block)
+
+
+def _folded(text: str, media: int) -> str:
+    """What the person sent; of much, the beginning."""
+    lines = neutral(text).split("\n")
+    rest = len(lines) - USER_LINES
+    shown = lines if rest <= 1 else [*lines[:USER_LINES], f"… {rest} more lines"]
+    return "\n".join(line[:USER_CHARACTERS] for line in shown) + (f" [{media} attached]" if media else "")
 
 
 def duration(seconds: float) -> str:

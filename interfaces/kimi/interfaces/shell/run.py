@@ -12,15 +12,18 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 import anyio
+import anyio.to_thread
 
 from kimi.application.flags import Flags
 from kimi.application.open_session import Choice
 from kimi.application.settings import Settings
 from kimi.domain.client import Client
+from kimi.domain.errors import StoreFailed
+from kimi.domain.event import StatusUpdate
 from kimi.interfaces.container import App, load_settings, negotiation, open_conversation
 from kimi.interfaces.injector import providers
 from kimi.interfaces.process import Streams, set_session_id
-from kimi.interfaces.shell.blocks import Note, Welcome
+from kimi.interfaces.shell.blocks import Block, Note, Welcome
 from kimi.interfaces.shell.commands import TABLE, completions
 from kimi.interfaces.shell.editor import editor_command
 from kimi.interfaces.shell.failures import NO_MODEL
@@ -30,6 +33,7 @@ from kimi.interfaces.shell.paint import ColorSystem
 from kimi.interfaces.shell.place import Place
 from kimi.interfaces.shell.session import Leave, Outcome, ShellSession
 from kimi.interfaces.shell.status import Status, short_path
+from kimi.interfaces.shell.transcript import Transcript
 from kimi.interfaces.shell_adapters import walk_files
 from kimi.interfaces.version import __version__
 
@@ -140,6 +144,8 @@ class _Shell:
         if self._flags.prompt is not None:
             return Leave(0 if await session.run_once(Entered(self._flags.prompt)) else 1)
         front.show(welcome(place))
+        if conversation.files.resumed or conversation.history.messages:
+            front.show(*await past_blocks(session))
         if prefill:
             front.prefill(prefill)
         return await session.run()
@@ -209,6 +215,24 @@ def status_of(session: ShellSession, place: Place) -> Status:
         background=sum(task.active for task in tasks.tasks()) if tasks else 0,
         tip="/help",
     )
+
+
+async def past_blocks(session: ShellSession) -> list[Block]:
+    """The end of a session that is taken up again."""
+    from kimi.application.last_turns import last_turns  # start-up time
+
+    conversation = session.conversation
+    records = conversation.history.records
+    try:
+        events = await anyio.to_thread.run_sync(last_turns, conversation.files, records)
+    except StoreFailed:
+        logger.exception("the turns before could not be read")
+        return [Note("The turns before could not be read; the session goes on all the same.", "warning")]
+    past = Transcript(session.key_argument, lambda: 0.0)
+    for event in events:
+        if isinstance(event, StatusUpdate) and event.context_tokens is not None:
+            session.context = event
+    return [block for event in events for block in past.take(event)]
 
 
 def welcome(place: Place) -> Welcome:

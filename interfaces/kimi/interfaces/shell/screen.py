@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -285,8 +286,6 @@ class Screen:
         return ("class:sign.thinking", "✻ ") if status.thinking else ("class:sign", "› ")
 
     def _status(self) -> StyleAndTextTuples:
-        from dataclasses import replace
-
         status = replace(self._view.status(), shell=self._shell_mode)
         columns, _ = self._size()
         return [(style, text) for style, text in status_parts(status, columns)]

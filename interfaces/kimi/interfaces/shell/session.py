@@ -95,7 +95,7 @@ class ShellSession:
         self.front = front
         self.table = table
         self.context = StatusUpdate(context_tokens=0)
-        self.transcript = Transcript(self._key_argument, time.monotonic)
+        self.transcript = Transcript(self.key_argument, time.monotonic)
         self.place = place
         self._status = status
         self._work_dir = place.settings.work_dir
@@ -351,7 +351,8 @@ class ShellSession:
         if update.context_tokens is not None:
             self.context = update
 
-    def _key_argument(self, name: str) -> str | None:
+    def key_argument(self, name: str) -> str | None:
+        """The argument that titles a call of this tool."""
         tool = self.conversation.toolset.find(name)
         return tool.spec.key_argument if tool else None
 
