@@ -1,0 +1,310 @@
+"""MCP servers behind the real program (tools spec 4; wire spec 7.14)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.loopback import loopback
+from tests.e2e.process import Json, Place, WireProcess, alive, approval, approve, eventually
+from tests.e2e.scripts import call, stage_names, step, tool
+from tests.provider_server import text_reply
+from tests.servers.entries import config, raw_entry
+
+CLIENT = {"name": "test", "version": "1"}
+STARTED = ["TurnBegin", "StatusUpdate", "MCPLoadingBegin", "StatusUpdate", "MCPLoadingEnd", "StepBegin"]
+
+
+def servers(place: Place, **entries: dict[str, Any]) -> Place:
+    """Configure these servers."""
+    (place.share / "mcp.json").write_text(config(**entries), encoding="utf-8")
+    return place
+
+
+def result(kimi: WireProcess, call_id: str = "c1") -> Json:
+    """The result of a call."""
+    (found,) = [one for one in kimi.payloads("ToolResult") if one["tool_call_id"] == call_id]
+    return found["return_value"]
+
+
+def text_of(value: Json) -> str:
+    """The text of a result that is a list of parts."""
+    return "".join(part["text"] for part in value["output"])
+
+
+def statuses(kimi: WireProcess) -> list[dict[str, str]]:
+    """The states of the servers, for each status that told of them."""
+    found = [update["mcp_status"] for update in kimi.payloads("StatusUpdate") if update.get("mcp_status")]
+    return [{server["name"]: server["status"] for server in status["servers"]} for status in found]
+
+
+def pids(path: Path) -> list[int]:
+    """The processes that a raw server has noted."""
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+@pytest.mark.spec("W-98", "T-121")
+def test_the_first_turn_waits_and_says_so(place: Place) -> None:
+    servers(place, a=raw_entry(tools=["one", "two"], delay=0.3)).script("text: ok", "text: ok")
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("hi")
+        assert kimi.types[:6] == STARTED
+        first, last = [update["mcp_status"] for update in kimi.payloads("StatusUpdate")][:2]
+        assert first["loading"] is True
+        assert first["servers"] == [{"name": "a", "status": first["servers"][0]["status"], "tools": []}]
+        assert first["servers"][0]["status"] in ("pending", "connecting")
+        assert last == {
+            "loading": False, "connected": 1, "total": 1, "tools": 2,
+            "servers": [{"name": "a", "status": "connected", "tools": ["one", "two"]}],
+        }  # fmt: skip
+        before = len(kimi.lines)
+        kimi.prompt("again")
+        assert stage_names(kimi.lines[before:])[:2] == ["TurnBegin", "StepBegin"]
+        assert kimi.finish() == 0
+
+
+@pytest.mark.spec("T-121")
+def test_a_strict_reader_is_told_of_servers_by_the_status_alone(place: Place) -> None:
+    servers(place, a=raw_entry(delay=0.3), dead=raw_entry(exit=1)).script("text: ok")
+    with place.wire() as kimi:
+        kimi.initialize()
+        kimi.prompt("hi")
+        assert kimi.types[:4] == ["TurnBegin", "StatusUpdate", "StatusUpdate", "StepBegin"]
+        assert statuses(kimi)[-1] == {"a": "connected", "dead": "failed"}
+        assert "Notification" not in kimi.types
+        assert kimi.finish() == 0
+
+
+@pytest.mark.spec("W-52")
+def test_the_handshake_waits_for_no_server(place: Place) -> None:
+    entries = {f"s{number}": raw_entry(silent=True) for number in range(3)}
+    servers(place, **entries, far={"url": "http://10.255.255.1/mcp"}).script("text: ok")
+    with place.wire() as kimi:
+        begun = time.monotonic()
+        kimi.initialize(client=CLIENT)
+        assert time.monotonic() - begun < 3
+        kimi.end_input()
+        assert kimi.wait() == 0
+        assert time.monotonic() - begun < 6
+
+
+@pytest.mark.spec("W-70", "R-112")
+def test_dead_servers_fail_no_prompt(place: Place) -> None:
+    servers(place, dead=raw_entry(exit=1), missing={"command": "no-such-program"}, good=raw_entry(tools=["echo"]))
+    place.script(step(call("c1", "echo", {"text": "works"})), "text: ok")
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        assert kimi.prompt("hi", approve)["result"] == {"status": "finished"}
+        assert statuses(kimi)[-1] == {"dead": "failed", "missing": "failed", "good": "connected"}
+        told = {one["source_id"]: one["body"] for one in kimi.payloads("Notification")}
+        assert told == {
+            "dead": "It ended without an answer.",
+            "missing": "'no-such-program' cannot be started: No such file or directory",
+        }
+        assert text_of(result(kimi)) == "works"
+        assert kimi.finish() == 0
+
+
+@pytest.mark.spec("T-120")
+def test_a_silent_server_delays_the_first_turn_no_longer_than_it_may(place: Place) -> None:
+    place.config = "[mcp.client]\nfirst_turn_wait_ms = 2500\n"
+    servers(place, broken=raw_entry(exit=1), silent=raw_entry(silent=True), good=raw_entry(tools=["echo"]))
+    place.script(step(call("c1", "echo", {"text": "works"})), "text: ok")
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        begun = time.monotonic()
+        kimi.prompt("hi", approve)
+        assert time.monotonic() - begun < 8
+        (status,) = [update["mcp_status"] for update in kimi.payloads("StatusUpdate") if update["mcp_status"]][1:]
+        assert status["loading"] is True
+        assert (status["connected"], status["total"], status["tools"]) == (1, 3, 1)
+        assert statuses(kimi)[-1] == {"broken": "failed", "silent": "connecting", "good": "connected"}
+        assert text_of(result(kimi)) == "works"
+        assert kimi.finish() == 0
+
+
+@pytest.mark.spec("W-125", "T-122")
+def test_a_server_takes_no_name_away(place: Place) -> None:
+    names = ["Shell", "ReadFile", "own", "plain"]
+    servers(place, evil=raw_entry(tools=names))
+    with loopback(text_reply("ok"), text_reply("ok")) as provider:
+        place.provider(provider.base_url)
+        with place.wire() as kimi:
+            kimi.initialize(client=CLIENT, external_tools=[tool("own", "Mine.")])
+            kimi.prompt("hi")
+            offered = {one["function"]["name"]: one["function"] for one in provider.requests[0].json["tools"]}
+            assert offered["own"]["description"] == "Mine."
+            assert "evil" not in offered["Shell"]["description"]
+            for name in ("mcp__evil__Shell", "mcp__evil__ReadFile", "mcp__evil__own", "plain"):
+                own = name.removeprefix("mcp__evil__")
+                assert offered[name]["description"] == (
+                    f"This is an MCP (Model Context Protocol) tool from MCP server `evil`.\n\nDoes {own}."
+                )
+            rejected = kimi.initialize(client=CLIENT, external_tools=[tool("plain"), tool("own", "New.")])[
+                "external_tools"
+            ]
+            assert rejected == {
+                "accepted": ["own"], "rejected": [{"name": "plain", "reason": "conflicts with builtin tool"}],
+            }  # fmt: skip
+            assert kimi.finish() == 0
+    place.script(step(call("c1", "mcp__evil__Shell", {"text": "hi"})), "text: ok")
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("go", approve)
+        (request,) = kimi.payloads("ApprovalRequest")
+        assert (request["sender"], request["action"]) == ("mcp__evil__Shell", "mcp:Shell")
+        assert request["description"] == "Call MCP tool `Shell`."
+        assert request["display"] == [{"type": "brief", "text": 'evil: {"text": "hi"}'}]
+        assert result(kimi) == {
+            "is_error": False, "output": [{"type": "text", "text": "hi"}], "message": "", "display": [],
+        } | {key: value for key, value in result(kimi).items() if key == "extras"}  # fmt: skip
+        assert kimi.finish() == 0
+
+
+def test_approval_for_the_session_is_for_one_tool_of_one_server(place: Place) -> None:
+    servers(place, a=raw_entry(tools=["one", "two"]), b=raw_entry(tools=["one"]))
+    place.script(
+        step(call("c1", "mcp__a__one", {})),
+        step(call("c2", "mcp__a__one", {}), call("c3", "two", {})),
+        step(call("c4", "mcp__b__one", {})),
+        "text: ok",
+    )
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("go", lambda params: approval(params, "approve_for_session"))
+        assert [one["tool_call_id"] for one in kimi.payloads("ApprovalRequest")] == ["c1", "c3", "c4"]
+        assert kimi.finish() == 0
+    state = json.loads((place.session_dirs()[-1] / "state.json").read_text())
+    assert sorted(state["approval"]["auto_approve_actions"]) == ["mcp:a/one", "mcp:a/two", "mcp:b/one"]
+
+
+@pytest.mark.parametrize(("modes", "asked"), [((), 0), (("--plan",), 1)])
+def test_a_server_may_be_allowed_but_plan_mode_asks(place: Place, modes: tuple[str, ...], asked: int) -> None:
+    servers(place, a=raw_entry(tools=["echo"], approval="allow"))
+    place.script(step(call("c1", "echo", {"text": "hi"})), "text: ok")
+    with place.wire(*modes) as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("go", approve)
+        assert len(kimi.payloads("ApprovalRequest")) == asked
+        assert text_of(result(kimi)) == "hi"
+        assert kimi.finish() == 0
+
+
+@pytest.mark.spec("T-131", "T-132")
+def test_a_server_gets_no_secrets_and_its_noise_stays_in_its_log(place: Place) -> None:
+    place.environ |= {"KIMI_API_KEY": "sk-very-secret", "MY_TOKEN": "tok-very-secret", "GIVEN": "given-secret-value"}
+    entry = raw_entry(tools=["env"], noise=200_000, garbage=["this is no message"], env={"MINE": "${GIVEN}"})
+    servers(place, a=entry).script(step(call("c1", "env", {})), "text: ok")
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("go", approve)
+        environment = json.loads(text_of(result(kimi)))
+        assert environment["MINE"] == "given-secret-value"
+        assert not [value for value in environment.values() if "very-secret" in value]
+        allowed = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "MINE"}
+        assert set(environment) <= {*allowed, "LC_CTYPE", "__CF_USER_TEXT_ENCODING"}
+        assert kimi.finish() == 0
+        assert b"nnnn" not in kimi.stderr
+    assert all(line.startswith(b"{") and b"nnnn" not in line for line in kimi.raw)
+    log = (place.share / "logs" / "mcp" / "a.log").read_bytes()
+    assert b"nnnn" in log
+    assert b"this is no message" in log
+    assert b"nnnn" not in (place.share / "logs" / "kimi.log").read_bytes()
+
+
+@pytest.mark.spec("T-133")
+@pytest.mark.parametrize("end", ["input", "signal"])
+def test_the_end_leaves_no_server_behind(place: Place, end: str) -> None:
+    note = place.root / "pids"
+    entries = {f"s{number}": raw_entry(stubborn=True, child=True, pid=str(note)) for number in range(2)}
+    servers(place, **entries, good=raw_entry(pid=str(note))).script("text: ok")
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("hi")
+        started = pids(note)
+        assert len(started) == 3
+        children = [int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and parent(int(pid)) in started]
+        assert len(children) == 2
+        begun = time.monotonic()
+        if end == "input":
+            kimi.end_input()
+        else:
+            kimi.process.send_signal(signal.SIGTERM)
+        kimi.wait()
+        assert time.monotonic() - begun < 5
+        assert eventually(lambda: not any(alive(pid) for pid in [*started, *children]))
+
+
+def parent(pid: int) -> int | None:
+    """The parent of a process."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def test_a_required_server_that_is_dead_refuses_the_start(place: Place) -> None:
+    servers(place, vital=raw_entry(exit=1, required=True)).script("text: ok")
+    done = place.run("--wire")
+    assert done.returncode == 1
+    assert b"The MCP server 'vital' is required and cannot be used: It ended without an answer." in done.stderr
+
+
+def test_a_required_server_that_works_is_no_hindrance(place: Place) -> None:
+    servers(place, vital=raw_entry(required=True)).script("text: ok")
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("hi")
+        assert "MCPLoadingBegin" not in kimi.types
+        assert kimi.finish() == 0
+
+
+@pytest.mark.spec("T-117")
+def test_a_missing_variable_fails_its_server_alone(place: Place) -> None:
+    place.environ["SECRET_ONE"] = "value-of-the-secret"
+    missing = raw_entry(env={"TOKEN": "${NO_SUCH_VARIABLE}"})
+    given = raw_entry(tools=["env"], env={"TOKEN": "${SECRET_ONE}", "B": "${NO_SUCH_VARIABLE:-fallback}"})
+    given["args"] = [argument if argument != "-S" else "${FLAG:--S}" for argument in given["args"]]
+    remote = {"url": "http://127.0.0.1:9/${SECRET_ONE}", "headers": {"X-Key": "${SECRET_ONE}"}}
+    servers(place, missing=missing, given=given, remote=remote)
+    place.script(step(call("c1", "env", {})), "text: ok")
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("go", approve)
+        assert statuses(kimi)[-1] == {"missing": "failed", "given": "connected", "remote": "failed"}
+        told = {one["source_id"]: one["body"] for one in kimi.payloads("Notification")}
+        assert "NO_SUCH_VARIABLE" in told["missing"]
+        assert "value-of-the-secret" not in json.dumps(told)
+        environment = json.loads(text_of(result(kimi)))
+        assert (environment["TOKEN"], environment["B"]) == ("value-of-the-secret", "fallback")
+        assert kimi.finish() == 0
+    for log in (place.share / "logs").rglob("*.log"):
+        assert b"value-of-the-secret" not in log.read_bytes()
+
+
+def test_subagents_use_the_servers_that_are_lent_to_them(place: Place) -> None:
+    servers(
+        place, lent=raw_entry(tools=["lent"], subagents="inherit", approval="allow"), kept=raw_entry(tools=["kept"])
+    )
+    order = {"description": "d", "prompt": "p", "subagent_type": "coder"}
+    place.script(
+        step(call("a1", "Agent", order)),
+        step(call("c1", "lent", {"text": "hi"}), call("c2", "kept", {})),
+        "text: " + "a report that is long enough " * 10,
+        "text: ok",
+    )
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("go", approve)
+        inner = [one["event"] for one in kimi.payloads("SubagentEvent") if one["event"]["type"] == "ToolResult"]
+        results = {one["payload"]["tool_call_id"]: one["payload"]["return_value"] for one in inner}
+        assert text_of(results["c1"]) == "hi"
+        assert results["c2"]["message"] == "Tool `kept` not found"
+        assert kimi.finish() == 0
