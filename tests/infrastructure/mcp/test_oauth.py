@@ -7,24 +7,16 @@ import stat
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kimi.application.settings import McpServer
 from kimi.domain.errors import McpUnauthorized
 from kimi.infrastructure.mcp.file import write_document
-from kimi.infrastructure.mcp.library import load_library
 from kimi.infrastructure.mcp.oauth import clear_tokens, has_tokens, headless_auth, oauth_directory
+from kimi.infrastructure.mcp.probe import offered_tools
 from tests.mcp_http_server import TOKEN_PATH, McpSite, mcp_site
-
-load_library()
-
-from fastmcp.client.auth.oauth import TokenStorageAdapter  # noqa: E402
-from mcp.shared.auth import OAuthClientInformationFull, OAuthToken  # noqa: E402
-
-from kimi.infrastructure.mcp.oauth_login import token_store  # noqa: E402
-from kimi.infrastructure.mcp.probe import offered_tools  # noqa: E402
+from tests.mcp_logins import log_in, stored_login
 
 pytestmark = pytest.mark.anyio
 
@@ -63,30 +55,6 @@ def site() -> Generator[McpSite, None, None]:
         yield running
 
 
-def adapter(share: str, url: str) -> TokenStorageAdapter:
-    """The library's own view on a login."""
-    directory = Path(oauth_directory(share))
-    directory.mkdir(parents=True, mode=0o700, exist_ok=True)
-    return TokenStorageAdapter(token_store(str(directory)), url.rstrip("/"))
-
-
-async def log_in(share: str, url: str, token: OAuthToken, expires_at: float | None = None) -> None:
-    """Store a login as the library does; `expires_at` in place of the moment that follows from the token."""
-    stored = adapter(share, url)
-    await stored.set_tokens(token)
-    await stored.set_client_info(OAuthClientInformationFull.model_validate(CLIENT))
-    for path in Path(oauth_directory(share)).glob("S_mcp_oauth_token_expiry-*/*.json") if expires_at else ():
-        entry = json.loads(path.read_text())
-        path.write_text(json.dumps(entry | {"value": {"expires_at": expires_at}}))
-
-
-CLIENT: dict[str, Any] = {"client_id": "the-client", "redirect_uris": ["http://localhost:1/callback"]}
-
-
-def token(access: str, refresh: str | None = None) -> OAuthToken:
-    return OAuthToken(access_token=access, token_type="Bearer", expires_in=3600, refresh_token=refresh)
-
-
 async def tools_of(site: McpSite, share: str) -> list[tuple[str, str]]:
     server = McpServer(name="linear", url=site.url, transport="http", auth="oauth")
     return await offered_tools(server, share=share, work_dir=share, environ={})
@@ -95,14 +63,14 @@ async def tools_of(site: McpSite, share: str) -> list[tuple[str, str]]:
 async def test_a_login_is_found_and_removed_without_the_library(share: str) -> None:
     url, other = "https://mcp.example.test/mcp/", "https://mcp.example.test/mcp2"
     assert not has_tokens(share, url)
-    await log_in(share, url, token("a"))
-    await log_in(share, other, token("b"))
+    await log_in(share, url, "a")
+    await log_in(share, other, "b")
     assert has_tokens(share, url)
     assert has_tokens(share, url.rstrip("/"))
     clear_tokens(share, url)
     assert not has_tokens(share, url)
     assert has_tokens(share, other)
-    stored = adapter(share, url)
+    stored = stored_login(share, url)
     assert await stored.get_tokens() is None
     assert await stored.get_client_info() is None
     assert await stored.get_token_expiry() is None
@@ -111,7 +79,7 @@ async def test_a_login_is_found_and_removed_without_the_library(share: str) -> N
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"value": {}}', '{"value": {"access_token": ""}}', "null"])
 async def test_a_damaged_login_is_none(share: str, damage: str) -> None:
-    await log_in(share, UPSTREAM_URL, token("a"))
+    await log_in(share, UPSTREAM_URL, "a")
     for path in Path(oauth_directory(share)).glob("S_mcp_oauth_token-*/*.json"):
         path.write_text(damage)
     assert not has_tokens(share, UPSTREAM_URL)
@@ -141,7 +109,7 @@ async def test_nothing_is_asked_over_the_network_without_a_login(share: str, sit
 
 async def test_a_stored_login_is_used(share: str, site: McpSite) -> None:
     site.access = {"good"}
-    await log_in(share, site.url, token("good"))
+    await log_in(share, site.url, "good")
     assert await tools_of(site, share) == [("greet", "Greets.")]
     assert {headers["authorization"] for headers in site.headers} == {"Bearer good"}
 
@@ -151,10 +119,10 @@ async def test_an_expired_login_is_renewed_wherever_the_server_does_that(
     share: str, site: McpSite, rotates: bool
 ) -> None:
     site.refresh, site.rotates = {"again"}, rotates
-    await log_in(share, site.url, token("old", "again"), expires_at=time.time() - 60)
+    await log_in(share, site.url, "old", "again", expires_at=time.time() - 60)
     assert await tools_of(site, share) == [("greet", "Greets.")]
     assert f"POST {TOKEN_PATH}" in site.asked
-    stored = await adapter(share, site.url).get_tokens()
+    stored = await stored_login(share, site.url).get_tokens()
     assert stored is not None
     assert {stored.access_token} == site.access
     assert stored.refresh_token == "again"
@@ -166,7 +134,7 @@ async def test_a_login_that_is_over_never_opens_a_browser(
 ) -> None:
     opened = tmp_path / "opened"
     monkeypatch.setenv("BROWSER", f"touch {opened} %s")
-    await log_in(share, site.url, token("old", refresh), expires_at=time.time() - 60)
+    await log_in(share, site.url, "old", refresh, expires_at=time.time() - 60)
     assert has_tokens(share, site.url)
     with pytest.raises(McpUnauthorized, match="run: kimi mcp auth linear"):
         await tools_of(site, share)
@@ -187,12 +155,14 @@ async def test_logins_and_servers_are_private(share: str) -> None:
     write_document(str(document), {"mcpServers": {}})
     assert stat.S_IMODE(document.stat().st_mode) == 0o600
     assert stat.S_IMODE(Path(share).stat().st_mode) == 0o700
-    await log_in(share, UPSTREAM_URL, token("a"))
+    await log_in(share, UPSTREAM_URL, "a")
     directory = Path(oauth_directory(share))
     directory.chmod(0o755)
     login = headless_auth(share, UPSTREAM_URL)
     assert login is not None
-    await login.token_storage_adapter.set_tokens(token("b"))
+    kept = await login.token_storage_adapter.get_tokens()
+    assert kept is not None
+    await login.token_storage_adapter.set_tokens(kept)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     files = [path for path in directory.rglob("*") if path.is_file()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
