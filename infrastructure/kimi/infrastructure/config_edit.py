@@ -1,0 +1,160 @@
+"""Changing a configuration file: the keys that are meant, and nothing else (runtime spec 2.7).
+
+Comments, unknown keys, order and blank lines of a TOML file stay; a JSON file stays JSON. What is written was read
+again before, so that a file is never left in a state in which the program would not start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias, cast
+
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.config_schema import validated
+
+Table: TypeAlias = MutableMapping[str, Any]
+"""A table of a configuration as it was parsed: the JSON edge."""
+
+Changes: TypeAlias = Mapping[tuple[str, ...], str | int | bool | Sequence[str] | Mapping[str, str] | None]
+"""Paths of keys, like `("providers", "local", "api_key")`, and their new values; None takes a key away."""
+
+
+def edit_configuration(path: str, changes: Changes) -> None:
+    """Set or remove these keys in the file, which need not exist; missing tables are made.
+
+    The file is replaced atomically and readable for its owner only; a link stays a link. Nothing of the old content is
+    kept elsewhere: a key that was removed is gone.
+
+    Raises:
+        ConfigError: the file cannot be read, parsed or written, or the result would not be a valid configuration. The
+            file is as it was then. The message names it and holds no value.
+    """
+    is_json = path.lower().endswith(".json")
+    text = _text(path)
+    try:
+        raw = _parsed_json(text) if is_json else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        form = "JSON" if is_json else "TOML"
+        raise ConfigError(f"Invalid {form} in configuration file {path}: {error}") from None
+    for keys, value in changes.items():
+        _put(raw, keys, value)
+    try:
+        validated(raw)
+    except ValueError as error:
+        raise ConfigError(f"Invalid configuration file {path}: {error}") from None
+    _write(path, _json_text(raw) if is_json else _toml_text(text, changes, raw, path))
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"Invalid configuration file {path}: byte {error.start} is not UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(f"Cannot read configuration file {path}: {error.strerror}") from None
+
+
+def _parsed_json(text: str) -> Table:
+    raw: Any = json.loads(text or "{}")
+    if not isinstance(raw, dict):
+        raise ValueError("the configuration must be an object of keys and values")
+    return cast("Table", raw)
+
+
+def _json_text(raw: Table) -> str:
+    return json.dumps(raw, indent=2, ensure_ascii=False) + "\n"
+
+
+def _put(table: Table, keys: tuple[str, ...], value: Any) -> None:
+    """Set or remove a key in plain data; what stands in the way of a table gives way to it."""
+    *way, last = keys
+    for name in way:
+        inner = table.get(name)
+        if not isinstance(inner, dict):
+            if value is None:
+                return
+            inner = table[name] = {}
+        table = cast("Table", inner)
+    if value is None:
+        table.pop(last, None)
+    else:
+        table[last] = value
+
+
+# --- TOML ------------------------------------------------------------------------------------------------------
+
+
+def _toml_text(text: str, changes: Changes, expected: Table, path: str) -> str:
+    """`text` with the changes. Raises ConfigError when it is written in a way that does not allow them."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document = tomlkit.parse(text)
+        for keys, value in changes.items():
+            _put_toml(document, keys, value)
+        changed = tomlkit.dumps(document)
+        if tomllib.loads(changed) == expected:
+            return changed
+    except (TOMLKitError, ValueError, KeyError, TypeError):
+        pass
+    names = ", ".join(".".join(keys) for keys in changes)
+    raise ConfigError(f"Cannot change {path} without rewriting it; set these keys by hand: {names}.")
+
+
+def _put_toml(table: Any, keys: tuple[str, ...], value: Any) -> None:
+    from tomlkit.items import InlineTable
+
+    *way, last = keys
+    for depth, name in enumerate(way):
+        if not isinstance(table.get(name), Mapping):
+            if value is None:
+                return
+            table[name] = _new_table(inline=isinstance(table, InlineTable), is_above=depth < len(way) - 1)
+        table = table[name]
+    if value is None:
+        if last in table:
+            table.remove(last)
+    else:
+        table[last] = value
+
+
+def _new_table(*, inline: bool, is_above: bool) -> Any:
+    """An empty table; one that only stands above others gets no header of its own."""
+    import tomlkit
+
+    return tomlkit.inline_table() if inline else tomlkit.table(is_super_table=is_above)
+
+
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
+def _write(path: str, text: str) -> None:
+    target = os.path.realpath(path)
+    try:
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        _replace(target, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise ConfigError(f"Cannot write configuration file {path}: {error.strerror}") from None
+
+
+def _replace(path: str, data: bytes) -> None:
+    """The temporary file is created for its owner only, and takes the place of the old one when it is on the disk."""
+    descriptor, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".config-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(fresh)
