@@ -6,27 +6,29 @@ They are functions apart from the tests so that they can be tried on broken mode
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 import anyio
-import pytest
 
 from kimi.application.ports import ModelItem, ResponseEnd
-from kimi.domain.content import ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart
+from kimi.domain.content import TextPart, ThinkPart
 from kimi.domain.errors import (
     APIConnectionError,
     APIEmptyResponseError,
     APIStatusError,
     APITimeoutError,
     ChatProviderError,
-    ModelError,
 )
-from kimi.domain.message import Function, Message, ToolCall, ToolCallPart, user_message
+from kimi.domain.message import ToolCall, ToolCallPart, user_message
 from kimi.domain.stream import MergedPart
-from kimi.domain.tool import ToolSpec
 from kimi.domain.turn import StopReason, TokenUsage
+from tests.contracts.chat_model_sent import (
+    replaces_pictures_for_a_model_that_is_blind,
+    sends_back_what_the_model_said,
+    sends_requests_that_the_service_takes,
+)
 from tests.contracts.chat_model_stage import (
     CAPABILITIES,
     HISTORY,
@@ -38,7 +40,11 @@ from tests.contracts.chat_model_stage import (
     Rig,
     Stage,
     ask,
+    calls_of,
     end_of,
+    exchange,
+    failure,
+    gone,
     merged,
 )
 from tests.dialects.script import CACHED, INPUT, OUTPUT, Answer
@@ -50,8 +56,6 @@ Check: TypeAlias = Callable[[S], Awaitable[None]]
 TRANSIENT = (408, 409, 429, 500, 502, 503, 504, 529)
 FINAL = (400, 401, 403, 404, 413, 422, 501)
 CALL = ("tc1", "Shell", '{"command":"ls"}')
-PICTURE = "data:image/png;base64,iVBORw0KGgo="
-TOOL = ToolSpec("Shell", "Runs a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
 
 
 # --- every model ------------------------------------------------------------------------------------------------
@@ -180,7 +184,7 @@ async def passes_text_on_while_it_comes(stage: HttpStage) -> None:
     reply = stage.row.dialect.cut(Answer(text="on and on"), fault="stall")
     async with stage.serve(reply) as rig:
         seen: list[ModelItem] = []
-        with anyio.fail_after(10):
+        with anyio.fail_after(2 * rig.patience_s):
             async with rig.model.stream("system", HISTORY, [], 0) as items:
                 while not merged(seen) or merged(seen) != [TextPart("on and on")]:
                     seen.append(await anext(items))
@@ -332,7 +336,7 @@ async def closes_the_connection_when_cancelled(stage: HttpStage) -> None:
     stall = stage.row.dialect.cut(Answer(text="on and on"), fault="stall")
     for reply in (stall, Reply(fault="mute")):
         async with stage.serve(reply, stage.reply(Answer(text="well"))) as rig:
-            with anyio.move_on_after(10) as scope:
+            with anyio.move_on_after(2 * rig.patience_s) as scope:
                 async with anyio.create_task_group() as group:
                     group.start_soon(_cancel_once_asked, rig, group.cancel_scope)
                     async with rig.model.stream("system", HISTORY, [], 0) as items:
@@ -356,105 +360,6 @@ async def uses_a_connection_again(stage: HttpStage) -> None:
         for _ in range(5):
             await ask(rig.model)
         assert rig.provider.connections == 1
-
-
-# --- models over HTTP: what is sent -----------------------------------------------------------------------------
-
-
-async def sends_requests_that_the_service_takes(stage: HttpStage) -> None:
-    """A history with everything that may be in one, also what came from another provider."""
-    async with stage.say(Answer(text="well")) as rig:
-        history = list(HISTORY)
-        for more in _rich_history():
-            history += more
-            async with rig.model.stream("be kind", history, [TOOL], 0) as items:
-                async for _ in items:
-                    pass
-            stage.row.dialect.check(rig.provider.requests[-1])
-        sent = rig.provider.requests[-1].body.decode()
-    marks = ("hello", "shall I?", "mark-one", "picture", "mark-two", "mark-three", "mark-four", "mark-five")
-    places = [sent.find(mark) for mark in marks]
-    assert -1 not in places, sent
-    assert places == sorted(places)
-    assert all(sent.count(mark) == 1 for mark in marks)
-    assert sent.count("iVBORw0KGgo=") == 1
-    assert all(sent.count(mark) == 1 for mark in ("be kind", "Runs a command."))
-
-
-def _rich_history() -> list[list[Message]]:
-    """Piece after piece, as the steps of a conversation bring them."""
-    strange = (ToolCall("Shell:0", Function("Shell", "{}")), ToolCall("x" * 90, Function("Shell", None)))
-    blank = Message("assistant", (ThinkPart("unsigned"), TextPart("  ")), strange)
-    return [
-        [Message("assistant", (ThinkPart("hm"), TextPart("shall I?"))), user_message("mark-one")],
-        [Message("user", (TextPart("a picture:"), ImagePart(MediaUrl(PICTURE))))],
-        [blank, _result("Shell:0", TextPart("<system>mark-two</system>"), TextPart("")), _result("x" * 90)],
-        [Message("system", (TextPart("mark-three"),)), user_message("<notification>mark-four</notification>")],
-        [Message("assistant", (TextPart("shall not be empty"),)), user_message("")],
-        [user_message("mark-five \ud800")],
-    ]
-
-
-def _result(call_id: str, *content: ContentPart) -> Message:
-    return Message("tool", content or (TextPart("done"),), tool_call_id=call_id)
-
-
-async def replaces_pictures_for_a_model_that_is_blind(stage: HttpStage) -> None:
-    picture = Message("user", (TextPart("a picture:"), ImagePart(MediaUrl(PICTURE))))
-    async with stage.serve(stage.reply(Answer(text="well")), capabilities=frozenset[str]()) as rig:
-        await ask(rig.model, [picture])
-        stage.row.dialect.check(rig.provider.requests[0])
-        sent = rig.provider.requests[0].body.decode()
-    assert "iVBORw0KGgo=" not in sent
-    assert "cannot read images" in sent
-
-
-async def sends_back_what_the_model_said(stage: HttpStage) -> None:
-    """Thinking with its signature, text, calls: what came in one answer goes out with the next request."""
-    signature = "EsignedThought==" if stage.row.dialect.signs else None
-    answer = Answer("deep thought", signature, "good day", (CALL, ("tc2", "Glob", '{"pattern":"*"}')))
-    thinking = {"thinking": True}
-    async with stage.serve(stage.reply(answer), stage.reply(Answer(text="well")), **thinking) as rig:
-        items = await ask(rig.model)
-        await ask(rig.model, [*HISTORY, *exchange(items)])
-        stage.row.dialect.check(rig.provider.requests[1])
-        sent = rig.provider.requests[1].body.decode()
-    assert ThinkPart("deep thought", signature) in merged(items)
-    thought = ["deep thought"] if stage.row.dialect.returns_thinking else []
-    marks = [*thought, *([signature] if signature else []), "good day", "Shell", "ls", "Glob", "pattern"]
-    assert all(mark in sent for mark in marks)
-
-
-# --- what checks use --------------------------------------------------------------------------------------------
-
-
-def calls_of(items: Sequence[ModelItem]) -> list[tuple[str, object]]:
-    """Name and arguments of each call."""
-    calls = [part for part in merged(items) if isinstance(part, ToolCall)]
-    return [(call.function.name, json.loads(call.function.arguments or "{}")) for call in calls]
-
-
-def exchange(items: Sequence[ModelItem]) -> list[Message]:
-    """The message that the items make, and a result for each of its calls."""
-    parts = merged(items)
-    calls = tuple(part for part in parts if isinstance(part, ToolCall))
-    content = tuple(part for part in parts if not isinstance(part, ToolCall))
-    results = [Message("tool", (TextPart("done"),), tool_call_id=call.id) for call in calls]
-    return [Message("assistant", content, calls), *results]
-
-
-async def failure(rig: Rig, seen: list[ModelItem] | None = None) -> ChatProviderError:
-    """The error of the next answer."""
-    with pytest.raises(ModelError) as raised:
-        await ask(rig.model, seen=seen)
-    assert isinstance(raised.value, ChatProviderError)
-    return raised.value
-
-
-async def gone(rig: Rig) -> None:
-    """The server sees at once that the client went away."""
-    with anyio.fail_after(5):
-        await rig.provider.requests[0].gone.wait()
 
 
 async def _cancel_once_asked(rig: Rig, scope: anyio.CancelScope) -> None:

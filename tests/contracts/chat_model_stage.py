@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import anyio
+import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
-from kimi.domain.message import Message, user_message
+from kimi.domain.content import TextPart
+from kimi.domain.errors import ChatProviderError, ModelError
+from kimi.domain.message import Message, ToolCall, user_message
 from kimi.domain.stream import MergedPart, PartMerger
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
@@ -41,6 +44,8 @@ class Rig:
 
     model: ChatModel
     server: ProviderServer | None = None
+    patience_s: float = 5
+    """How long a check waits for what has to happen at once."""
 
     @property
     def provider(self) -> ProviderServer:
@@ -63,6 +68,7 @@ class HttpStage:
 
     row: Row
     wrap: Callable[[ChatModel], ChatModel] = lambda model: model
+    patience_s: float = 5
 
     def say(self, *turns: Answer | Failure) -> AbstractAsyncContextManager[Rig]:
         """See `Stage`."""
@@ -88,7 +94,7 @@ class HttpStage:
         async with provider(replies) as server:
             http = HttpLayer({}, HttpLimits(read_s=read_s, connect_s=30))
             try:
-                yield Rig(self.wrap(self._model(http, {"base_url": server.base_url, **more})), server)
+                yield Rig(self.wrap(self._model(http, {"base_url": server.base_url, **more})), server, self.patience_s)
             finally:
                 await http.close()
 
@@ -137,8 +143,13 @@ async def ask(
     items: list[ModelItem] = [] if seen is None else seen
     with anyio.fail_after(20):
         async with model.stream("system", history, [], 0) as stream:
-            async for item in stream:
-                items.append(item)
+            try:
+                async for item in stream:
+                    items.append(item)
+            except ModelError:
+                raise
+            except Exception as error:
+                raise AssertionError("no error of the model branch") from error
     return items
 
 
@@ -154,3 +165,32 @@ def end_of(items: Sequence[ModelItem]) -> ResponseEnd:
     end = items[-1]
     assert isinstance(end, ResponseEnd)
     return end
+
+
+def calls_of(items: Sequence[ModelItem]) -> list[tuple[str, object]]:
+    """Name and arguments of each call."""
+    calls = [part for part in merged(items) if isinstance(part, ToolCall)]
+    return [(call.function.name, json.loads(call.function.arguments or "{}")) for call in calls]
+
+
+def exchange(items: Sequence[ModelItem]) -> list[Message]:
+    """The message that the items make, and a result for each of its calls."""
+    parts = merged(items)
+    calls = tuple(part for part in parts if isinstance(part, ToolCall))
+    content = tuple(part for part in parts if not isinstance(part, ToolCall))
+    results = [Message("tool", (TextPart("done"),), tool_call_id=call.id) for call in calls]
+    return [Message("assistant", content, calls), *results]
+
+
+async def failure(rig: Rig, seen: list[ModelItem] | None = None) -> ChatProviderError:
+    """The error of the next answer."""
+    with pytest.raises(ModelError) as raised:
+        await ask(rig.model, seen=seen)
+    assert isinstance(raised.value, ChatProviderError)
+    return raised.value
+
+
+async def gone(rig: Rig) -> None:
+    """The server sees at once that the client went away."""
+    with anyio.fail_after(rig.patience_s):
+        await rig.provider.requests[0].gone.wait()

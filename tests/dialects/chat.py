@@ -48,7 +48,8 @@ def check(request: Recorded) -> None:
     for message in body["messages"]:
         assert message["role"] in ("system", "user", "assistant", "tool")
         if message["role"] == "tool":
-            assert message["tool_call_id"] == open_calls.pop(0)
+            assert [message["tool_call_id"]] == open_calls[:1]
+            del open_calls[0]
             continue
         assert not open_calls, "a call without its result"
         open_calls = [_call_id(call) for call in message.get("tool_calls", ())]

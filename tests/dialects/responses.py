@@ -90,7 +90,8 @@ def check(request: Recorded) -> None:
     for one in body["input"]:
         kind = one.get("type", "message")
         if kind == "function_call_output":
-            assert one["call_id"] == open_calls.pop(0)
+            assert [one["call_id"]] == open_calls[:1]
+            del open_calls[0]
             assert one["output"] is not None
             continue
         if kind == "function_call":

@@ -7,8 +7,8 @@ branch of the error tree here, once.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from datetime import UTC
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -96,14 +96,32 @@ class Exchange:
         `headers` are the provider's own; configured ones replace those of the same name.
         """
         common = {"Content-Type": "application/json", "Accept": "text/event-stream", "User-Agent": self.agent()}
-        try:
+        with self._failures_named():
             async with self._http.request("POST", url, merged(common, headers, self._custom), [body]) as response:
                 if response.status != 200:
                     raise await self._status_error(response)
                 if (kind := _other_kind(response)) is not None:
                     raise _not_a_stream(kind, await response.read())
-                async with aclosing(_items(response, reader)) as items:
+                async with aclosing(self._items(response, reader)) as items:
                     yield items
+
+    async def _items(self, response: HttpResponse, reader: Reader) -> AsyncGenerator[ModelItem]:
+        """The parts of the answer, then its end."""
+        with self._failures_named():
+            async with aclosing(_payloads(response, reader)) as payloads:
+                async for events in payloads:
+                    for payload in events:
+                        for part in reader.read(payload):
+                            yield part
+        for part in reader.finish():
+            yield part
+        yield reader.end()
+
+    @contextmanager
+    def _failures_named(self) -> Generator[None]:
+        """Failures of the connection as those of the model branch."""
+        try:
+            yield
         except HttpTimeout as error:
             raise APITimeoutError(f"The provider at {self.host} did not answer in time: {error}.") from error
         except HttpError as error:
@@ -127,18 +145,6 @@ class Exchange:
             if len(secret) >= 8:
                 text = text.replace(secret, "***")
         return text
-
-
-async def _items(response: HttpResponse, reader: Reader) -> AsyncGenerator[ModelItem]:
-    """The parts of the answer, then its end."""
-    async with aclosing(_payloads(response, reader)) as payloads:
-        async for events in payloads:
-            for payload in events:
-                for part in reader.read(payload):
-                    yield part
-    for part in reader.finish():
-        yield part
-    yield reader.end()
 
 
 async def _payloads(response: HttpResponse, reader: Reader) -> AsyncGenerator[list[bytes]]:
