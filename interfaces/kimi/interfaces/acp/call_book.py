@@ -258,7 +258,10 @@ class CallBook:
         if call is None:
             return []
         call.asks -= 1
-        return call.begin() if event.response != "reject" else []
+        if event.response != "reject":
+            return call.begin()
+        call.is_refused = True
+        return []
 
     def called(self, request: ApprovalRequest | QuestionRequest) -> CallState | None:
         return self._calls.get(self._asked.get(request.id, (None, "")))

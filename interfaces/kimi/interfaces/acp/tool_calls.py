@@ -48,6 +48,8 @@ class CallState:
         """The call that the agent of this one runs in."""
         self.begins_at: float | None = None
         """When it counts as begun if nobody says so; 0 until the clock was told."""
+        self.is_refused = False
+        """Did the person say no?"""
         self.content: list[Json] = []
         """What stays in front of whatever the result shows: a plan, a terminal."""
         self.has_terminal = False
@@ -125,17 +127,15 @@ class CallState:
             updates.append(self._update({"status": "pending"}))
         return updates
 
-    def begin(self) -> list[Json]:
-        """It runs from now on."""
-        updates = self.complete()
+    def begin(self, before: list[Json] | None = None) -> list[Json]:
+        """It runs from now on; what `before` says goes with it."""
+        updates = self.complete() if before is None else before
         self.begins_at = None
         if self.status == "in_progress":
             return updates
         self.status = "in_progress"
         shape = {"status": "in_progress", "rawInput": self.raw_input}
-        if updates:  # one update instead of two
-            return [updates[0] | shape]
-        return [self._update(shape)]
+        return [updates[0] | shape] if updates else [self._update(shape)]  # one update instead of two
 
     def show(self, shown: list[Json], locations: list[Json]) -> list[Json]:
         """More content, which stays."""
@@ -156,7 +156,16 @@ class CallState:
         locations = self._final_locations(result)
         if locations and locations != self._locations:
             shape["locations"] = locations
-        return [*self.begin(), self._update(shape | {"rawOutput": raw_output(result)})]
+        before = self.complete()
+        if not result.is_error or self._may_have_run():
+            before = self.begin(before)
+        if self.status == "pending":
+            shape["rawInput"] = self.raw_input
+        return [*before, self._update(shape | {"rawOutput": raw_output(result)})]
+
+    def _may_have_run(self) -> bool:
+        """No when somebody refused it, or its arguments were cut off or wrong."""
+        return not (self.is_refused or self.asks or "_raw" in (self._arguments() or ()))
 
     def fail(self, text: str) -> list[Json]:
         """It ends without a result."""
