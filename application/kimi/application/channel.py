@@ -44,6 +44,11 @@ class EventChannel:
         if len(self._waiting) == 1:
             self._arrived.set()
 
+    @property
+    def unfinished(self) -> int:
+        """How many events the driver has not dealt with."""
+        return self._unfinished
+
     async def room(self) -> None:
         """Wait while the channel is over its limit."""
         while len(self._waiting) > self._limit and not self._closed:

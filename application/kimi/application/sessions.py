@@ -99,6 +99,13 @@ class Sessions(Generic[T]):
         finally:
             entry.users -= 1
 
+    async def suspend(self, session_id: str) -> None:
+        """Close what is live of a session; its next use opens it again. Nothing for one that is not open."""
+        entry = self._entries.get(session_id)
+        if entry is not None:
+            async with entry.lock:
+                await self._stop(entry)
+
     async def close(self, session_id: str) -> bool:
         """Close a session and wait until it is; False when it is not open."""
         entry = self._entries.pop(session_id, None)

@@ -12,6 +12,7 @@ from kimi.application.flags import Flags, Ui, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces import cli_mcp
 from kimi.interfaces.refusals import (
+    ACP_IS_DEPRECATED,
     NO_LOGIN,
     NOT_PROVIDED,
     check_conflicts,
@@ -34,6 +35,9 @@ app = typer.Typer(
     context_settings={"help_option_names": _HELP},
     epilog="Options stand before the command. Without a command an agent is run; this version runs it with --wire.",
 )
+
+_FLAGS = "kimi.flags"
+"""Where the root leaves its options for a command that runs an agent."""
 
 _SESSION_OPTIONS = frozenset({"--session", "--resume", "-S", "-r"})
 _MODES: dict[str, Ui] = {"--print": "print", "--quiet": "print", "--acp": "acp", "--wire": "wire"}
@@ -167,7 +171,7 @@ def root(
         str | None, typer.Option("--prompt", "-p", "--command", "-c", help="What to do; not used with --wire.")
     ] = None,
     print_mode: Annotated[bool, typer.Option("--print", help="Run without interaction; see --prompt.")] = False,
-    acp: Annotated[bool, typer.Option("--acp", help="Deprecated: the same as 'kimi acp' (later version).")] = False,
+    acp: Annotated[bool, typer.Option("--acp", help="Deprecated: the same as 'kimi acp'.")] = False,
     wire: Annotated[bool, typer.Option("--wire", help="Serve the wire protocol on stdin and stdout.")] = False,
     input_format: Annotated[
         Literal["text", "stream-json"] | None, typer.Option("--input-format", help="Of stdin, with --print.")
@@ -208,11 +212,12 @@ def root(
         typer.Option("--max-ralph-iterations", min=-1, metavar="<int>", help="Further turns of a loop; -1: no limit."),
     ] = None,
 ) -> int | None:
-    if context.invoked_subcommand is not None:
+    command = context.invoked_subcommand
+    if command not in (None, "acp"):
         return None
     given = {
         "--print": print_mode,
-        "--acp": acp,
+        "--acp": acp or command == "acp",
         "--wire": wire,
         "--quiet": quiet,
         "--agent": agent is not None,
@@ -255,6 +260,11 @@ def root(
         max_ralph_iterations=max_ralph_iterations,
     )
     check_conflicts(flags, given)
+    if command == "acp":
+        context.meta[_FLAGS] = flags
+        return None
+    if acp:
+        write_stderr(ACP_IS_DEPRECATED)
     return context.obj(flags)
 
 
@@ -278,6 +288,11 @@ def _stripped(text: str | None) -> str | None:
 
 
 # --- commands (`main` answers the plain forms of `info` without coming here) -----------------------------------------
+
+
+@app.command(help="Serve the Agent Client Protocol on stdin and stdout, for editors.")
+def acp(context: typer.Context) -> int:
+    return context.obj(context.meta[_FLAGS])
 
 
 @app.command(help="Print the versions of the program and its protocols.")

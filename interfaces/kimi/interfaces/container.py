@@ -310,7 +310,7 @@ class Session(containers.DeclarativeContainer):
     plan_mode = providers.Factory(make.plan_mode, session, new_id)
     enter_plan_mode = providers.Factory(make.enter_plan_mode, plan_mode)
     exit_plan_mode = providers.Factory(make.exit_plan_mode, plan_mode)
-    models = providers.Singleton(_models, settings, http, environ, session)
+    models = providers.Factory(_models, settings, http, environ, session)
     open_named_model = providers.Factory(_open_named_model, models)
     subagents = providers.Singleton(_subagents, session, agent, open_named_model)
     agent_tool = providers.Factory(make.agent_tool, subagents)

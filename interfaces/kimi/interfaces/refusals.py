@@ -16,7 +16,6 @@ from kimi.domain.errors import InvalidSessionId, UsageError
 USAGE = "Usage: kimi [OPTIONS] [COMMAND [ARGS]...]"
 
 NOT_PROVIDED: Mapping[str, str] = {
-    "acp": "'kimi acp' is not part of this version; use 'kimi --wire' for a client that speaks the wire protocol.",
     "setup": "'kimi setup' is not part of this version; write provider and model into the configuration file instead.",
     "term": "'kimi term' is not provided; use 'kimi --wire' with a client of your choice.",
     "plugin": "'kimi plugin' is not provided; a client can add tools over the wire protocol instead.",
@@ -28,8 +27,9 @@ NOT_PROVIDED: Mapping[str, str] = {
 """Commands of the reference that fail with a sentence instead of being taken for a prompt (R-08)."""
 
 UI_NOT_PROVIDED: Mapping[str, str] = {
-    "acp": "'--acp' is not part of this version; use 'kimi --wire' for a client that speaks the wire protocol.",
 }
+
+ACP_IS_DEPRECATED = "'--acp' is deprecated; use 'kimi acp'.\n"
 
 NO_LOGIN = (
     "There is no account login: API keys are entered or removed with 'kimi setup', "

@@ -84,6 +84,12 @@ def _serve_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
     return run_wire(flags, settings, streams)
 
 
+def _serve_acp(flags: Flags, settings: Settings, streams: Streams) -> int:
+    from kimi.interfaces.acp.run import run_acp
+
+    return run_acp(flags, settings, streams)
+
+
 def _print(flags: Flags, settings: Settings, streams: Streams) -> int:
     from kimi.interfaces.printing.run import run_print
 
@@ -98,6 +104,7 @@ def _serve_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
 
 _DRIVERS: Mapping[Ui, Callable[[Flags, Settings, Streams], int]] = {
     "wire": _serve_wire,
+    "acp": _serve_acp,
     "print": _print,
     "shell": _serve_shell,
 }

@@ -1,0 +1,65 @@
+"""Who may open a session: whoever has a model with credentials; and how a client gets them (acp spec 5.2)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from kimi.application.settings import ModelSettings
+from kimi.domain.message import JsonObject
+from kimi.interfaces.acp.abilities import ClientAbilities
+
+LOGIN: Final = "login"
+_NAME: Final = "Set up a model provider"
+_DESCRIPTION: Final = "Run 'kimi setup' in a terminal: choose a provider and enter its API key."
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
+_OTHER_CREDENTIALS = frozenset({"vertexai"})
+"""Types whose credentials are those of the machine."""
+
+
+def is_usable(model: ModelSettings | None) -> bool:
+    """Can this model be asked: is it configured, with a key or something in its place?"""
+    return model is not None and model.usable and _has_credentials(model)
+
+
+def _has_credentials(model: ModelSettings) -> bool:
+    if model.api_key or model.oauth or model.type.startswith("_") or model.type in _OTHER_CREDENTIALS:
+        return True
+    headers = {name.lower() for name in model.custom_headers}
+    if headers & {"authorization", "x-api-key"}:
+        return True
+    return (urlsplit(model.base_url).hostname or "") in _LOCAL  # servers of one's own need no key
+
+
+def missing_model_details(model: ModelSettings | None) -> Mapping[str, str]:
+    """More for the error of somebody who has no model at all."""
+    return {} if model is not None and model.usable else {"details": "no model configured"}
+
+
+def auth_methods(
+    abilities: ClientAbilities, environ: Mapping[str, str], command: Sequence[str] | None = None
+) -> list[JsonObject]:
+    """The one method there is: the setup in a terminal, of the typed kind where the client knows it.
+
+    `command` starts this program; by default as it was started.
+    """
+    env = {name: environ[name] for name in ("KIMI_SHARE_DIR",) if environ.get(name)}
+    program, *before = own_command(sys.argv[0], sys.executable) if command is None else command
+    old = {"type": "terminal", "command": program, "args": [*before, "setup"], "label": "Kimi setup", "env": env}
+    method: dict[str, Any] = {"id": LOGIN, "name": _NAME, "description": _DESCRIPTION}
+    if abilities.auth_terminal:
+        method |= {"type": "terminal", "args": ["--setup"], "env": env}
+    return [method | {"_meta": {"terminal-auth": old}}]
+
+
+def own_command(script: str, interpreter: str) -> list[str]:
+    """How this program is started once more: `script` by itself if it can be, else with the interpreter."""
+    if os.path.basename(script) == "__main__.py":
+        return [interpreter, "-m", "kimi"]
+    path = os.path.abspath(script)
+    if os.path.isfile(path) and os.access(path, os.X_OK) and not path.endswith(".py"):
+        return [path]
+    return [interpreter, path] if os.path.isfile(path) else [interpreter, "-m", "kimi"]

@@ -1,0 +1,89 @@
+"""Who the client is, what it is told of us, and whether there are credentials (acp spec 1.3, 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from kimi.application.settings import ModelSettings, Settings
+from kimi.domain.client import Client
+from kimi.domain.message import JsonObject
+from kimi.interfaces.acp.abilities import ClientAbilities, client_abilities
+from kimi.interfaces.acp.auth import auth_methods, is_usable, missing_model_details
+from kimi.interfaces.acp.errors import Refused, auth_required, invalid_params
+from kimi.interfaces.acp.places import CurrentSettings
+from kimi.interfaces.jsonrpc import INVALID_REQUEST
+from kimi.interfaces.version import __version__
+
+PROTOCOL_VERSION: Final = 1
+AGENT_NAME: Final = "Kimi Code CLI"
+
+CAPABILITIES: Final[JsonObject] = {
+    "loadSession": True,
+    "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
+    "mcpCapabilities": {"http": True, "sse": True},
+    "sessionCapabilities": {
+        "list": {},
+        "resume": {},
+        "close": {},
+        "delete": {},
+        "fork": {},
+        "additionalDirectories": {},
+    },
+    "_meta": {"kimi": {"promptQueueing": True}},
+}
+
+_WIRE: Final = (1, 10)
+"""What the features of the conversation are named after: those of the newest wire protocol."""
+
+
+class Handshake:
+    """What `initialize` has told; a later one replaces it, for sessions that are opened from then on."""
+
+    def __init__(self, current: CurrentSettings, environ: Mapping[str, str]) -> None:
+        self._current = current
+        self._environ = environ
+        self._done = False
+        self.abilities = ClientAbilities()
+        self.client = _client(None)
+
+    def initialize(self, params: object) -> JsonObject:
+        """Take what the client says; the result. Nothing is loaded for it. Raises Refused for no object."""
+        if not isinstance(params, dict):
+            raise invalid_params("params: must be an object")
+        given = cast("dict[str, Any]", params)
+        self.abilities = client_abilities(given.get("clientCapabilities"))
+        self.client = _client(given.get("clientInfo"))
+        self._done = True
+        return {
+            "protocolVersion": PROTOCOL_VERSION,
+            "agentInfo": {"name": AGENT_NAME, "title": AGENT_NAME, "version": __version__},
+            "agentCapabilities": CAPABILITIES,
+            "authMethods": self.methods(),
+            "_meta": {"steering": {"supported": True}},
+        }
+
+    def check(self) -> None:
+        """Raises Refused before the first `initialize`."""
+        if not self._done:
+            raise Refused(INVALID_REQUEST, "Connection not initialized")
+
+    def methods(self) -> Sequence[JsonObject]:
+        """How credentials are got."""
+        return auth_methods(self.abilities, self._environ)
+
+    def settings(self) -> Settings:
+        """The settings of the process as they are now."""
+        return self._current.get()
+
+    def gate(self, model: ModelSettings | None = None) -> None:
+        """Raises Refused unless `model`, or the one of the settings as they are now, has credentials."""
+        chosen = model if model is not None else self.settings().model
+        if not is_usable(chosen):
+            raise auth_required(self.methods(), **missing_model_details(chosen))
+
+
+def _client(info: object) -> Client:
+    given = cast("dict[str, Any]", info) if isinstance(info, dict) else {}
+    name, version = (value if isinstance(value, str) else None for value in (given.get("name"), given.get("version")))
+    return Client(name, version, _WIRE, supports_question=True, supports_plan_mode=True)

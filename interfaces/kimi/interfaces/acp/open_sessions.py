@@ -1,0 +1,208 @@
+"""The sessions that a client has open: each with its place, its settings and its queue of prompts."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import anyio
+import anyio.abc
+
+from kimi.application.conversation import Conversation
+from kimi.application.open_session import Choice
+from kimi.application.ports import SessionStore
+from kimi.application.sessions import Sessions
+from kimi.application.settings import ModelSettings, Settings
+from kimi.application.switch_model import aliases, current_choice, restore_model
+from kimi.domain.approval import Policy
+from kimi.domain.client import Client
+from kimi.domain.errors import ConfigError
+from kimi.interfaces.acp.abilities import ClientAbilities
+from kimi.interfaces.acp.client import ClientSide
+from kimi.interfaces.acp.errors import session_not_open
+from kimi.interfaces.acp.lane import Lane
+from kimi.interfaces.acp.live import LiveSession, serve_session
+from kimi.interfaces.acp.places import CurrentSettings, Place, app_at, settings_at
+from kimi.interfaces.container import App, Session, negotiation, open_conversation
+from kimi.interfaces.process import set_session_id
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class OpenSession:
+    """A session that the client has open, live or suspended."""
+
+    id: str
+    place: Place
+    abilities: ClientAbilities
+    client: Client
+    base: Settings
+    """The settings of the process, as they were when it was opened or last refreshed."""
+    lane: Lane = field(default_factory=Lane)
+    policy: Policy | None = None
+    """What it was when the session was suspended."""
+    lost_model: bool = False
+    """Is the model that it had last no longer configured?"""
+    opened_at: float = field(default_factory=time.time)
+    settings: Settings = field(init=False)
+    """Its own, made of `base` and `place`."""
+
+    def __post_init__(self) -> None:
+        self.settle()
+
+    def settle(self) -> None:
+        """`base` or `place` has changed."""
+        self.settings = settings_at(self.base, self.place)
+
+
+Adapt = Callable[[Session, OpenSession], None]
+"""Overrides members of a session's container, before anything is made: where its files and terminals are."""
+
+
+def adapt_nothing(container: Session, session: OpenSession) -> None:
+    """Files and terminals are those of this machine."""
+
+
+class OpenSessions:
+    """All open sessions of one client. Opening, suspending and closing them goes through here."""
+
+    def __init__(
+        self,
+        shared: App,
+        current: CurrentSettings,
+        client: ClientSide,
+        tasks: anyio.abc.TaskGroup,
+        *,
+        time_left: Callable[[], float],
+        adapt: Adapt = adapt_nothing,
+    ) -> None:
+        self._shared = shared
+        self._current = current
+        self._client = client
+        self._time_left = time_left
+        self._adapt = adapt
+        self._open: dict[str, OpenSession] = {}
+        self._live = Sessions[LiveSession](tasks, lambda live: live.is_idle)
+
+    def find(self, session_id: str) -> OpenSession | None:
+        """The open session with this id."""
+        return self._open.get(session_id)
+
+    def get(self, session_id: str) -> OpenSession:
+        """The open session with this id. Raises Refused when it is not open."""
+        session = self._open.get(session_id)
+        if session is None:
+            raise session_not_open(session_id)
+        return session
+
+    def all(self) -> list[OpenSession]:
+        """Every open session."""
+        return list(self._open.values())
+
+    def live(self, session: OpenSession) -> LiveSession | None:
+        """What is live of it; None while it is suspended."""
+        return self._live.live(session.id)
+
+    @asynccontextmanager
+    async def added(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
+        """Open a session and use it. Raises what `open_conversation` raises, TooManySessions; it is not open then."""
+        async with self._live.opened(session.id, lambda: self._opened(session)) as live:
+            self._open[session.id] = session
+            yield live
+
+    @asynccontextmanager
+    async def using(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
+        """Use an open session; a suspended one is opened again. Raises Refused when it was closed meanwhile."""
+        try:
+            async with self._live.using(session.id) as live:
+                yield live
+        except KeyError:
+            if session.id in self._open:
+                raise
+            raise session_not_open(session.id) from None
+
+    async def moved(self, session: OpenSession, place: Place) -> None:
+        """Let a session that is idle have another place from its next use on."""
+        session.place = place
+        session.settle()
+        await self._live.suspend(session.id)
+
+    async def close(self, session_id: str) -> None:
+        """Cancel what runs, wait until its prompts are answered, and close it. Nothing for one that is not open."""
+        session = self._open.pop(session_id, None)
+        if session is not None:
+            session.lane.cancel()
+            await session.lane.emptied()
+            await self._live.close(session_id)
+
+    async def close_all(self) -> None:
+        """Close all sessions, side by side."""
+        async with anyio.create_task_group() as closing:
+            for session in self.all():
+                closing.start_soon(self.close, session.id)
+
+    def store(self, session: OpenSession) -> SessionStore:
+        """Where the sessions of its work dir are stored."""
+        return app_at(self._shared, lambda: session.settings, session.place.stored_in).store()
+
+    def stop(self) -> None:
+        """The client is gone: cancel everything, refuse what waits for an answer."""
+        for live in self._live.all_live():
+            live.conversation.waiting.close()
+        for session in self.all():
+            session.lane.cancel()
+
+    # --- a session's settings -------------------------------------------------------------------------------------
+
+    def refresh(self, session: OpenSession, live: LiveSession) -> None:
+        """Give a session that is idle the settings as they are now, if they have changed (A-30)."""
+        base = self._current.get()
+        if base is session.base or live.conversation.turn is not None:
+            return
+        session.base = base
+        session.settle()
+        chosen = chosen_model(live.conversation)
+        if chosen is not None and chosen.usable:
+            live.conversation.model = live.conversation.models().open(chosen)
+
+    @asynccontextmanager
+    async def _opened(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
+        app = app_at(self._shared, lambda: session.settings, session.place.stored_in)
+        async with open_conversation(
+            app,
+            Choice(session.id),
+            time_left=self._time_left,
+            adapt=lambda container: self._adapt(container, session),
+            ends_app=False,
+        ) as conversation:
+            set_session_id(conversation.id)
+            negotiation(app, conversation)(session.client, ())
+            self._restore(session, conversation)
+            async with serve_session(conversation, session.place.cwd, self._client, session.abilities) as live:
+                yield live
+                session.policy = conversation.policy
+
+    def _restore(self, session: OpenSession, conversation: Conversation) -> None:
+        """Model and mode as they were: those of the last time, or those that the suspended session had."""
+        try:
+            session.lost_model = not restore_model(conversation)
+        except ConfigError as error:
+            logger.warning("the model of the session cannot be used any more: %s", error)
+            session.lost_model = True
+        if session.policy is not None:
+            kept = session.policy
+            conversation.policy = replace(conversation.policy, yolo=kept.yolo, afk=kept.afk, plan=kept.plan)
+
+
+def chosen_model(conversation: Conversation) -> ModelSettings | None:
+    """The settings of the model that a conversation uses, with what was chosen about thinking."""
+    choice, models = current_choice(conversation), conversation.models()
+    settings = aliases(models).get(choice.alias) if choice is not None else models.started
+    if settings is None or choice is None or conversation.choice is None:
+        return settings
+    thinking = choice.thinking if settings.thinking is not None else None
+    return settings.model_copy(update={"thinking": thinking})
