@@ -32,10 +32,11 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class CodeSaid:
-    """Lines of a code block of the assistant, which may go on in the next block."""
+    """Lines of a code block of the assistant, which may go on in the next block; `goes_on`: it began in the last."""
 
     language: str
     text: str
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)

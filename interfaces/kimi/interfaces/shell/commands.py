@@ -13,14 +13,13 @@ from kimi.application.open_session import Choice
 from kimi.application.titles import set_title, title_of
 from kimi.domain.command import CommandInfo
 from kimi.domain.content import joined_text
-from kimi.domain.errors import StateError
 from kimi.interfaces.process import log_path
-from kimi.interfaces.refusals import NO_LOGIN
 from kimi.interfaces.shell.blocks import Note, Output, Said
 from kimi.interfaces.shell.front import Completions
 from kimi.interfaces.shell.panels import Menu, Option
 from kimi.interfaces.shell.pick import pick_session
 from kimi.interfaces.shell.place import Place
+from kimi.interfaces.shell.preferences import choose_editor, choose_model, choose_theme, log_in, log_out
 from kimi.interfaces.shell.sanitize import neutral, one_line
 from kimi.interfaces.shell.session import CommandTable, GoOn, Leave, Outcome, ShellCommand, ShellSession
 from kimi.interfaces.version import __version__
@@ -39,6 +38,9 @@ KEYS = (
     ("Ctrl-V", "paste an image"),
     ("@", "name a file"),
 )
+
+
+NOT_PROVIDED = "Not provided"
 
 
 async def leave(session: ShellSession, arguments: str) -> Outcome:
@@ -109,36 +111,6 @@ async def fork_session(session: ShellSession, arguments: str) -> Outcome:
     return GoOn(Choice(forked))
 
 
-async def choose_theme(session: ShellSession, arguments: str) -> None:
-    """`/theme [dark|light]`."""
-    name = arguments.strip().lower()
-    if name not in ("dark", "light"):
-        picked = await session.front.ask(Menu("Theme", (Option("dark"), Option("light"))))
-        if picked is None:
-            return
-        name = ("dark", "light")[picked.positions[0]]
-    session.front.set_theme(name)
-    session.place.settings = session.place.settings.model_copy(
-        update={"interface": session.place.settings.interface.model_copy(update={"theme": name})}
-    )
-    session.front.show(Note(f"Theme: {name}", "success"))
-
-
-async def choose_editor(session: ShellSession, arguments: str) -> None:
-    """`/editor [COMMAND]`."""
-    editors = ("code --wait", "vim", "nano")
-    command = arguments.strip()
-    if not command:
-        options = (*map(Option, editors), Option("Another command", wants_text=True), Option("$VISUAL or $EDITOR"))
-        picked = await session.front.ask(Menu(f"Editor (now: {session.place.editor or '$VISUAL, $EDITOR'})", options))
-        if picked is None:
-            return
-        at = picked.positions[0]
-        command = picked.text or (editors[at] if at < len(editors) else "")
-    session.place.editor = command
-    session.front.show(Note(f"Editor: {command or '$VISUAL or $EDITOR'}", "success"))
-
-
 async def reload(session: ShellSession, arguments: str) -> Outcome:
     """`/reload`: read the configuration again and go on with this session."""
     return GoOn(Choice(session.conversation.id), reload=True)
@@ -168,8 +140,13 @@ async def show_hooks(session: ShellSession, arguments: str) -> None:
 
 async def show_mcp(session: ShellSession, arguments: str) -> None:
     """`/mcp`: the servers and their state."""
-    servers = session.place.settings.mcp.servers
-    lines = [f"{server.name}  {server.url or ' '.join([server.command or '', *server.args])}" for server in servers]
+    known = {one.name: one for one in session.mcp.servers} if session.mcp else {}
+    lines: list[str] = []
+    for server in session.place.settings.mcp.servers:
+        state = known.get(server.name)
+        where = one_line(server.url or " ".join([server.command or "", *server.args]), 100)
+        lines.append(f"{server.name}  {state.status if state else 'not asked yet'}  {where}")
+        lines += [f"    {tool}" for tool in (state.tools if state else ())]
     session.front.show(Output("\n".join(lines)) if lines else Note("No MCP servers are configured: `kimi mcp add`."))
 
 
@@ -198,18 +175,9 @@ async def show_changelog(session: ShellSession, arguments: str) -> None:
     session.front.show(Note(f"This is kimi {__version__}. What changed stands in CHANGELOG.md of its repository."))
 
 
-async def log_out(session: ShellSession, arguments: str) -> None:
-    """`/logout`."""
-    _refuse_with_given_configuration(session)
-    session.front.show(Note(NO_LOGIN))
-
-
-def _refuse_with_given_configuration(session: ShellSession) -> None:
-    flags = session.place.flags
-    if flags.config is not None or flags.config_file is not None:
-        raise StateError(
-            "This command changes the configuration file, and cannot be used with --config or --config-file."
-        )
+async def not_provided(session: ShellSession, arguments: str) -> None:
+    """Commands of kimi-cli for a hosted service, which this program does not have."""
+    session.front.show(Note("This command belongs to a hosted service and is not provided here.", "warning"))
 
 
 _Row: TypeAlias = tuple[str, tuple[str, ...], str, ShellCommand]
@@ -232,7 +200,10 @@ _ROWS: tuple[_Row, ...] = (
     ("hooks", (), "The configured hooks", show_hooks),
     ("task", (), "Background tasks", show_tasks),
     ("changelog", ("release-notes",), "What is new", show_changelog),
+    ("model", (), "Another model, or thinking on and off: [alias] [on|off]", choose_model),
+    ("login", ("setup",), "Set up a provider, a key and a model", log_in),
     ("logout", (), "How to remove an API key", log_out),
+    *((name, (), NOT_PROVIDED, not_provided) for name in ("usage", "status", "feedback", "web", "vis", "upgrade")),
 )
 
 
@@ -257,9 +228,11 @@ TABLE = _table(_ROWS)
 
 
 def all_commands(place: Place) -> list[CommandInfo]:
-    """The commands of shell and agent; where both have one, the shell's."""
+    """The commands of shell and agent; where both have one, the shell's. What is only refused is not listed."""
     others = [info for info in known_commands(place.conversation) if info.name not in TABLE.run]
-    return sorted([*TABLE.infos, *others], key=lambda info: info.name)
+    return sorted(
+        [*(info for info in TABLE.infos if info.description != NOT_PROVIDED), *others], key=lambda info: info.name
+    )
 
 
 def completions(place: Place, files: Callable[[str], Sequence[str]]) -> Completions:

@@ -32,6 +32,7 @@ class MarkdownStream:
         self._fence: str | None = None
         self._language = ""
         self._gap = False
+        self._goes_on = False
 
     @property
     def empty(self) -> bool:
@@ -67,14 +68,14 @@ class MarkdownStream:
             return None
         shown = [*self._lines[-lines:], "".join(self._line)]
         text = "\n".join(shown).rstrip("\n")
-        return Said(text) if self._fence is None else CodeSaid(self._language, text)
+        return Said(text) if self._fence is None else CodeSaid(self._language, text, self._goes_on)
 
     def _take(self, line: str) -> Iterator[Piece]:
         if self._fence is not None:
             yield from self._take_code(line)
         elif (match := _FENCE.match(line)) is not None:
             yield from self._release()
-            self._fence, self._language = match[2], match[3]
+            self._fence, self._language, self._goes_on = match[2], match[3], False
         elif not line.strip():
             self._gap = bool(self._lines)
             if not self._in_list:
@@ -113,7 +114,8 @@ class MarkdownStream:
         text = "\n".join(self._lines)
         self._lines, self._gap = [], False
         if self._fence is not None:
-            return [CodeSaid(self._language, text)] if text else []
+            goes_on, self._goes_on = self._goes_on, True
+            return [CodeSaid(self._language, text, goes_on)] if text else []
         return [Said(text)] if text.strip() else []
 
     def _split_long_line(self) -> list[Piece]:

@@ -115,7 +115,13 @@ class Painter:
 
     def paint(self, *blocks: Block) -> str:
         """The blocks as text with SGR sequences; each ends with a line feed."""
-        return self.render(*(renderable(block, self._theme) for block in blocks))
+        return "".join(map(self._paint, blocks))
+
+    def _paint(self, block: Block) -> str:
+        text = self.render(renderable(block, self._theme))
+        if isinstance(block, Said | UserSaid) or (isinstance(block, CodeSaid) and not block.goes_on):
+            return "\n" + text.strip("\n") + "\n"  # rich surrounds some kinds of paragraphs with empty lines itself
+        return text
 
     def render(self, *renderables: RenderableType) -> str:
         """Anything that rich can draw, as text."""
@@ -166,9 +172,9 @@ def renderable(block: Block, theme: ThemeName) -> RenderableType:
     """The block as something that rich can draw."""
     match block:
         case UserSaid(text=text, media=media, steer=steer):
-            return _above(_hanging(Text("»" if steer else "›", "user"), Text(_folded(text, media), "user")))
+            return _hanging(Text("»" if steer else "›", "user"), Text(_folded(text, media), "user"))
         case Said(text=text):
-            return _above(_Prose(neutral(text), _CODE[theme]))
+            return _Prose(neutral(text), _CODE[theme])
         case CodeSaid(language=language, text=text):
             return _code(neutral(text), neutral(language), theme)
         case Thought(seconds=seconds, text=text):
@@ -222,10 +228,6 @@ class _Line:
         text = self._text.copy()
         text.truncate(options.max_width, overflow="ellipsis")
         yield text
-
-
-def _above(shown: RenderableType) -> RenderableType:
-    return Padding(shown, (1, 0, 0, 0))
 
 
 def _hanging(sign: Text, body: RenderableType) -> RenderableType:

@@ -37,8 +37,19 @@ class Place:
     @property
     def model_name(self) -> str:
         """The model as the person knows it."""
+        if self.conversation.model is None:
+            return NO_MODEL_NAME
+        if self.conversation.choice is not None and self.conversation.choice.alias:
+            return self.conversation.choice.alias
         model = self.settings.model
-        return (model.model or model.type) if model and self.conversation.model else NO_MODEL_NAME
+        return (model.alias or model.model or model.type) if model and model.usable else self.conversation.model.name
+
+    @property
+    def thinks(self) -> bool:
+        """Does the model think before it answers?"""
+        if self.conversation.choice is not None:
+            return self.conversation.choice.thinking
+        return bool(self.settings.model and self.settings.model.thinking)
 
     @property
     def branch(self) -> str:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -148,7 +149,7 @@ class _Shell:
             front.show(*await past_blocks(session))
         if prefill:
             front.prefill(prefill)
-        return await session.run()
+        return await session.run(None if conversation.model else Entered("/login first"))
 
     async def _watch_signals(self, front: Front) -> None:
         if sys.platform == "win32":
@@ -206,13 +207,15 @@ def status_of(session: ShellSession, place: Place) -> Status:
         model=place.model_name,
         directory=short_path(settings.work_dir, place.home),
         branch=place.branch,
-        thinking=bool(settings.model and settings.model.thinking),
+        thinking=place.thinks,
         yolo=policy.yolo,
         afk=policy.afk,
         plan=policy.plan,
         tokens=session.context.context_tokens or 0,
         window=model.context_size if model else 0,
         background=sum(task.active for task in tasks.tasks()) if tasks else 0,
+        mcp=f"mcp {session.mcp.connected}/{session.mcp.total}" if session.mcp and session.mcp.total else "",
+        time=time.strftime("%H:%M"),
         tip="/help",
     )
 

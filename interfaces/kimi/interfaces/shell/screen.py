@@ -258,8 +258,11 @@ class Screen:
         room = max(2, min(rows // 2, 16))
         text = self._painter.paint(*self._view.open_blocks())
         lines = [line for line in text.split("\n")[-room - 1 :] if line.strip()][-room:]
+        if self.panel.shown and not lines:
+            self._live, self._live_height = [], 0
+            return
         since = self._view.since or 0.0
-        activity = self._view.activity() or "Working"
+        activity = "Waiting for you" if self.panel.shown else self._view.activity() or "Working"
         spinner = f"{_SPINNER[self._spin % len(_SPINNER)]} {activity} {duration(time.monotonic() - since)}"
         hint = "  Ctrl-C interrupts" if columns >= 50 else ""
         self._live = [

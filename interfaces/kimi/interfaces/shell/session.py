@@ -20,7 +20,7 @@ from kimi.application.steer import steer
 from kimi.domain.command import Command, CommandInfo, parse_command
 from kimi.domain.content import UserInput
 from kimi.domain.errors import StateError
-from kimi.domain.event import ApprovalResponse, Event, StatusUpdate, TurnEnd
+from kimi.domain.event import ApprovalResponse, Event, McpStatus, StatusUpdate, TurnEnd
 from kimi.domain.request import Answer, ApprovalRequest, HookRequest, QuestionRequest, Request, ToolCallRequest
 from kimi.interfaces.shell.blocks import Note, Output
 from kimi.interfaces.shell.failures import failure_note
@@ -95,6 +95,7 @@ class ShellSession:
         self.front = front
         self.table = table
         self.context = StatusUpdate(context_tokens=0)
+        self.mcp: McpStatus | None = None
         self.transcript = Transcript(self.key_argument, time.monotonic)
         self.place = place
         self._status = status
@@ -350,6 +351,8 @@ class ShellSession:
     def _note_status(self, update: StatusUpdate) -> None:
         if update.context_tokens is not None:
             self.context = update
+        if update.mcp_status is not None:
+            self.mcp = update.mcp_status
 
     def key_argument(self, name: str) -> str | None:
         """The argument that titles a call of this tool."""
