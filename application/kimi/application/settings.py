@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -145,7 +145,8 @@ class McpSettings(Slice):
 class ModelSettings(Slice):
     """The chosen model with its provider, everything resolved (runtime spec 2.4, 2.5).
 
-    `max_completion_tokens` is the cap of the environment: None for the computed one, 0 or less for no cap.
+    `max_completion_tokens` is the cap of the environment or of the model: None for the computed one, 0 or less for no
+    cap. `extra_body` and `omit_fields` change the body of chat completions: fields to add, fields never to send.
     `thinking` is True or False when it is decided, None when neither flag nor configuration says.
     """
 
@@ -166,6 +167,8 @@ class ModelSettings(Slice):
     custom_headers: Annotated[dict[str, str], Field(repr=False)] = {}
     env: Annotated[dict[str, str], Field(repr=False)] = {}
     reasoning_key: str | None = None
+    extra_body: Annotated[dict[str, Any], Field(repr=False)] = {}
+    omit_fields: tuple[str, ...] = ()
     oauth: bool = False
     device_headers: bool = True
 

@@ -83,16 +83,19 @@ class Provider(Section):
     env: Annotated[dict[str, str], Field(repr=False)] = {}
     custom_headers: Annotated[dict[str, str], Field(repr=False)] = {}
     reasoning_key: str | None = None
+    extra_body: Annotated[dict[str, Any], Field(repr=False)] = {}
+    omit_fields: tuple[str, ...] = ()
     oauth: OAuthReference | None = None
     device_headers: bool = True
 
 
 class Model(Section):
-    """`models.<name>`; the context size is in tokens."""
+    """`models.<name>`; sizes are in tokens. `max_output_size` is the longest answer to ask for."""
 
     provider: str
     model: str
     max_context_size: Annotated[int, Field(ge=1)]
+    max_output_size: Annotated[int | None, Field(ge=1)] = None
     capabilities: Annotated[frozenset[Capability], BeforeValidator(_named_capabilities)] = frozenset()
     display_name: str | None = None
 

@@ -92,7 +92,10 @@ def _from_file(provider: Provider, model: Model, alias: str) -> ModelSettings:
         capabilities=frozenset[str](model.capabilities),
         custom_headers=provider.custom_headers,
         env=provider.env,
+        max_completion_tokens=model.max_output_size,
         reasoning_key=provider.reasoning_key,
+        extra_body=provider.extra_body,
+        omit_fields=provider.omit_fields,
         oauth=provider.oauth is not None,
         device_headers=provider.device_headers,
     )

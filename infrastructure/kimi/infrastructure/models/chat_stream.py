@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kimi.application.ports import ResponseEnd
@@ -29,19 +30,32 @@ _STOP_REASONS: dict[str, StopReason] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ReasoningNames:
+    """The fields of a delta that thinking may come in, most usual first, and the field of a message that it goes back
+    in (None: it does not)."""
+
+    read: tuple[str, ...]
+    write: str | None
+
+
+REASONING_CONTENT = ReasoningNames(("reasoning_content",), "reasoning_content")
+"""The one field that both `kimi` and most others use."""
+
+
 class ChunkReader:
     """Reads the chunks of one answer in order, and remembers what belongs to its end.
 
     Some servers never say why they stop: a body that ended in good order is enough.
     """
 
-    __slots__ = ("_calls", "_key", "_message_id", "_stop_reason", "_thought", "_usage", "_visible", "finished")
+    __slots__ = ("_calls", "_message_id", "_names", "_stop_reason", "_thought", "_usage", "_visible", "finished")
 
     needs_end = False
     closed = False
 
-    def __init__(self, reasoning_key: str | None) -> None:
-        self._key = reasoning_key
+    def __init__(self, names: ReasoningNames) -> None:
+        self._names = names.read
         self._calls = ToolCallOrder()
         self._message_id: str | None = None
         self._usage: TokenUsage | None = None
@@ -84,9 +98,9 @@ class ChunkReader:
             self._message_id = chunk.get("id") or None
         if (usage := chunk.get("usage")) is not None:
             self._usage = read_usage(usage)
+        if chunk.get("error"):
+            raise reported_error(chunk)
         if not choices:
-            if chunk.get("error"):
-                raise reported_error(chunk)
             return ()
         choice = choices[0]
         if (reason := choice.get("finish_reason")) is not None:
@@ -99,7 +113,10 @@ class ChunkReader:
 
     def _delta(self, delta: Chunk) -> Sequence[StreamPart]:
         text = delta.get("content")
-        think = delta.get(self._key) if self._key else None
+        think = None
+        for name in self._names:
+            if (think := delta.get(name)) is not None:
+                break
         calls: list[Chunk] | None = delta.get("tool_calls")
         if text and think is None and not calls and type(text) is str:
             self._visible = self._visible or not text.isspace()
@@ -132,7 +149,8 @@ def _joined(content: list[Chunk]) -> str:
 def read_usage(usage: Mapping[str, Any]) -> TokenUsage:
     """A provider's usage object; tokens from its cache are counted apart (runtime spec 3.2)."""
     details: Mapping[str, Any] = usage.get("prompt_tokens_details") or {}
-    cached = int(usage.get("cached_tokens") or details.get("cached_tokens") or 0)
+    found = usage.get("cached_tokens") or details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
+    cached = int(found or 0)
     prompt = int(usage.get("prompt_tokens") or 0)
     return TokenUsage(
         input_other=max(0, prompt - cached),

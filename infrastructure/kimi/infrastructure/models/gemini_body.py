@@ -237,6 +237,7 @@ def generation_config(settings: ModelSettings) -> Json:
         "thinkingConfig": thinking_config(settings),
         "temperature": settings.temperature,
         "topP": settings.top_p,
+        "maxOutputTokens": cap if (cap := settings.max_completion_tokens) is not None and cap > 0 else None,
     }
     return {key: value for key, value in fields.items() if value is not None}
 

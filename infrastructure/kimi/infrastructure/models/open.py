@@ -26,9 +26,12 @@ class Surroundings:
 
 
 def _open_openai_legacy(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.openai_chat import OPENAI_LEGACY, OpenAiChat
+    from kimi.infrastructure.models.compatible import compatible_quirks
+    from kimi.infrastructure.models.http import checked_host
+    from kimi.infrastructure.models.openai_chat import OpenAiChat
 
-    return OpenAiChat(settings, around.session_id, around.http, around.user_agent, OPENAI_LEGACY)
+    quirks = compatible_quirks(settings, checked_host(settings.base_url))
+    return OpenAiChat(settings, around.session_id, around.http, around.user_agent, quirks)
 
 
 def _open_kimi(settings: ModelSettings, around: Surroundings) -> ChatModel:
@@ -112,6 +115,10 @@ def open_model(
     make = ADAPTERS.get(settings.type)
     if make is None:
         raise ConfigError(_unknown_type(settings))
+    if settings.extra_body or settings.omit_fields:
+        from kimi.infrastructure.models.compatible import check_adjustments
+
+        check_adjustments(settings)
     model = make(settings, Surroundings(session_id, http, user_agent, environ))
     if not (session_id and environ.get("KIMI_RECORD")):
         return model

@@ -16,11 +16,10 @@ from kimi.domain.content import estimate_tokens
 from kimi.domain.message import Message
 from kimi.domain.tool import ToolSpec
 from kimi.infrastructure.models.chat_body import MessageRules, tool_entry, unit_rules
-from kimi.infrastructure.models.chat_stream import ChunkReader
+from kimi.infrastructure.models.chat_stream import REASONING_CONTENT, ChunkReader, ReasoningNames
 from kimi.infrastructure.models.exchange import Exchange
 from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, assembled, encode
 from kimi.infrastructure.models.http import HttpLayer
-from kimi.infrastructure.models.thinking import thinks
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -43,6 +42,9 @@ class Quirks:
     schema: Callable[[Schema], Schema]
     headers: Callable[[str, str], Mapping[str, str]]
     """(host, user agent) -> headers beside the common ones."""
+    reasoning: ReasoningNames = REASONING_CONTENT
+    omit: tuple[str, ...] = ()
+    """Fields of the body that the server refuses."""
 
 
 class OpenAiChat:
@@ -56,8 +58,7 @@ class OpenAiChat:
         self._exchange = Exchange(settings, http, user_agent)
         self._quirks = quirks
         self._url = settings.base_url.rstrip("/") + "/chat/completions"
-        self._reasoning_key = reasoning_key(settings)
-        self._histories = KeptHistories(unit_rules(MessageRules(self._reasoning_key, settings.capabilities)))
+        self._histories = KeptHistories(unit_rules(MessageRules(quirks.reasoning.write, settings.capabilities)))
         self._system = Once()
         self._tools = Once()
 
@@ -80,7 +81,7 @@ class OpenAiChat:
         """See `kimi.application.ports.ChatModel.stream`."""
         body = self._body(system, history, tools, tokens_used)
         headers = self._headers()
-        async with self._exchange.ask(self._url, headers, body, ChunkReader(self._reasoning_key)) as items:
+        async with self._exchange.ask(self._url, headers, body, ChunkReader(self._quirks.reasoning)) as items:
             yield items
 
     # --- the request --------------------------------------------------------------------------------------------
@@ -94,9 +95,10 @@ class OpenAiChat:
             self._settings,
             self._session_id,
             max(encoded.tokens + self._system.tokens + self._tools.tokens, tokens_used),
-            lambda: self._reasoning_key is not None and encoded.holds_thinking,
+            lambda: self._quirks.reasoning.write is not None and encoded.holds_thinking,
         )
         fields: Json = {"stream": True, "stream_options": {"include_usage": True}, **self._quirks.fields(ask)}
+        fields = _adjusted(fields, self._settings, self._quirks.omit)
         start = b'{"model":' + encode(self._settings.model) + b',"messages":['
         messages = [self._system.data, *encoded.units] if self._system.data else encoded.units
         tools_field = [b'"tools":[' + self._tools.data + b"]"] if self._tools.data else []
@@ -118,20 +120,7 @@ class OpenAiChat:
         return {**self._exchange.bearer(), **self._quirks.headers(self._exchange.host, self._exchange.agent())}
 
 
-def reasoning_key(settings: ModelSettings) -> str | None:
-    """The field that carries thinking; None when the configuration turns it off with an empty name."""
-    if settings.type != "openai_legacy" or settings.reasoning_key is None:
-        return "reasoning_content"
-    return settings.reasoning_key or None
-
-
-def _openai_fields(ask: Ask) -> Json:
-    """`reasoning_effort`: high, an explicit null when it was switched off, medium to go on as before (R-76)."""
-    if thinks(ask.settings):
-        return {"reasoning_effort": "high"}
-    if ask.settings.thinking is False:
-        return {"reasoning_effort": None}
-    return {"reasoning_effort": "medium"} if ask.thinking_in_history() else {}
-
-
-OPENAI_LEGACY = Quirks(fields=_openai_fields, schema=lambda schema: schema, headers=lambda host, agent: {})
+def _adjusted(fields: Json, settings: ModelSettings, omit: tuple[str, ...]) -> Json:
+    """The fields of a body without those to leave out, and with those of the configuration."""
+    kept = {name: value for name, value in fields.items() if name not in omit and name not in settings.omit_fields}
+    return {**kept, **settings.extra_body}
