@@ -211,7 +211,7 @@ def test_what_is_unknown_or_left_out_is_refused(tmp_path: Path, parse: Callable[
     assert_refusal(parse("--ui", "shell"), "No such option: --ui")
     for command in ("term", "plugin", "web", "vis", "__web-worker"):
         assert_refusal(parse(command, "--port", "1", "x"), f"'kimi {command}' is not provided")
-    for command in ("acp", "setup", "__background-task-worker"):
+    for command in ("acp", "__background-task-worker"):
         assert_refusal(parse(command, "--any", "x"), f"'kimi {command}' is not part of this version")
 
 

@@ -34,6 +34,7 @@ def edit_configuration(path: str, changes: Changes) -> None:
         ConfigError: the file cannot be read, parsed or written, or the result would not be a valid configuration. The
             file is as it was then. The message names it and holds no value.
     """
+    changes = {keys: list(value) if isinstance(value, tuple) else value for keys, value in changes.items()}
     is_json = path.lower().endswith(".json")
     text = _text(path)
     try:

@@ -329,6 +329,45 @@ def export(
     return run_export(session_id, _absolute(output), yes, work_dir)
 
 
+@app.command(help="Write provider, key and model into the configuration; asks, unless --provider is given.")
+def setup(
+    context: typer.Context,
+    provider: Annotated[
+        str | None, typer.Option("--provider", metavar="<name>", help="Of those that setup lists, like 'ollama'.")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", metavar="<url>", help="Where its API is.")] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option("--api-key-env", metavar="<name>", help="The variable that holds the key.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", metavar="<id>", help="The model, as the provider names it.")
+    ] = None,
+    context_size: Annotated[
+        int | None, typer.Option("--context-size", min=1, metavar="<tokens>", help="How much the model can read.")
+    ] = None,
+    capability: Annotated[
+        list[str] | None,
+        typer.Option("--capability", metavar="<name>", help="thinking, always_thinking, image_in, video_in, or none."),
+    ] = None,
+    remove_key: Annotated[
+        bool, typer.Option("--remove-key", help="Remove the stored key of the provider instead.")
+    ] = False,
+) -> int:
+    from kimi.interfaces.setup import Wanted, run_setup
+
+    named = tuple(capability) if capability else None
+    wanted = Wanted(provider, base_url, api_key_env, model, context_size, named, remove_key)
+    return run_setup(wanted, config_file=_file_to_write(context))
+
+
+def _file_to_write(context: typer.Context) -> str | None:
+    """The configuration file that the root's options name. Raises UsageError for a text, which is no file."""
+    options = context.find_root().params
+    if options.get("config") is not None:
+        raise UsageError("There is no file to write to; use --config-file", "--config")
+    return _absolute(options.get("config_file"))
+
+
 @app.command(help="Say how to enter an API key.")
 def login(json: Annotated[bool, typer.Option("--json", help="As one event.")] = False) -> int:
     return _no_login(json)

@@ -16,7 +16,6 @@ from kimi.domain.errors import InvalidSessionId, UsageError
 USAGE = "Usage: kimi [OPTIONS] [COMMAND [ARGS]...]"
 
 NOT_PROVIDED: Mapping[str, str] = {
-    "setup": "'kimi setup' is not part of this version; write provider and model into the configuration file instead.",
     "term": "'kimi term' is not provided; use 'kimi --wire' with a client of your choice.",
     "plugin": "'kimi plugin' is not provided; a client can add tools over the wire protocol instead.",
     "web": "'kimi web' is not provided; use 'kimi --wire' with a client of your choice.",
@@ -32,8 +31,7 @@ UI_NOT_PROVIDED: Mapping[str, str] = {
 ACP_IS_DEPRECATED = "'--acp' is deprecated; use 'kimi acp'.\n"
 
 NO_LOGIN = (
-    "There is no account login: API keys are entered or removed with 'kimi setup', "
-    "or, as long as this version lacks it, in the configuration file."
+    "There is no account login: API keys are entered with 'kimi setup' and removed with 'kimi setup --remove-key'."
 )
 
 
