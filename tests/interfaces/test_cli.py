@@ -211,18 +211,8 @@ def test_what_is_unknown_or_left_out_is_refused(tmp_path: Path, parse: Callable[
     assert_refusal(parse("--ui", "shell"), "No such option: --ui")
     for command in ("term", "plugin", "web", "vis", "__web-worker"):
         assert_refusal(parse(command, "--port", "1", "x"), f"'kimi {command}' is not provided")
-    for command in ("acp", "__background-task-worker"):
-        assert_refusal(parse(command, "--any", "x"), f"'kimi {command}' is not part of this version")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "report"),
-    [
-        (("--acp",), "'--acp' is not part of this version; use 'kimi --wire'"),
-    ],
-)
-def test_what_comes_in_later_versions_is_refused(tmp_path: Path, arguments: tuple[str, ...], report: str) -> None:
-    assert_refused(arguments, f"Error {report}", tmp_path)
+    worker = "__background-task-worker"
+    assert_refusal(parse(worker, "--any", "x"), f"'kimi {worker}' is not part of this version")
 
 
 def test_the_box_is_drawn_in_ascii_where_nothing_else_can_be_shown(tmp_path: Path) -> None:

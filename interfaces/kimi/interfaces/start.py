@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from kimi.application.flags import Flags, Ui, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.process import Streams, hide_secrets, log_path, masked, start_logging, take_streams
-from kimi.interfaces.refusals import UI_NOT_PROVIDED, failure_text, usage_message, usage_panel
+from kimi.interfaces.refusals import failure_text, usage_message, usage_panel
 
 if TYPE_CHECKING:
     from kimi.application.settings import Settings
@@ -36,18 +36,16 @@ def start(
     streams = take_streams(share, protocol or flags.ui == "print")  # what is printed is for programs, too
     start_logging(share, flags.debug)
     try:
-        return _run(flags, environ, streams, load or _load_settings, serve or _DRIVERS.get(flags.ui))
+        return _run(flags, environ, streams, load or _load_settings, serve or _DRIVERS[flags.ui])
     except KeyboardInterrupt:
         return 0 if protocol else 1 if flags.ui == "print" else 130
     except Exception as error:
         return _refuse(_only_cause(error), streams, log_path(share), flags.debug)
 
 
-def _run(flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings, serve: Serve | None) -> int:
+def _run(flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings, serve: Serve) -> int:
     settings = load(flags, environ)
     hide_secrets(settings.secret_values)
-    if serve is None:
-        raise UsageError(UI_NOT_PROVIDED[flags.ui])
     if flags.prompt is not None and flags.ui == "wire":
         _log.warning("--prompt is ignored in wire mode")
     return serve(flags, settings, streams)
