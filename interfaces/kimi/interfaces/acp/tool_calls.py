@@ -165,7 +165,7 @@ class CallState:
 
     def _may_have_run(self) -> bool:
         """No when somebody refused it, or its arguments were cut off or wrong."""
-        return not (self.is_refused or self.asks or "_raw" in (self._arguments() or ()))
+        return not (self.is_refused or self.asks or self._is_raw())
 
     def fail(self, text: str) -> list[Json]:
         """It ends without a result."""
@@ -264,7 +264,14 @@ class CallState:
         if not self.is_complete:
             return None
         found: object = self.raw_input
+        if self._is_raw():
+            return self._scanner.values
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+    def _is_raw(self) -> bool:
+        """Are the arguments no JSON?"""
+        found: object = self.raw_input
+        return isinstance(found, dict) and "_raw" in cast("dict[str, Any]", found)
 
 
 def parsed(text: str) -> Any:

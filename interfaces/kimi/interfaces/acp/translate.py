@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from kimi.domain import event as ev
@@ -66,7 +66,7 @@ class _Turn:
     attempt: int = 1
     is_open: bool = False
     usage: TokenUsage | None = None
-    extra_ids: int = 0
+    extra_ids: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def id(self) -> str:
@@ -80,8 +80,8 @@ class _Turn:
 
     def extra(self, kind: str) -> str:
         """An id for something that stands alone."""
-        self.extra_ids += 1
-        return f"{self.id}-{kind}-{self.extra_ids}"
+        self.extra_ids[kind] = number = self.extra_ids.get(kind, 0) + 1
+        return f"{self.id}-{kind}-{number}"
 
 
 def _plan_or_default(plan_mode: bool) -> str:
@@ -176,7 +176,7 @@ class Translator:
         return [*call.begin(), *call.show([{"type": "terminal", "terminalId": terminal_id}], [])]
 
     def settle(self, text: str = INTERRUPTED, *, everything: bool = False) -> list[JsonObject]:
-        """Close what is open of the turn, calls inside of calls first; with `everything` agents in the background too."""
+        """Close what is open of the turn, inner calls first; `everything` means agents in the background too."""
         return [*self._calls.settle(text, everything=everything), *self._mcp.settle(), *self._compactions.settle()]
 
     def usage(self) -> JsonObject | None:

@@ -1,0 +1,61 @@
+"""MCP servers that a client sends with a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kimi.application.settings import McpServer
+from kimi.interfaces.acp.mcp_servers import BadMcpServer, mcp_servers
+
+STDIO = {"name": "fs", "command": "/bin/fs", "args": ["-v"], "env": [{"name": "A", "value": "1"}]}
+HTTP = {"type": "http", "name": "web", "url": "https://a.b", "headers": [{"name": "X-Key", "value": "secret-value"}]}
+
+
+def test_each_transport() -> None:
+    raw = [STDIO, HTTP, {**HTTP, "type": "sse", "name": "old", "headers": []}, {**STDIO, "type": "stdio", "name": "2"}]
+    assert mcp_servers(raw, "/work dir") == (
+        McpServer(name="fs", command="/bin/fs", args=("-v",), env={"A": "1"}, cwd="/work dir", transport="stdio"),
+        McpServer(name="web", url="https://a.b", headers={"X-Key": "secret-value"}, transport="http"),
+        McpServer(name="old", url="https://a.b", transport="sse"),
+        McpServer(name="2", command="/bin/fs", args=("-v",), env={"A": "1"}, cwd="/work dir", transport="stdio"),
+    )
+
+
+@pytest.mark.parametrize("raw", [None, []])
+def test_none(raw: Any) -> None:
+    assert mcp_servers(raw, "/") == ()
+
+
+def test_the_last_of_a_name_counts() -> None:
+    pairs = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+    found = mcp_servers([STDIO, HTTP, {**STDIO, "command": "new", "env": pairs}], "/")
+    assert [server.name for server in found] == ["fs", "web"]
+    assert (found[0].command, found[0].env) == ("new", {"A": "2"})
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ({}, "mcpServers: must be a list"),
+        (["fs"], r"mcpServers\[0\]: must be an object"),
+        ([STDIO, {"command": "x"}], r"mcpServers\[1\]\.name"),
+        ([{**STDIO, "name": " "}], r"mcpServers\[0\]\.name"),
+        ([{key: value for key, value in STDIO.items() if key != "env"}], r"\(fs\)\.env: must be a list"),
+        ([{key: value for key, value in STDIO.items() if key != "args"}], r"\(fs\)\.args"),
+        ([{**STDIO, "args": [1]}], r"\(fs\)\.args"),
+        ([{**STDIO, "command": ""}], r"\(fs\)\.command"),
+        ([{**STDIO, "env": [{"name": "A"}]}], r"\(fs\)\.env\[0\]: must have name and value"),
+        ([{**STDIO, "env": ["A=1"]}], r"\(fs\)\.env\[0\]"),
+        ([{**HTTP, "url": None}], r"\(web\)\.url"),
+        ([{**HTTP, "headers": {"X-Key": "secret-value"}}], r"\(web\)\.headers"),
+        ([{**HTTP, "headers": [{"name": "X-Key", "value": 5}]}], r"\(web\)\.headers\[0\]"),
+        ([{**HTTP, "type": "acp"}], r"\(web\): the transport 'acp' is not supported"),
+        ([{**HTTP, "type": "carrier-pigeon"}], r"\(web\): the transport 'carrier-pigeon'"),
+    ],
+)
+def test_what_cannot_be_used_is_named(raw: Any, reason: str) -> None:
+    with pytest.raises(BadMcpServer, match=reason) as caught:
+        mcp_servers(raw, "/")
+    assert "secret-value" not in str(caught.value)
