@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kimi.application.settings import McpServer
 from kimi.interfaces.plain_text import plain_line
-from kimi.interfaces.process import Streams, masked, start_logging, take_streams
+from kimi.interfaces.process import Streams, hide_secrets, masked, start_logging, take_streams
+from kimi.interfaces.version import __version__
+
+if TYPE_CHECKING:
+    from kimi.infrastructure.mcp.place import Place
 
 Say: TypeAlias = Callable[[str], None]
 Tools: TypeAlias = list[tuple[str, str]]
@@ -87,10 +91,18 @@ def _tools(server: McpServer, share: str, show_address: Say | None = None) -> To
         login = None
         if show_address is not None:
             login = browser_auth(share, expanded(server, os.environ).url or "", show_address)
-        return await offered_tools(server, share=share, work_dir=os.getcwd(), environ=os.environ, login=login)
+        return await offered_tools(server, _place(share), login)
 
     try:
         found = anyio.run(connect)
     except Exception as error:
         return masked(plain_line(f"{type(error).__name__}: {error}", 1000))
     return [(masked(name), masked(description)) for name, description in found]
+
+
+def _place(share: str) -> Place:
+    from kimi.infrastructure.json_schema import check_schema
+    from kimi.infrastructure.mcp.place import Place
+
+    here = os.getcwd()
+    return Place(here, share, os.environ, __version__, check_schema, lambda: [here], hide_secrets)

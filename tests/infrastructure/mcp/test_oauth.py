@@ -14,6 +14,7 @@ from kimi.application.settings import McpServer
 from kimi.domain.errors import McpUnauthorized
 from kimi.infrastructure.mcp.file import write_document
 from kimi.infrastructure.mcp.oauth import clear_tokens, has_tokens, headless_auth, oauth_directory
+from kimi.infrastructure.mcp.place import Place
 from kimi.infrastructure.mcp.probe import offered_tools
 from tests.mcp_http_server import TOKEN_PATH, McpSite, mcp_site
 from tests.mcp_logins import log_in, stored_login
@@ -57,7 +58,8 @@ def site() -> Generator[McpSite, None, None]:
 
 async def tools_of(site: McpSite, share: str) -> list[tuple[str, str]]:
     server = McpServer(name="linear", url=site.url, transport="http", auth="oauth")
-    return await offered_tools(server, share=share, work_dir=share, environ={})
+    place = Place(share, share, {}, "1", lambda schema: None, list, lambda secrets: None)
+    return await offered_tools(server, place)
 
 
 async def test_a_login_is_found_and_removed_without_the_library(share: str) -> None:
@@ -102,7 +104,7 @@ async def test_logins_of_kimi_cli_are_read(share: str) -> None:
 
 async def test_nothing_is_asked_over_the_network_without_a_login(share: str, site: McpSite) -> None:
     assert headless_auth(share, site.url) is None
-    with pytest.raises(McpUnauthorized, match="run: kimi mcp auth linear"):
+    with pytest.raises(McpUnauthorized, match=r"run: kimi mcp auth linear$"):
         await tools_of(site, share)
     assert site.asked == []
 
@@ -136,7 +138,7 @@ async def test_a_login_that_is_over_never_opens_a_browser(
     monkeypatch.setenv("BROWSER", f"touch {opened} %s")
     await log_in(share, site.url, "old", refresh, expires_at=time.time() - 60)
     assert has_tokens(share, site.url)
-    with pytest.raises(McpUnauthorized, match="run: kimi mcp auth linear"):
+    with pytest.raises(McpUnauthorized, match=r"run: kimi mcp auth linear$"):
         await tools_of(site, share)
     assert "GET /authorize" not in site.asked
     assert not opened.exists()

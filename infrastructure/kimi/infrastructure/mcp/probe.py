@@ -2,69 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import anyio
+
+from kimi.application.ports import Elicitation, ElicitationAnswer
 from kimi.application.settings import McpServer
 from kimi.domain.errors import ConfigError, McpUnauthorized
 from kimi.infrastructure.mcp.library import load_library
-from kimi.infrastructure.mcp.oauth import headless_auth
+from kimi.infrastructure.mcp.link import NeedsLogin
+from kimi.infrastructure.mcp.oauth import has_tokens
+from kimi.infrastructure.mcp.place import Place
 from kimi.infrastructure.mcp.variables import expanded
 
 if TYPE_CHECKING:
-    from kimi.infrastructure.mcp.oauth_login import BrowserLogin, StoredLogin
+    from kimi.infrastructure.mcp.oauth_login import BrowserLogin
 
 DEFAULT_CONNECT_MS = 30_000
 
 
-async def offered_tools(
-    server: McpServer, *, share: str, work_dir: str, environ: Mapping[str, str], login: BrowserLogin | None = None
-) -> list[tuple[str, str]]:
+async def offered_tools(server: McpServer, place: Place, login: BrowserLogin | None = None) -> list[tuple[str, str]]:
     """Connect, list the tools as (name, description), disconnect; a process that was started has ended then.
 
-    Without `login` a server with `auth: "oauth"` is entered by the stored one. The time of `connect_timeout_ms` is
-    that for each answer of the server, unless a user logs in. The library is loaded when there is something to do.
+    Without `login` a server with `auth: "oauth"` is entered by the stored one, and all has to be done within the
+    `connect_timeout_ms` of the server. The library is loaded when there is something to connect to.
 
     Raises:
         ConfigError: the entry cannot be used, or a variable is missing.
         McpUnauthorized: the user has to log in; nothing was sent if there is no stored login.
+        TimeoutError: the server did not answer in time.
         Exception: whatever the library raises when it cannot connect.
     """
     if server.broken is not None:
         raise ConfigError(f"The entry of '{server.name}' cannot be used. {server.broken}")
-    server = expanded(server, environ)
-    stored = None
-    if server.auth == "oauth" and server.url is not None and login is None:
-        stored = headless_auth(share, server.url)
-        if stored is None:
-            raise unauthorized(server.name)
-    try:
-        return await _list_tools(server, work_dir, login or stored, patient=login is not None)
-    except Exception:
-        if stored is not None and stored.refused:
-            raise unauthorized(server.name) from None
-        raise
+    url = expanded(server, place.environ).url
+    if server.auth == "oauth" and url is not None and login is None and not has_tokens(place.share_dir, url):
+        raise McpUnauthorized(f"Authorization is required; run: kimi mcp auth {server.name}")
+    seconds = (server.connect_timeout_ms or DEFAULT_CONNECT_MS) / 1000
+    with anyio.move_on_after(None if login else seconds):
+        return await _tools(server, place, login)
+    raise TimeoutError(f"It did not answer within {seconds:g} s.")
 
 
-async def _list_tools(
-    server: McpServer, work_dir: str, access: StoredLogin | BrowserLogin | None, *, patient: bool
-) -> list[tuple[str, str]]:
+async def _tools(server: McpServer, place: Place, login: BrowserLogin | None) -> list[tuple[str, str]]:
     load_library()
-    from fastmcp import Client
+    from fastmcp.client.transports import ClientTransport
 
+    from kimi.infrastructure.mcp.session import session_opener
     from kimi.infrastructure.mcp.transport import transport_to
 
-    seconds = None if patient else (server.connect_timeout_ms or DEFAULT_CONNECT_MS) / 1000
-    client = Client(transport_to(server, work_dir=work_dir, auth=access), timeout=seconds, init_timeout=seconds)
+    def by_login(expanded_server: McpServer) -> ClientTransport | None:
+        return transport_to(expanded_server.model_copy(update={"auth": "oauth"}), login) if login else None
+
+    if login is not None:  # the stored login is not wanted
+        server = server.model_copy(update={"auth": None})
     try:
-        async with client:
-            return [(tool.name, tool.description or "") for tool in await client.list_tools()]
-    finally:
-        with suppress(Exception):  # the reason for the failure, a second time
-            await client.close()
+        async with session_opener(place, by_login)(server, _decline) as session:
+            return [(tool.name, tool.description) for tool in await session.tools()]
+    except NeedsLogin as error:
+        raise McpUnauthorized(str(error)) from None
 
 
-def unauthorized(name: str) -> McpUnauthorized:
-    """The error for a person: what they have to do."""
-    return McpUnauthorized(f"Authorization is required; run: kimi mcp auth {name}")
+async def _decline(wanted: Elicitation) -> ElicitationAnswer:
+    return ElicitationAnswer("decline")

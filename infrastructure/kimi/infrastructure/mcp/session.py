@@ -68,7 +68,7 @@ def session_opener(place: Place, transport: Callable[[McpServer], ClientTranspor
 
 def _transport(server: McpServer, place: Place, login: httpx2.Auth | None) -> ClientTransport:
     if server.command is None:
-        return transport_to(server, work_dir=place.work_dir, auth=login)
+        return transport_to(server, login)
     cwd = str(Path(place.work_dir, Path(server.cwd or "").expanduser()))
     command = [server.command, *server.args]
     return ProcessTransport(command, server.env, cwd, place.log_of(server), place.running, place.environ)
