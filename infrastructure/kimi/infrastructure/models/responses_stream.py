@@ -206,7 +206,7 @@ def _string(value: object) -> str:
 def _reported(event: Json) -> ChatProviderError:
     """The error that an event reports: in itself, or in its response."""
     around = as_object(event.get("response")) or event
-    fields = as_object(around.get("error")) or event
+    fields = as_object(around.get("error")) or {"code": event.get("code"), "message": event.get("message")}
     text = error_text({"error": fields}) or "The provider reported an error without a text."
     status = next((_STATUS[code] for key in ("code", "type") if (code := str(fields.get(key))) in _STATUS), None)
     return ChatProviderError(text) if status is None else status_error(status, text, {"error": fields})
