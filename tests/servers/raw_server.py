@@ -7,7 +7,8 @@ answers initialize), `exit` (status, at once), `garbage` (lines on stdout that a
 (bytes on stderr), `stubborn` (ignores the end of its input and SIGTERM), `child` (starts a process that outlives it),
 `delay` (seconds before initialize is answered), `pid` (file that gets the number of the process, one a line).
 
-What a call does is decided by the tool's name: echo, env, crash, slow, big, wrong, fail, grow, and what `results` has.
+What a call does is decided by the tool's name: echo, env, where, crash, slow, big, wrong, fail, grow, ask (the person),
+sample (the model), roots, and what `results` has.
 """
 
 from __future__ import annotations
@@ -42,6 +43,16 @@ def text(words: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": words}]}
 
 
+def asked(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The client's answer to a request of ours; what else it sends meanwhile is lost."""
+    send({"id": "q1", "method": method, "params": params})
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("id") == "q1":
+            return message
+    return {}
+
+
 def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """The result of a call."""
     if name in OPTIONS.get("results", {}):
@@ -58,6 +69,15 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return text(os.getcwd())
     if name == "fail":
         return {**text("it went wrong"), "isError": True}
+    if name == "ask":
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+        answer = asked("elicitation/create", {"message": "Who are you?", "requestedSchema": schema})["result"]
+        return text(" ".join([answer["action"], *answer.get("content", {}).values()]))
+    if name == "sample":
+        said = {"role": "user", "content": {"type": "text", "text": "hi"}}
+        return text(json.dumps(asked("sampling/createMessage", {"messages": [said], "maxTokens": 5})))
+    if name == "roots":
+        return text(json.dumps(asked("roots/list", {})["result"]["roots"]))
     if name == "grow":
         OPTIONS["tools"] = OPTIONS["tools_after"]
         send({"method": "notifications/tools/list_changed"})

@@ -37,10 +37,13 @@ class McpServers:
         *,
         times: Times | None = None,
         transport: Callable[[McpServer], ClientTransport | None] | None = None,
+        modes: Sequence[str] = ("legacy", "auto"),
     ) -> None:
-        """`transport` may give another way to a server than its configuration says, e.g. one in memory."""
+        """`transport` may give another way to a server than its configuration says, e.g. one in memory; `modes` are
+        the handshakes of the library, in the order in which they are tried."""
         self._place = place
         self._transport = transport
+        self._modes = modes
         self._times = times or Times(settings.connect_timeout_ms / 1000, settings.tool_call_timeout_ms / 1000)
         self._version = 0
         self._started = False
@@ -132,11 +135,13 @@ class McpServers:
         async with self._loading:
             if self._open_session is None:
                 imported = anyio.to_thread.run_sync(_session_opener, abandon_on_cancel=True)
-                self._open_session = (await imported)(self._place, self._transport)
+                self._open_session = (await imported)(self._place, self._transport, self._modes)
         return self._open_session
 
 
-def _session_opener() -> Callable[[Place, Callable[[McpServer], ClientTransport | None] | None], OpenSession]:
+def _session_opener() -> Callable[
+    [Place, Callable[[McpServer], ClientTransport | None] | None, Sequence[str]], OpenSession
+]:
     from kimi.infrastructure.mcp.library import load_library
 
     load_library()

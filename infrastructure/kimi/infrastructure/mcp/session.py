@@ -37,6 +37,10 @@ from kimi.infrastructure.mcp.stdio import ProcessTransport
 from kimi.infrastructure.mcp.transport import transport_to
 from kimi.infrastructure.mcp.variables import expanded
 
+MODES: Final = ("legacy", "auto")
+"""How sessions begin. The older handshake comes first: what a server asks of itself, and what it tells, works with it
+alone; and a server that knows nothing newer may not answer anything else."""
+
 _LOGIN: Final = "It wants a login; run: kimi mcp auth {}"
 _REFUSED: Final = "It does not take the login that is configured (HTTP {})."
 TIMED_OUT: Final = -32001
@@ -45,7 +49,11 @@ VERSION_UNKNOWN: Final = -32022
 """A server that knows the handshake no more; the newer way is tried then."""
 
 
-def session_opener(place: Place, transport: Callable[[McpServer], ClientTransport | None] | None = None) -> OpenSession:
+def session_opener(
+    place: Place,
+    transport: Callable[[McpServer], ClientTransport | None] | None = None,
+    modes: Sequence[str] = MODES,
+) -> OpenSession:
     """Opens sessions for servers at `place`. `transport` may give another way to a server than its configuration."""
 
     @asynccontextmanager
@@ -57,7 +65,7 @@ def session_opener(place: Place, transport: Callable[[McpServer], ClientTranspor
         way = (transport and transport(server)) or _transport(server, place, login)
         async with AsyncExitStack() as stack:
             try:
-                await session.enter(stack, way, elicit)
+                await session.enter(stack, way, elicit, modes)
             except Exception as error:
                 _check_login(server, login, error)
                 raise
@@ -100,10 +108,8 @@ class _Session:
         self._place = place
         self._log = place.log_of(server)
 
-    async def enter(self, stack: AsyncExitStack, way: ClientTransport, elicit: Elicit) -> None:
-        """Connect by `way`, until `stack` is left. Raises NeedsLogin, and what the library does."""
-        # The older handshake first: what a server asks of itself works with it alone, and silence is no answer to it.
-        modes = ("legacy", "auto") if isinstance(way, ProcessTransport) else ("auto",)
+    async def enter(self, stack: AsyncExitStack, way: ClientTransport, elicit: Elicit, modes: Sequence[str]) -> None:
+        """Connect by `way`, until `stack` is left. Raises what the library does."""
         for mode in modes:
             self._client = self._new_client(way, elicit, mode)
             try:

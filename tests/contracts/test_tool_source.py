@@ -1,0 +1,220 @@
+"""What every `ToolSource` must do (tools spec 4), over servers of several kinds and the fake."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from kimi.application.ports import (
+    Elicitation,
+    ElicitationAnswer,
+    SourceCallFailed,
+    SourceTimedOut,
+    SourceUnavailable,
+    ToolSource,
+)
+from kimi.application.settings import McpServer
+from kimi.domain.content import TextPart
+from kimi.domain.message import JsonObject
+from kimi.domain.tool import ToolReturnValue
+from tests.servers.entries import raw_server
+from tests.servers.fake import Elicit, FakeServer, FakeToolSource
+from tests.servers.stage import connected, decline, text_of, view
+
+pytestmark = pytest.mark.anyio
+
+TOOLS = ["echo", "fail", "slow", "ask"]
+IN_MEMORY = ["fastmcp-legacy", "fastmcp-auto", "mcp-legacy", "mcp-auto"]
+KINDS = ["fake", "stdio", "http", *IN_MEMORY]
+ASKING = ["fake", "stdio", "http", "fastmcp-legacy", "mcp-legacy"]
+"""Those where a server may ask of itself: over the newer handshake it may not."""
+
+
+def said(text: str, *, is_error: bool = False) -> ToolReturnValue:
+    """A result of one text."""
+    return ToolReturnValue(is_error, (TextPart(text),), "")
+
+
+async def _echo(arguments: JsonObject, elicit: Elicit) -> ToolReturnValue:
+    return said(str(arguments.get("text", "")))
+
+
+async def _fail(arguments: JsonObject, elicit: Elicit) -> ToolReturnValue:
+    return said("it went wrong", is_error=True)
+
+
+async def _slow(arguments: JsonObject, elicit: Elicit) -> ToolReturnValue:
+    with anyio.move_on_after(0.5):
+        await anyio.sleep(float(arguments.get("text", "30")))
+        return said(str(arguments["text"]))
+    raise SourceTimedOut
+
+
+async def _ask(arguments: JsonObject, elicit: Elicit) -> ToolReturnValue:
+    answer = await elicit(Elicitation("Who are you?", {"properties": {"name": {"type": "string"}}}))
+    return said(" ".join([answer.action, *(answer.content or {}).values()]))
+
+
+def fake() -> FakeToolSource:
+    """The fake with the tools of the suite."""
+    tools = {"echo": _echo, "fail": _fail, "slow": _slow, "ask": _ask}
+    return FakeToolSource({"s": FakeServer(tools), "dead": FakeServer({}, "failed", "It is dead.")})
+
+
+@asynccontextmanager
+async def source_of(kind: str, directory: Path) -> AsyncGenerator[ToolSource, None]:
+    """A source of that kind with the servers `s` and `dead`, settled."""
+    dead = McpServer(name="dead", command="no-such-program")
+    if kind == "fake":
+        source = fake()
+        source.start()
+        yield source
+    elif kind == "stdio":
+        async with connected(directory, raw_server("s", tools=TOOLS, timeout_ms=500), dead) as source:
+            yield source
+    else:
+        from fastmcp.client.transports import FastMCPTransport
+
+        from tests.servers.library import over_http, with_bare_mcp, with_fastmcp
+
+        server = with_bare_mcp() if kind.startswith("mcp") else with_fastmcp()
+        near = McpServer(name="s", url="http://127.0.0.1:9/mcp", transport="http", timeout_ms=500)
+        if kind == "http":
+            async with over_http(with_fastmcp()) as url:
+                near = near.model_copy(update={"url": url})
+                async with connected(directory, near, dead) as source:
+                    yield source
+            return
+
+        def way(wanted: McpServer) -> FastMCPTransport | None:
+            return FastMCPTransport(server) if wanted.name == "s" else None
+
+        async with connected(directory, near, dead, transport=way, modes=[kind.partition("-")[2]]) as source:
+            yield source
+
+
+@pytest.fixture(params=KINDS)
+async def source(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[ToolSource, None]:
+    """Every kind in turn."""
+    async with source_of(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.mark.spec("T-140")
+async def test_a_server_is_connected_and_another_has_failed(source: ToolSource) -> None:
+    assert [server.name for server in source.servers()] == ["s", "dead"]
+    good, dead = view(source, "s"), view(source, "dead")
+    assert (good.state, good.reason) == ("connected", "")
+    assert [(tool.name, tool.description) for tool in good.tools] == [(name, f"Does {name}.") for name in TOOLS]
+    assert all(tool.server == "s" and tool.parameters["type"] == "object" for tool in good.tools)
+    assert (dead.state, dead.tools) == ("failed", ())
+    assert dead.reason
+
+
+@pytest.mark.spec("T-140")
+async def test_calls_come_to_results(source: ToolSource) -> None:
+    assert await source.call("s", "echo", {"text": "ünï"}, decline) == said("ünï")
+    failed = await source.call("s", "fail", {}, decline)
+    assert failed.is_error
+    assert "it went wrong" in text_of(failed)
+
+
+@pytest.mark.spec("T-140")
+async def test_calls_run_side_by_side(source: ToolSource, request: pytest.FixtureRequest) -> None:
+    if "stdio" in request.node.name:
+        return  # one thread serves there
+    found: list[str] = []
+
+    async def call(text: str) -> None:
+        found.append(text_of(await source.call("s", "slow", {"text": text}, decline)))
+
+    async with anyio.create_task_group() as tasks:
+        for text in ("0.2", "0.1"):
+            tasks.start_soon(call, text)
+    assert found == ["0.1", "0.2"]
+
+
+@pytest.mark.spec("T-140")
+async def test_a_call_that_takes_too_long_is_given_up(source: ToolSource) -> None:
+    with anyio.fail_after(10), pytest.raises(SourceTimedOut):
+        await source.call("s", "slow", {"text": "1"}, decline)
+    assert view(source, "s").state == "connected"
+
+
+@pytest.mark.spec("T-140")
+async def test_a_cancelled_call_leaves_the_connection(source: ToolSource) -> None:
+    with anyio.move_on_after(0.1):
+        await source.call("s", "slow", {"text": "0.4"}, decline)
+    assert view(source, "s").state == "connected"
+    with anyio.fail_after(10):
+        while True:
+            try:
+                assert await source.call("s", "echo", {"text": "still"}, decline) == said("still")
+            except SourceTimedOut:  # one thread serves; it is still busy
+                continue
+            break
+
+
+@pytest.mark.spec("T-140")
+async def test_nothing_is_sent_to_who_is_not_connected(source: ToolSource) -> None:
+    for name in ("dead", "unknown"):
+        with pytest.raises(SourceUnavailable):
+            await source.call(name, "echo", {}, decline)
+
+
+@pytest.mark.spec("T-140")
+@pytest.mark.parametrize("kind", ASKING)
+async def test_a_server_may_ask_during_a_call(kind: str, tmp_path: Path) -> None:
+    asked: list[Elicitation] = []
+
+    async def answer(wanted: Elicitation) -> ElicitationAnswer:
+        asked.append(wanted)
+        await anyio.sleep(0.6)  # longer than the call may take: the person's time does not count
+        return ElicitationAnswer("accept", {"name": "Ada"})
+
+    async with source_of(kind, tmp_path) as source:
+        assert text_of(await source.call("s", "ask", {}, answer)) == "accept Ada"
+        assert [wanted.message for wanted in asked] == ["Who are you?"]
+        assert asked[0].schema is not None
+        assert list(asked[0].schema["properties"]) == ["name"]
+        assert text_of(await source.call("s", "ask", {}, decline)) == "decline"
+
+
+@pytest.mark.spec("T-140")
+async def test_what_is_taken_in_exchange(source: ToolSource) -> None:
+    before = source.version
+    source.reload([McpServer(name="new", command="no-such-program")])
+    await source.settled()
+    assert source.version > before
+    assert [server.name for server in source.servers()] == ["new"]
+    with pytest.raises(SourceUnavailable):
+        await source.call("s", "echo", {}, decline)
+
+
+@pytest.mark.spec("T-140")
+async def test_the_end(source: ToolSource) -> None:
+    source.end()
+    source.end()
+    await source.ended(3)
+    await source.ended(3)
+    with pytest.raises(SourceCallFailed):
+        await source.call("s", "echo", {}, decline)
+
+
+async def test_before_the_start_everything_is_pending(tmp_path: Path) -> None:
+    from kimi.application.settings import McpSettings
+    from kimi.infrastructure.mcp.servers import McpServers
+    from tests.servers.stage import place_in
+
+    real = McpServers(McpSettings(servers=(raw_server("s"), raw_server("dead"))), place_in(tmp_path))
+    for source in (fake(), real):
+        assert [server.state for server in source.servers()] == ["pending", "pending"]
+        with pytest.raises(SourceUnavailable):
+            await source.call("s", "echo", {}, decline)
+    await real.ended(1)
+    real.start()
+    assert [server.state for server in real.servers()] == ["pending", "pending"]

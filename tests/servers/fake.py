@@ -1,0 +1,110 @@
+"""A `ToolSource` without servers; passes the contract suite of the port."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import anyio
+
+from kimi.application.ports import (
+    Elicitation,
+    ElicitationAnswer,
+    ServerState,
+    SourceServer,
+    SourceTool,
+    SourceUnavailable,
+)
+from kimi.application.settings import McpServer
+from kimi.domain.message import JsonObject
+from kimi.domain.tool import ToolReturnValue
+
+Elicit: TypeAlias = Callable[[Elicitation], Awaitable[ElicitationAnswer]]
+Body: TypeAlias = Callable[[JsonObject, Elicit], Awaitable[ToolReturnValue]]
+
+
+@dataclass
+class FakeServer:
+    """A server that has these tools once it is connected; `outcome` is what becomes of connecting."""
+
+    tools: Mapping[str, Body] = field(default_factory=dict[str, Body])
+    outcome: ServerState = "connected"
+    reason: str = ""
+
+
+class FakeToolSource:
+    """Servers whose states and tools a test sets. `hold` keeps them from settling until it is set."""
+
+    def __init__(self, servers: Mapping[str, FakeServer]) -> None:
+        self.made = dict(servers)
+        self.views = {name: SourceServer(name, "pending") for name in servers}
+        self.version = 0
+        self.started = False
+        self.hold: anyio.Event | None = None
+        self.calls: list[tuple[str, str, JsonObject]] = []
+
+    def start(self) -> None:
+        """See `ToolSource`; connects at once unless `hold` is there."""
+        if not self.started:
+            self.started = True
+            if self.hold is None:
+                self.connect_all()
+
+    def connect_all(self) -> None:
+        """Every server comes to its outcome."""
+        for name, server in self.made.items():
+            tools = tuple(described(name, tool) for tool in server.tools) if server.outcome == "connected" else ()
+            self.put(SourceServer(name, server.outcome, server.reason, tools))
+
+    def put(self, view: SourceServer) -> None:
+        """A server stands like this now."""
+        self.views[view.name] = view
+        self.version += 1
+
+    def lose(self, name: str, state: ServerState = "failed") -> None:
+        """A server is gone; its tools stay known."""
+        self.put(replace(self.views[name], state=state, reason="The connection was lost."))
+
+    def servers(self) -> Sequence[SourceServer]:
+        """See `ToolSource`."""
+        return list(self.views.values())
+
+    async def settled(self) -> None:
+        """See `ToolSource`."""
+        if self.hold is not None:
+            await self.hold.wait()
+            self.connect_all()
+
+    async def call(self, server: str, tool: str, arguments: JsonObject, elicit: Elicit) -> ToolReturnValue:
+        """See `ToolSource`."""
+        view = self.views.get(server)
+        if view is None or view.state != "connected":
+            raise SourceUnavailable(server)
+        self.calls.append((server, tool, arguments))
+        return await self.made[server].tools[tool](arguments, elicit)
+
+    def reload(self, servers: Sequence[McpServer] | None = None) -> None:
+        """See `ToolSource`; new servers have no tools."""
+        if servers is not None:
+            names = [server.name for server in servers]
+            self.made = {name: self.made.get(name, FakeServer()) for name in names}
+            self.views = {name: self.views.get(name, SourceServer(name, "pending")) for name in names}
+        if self.started:
+            self.connect_all()
+        self.version += 1
+
+    def end(self) -> None:
+        """See `ToolSource`."""
+        for name in self.views:
+            self.put(replace(self.views[name], state="pending"))
+
+    async def ended(self, patience_s: float) -> None:
+        """See `ToolSource`."""
+        self.end()
+
+
+def described(server: str, name: str, description: str | None = None) -> SourceTool:
+    """A tool with an open schema."""
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    return SourceTool(server, name, description or f"Does {name}.", schema)

@@ -1,0 +1,71 @@
+"""A source over real servers at a throw-away place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kimi.application.ports import Elicitation, ElicitationAnswer, SourceServer, ToolSource
+from kimi.application.settings import McpServer, McpSettings
+from kimi.domain.content import TextPart
+from kimi.domain.tool import ToolReturnValue
+from kimi.infrastructure.json_schema import check_schema
+from kimi.infrastructure.mcp.link import Times
+from kimi.infrastructure.mcp.place import Place
+from kimi.infrastructure.mcp.servers import McpServers
+
+if TYPE_CHECKING:
+    from fastmcp.client.transports import ClientTransport
+
+QUICK = Times(connect_s=20, call_s=10, pauses_s=(0.01, 0.02, 0.03), quiet_s=0.01)
+
+
+def place_in(
+    directory: Path, environ: Mapping[str, str] | None = None, hide: Callable[[Collection[str]], None] | None = None
+) -> Place:
+    """Work dir and share directory below `directory`."""
+    work, share = directory / "work", directory / "share"
+    work.mkdir(exist_ok=True)
+    given = os.environ if environ is None else environ
+    roots = [str(work), str(directory)]
+    return Place(str(work), str(share), given, "1.0", check_schema, lambda: roots, hide or (lambda secrets: None))
+
+
+@asynccontextmanager
+async def connected(
+    directory: Path,
+    *servers: McpServer,
+    times: Times = QUICK,
+    transport: Callable[[McpServer], ClientTransport | None] | None = None,
+    place: Place | None = None,
+    modes: Sequence[str] = ("legacy", "auto"),
+) -> AsyncGenerator[McpServers, None]:
+    """A source whose servers are all settled; ended on leaving."""
+    settings, there = McpSettings(servers=servers), place or place_in(directory)
+    source = McpServers(settings, there, times=times, transport=transport, modes=modes)
+    try:
+        source.start()
+        await source.settled()
+        yield source
+    finally:
+        await source.ended(3.0)
+
+
+def view(source: ToolSource, name: str) -> SourceServer:
+    """One server as it stands."""
+    (found,) = [server for server in source.servers() if server.name == name]
+    return found
+
+
+async def decline(wanted: Elicitation) -> ElicitationAnswer:
+    """Nobody is there."""
+    return ElicitationAnswer("decline")
+
+
+def text_of(result: ToolReturnValue) -> str:
+    """The text of a result."""
+    assert not isinstance(result.output, str)
+    return "".join(part.text for part in result.output if isinstance(part, TextPart))
