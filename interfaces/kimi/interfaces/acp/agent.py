@@ -57,7 +57,8 @@ class AcpAgent:
         self._new_id = new_id
         self._turns = anyio.Semaphore(MAX_TURNS)
         self._cancels: dict[Any, Callable[[], None]] = {}
-        self._answered = anyio.Event()
+        self.answered = anyio.Event()
+        """Set, and replaced, when a request is answered."""
 
     # --- the table ------------------------------------------------------------------------------------------------
 
@@ -98,8 +99,8 @@ class AcpAgent:
                     raise refusal_for(error, self._handshake.methods()) from None
                 finally:
                     self._cancels.pop(_key(request.id), None)
-                    self._answered.set()
-                    self._answered = anyio.Event()
+                    self.answered.set()
+                    self.answered = anyio.Event()
             raise Refused(CANCELLED, "Request cancelled")
 
         return answer
@@ -107,7 +108,7 @@ class AcpAgent:
     async def idle(self) -> None:
         """Wait until every request is answered."""
         while self._cancels:
-            await self._answered.wait()
+            await self.answered.wait()
 
     # --- authentication -------------------------------------------------------------------------------------------
 

@@ -17,11 +17,17 @@ class SendsRequests(Protocol):
 
 
 class ClientSide:
-    """One client. `connection` is set once the SDK is loaded, which is before any session is opened."""
+    """One client. Calls to it wait until the SDK is loaded."""
 
     def __init__(self, transport: AcpTransport) -> None:
         self._transport = transport
-        self.connection: SendsRequests | None = None
+        self._connection: SendsRequests | None = None
+        self._connected = anyio.Event()
+
+    def connect(self, connection: SendsRequests) -> None:
+        """Calls go this way from now on."""
+        self._connection = connection
+        self._connected.set()
 
     async def call(self, method: str, params: JsonObject) -> JsonObject:
         """Call a method of the client and wait for its result, `{}` for one that is no object.
@@ -29,11 +35,11 @@ class ClientSide:
         A call that is cancelled is taken back with `$/cancel_request`; a late answer to it is ignored.
         Raises the SDK's RequestError for an error answer, ConnectionError when the client is gone.
         """
-        if self.connection is None:
-            raise ConnectionError("There is no connection yet")
+        await self._connected.wait()
+        assert self._connection is not None
         ids = note_sent_ids()
         try:
-            result = await self.connection.send_request(method, params)
+            result = await self._connection.send_request(method, params)
         except anyio.get_cancelled_exc_class():
             for request_id in ids:
                 self._transport.notify("$/cancel_request", {"requestId": request_id})

@@ -41,7 +41,7 @@ class Handshake:
     """What `initialize` has told; a later one replaces it, for sessions that are opened from then on."""
 
     def __init__(self, current: CurrentSettings, environ: Mapping[str, str]) -> None:
-        self._current = current
+        self.current = current
         self._environ = environ
         self._done = False
         self.abilities = ClientAbilities()
@@ -74,7 +74,7 @@ class Handshake:
 
     def settings(self) -> Settings:
         """The settings of the process as they are now."""
-        return self._current.get()
+        return self.current.get()
 
     def gate(self, model: ModelSettings | None = None) -> None:
         """Raises Refused unless `model`, or the one of the settings as they are now, has credentials."""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
 
 from kimi.application.flags import Flags
 from kimi.application.settings import Settings
+from kimi.domain.message import JsonObject
 from kimi.interfaces import lean_start
 from kimi.interfaces.acp.agent import AcpAgent
 from kimi.interfaces.acp.client import ClientSide
 from kimi.interfaces.acp.connection import connect, load_sdk
+from kimi.interfaces.acp.early import serve_early
 from kimi.interfaces.acp.handshake import Handshake
 from kimi.interfaces.acp.open_sessions import OpenSessions
 from kimi.interfaces.acp.outgoing import Outgoing
@@ -28,6 +31,9 @@ from kimi.interfaces.process import Streams
 from kimi.interfaces.stdio import BlockReader, write_all
 from kimi.interfaces.stopping import Stopping
 
+if TYPE_CHECKING:
+    from acp.connection import Connection
+
 logger = logging.getLogger(__name__)
 
 EXIT_BOUND_S: Final = 4.5
@@ -36,10 +42,14 @@ EXIT_BOUND_S: Final = 4.5
 WIND_DOWN_S: Final = 2.0
 """How long cancelled prompts may take to be answered."""
 
+FLUSH_S: Final = 0.5
+"""How long the client may take to read the last of it."""
+
+PATIENCE_S: Final = 0.3
+"""How long the first request after the handshake is waited for, before the machine is busy with imports."""
+
 KILLING_S: Final = 1.5
 """What is kept of `EXIT_BOUND_S` for ending programs that are still running."""
-
-Write = Callable[[bytes], Awaitable[None]]
 
 
 def run_acp(flags: Flags, settings: Settings, streams: Streams) -> int:
@@ -51,7 +61,7 @@ def run_acp(flags: Flags, settings: Settings, streams: Streams) -> int:
 
 
 class AcpServer:
-    """One client over two byte streams, with the app that its sessions share."""
+    """One client over two byte streams, with the app that its sessions share. Serves once."""
 
     def __init__(
         self,
@@ -59,50 +69,70 @@ class AcpServer:
         app: App,
         *,
         time_left: Callable[[], float],
-        on_initialized: Callable[[], None] = lambda: None,
+        on_loaded: Callable[[], None] = lambda: None,
     ) -> None:
         self._app = app
         self._time_left = time_left
-        self._on_initialized = on_initialized
-        self._current = CurrentSettings(flags, app.environ(), app.settings(), load_settings)
-        self._handshake = Handshake(self._current, app.environ())
+        self._on_loaded = on_loaded
+        self._handshake = Handshake(CurrentSettings(flags, app.environ(), app.settings(), load_settings), app.environ())
+        self._initialized = anyio.Event()
 
     async def serve(self, read: Read, out: Outgoing) -> None:
-        """Serve until the end of the input, then wind down."""
+        """Serve until the end of the input, then wind down: what runs is cancelled and answered, sessions close."""
         transport = AcpTransport(read, out, self._initialize)
         client = ClientSide(transport)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(out.run)
-            sessions = OpenSessions(self._app, self._current, client, tasks, time_left=self._time_left)
+            sessions = OpenSessions(self._app, self._handshake.current, client, tasks, time_left=self._time_left)
             catalog = session_catalog(self._app.settings().share_dir)
             agent = AcpAgent(self._handshake, sessions, catalog, self._app.new_id())
-            await self._serve(agent, transport, client, sessions)
-            with anyio.move_on_after(WIND_DOWN_S):
-                await out.flush()
+            connection = await self._serve_until_loaded(agent, transport, tasks)
+            if connection is not None:
+                client.connect(connection)
+                await connection.main_loop()
+            await self._wind_down(agent, sessions, out)
+            if connection is not None:
+                await connection.close()
             tasks.cancel_scope.cancel()
         await self._app.http().close()
 
-    def _initialize(self, params: object) -> dict[str, object]:
+    def _initialize(self, params: object) -> JsonObject:
         result = self._handshake.initialize(params)
-        self._on_initialized()
-        return dict(result)
+        self._initialized.set()
+        return result
 
-    async def _serve(
-        self, agent: AcpAgent, transport: AcpTransport, client: ClientSide, sessions: OpenSessions
-    ) -> None:
-        first = await transport.receive()  # answers `initialize` on its way, without the SDK
-        if first is None:
-            return
-        transport.unread(first)
-        await anyio.to_thread.run_sync(load_sdk)
-        client.connection = connection = connect(agent, transport)
-        await connection.main_loop()
+    async def _serve_until_loaded(
+        self, agent: AcpAgent, transport: AcpTransport, tasks: TaskGroup
+    ) -> Connection | None:
+        """Serve until the SDK can take over; None when the input ended before."""
+        with anyio.CancelScope() as early:
+            tasks.start_soon(self._load, agent, transport.out, early.cancel)
+            await serve_early(agent, transport, tasks)
+            return None
+        return connect(agent, transport)
+
+    async def _load(self, agent: AcpAgent, out: Outgoing, done: Callable[[], None]) -> None:
+        """Import what sessions need, behind the handshake and the first session if it comes at once."""
+        await self._initialized.wait()
+        with anyio.move_on_after(PATIENCE_S):
+            await agent.answered.wait()
+        await out.flush()
+        try:
+            await anyio.to_thread.run_sync(load_sdk, abandon_on_cancel=True)
+            done()
+            await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
+        except Exception:  # whoever needs it will import it again, and report
+            logger.exception("importing ahead failed")
+        self._on_loaded()
+
+    async def _wind_down(self, agent: AcpAgent, sessions: OpenSessions, out: Outgoing) -> None:
         sessions.stop()
         with anyio.move_on_after(WIND_DOWN_S):
             await agent.idle()
         with anyio.move_on_after(max(0.0, self._time_left())):
             await sessions.close_all()
-        await connection.close()
+        with anyio.move_on_after(FLUSH_S):
+            await out.flush()
 
 
 class _Process:
@@ -112,10 +142,9 @@ class _Process:
         self._app = App(settings=providers.Object(settings))
         self._streams = streams
         self._stopping = Stopping(EXIT_BOUND_S, self._stop, lambda: os._exit(0), frozenset(signal.Signals))
-        self._server = AcpServer(flags, self._app, time_left=self._time_left, on_initialized=self._warm_up)
+        self._server = AcpServer(flags, self._app, time_left=self._time_left, on_loaded=lean_start.end)
         self._reading: anyio.CancelScope | None = None
         self._stopped = False
-        self._is_warm = False
 
     async def serve(self) -> None:
         self._out = Outgoing(self._write, self._app.settings().wire.max_queued_bytes, self._stop)
@@ -155,18 +184,3 @@ class _Process:
     def _time_left(self) -> float:
         """Seconds that the ends of sessions may take, so that what they started can still be killed."""
         return self._stopping.time_left() - KILLING_S
-
-    def _warm_up(self) -> None:
-        """Import what the first session needs while the client composes its prompt; the answer is out already."""
-        if not self._is_warm:
-            self._is_warm = True
-            self._tasks.start_soon(self._import_ahead)
-
-    async def _import_ahead(self) -> None:
-        await self._out.flush()
-        try:
-            await anyio.to_thread.run_sync(load_sdk, abandon_on_cancel=True)
-            await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
-            lean_start.end()
-        except Exception:  # whoever needs it will import it again, and report
-            logger.exception("importing ahead failed")
