@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from benchmarks.cases import large, layers, sessions, startup, streaming
+from benchmarks.cases import acp, large, layers, sessions, startup, streaming
 from benchmarks.figures import Bench, Row
 from benchmarks.worlds import reference
 
@@ -20,6 +20,7 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "handshake": startup.handshake,
     "turn": streaming.turn,
     "text": streaming.text,
+    "dialects": streaming.dialects,
     "arguments": streaming.arguments,
     "steps": sessions.steps,
     "history": sessions.history,
@@ -29,6 +30,7 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "files": large.files,
     "search": large.search,
     "memory": streaming.memory,
+    "acp": acp.acp,
     "layers": layers.layers,
 }
 
