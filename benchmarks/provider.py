@@ -1,7 +1,7 @@
 """The provider of a benchmark, as a process: `python -m benchmarks.provider`; its first line is the base URL.
 
 It reads to the end of its input what it shall answer, as JSON: `{"text": n}` answers each request with n pieces of
-about 20 characters; `{"calls": [[name, arguments], …], "piece": n}` answers one request after the other with a call,
+about 20 characters, in the dialect of the provider type that `"kind"` names; `{"calls": [[name, arguments], …], "piece": n}` answers one request after the other with a call,
 or with text where the list says null and after its end; then it begins anew.
 """
 
@@ -11,19 +11,38 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
-from tests.provider_server import Reply, call_events, end_events, provider, stream_reply, text_reply
+from tests.dialects.script import Answer
+from tests.dialects.table import ROWS
+from tests.provider_server import Event, Reply, call_events, dumps, end_events, provider, stream_reply, text_reply
 
 
 def replies(spec: dict[str, Any]) -> list[Reply]:
     """The replies of a specification, in order."""
+    if "kind" in spec:
+        return [_in_dialect(spec["kind"], spec["text"])]
     if "text" in spec:
         return [stream_reply(spec["text"], None)]
     calls: list[tuple[str, str] | None] = [*spec["calls"], None]
     piece = spec.get("piece", 4096)
     return [_call(f"call-{at}", *call, piece) if call else text_reply("done") for at, call in enumerate(calls)]
+
+
+def _in_dialect(kind: str, count: int) -> Reply:
+    """The events of one letter, its letter made a piece and repeated."""
+    dialect = next(row.dialect for row in ROWS if row.type == kind)
+    whole = dialect.reply(Answer(text="§"))
+    at = next(index for index, event in enumerate(whole.events) if "§" in str(event))
+    start, end = whole.events[:at], whole.events[at + 1 :]
+    pieces = [_with_text(whole.events[at], f"piece number {number:06d} ") for number in range(count)]
+    return replace(whole, events=[*start, *pieces, *end])
+
+
+def _with_text(event: Event, text: str) -> Event:
+    return dumps(event).replace("§".encode(), text.encode())
 
 
 def _call(call_id: str, name: str, arguments: str, piece: int) -> Reply:

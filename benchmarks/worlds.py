@@ -43,9 +43,9 @@ def reference(command: str) -> Candidate:
 class World:
     """A place with a provider, for one candidate."""
 
-    def __init__(self, candidate: Candidate, root: Path, base_url: str) -> None:
+    def __init__(self, candidate: Candidate, root: Path, base_url: str, kind: str) -> None:
         self._candidate = candidate
-        self._place = Place(root, context_size=10_000_000).provider(base_url)
+        self._place = Place(root, context_size=10_000_000).provider(base_url, kind)
         self._url = base_url
         self.work = self._place.work
 
@@ -96,11 +96,14 @@ def _line(record: object) -> str:
 
 @contextmanager
 def world(
-    candidate: Candidate, spec: dict[str, Any] | None = None, prepare: Callable[[Path], object] = lambda work: None
+    candidate: Candidate,
+    spec: dict[str, Any] | None = None,
+    prepare: Callable[[Path], object] = lambda work: None,
+    kind: str = "openai_legacy",
 ) -> Generator[World, None, None]:
-    """A fresh world; `spec` says what the provider answers, `prepare` fills the work dir."""
+    """A fresh world; `spec` says what the provider, of type `kind`, answers; `prepare` fills the work dir."""
     with TemporaryDirectory(prefix="kimi-bench-") as root, provider(spec or _MINIMAL) as base_url:
-        made = World(candidate, Path(root), base_url)
+        made = World(candidate, Path(root), base_url, kind)
         prepare(made.work)
         yield made
 

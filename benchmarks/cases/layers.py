@@ -13,7 +13,7 @@ from kimi.application.channel import Delivery, EventChannel
 from kimi.application.recorder import Recorder
 from kimi.domain.content import TextPart
 from kimi.domain.stream import PartMerger
-from kimi.infrastructure.models.chat_stream import ChunkReader
+from kimi.infrastructure.models.chat_stream import REASONING_CONTENT, ChunkReader
 from kimi.infrastructure.models.sse import SseParser
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.wire.translate import Translator
@@ -32,7 +32,7 @@ def layers(bench: Bench) -> list[Row]:
     deliveries = [Delivery(part, None) for part in parts]
     known: dict[str, Callable[[], object]] = {
         "events out of the body (sse)": lambda: SseParser().feed(body),
-        "event to part (chat_stream)": lambda: _each(ChunkReader(None).read, [payload] * PIECES),
+        "event to part (chat_stream)": lambda: _each(ChunkReader(REASONING_CONTENT).read, [payload] * PIECES),
         "parts together (stream)": lambda: _each(PartMerger().push, parts),
         "recorded (recorder)": lambda: _each(_recorder().record, parts),
         "through the channel (channel)": lambda: asyncio.run(_through(EventChannel(PIECES), deliveries)),

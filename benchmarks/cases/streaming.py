@@ -9,7 +9,8 @@ from statistics import median
 
 from benchmarks.client import Json
 from benchmarks.figures import Bench, Measured, Row, Target, ms, row
-from benchmarks.worlds import Candidate, world
+from benchmarks.worlds import OURS, Candidate, world
+from tests.dialects.table import ROWS
 
 
 def turn(bench: Bench) -> list[Row]:
@@ -57,6 +58,26 @@ def text(bench: Bench) -> list[Row]:
     if len(sizes) == 3:
         exponent = math.log(times[2] / times[1]) / math.log(sizes[2] / sizes[1])
         rows.append(Row("text, growth exponent 20k → 50k", "", exponent, target=Target(value=1.05)))
+    return rows
+
+
+def dialects(bench: Bench) -> list[Row]:
+    """Text as each type of provider streams it; the type at hand costs about what `openai_legacy` does."""
+    size = 5_000 if bench.quick else 20_000
+    rows: list[Row] = []
+    for provider_type in ROWS:
+        kind = provider_type.type
+
+        def measure(candidate: Candidate, kind: str = kind) -> Measured:
+            with world(candidate, {"text": size, "kind": kind}, kind=kind) as place, place.wire() as client:
+                client.initialize()
+                time.sleep(0.5)
+                done = client.prompt("go")
+                assert done.parts == size, f"{done.parts} pieces of {size}"
+                return {"each": done.seconds / size}
+
+        found = bench.medians(f"dialects {kind}", measure, among=(OURS,))
+        rows.append(row(f"text from {kind}, per piece", "µs", found, "each", Target(value=40), scale=1e6))
     return rows
 
 
