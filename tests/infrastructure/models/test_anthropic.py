@@ -218,6 +218,8 @@ async def test_thinking_is_sent_where_it_means_something(
 def test_the_answer_fits_model_and_window(model: str, window: int, tokens: int, expected: int) -> None:
     settings = ModelSettings(provider_name="p", type="anthropic", model=model, max_context_size=window)
     assert max_tokens(settings, tokens) == expected
+    configured = settings.model_copy(update={"max_completion_tokens": 64_000})
+    assert max_tokens(configured, tokens) == max(1, min(64_000, window - tokens - 1024))
 
 
 async def test_thinking_leaves_room_for_the_answer_and_ends_when_there_is_none() -> None:

@@ -124,6 +124,11 @@ async def test_without_thinking_nothing_is_said_about_it(thinking: bool | None) 
     assert set(body) == {"model", "input", "stream", "store"}
 
 
+async def test_the_longest_answer_may_be_configured() -> None:
+    async with client() as c:
+        assert (await c.body(max_completion_tokens=4000))["max_output_tokens"] == 4000
+
+
 @pytest.mark.spec("R-77")
 @pytest.mark.parametrize(
     ("model", "role"),

@@ -114,11 +114,12 @@ class Anthropic:
 
 
 def max_tokens(settings: ModelSettings, tokens: int) -> int:
-    """How long the answer may be: what is left of the window after `tokens`, at most what the model can say."""
-    name = settings.model.lower()
-    limit = next((most for pattern, most in _LIMITS if pattern.search(name)), MAX_TOKENS)
-    if settings.max_completion_tokens is not None and settings.max_completion_tokens > 0:
-        limit = min(limit, settings.max_completion_tokens)
+    """How long the answer may be: what is left of the window after `tokens`, at most what is configured, or else what
+    the model can say."""
+    limit = settings.max_completion_tokens or 0
+    if limit <= 0:
+        name = settings.model.lower()
+        limit = next((most for pattern, most in _LIMITS if pattern.search(name)), MAX_TOKENS)
     return max(1, min(limit, settings.max_context_size - (tokens + _HEADROOM)))
 
 
