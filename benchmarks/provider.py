@@ -1,8 +1,9 @@
 """The provider of a benchmark, as a process: `python -m benchmarks.provider`; its first line is the base URL.
 
 It reads to the end of its input what it shall answer, as JSON: `{"text": n}` answers each request with n pieces of
-about 20 characters, in the dialect of the provider type that `"kind"` names; `{"calls": [[name, arguments], …], "piece": n}` answers one request after the other with a call,
-or with text where the list says null and after its end; then it begins anew.
+about 20 characters, in the dialect of the provider type that `"kind"` names;
+`{"calls": [[name, arguments], …], "piece": n}` answers one request after the other with a call, or with text where the
+list says null and after its end; then it begins anew.
 """
 
 from __future__ import annotations
