@@ -20,9 +20,13 @@ from kimi.application.settings import ShellSettings
 from kimi.domain.approval import Effect, Policy, decide
 from kimi.domain.tool import TodoItem, ToolReturnValue
 from kimi.infrastructure.tools.dmail import SendDMailTool
+from kimi.infrastructure.tools.fetch_url import FetchUrl
+from kimi.infrastructure.tools.search_web import SearchWeb
 from kimi.infrastructure.tools.shell import ShellTool
 from kimi.infrastructure.tools.think import ThinkTool
 from kimi.infrastructure.tools.todo import TodoTool
+from kimi.infrastructure.web.pages import Page
+from kimi.infrastructure.web.services import SearchResult
 from tests.file_tools import CONTEXT, Files, brief
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +57,14 @@ def _shell(files: Files) -> Tool:
     return ShellTool(files.workspace, ShellSettings(), lambda name: None)
 
 
+async def _nothing_found(query: str, limit: int, include_content: bool, call_id: str) -> list[SearchResult]:
+    return []
+
+
+async def _page(url: str) -> Page:
+    return Page(200, "text/plain", None, b"text")
+
+
 TEXT = {"a.txt": "one\ntwo\n"}
 
 CASES: dict[str, Case] = {
@@ -75,6 +87,8 @@ CASES: dict[str, Case] = {
         {"message": "m", "checkpoint_id": 0},
         {"message": "m", "checkpoint_id": "x"},
     ),
+    "FetchURL": Case(lambda _: FetchUrl(_page, ask=True), {"url": "https://example.com"}, {"url": 1}, True),
+    "SearchWeb": Case(lambda _: SearchWeb(_nothing_found), {"query": "x"}, {"query": "x", "limit": 21}),
     "Think": Case(lambda _: ThinkTool(), {"thought": "hm"}, {}),
     "SetTodoList": Case(_todo, {"todos": [{"title": "t", "status": "done"}]}, {"todos": [{"status": "no"}]}),
 }

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.flags import Flags
-from kimi.application.settings import Settings, SkillSettings
+from kimi.application.settings import ServiceSettings, Settings, SkillSettings, WebSettings
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config_migration import toml_text
@@ -601,11 +601,15 @@ def test_bad_json_of_an_mcp_option_is_a_usage_error(tmp_path: Path) -> None:
     load(mcp_configs=('{"mcpServers": {}}',))
 
 
-def test_filled_sections_of_later_versions_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    load()
+def test_services_of_the_web_need_a_key(caplog: pytest.LogCaptureFixture) -> None:
+    assert load().web == WebSettings()
+    service = {"base_url": "https://search.test", "api_key": "k", "custom_headers": {"X-Own": "1"}}
+    web = load({"services": {"moonshot_search": service, "fetch": {"allow_private": True, "ask": True}}}).web
+    assert web.search == ServiceSettings.model_validate(service)
+    assert (web.fetch, web.allow_private, web.ask) == (None, True, True)
     assert caplog.messages == []
-    load({"services": {"moonshot_search": {"base_url": "https://search.test", "api_key": "k"}}})
-    assert [message.split("'")[1] for message in caplog.messages] == ["services"]
+    assert load({"services": {"moonshot_fetch": {"base_url": "https://fetch.test", "api_key": ""}}}).web.fetch is None
+    assert [message.split("'")[1] for message in caplog.messages] == ["services.moonshot_fetch"]
 
 
 def test_the_places_of_skills() -> None:

@@ -142,6 +142,24 @@ class McpSettings(Slice):
     always_qualify: bool = False
 
 
+class ServiceSettings(Slice):
+    """A service of the vendor: where it is and the key (runtime spec 2.3)."""
+
+    base_url: str
+    api_key: Annotated[str, Field(repr=False)]
+    custom_headers: Annotated[dict[str, str], Field(repr=False)] = {}
+
+
+class WebSettings(Slice):
+    """`[services]`: who searches, who fetches pages, and what FetchURL may reach by itself (tools spec 3.10, 3.11)."""
+
+    search: ServiceSettings | None = None
+    fetch: ServiceSettings | None = None
+    allow_private: bool = False
+    ask: bool = False
+    """Is each address a question to the person?"""
+
+
 class ModelSettings(Slice):
     """The chosen model with its provider, everything resolved (runtime spec 2.4, 2.5).
 
@@ -216,6 +234,7 @@ class Settings(Slice):
     session: SessionSettings = SessionSettings()
     wire: WireSettings = WireSettings()
     mcp: McpSettings = McpSettings()
+    web: WebSettings = WebSettings()
     background: BackgroundSettings = BackgroundSettings()
     interface: InterfaceSettings = InterfaceSettings()
     hooks: tuple[CommandHook, ...] = ()

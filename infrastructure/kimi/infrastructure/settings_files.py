@@ -14,12 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from kimi.application.flags import Flags, share_directory
-from kimi.application.settings import InterfaceSettings, LoopSettings, McpServer, McpSettings, Settings, SkillSettings
+from kimi.application.settings import (
+    InterfaceSettings,
+    LoopSettings,
+    McpServer,
+    McpSettings,
+    ServiceSettings,
+    Settings,
+    SkillSettings,
+    WebSettings,
+)
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config_migration import ensure_default_file
-from kimi.infrastructure.config_schema import Configuration, Mcp, Provider, Service, validated
+from kimi.infrastructure.config_schema import Configuration, Mcp, Provider, Service, Services, validated
 from kimi.infrastructure.model_choice import choose_model, named_models
+from kimi.infrastructure.models.headers import checked_headers
 
 _log = logging.getLogger("kimi.settings")
 
@@ -46,7 +56,6 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     share = share_directory(environ)
     configuration = _configuration(flags, share)
     mcp = _mcp(configuration.mcp, flags, share)
-    _note_what_has_no_effect(configuration)
     variables = _secret_variables(configuration, environ)
     return Settings(
         share_dir=share,
@@ -74,6 +83,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         session=configuration.session,
         wire=configuration.wire,
         mcp=mcp,
+        web=_web(configuration.services),
         background=configuration.background,
         interface=InterfaceSettings(
             theme=configuration.theme,
@@ -85,7 +95,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         secret_values=frozenset(
             (
                 *_secret_values(configuration),
-                *_mcp_secrets(mcp.servers, environ),
+                *_mcp_secrets(mcp.servers, environ, share),
                 *(environ[name] for name in variables),
             )
         ),
@@ -93,10 +103,24 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     )
 
 
-def _note_what_has_no_effect(configuration: Configuration) -> None:
-    """Name what belongs to a later version and was filled in: the file is shared with other programs."""
-    if configuration.services.moonshot_search or configuration.services.moonshot_fetch:
-        _log.warning("'services' of the configuration is not part of this version and has no effect")
+def _web(services: Services) -> WebSettings:
+    return WebSettings(
+        search=_service("moonshot_search", services.moonshot_search),
+        fetch=_service("moonshot_fetch", services.moonshot_fetch),
+        allow_private=services.fetch.allow_private,
+        ask=services.fetch.ask,
+    )
+
+
+def _service(name: str, configured: Service | None) -> ServiceSettings | None:
+    """What can be used: a service without a key wants an account login, which there is none of."""
+    if configured is None:
+        return None
+    if not (configured.base_url and configured.api_key):
+        _log.warning("'services.%s' of the configuration has no effect: it needs base_url and api_key", name)
+        return None
+    headers = checked_headers(configured.custom_headers)
+    return ServiceSettings(base_url=configured.base_url, api_key=configured.api_key, custom_headers=headers)
 
 
 def _loop(configured: LoopSettings, flags: Flags) -> LoopSettings:
@@ -198,12 +222,12 @@ def _mcp_servers(flags: Flags, share: str) -> tuple[McpServer, ...]:
     return configured_servers(share, flags)
 
 
-def _mcp_secrets(servers: Sequence[McpServer], environ: Mapping[str, str]) -> Iterator[str]:
+def _mcp_secrets(servers: Sequence[McpServer], environ: Mapping[str, str], share: str) -> Iterator[str]:
     if servers:
         from kimi.infrastructure.mcp.config import server_secrets
 
         for server in servers:
-            yield from server_secrets(server, environ)
+            yield from server_secrets(server, environ, share)
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------

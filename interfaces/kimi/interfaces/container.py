@@ -53,6 +53,7 @@ from kimi.domain.skill import skills_text
 from kimi.domain.turn import TurnLimits
 from kimi.interfaces import mcp_adapters as mcp
 from kimi.interfaces import tool_adapters as make
+from kimi.interfaces import web_adapters as web
 from kimi.interfaces.agent_tools import open_child, toolset_of
 from kimi.interfaces.injector import containers, providers
 from kimi.interfaces.living import living
@@ -305,6 +306,8 @@ class Session(containers.DeclarativeContainer):
     grep = providers.Factory(make.grep, workspace, path_policy, ripgrep)
     todo = providers.Factory(make.todo, files)
     think = providers.Factory(make.think)
+    search_web = providers.Factory(web.search_web, settings, http)
+    fetch_url = providers.Factory(web.fetch_url, settings, http, environ)
     send_dmail = providers.Factory(make.send_dmail, session)
     ask = providers.Factory(make.ask, session, new_id)
     plan_mode = providers.Factory(make.plan_mode, session, new_id)
@@ -331,6 +334,8 @@ class Session(containers.DeclarativeContainer):
             "kimi_cli.tools.file:StrReplaceFile": str_replace_file,
             "kimi_cli.tools.file:Glob": glob,
             "kimi_cli.tools.file:Grep": grep,
+            "kimi_cli.tools.web:SearchWeb": search_web,
+            "kimi_cli.tools.web:FetchURL": fetch_url,
             "kimi_cli.tools.todo:SetTodoList": todo,
             "kimi_cli.tools.think:Think": think,
             "kimi_cli.tools.dmail:SendDMail": send_dmail,

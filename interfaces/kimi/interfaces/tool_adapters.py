@@ -22,6 +22,7 @@ from kimi.domain.skill import Skill
 from kimi.domain.tool import TodoItem
 from kimi.interfaces.agent_tools import tool_maker
 from kimi.interfaces.injector import providers
+from kimi.interfaces.web_adapters import SEARCH_TOOL
 
 if TYPE_CHECKING:
     from kimi.application.run_subagent import Subagents
@@ -294,7 +295,11 @@ def make_tool(
     make = tool_maker(tools, extra, registered, workspace, check_schema)
 
     def make_usable(tool_id: str) -> Tool | None:
-        return None if tool_id == MEDIA_TOOL and not _media(session) else make(tool_id)
+        if tool_id == MEDIA_TOOL and not _media(session):
+            return None
+        if tool_id == SEARCH_TOOL and session.settings().web.search is None:
+            return None
+        return make(tool_id)
 
     return make_usable
 

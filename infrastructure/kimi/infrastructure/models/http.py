@@ -7,7 +7,7 @@ the first request, or before `warm`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -37,6 +37,13 @@ class HttpTimeout(HttpError):
     """No connection, or no data, in time."""
 
 
+class PrivateAddress(HttpError, OSError):
+    """The name leads to an address that the layer must not connect to."""
+
+    def __init__(self) -> None:
+        super().__init__("the address is not public")
+
+
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
     """Seconds: to connect (name, TCP, proxy and TLS together), to send a request, without data, and to keep an idle
@@ -56,8 +63,16 @@ class HttpLimits:
 class HttpLayer:
     """Makes requests, through the proxies that `environ` names, trusting the certificates it names."""
 
-    def __init__(self, environ: Mapping[str, str], limits: HttpLimits | None = None) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        limits: HttpLimits | None = None,
+        reachable: Callable[[str], bool] | None = None,
+    ) -> None:
+        """A name that leads to an address that is not `reachable` raises PrivateAddress; what a proxy resolves is not
+        ours to watch, and addresses in URLs are for the caller to judge. Without it everything is."""
         self._environ = environ
+        self._reachable = reachable
         self._limits = limits or HttpLimits()
         self._tls: ssl.SSLContext | None = None
         self._sessions: dict[str | None, HttpSession] = {}
@@ -116,7 +131,7 @@ class HttpLayer:
         from kimi.infrastructure.models.http_session import HttpSession
 
         if socks_proxy not in self._sessions:
-            self._sessions[socks_proxy] = HttpSession(self._limits, socks_proxy)
+            self._sessions[socks_proxy] = HttpSession(self._limits, socks_proxy, self._reachable)
         return self._sessions[socks_proxy]
 
     def _context(self) -> ssl.SSLContext:

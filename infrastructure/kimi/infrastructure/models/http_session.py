@@ -9,7 +9,7 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 from aiohttp.payload import Payload
 from yarl import URL
 
-from kimi.infrastructure.models.http import HttpError, HttpLimits, HttpTimeout, socks_library
+from kimi.infrastructure.models.http import HttpError, HttpLimits, HttpTimeout, PrivateAddress, socks_library
 
 _SKIPPED_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """aiohttp would add them. Above all no compression is asked for: it makes servers hold a stream back."""
@@ -68,11 +68,16 @@ class HttpSession:
         ConfigError: on creation: the library for SOCKS proxies is missing.
     """
 
-    def __init__(self, limits: HttpLimits, socks_proxy: str | None = None) -> None:
+    def __init__(
+        self,
+        limits: HttpLimits,
+        socks_proxy: str | None = None,
+        reachable: Callable[[str], bool] | None = None,
+    ) -> None:
         self._limits = limits
         self._ending: dict[aiohttp.ClientResponse, asyncio.TimerHandle] = {}
         self._session = aiohttp.ClientSession(
-            connector=_connector(socks_proxy, limit=0, keepalive_timeout=limits.idle_s),
+            connector=_connector(socks_proxy, reachable, limit=0, keepalive_timeout=limits.idle_s),
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_SKIPPED_HEADERS,
             timeout=aiohttp.ClientTimeout(total=None, connect=limits.connect_s, sock_read=limits.read_s),
@@ -142,8 +147,14 @@ def _close_at_once(response: aiohttp.ClientResponse) -> None:
     response.close()
 
 
-def _connector(socks_proxy: str | None, **options: Any) -> aiohttp.BaseConnector:
+def _connector(
+    socks_proxy: str | None, reachable: Callable[[str], bool] | None, **options: Any
+) -> aiohttp.BaseConnector:
     if socks_proxy is None:
+        if reachable is not None:
+            from kimi.infrastructure.models.watched_resolver import WatchedResolver
+
+            options["resolver"] = WatchedResolver(reachable)
         return aiohttp.TCPConnector(**options)
     socks_library()
     from aiohttp_socks import ProxyConnector, ProxyType
@@ -259,6 +270,8 @@ def named(error: Exception, limits: HttpLimits) -> HttpError:
             return HttpTimeout(f"no connection within {limits.connect_s:g} seconds")
         case aiohttp.ServerTimeoutError():
             return HttpTimeout(f"no data for {limits.read_s:g} seconds")
+        case aiohttp.ClientConnectorError() if isinstance(error.os_error, PrivateAddress):
+            return error.os_error
         case TimeoutError():
             return HttpTimeout(f"no answer within {limits.head_s:g} seconds")
         case _:

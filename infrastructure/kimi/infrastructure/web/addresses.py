@@ -1,0 +1,46 @@
+"""Which addresses belong to the public Internet: what a model names must not reach into a private network."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+
+_NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+
+
+def is_public(address: str) -> bool:
+    """Can this address only be one of the public Internet? False for what is no address.
+
+    IPv6 addresses that stand for an IPv4 address are judged by that one.
+    """
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(parsed, IPv6Address) and (inner := _inner(parsed)) is not None:
+        return _is_public(inner)
+    return _is_public(parsed)
+
+
+def is_literal(host: str) -> bool:
+    """Is the host of a URL an address and not a name?"""
+    try:
+        ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _inner(address: IPv6Address) -> IPv4Address | None:
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    if any(address in network for network in _NAT64):
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return None
