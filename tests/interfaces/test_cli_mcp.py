@@ -394,6 +394,15 @@ def test_every_text_of_every_command(mcp: Mcp, share: Path, tmp_path: Path) -> N
     assert not [text for text in tokens if "access-" in text or "refresh-" in text]
 
 
+def test_a_login_that_nobody_wants_is_told(mcp: Mcp, share: Path) -> None:
+    with mcp_site(open_to_all=True) as site:
+        mcp("add", "-t", "http", "-a", "oauth", "open", site.url)
+        done = kimi("mcp", "auth", "open", share=share, variables={"BROWSER": "false"})
+    assert done.code == 0
+    assert done.stdout.splitlines()[2:] == ["Successfully authorized with 'open'.", "Available tools: 1"]
+    assert done.stderr == "'open' wants no login; remove 'auth' from its entry, or sessions wait for one.\n"
+
+
 def test_list_needs_no_library(share: Path, tmp_path: Path) -> None:
     write_servers(share, SEVERAL)
     loaded = Path(__file__).parents[1] / "budgets" / "loaded.py"

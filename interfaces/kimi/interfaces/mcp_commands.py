@@ -73,6 +73,8 @@ def _telling(command: Callable[P, int]) -> Callable[P, int]:
         except KimiError as error:
             write_stderr(f"{error}\n")
             return 1
+        except KeyboardInterrupt:
+            return 130
 
     return told
 

@@ -40,6 +40,9 @@ def try_out(server: McpServer, share: str, as_json: bool, say: Say) -> int:
 
 def authorize(server: McpServer, share: str, say: Say) -> int:
     """Log in with the user's browser and count the tools of the server; the result is the exit status."""
+    from kimi.infrastructure.mcp.oauth import has_tokens
+    from kimi.infrastructure.mcp.variables import expanded
+
     streams = _streams(server, share)
     say(f"Authorizing with '{server.name}'...")
     say("A browser window will open for authorization.")
@@ -53,6 +56,10 @@ def authorize(server: McpServer, share: str, say: Say) -> int:
         return 1
     say(f"Successfully authorized with '{server.name}'.")
     say(f"Available tools: {len(found)}")
+    if not has_tokens(share, expanded(server, os.environ).url or ""):
+        streams.write_error(
+            f"'{server.name}' wants no login; remove 'auth' from its entry, or sessions wait for one.\n"
+        )
     return 0
 
 
@@ -60,7 +67,7 @@ def _streams(server: McpServer, share: str) -> Streams:
     from kimi.infrastructure.mcp.config import server_secrets
 
     streams = take_streams(share, protocol=False)
-    start_logging(share, debug=False, secrets=server_secrets(server, os.environ))
+    start_logging(share, debug=False, secrets=server_secrets(server, os.environ, share))
     return streams
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import time
 from collections.abc import Generator
@@ -12,6 +13,7 @@ import pytest
 
 from kimi.application.settings import McpServer
 from kimi.domain.errors import McpUnauthorized
+from kimi.infrastructure.mcp.config import server_secrets
 from kimi.infrastructure.mcp.file import write_document
 from kimi.infrastructure.mcp.oauth import clear_tokens, has_tokens, headless_auth, oauth_directory
 from kimi.infrastructure.mcp.place import Place
@@ -100,6 +102,24 @@ async def test_logins_of_kimi_cli_are_read(share: str) -> None:
     found = await login.token_storage_adapter.get_tokens()
     assert found is not None
     assert (found.access_token, found.refresh_token) == ("upstream-access", "upstream-refresh")
+
+
+async def test_a_login_moves_with_its_directory(share: str, site: McpSite) -> None:
+    site.access = {"good"}
+    await log_in(share, site.url, "good")
+    moved = f"{share}-moved"
+    os.rename(share, moved)
+    assert await tools_of(site, moved) == [("greet", "Greets.")]
+    os.makedirs(oauth_directory(share))
+    await log_in(share, site.url, "other")
+    assert await tools_of(site, moved) == [("greet", "Greets.")]
+
+
+async def test_a_login_is_among_the_secrets(share: str) -> None:
+    server = McpServer(name="a", url=f"{UPSTREAM_URL}/", transport="http", auth="oauth")
+    assert list(server_secrets(server, {}, share)) == []
+    await log_in(share, UPSTREAM_URL, "an-access-token", "a-refresh-token")
+    assert set(server_secrets(server, {}, share)) == {"an-access-token", "a-refresh-token"}
 
 
 async def test_nothing_is_asked_over_the_network_without_a_login(share: str, site: McpSite) -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 from kimi.application.flags import Flags
 from kimi.application.settings import McpServer
 from kimi.domain.errors import ConfigError, UsageError
+from kimi.infrastructure.mcp.oauth import login_secrets
 from kimi.infrastructure.mcp.variables import expanded_text, is_reference
 
 _log = logging.getLogger("kimi.settings")
@@ -201,9 +202,9 @@ def _report(error: Any) -> str:
 # --- secrets ---------------------------------------------------------------------------------------------------
 
 
-def server_secrets(server: McpServer, environ: Mapping[str, str]) -> Iterator[str]:
+def server_secrets(server: McpServer, environ: Mapping[str, str], share: str | None = None) -> Iterator[str]:
     """What must never be shown of a server (R-48): headers, variables, its token, the password and keys in its URL;
-    as they are written, and as they are once the environment is put in.
+    as they are written, and as they are once the environment is put in. With `share`, also its stored login.
     """
     for text in _secret_texts(server):
         if not is_reference(text):
@@ -212,6 +213,9 @@ def server_secrets(server: McpServer, environ: Mapping[str, str]) -> Iterator[st
         if value is not None and len(value) >= _SHORTEST_SECRET:
             yield value
             yield from filter(None, [value.partition(" ")[2]])  # "Bearer X": X alone is as bad
+    url = expanded_text(server.url, environ) if server.url is not None and server.auth == "oauth" else None
+    if share is not None and url is not None:
+        yield from login_secrets(share, url)
 
 
 def _secret_texts(server: McpServer) -> Iterator[str]:

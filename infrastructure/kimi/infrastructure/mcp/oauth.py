@@ -40,7 +40,16 @@ def storage_key(server_url: str) -> str:
 
 def has_tokens(share: str, server_url: str) -> bool:
     """Is there a stored login for this server? Its token may have expired; nothing is asked over the network."""
-    return any(_holds_token(path) for path in _files(share, server_url, "tokens"))
+    return any(_stored(path).get("access_token") for path in _files(share, server_url, "tokens"))
+
+
+def login_secrets(share: str, server_url: str) -> Iterator[str]:
+    """What of a stored login must never be shown."""
+    for part in ("tokens", "client_info"):
+        for path in _files(share, server_url, part):
+            value = _stored(path)
+            found = (value.get(key) for key in ("access_token", "refresh_token", "client_secret"))
+            yield from (secret for secret in found if isinstance(secret, str) and secret)
 
 
 def clear_tokens(share: str, server_url: str) -> None:
@@ -80,7 +89,21 @@ def _private_directory(share: str) -> str:
     directory = oauth_directory(share)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     os.chmod(directory, 0o700)
+    _follow_a_move(directory)
     return directory
+
+
+def _follow_a_move(directory: str) -> None:
+    """Forget notes of the library about where its files are that are not true: the share directory was moved, or is
+    seen under another path in a container. It would refuse to read them; without a note it writes a new one.
+    """
+    here = os.path.realpath(directory)
+    for note in glob.glob(os.path.join(glob.escape(directory), "S_*-info.json")):
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            with open(note, encoding="utf-8") as file:
+                named = os.path.realpath(json.load(file)["directory"])
+            if os.path.dirname(named) != here:
+                os.unlink(note)
 
 
 def _files(share: str, server_url: str, part: str) -> Iterator[str]:
@@ -93,12 +116,13 @@ def _files(share: str, server_url: str, part: str) -> Iterator[str]:
             yield from (os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(ending))
 
 
-def _holds_token(path: str) -> bool:
+def _stored(path: str) -> dict[str, Any]:
+    """The value in a file of the store; an empty one when it is damaged or over."""
     try:
         with open(path, encoding="utf-8") as file:
             entry: Any = json.load(file)
         value, end = entry["value"], cast(str | None, entry.get("expires_at"))
         current = end is None or datetime.fromisoformat(end) > datetime.now(UTC)
-        return current and bool(value["access_token"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return False
+        return {}
+    return cast(dict[str, Any], value) if current and isinstance(value, dict) else {}
