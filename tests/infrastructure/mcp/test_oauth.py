@@ -10,6 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from fastmcp import Client
 
 from kimi.application.settings import McpServer
 from kimi.domain.errors import McpUnauthorized
@@ -18,6 +19,7 @@ from kimi.infrastructure.mcp.file import write_document
 from kimi.infrastructure.mcp.oauth import clear_tokens, has_tokens, headless_auth, oauth_directory
 from kimi.infrastructure.mcp.place import Place
 from kimi.infrastructure.mcp.probe import offered_tools
+from kimi.infrastructure.mcp.transport import transport_to
 from tests.mcp_http_server import TOKEN_PATH, McpSite, mcp_site
 from tests.mcp_logins import log_in, stored_login
 
@@ -148,6 +150,22 @@ async def test_an_expired_login_is_renewed_wherever_the_server_does_that(
     assert stored is not None
     assert {stored.access_token} == site.access
     assert stored.refresh_token == "again"
+
+
+async def test_a_login_that_another_process_has_renewed_goes_on(share: str, site: McpSite) -> None:
+    site.access, site.refresh = {"first"}, {"first-refresh"}
+    await log_in(share, site.url, "first", "first-refresh")
+    login = headless_auth(share, site.url)
+    server = McpServer(name="a", url=site.url, transport="http", auth="oauth")
+    async with Client(transport_to(server, login)) as client:
+        assert len(await client.list_tools()) == 1
+        site.access, site.refresh = {"second"}, {"second-refresh"}
+        await log_in(share, site.url, "second", "second-refresh")
+        assert len(await client.list_tools(cache_mode="bypass")) == 1
+        site.access, site.refresh = {"third"}, {"third-refresh"}
+        await log_in(share, site.url, "third", "third-refresh")
+        assert len(await client.list_tools(cache_mode="bypass")) == 1
+    assert site.asked.count(f"POST {TOKEN_PATH}") == 2
 
 
 @pytest.mark.parametrize("refresh", [None, "refused"])

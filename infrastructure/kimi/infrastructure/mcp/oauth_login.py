@@ -12,7 +12,6 @@ from key_value.aio.stores.filetree import (
     FileTreeV1CollectionSanitizationStrategy,
     FileTreeV1KeySanitizationStrategy,
 )
-from mcp.shared.auth import OAuthToken
 
 from kimi.domain.errors import McpUnauthorized
 
@@ -37,25 +36,21 @@ class StoredLogin(OAuth):
 
     def __init__(self, server_url: str, directory: str) -> None:
         super().__init__(server_url, client_name=CLIENT_NAME, token_storage=token_store(directory))
-        self._untried: OAuthToken | None = None
+        self._renewed = False
 
     async def redirect_handler(self, authorization_url: str) -> None:
         """Never opens a browser. Raises McpUnauthorized."""
         self.refused = True
         raise McpUnauthorized(f"The login at {self.mcp_url} is no longer valid.")
 
-    async def _initialize(self) -> None:
-        await super()._initialize()
-        self._untried = self.context.current_tokens
-
     async def _perform_authorization(self) -> httpx2.Request:
-        """Renew the token once more before giving up: only now the library knows where the server renews tokens.
-
-        After a start it asks a place that it guesses, which not every server has.
+        """Renew what is stored once more before giving up: only now the library knows where the server renews tokens,
+        after a start it asks a place that it guesses; and another process may have renewed them meanwhile.
         """
-        tokens, self._untried = self._untried, None
+        tokens = None if self._renewed else await self.token_storage_adapter.get_tokens()
         if tokens is None or not tokens.refresh_token or self.context.client_info is None:
             return await super()._perform_authorization()
+        self._renewed = True
         self.context.current_tokens = tokens
         return await self._refresh_token()
 
@@ -63,6 +58,7 @@ class StoredLogin(OAuth):
         """What comes back is the answer to that, for there is no code to exchange without a user."""
         if not await self._handle_refresh_response(response):
             await self.redirect_handler("")
+        self._renewed = False
 
 
 class BrowserLogin(OAuth):
