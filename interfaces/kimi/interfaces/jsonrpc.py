@@ -195,7 +195,7 @@ class Outbox:
         self._high_water = high_water
         self._on_broken = on_broken
         self._lines: list[bytes] = []
-        self._size = 0
+        self._size: int = 0
         self._arrived = anyio.Event()
         self._written = anyio.Event()
         self._writing = False
@@ -240,7 +240,7 @@ class Outbox:
             if self._is_empty():
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
-            block = self._take()
+            block = self.take()
             self._writing = True
             try:
                 await self._write(block)
@@ -253,8 +253,8 @@ class Outbox:
     def _is_empty(self) -> bool:
         return not self._lines
 
-    def _take(self) -> bytes:
-        """Everything that waits, as one piece."""
+    def take(self) -> bytes:
+        """Everything that waits, as one piece; it waits no longer."""
         block, self._lines, self._size = b"".join(self._lines), [], 0
         return block
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kimi.domain.errors import (
     APIStatusError,
     AuthExpired,
     CapabilityMissing,
     ChatProviderError,
-    ConfigError,
     InvalidSessionId,
     KimiError,
     ModelNotSet,
@@ -83,29 +82,39 @@ def unsupported_content(missing: Sequence[str]) -> Refused:
 
 def refusal_for(error: Exception, methods: Sequence[JsonObject]) -> Refused:
     """The answer to a request that failed with `error`. What nobody foresaw goes to the log, under an id."""
-    match error:
-        case Refused():
+    match _only_cause(error):
+        case Refused() as error:
             return error
         case ModelNotSet():
             return auth_required(methods, details="no model configured")
-        case CapabilityMissing():
+        case CapabilityMissing() as error:
             return unsupported_content(error.capabilities)
-        case AuthExpired():
+        case AuthExpired() as error:
             return auth_required(methods, error=str(error))
-        case APIStatusError(status_code=401 | 403):
+        case APIStatusError(status_code=401 | 403) as error:
             return auth_required(methods, error=str(error))
-        case ChatProviderError():
+        case ChatProviderError() as error:
             return _provider_failed(error)
-        case SessionBusy():
+        case SessionBusy() as error:
             return Refused(INTERNAL_ERROR, str(error), {"reason": "session_locked"})
-        case TooManySessions():
+        case TooManySessions() as error:
             return Refused(INTERNAL_ERROR, str(error), {"reason": "session_limit"})
-        case InvalidSessionId():
+        case InvalidSessionId() as error:
             return invalid_params(f"sessionId: {error}")
-        case ConfigError() | KimiError():
+        case KimiError() as error:
             return Refused(INTERNAL_ERROR, str(error), {"error": str(error)})
         case _:
             return bug(error)
+
+
+def _only_cause(error: BaseException) -> BaseException:
+    """The error inside the groups that task groups wrap around it, as long as it is the only one."""
+    while isinstance(error, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        if len(inner) != 1:
+            break
+        error = inner[0]
+    return cast("BaseException", error)
 
 
 def _provider_failed(error: ChatProviderError) -> Refused:

@@ -70,9 +70,10 @@ class Outgoing(Outbox):
     def _is_empty(self) -> bool:
         return self._chunk is None and super()._is_empty()
 
-    def _take(self) -> bytes:
+    def take(self) -> bytes:
+        """Everything that waits, as one piece; it waits no longer."""
         self._close_chunk()
-        return super()._take()
+        return super().take()
 
     def _close_chunk(self) -> None:
         chunk, self._chunk = self._chunk, None
@@ -94,6 +95,6 @@ def _chunk_key(session_id: str, update: JsonObject) -> tuple[str, str, str] | No
     content: Any = update.get("content")
     if kind not in _CHUNKS or not isinstance(message_id, str) or "_meta" in update:
         return None
-    if not isinstance(content, dict) or cast("JsonObject", content).keys() != {"type", "text"}:
+    if not isinstance(content, dict) or sorted(cast("JsonObject", content)) != ["text", "type"]:
         return None
     return session_id, kind, message_id

@@ -21,7 +21,7 @@ from kimi.interfaces.acp.client import ClientSide
 from kimi.interfaces.acp.connection import connect, load_sdk
 from kimi.interfaces.acp.early import serve_early
 from kimi.interfaces.acp.handshake import Handshake
-from kimi.interfaces.acp.open_sessions import OpenSessions
+from kimi.interfaces.acp.open_sessions import Adapt, OpenSessions, adapt_nothing
 from kimi.interfaces.acp.outgoing import Outgoing
 from kimi.interfaces.acp.places import CurrentSettings
 from kimi.interfaces.acp.transport import AcpTransport, Read
@@ -70,10 +70,12 @@ class AcpServer:
         *,
         time_left: Callable[[], float],
         on_loaded: Callable[[], None] = lambda: None,
+        adapt: Adapt = adapt_nothing,
     ) -> None:
         self._app = app
         self._time_left = time_left
         self._on_loaded = on_loaded
+        self._adapt = adapt
         self._handshake = Handshake(CurrentSettings(flags, app.environ(), app.settings(), load_settings), app.environ())
         self._initialized = anyio.Event()
 
@@ -83,7 +85,9 @@ class AcpServer:
         client = ClientSide(transport)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(out.run)
-            sessions = OpenSessions(self._app, self._handshake.current, client, tasks, time_left=self._time_left)
+            sessions = OpenSessions(
+                self._app, self._handshake.current, client, tasks, time_left=self._time_left, adapt=self._adapt
+            )
             catalog = session_catalog(self._app.settings().share_dir)
             agent = AcpAgent(self._handshake, sessions, catalog, self._app.new_id())
             connection = await self._serve_until_loaded(agent, transport, tasks)
