@@ -213,7 +213,7 @@ def root(
     ] = None,
 ) -> int | None:
     command = context.invoked_subcommand
-    if command not in (None, "acp"):
+    if command not in (None, "acp", "doctor"):
         return None
     given = {
         "--print": print_mode,
@@ -260,7 +260,7 @@ def root(
         max_ralph_iterations=max_ralph_iterations,
     )
     check_conflicts(flags, given)
-    if command == "acp":
+    if command is not None:
         context.meta[_FLAGS] = flags
         return None
     if acp:
@@ -366,6 +366,15 @@ def _file_to_write(context: typer.Context) -> str | None:
     if options.get("config") is not None:
         raise UsageError("There is no file to write to; use --config-file", "--config")
     return _absolute(options.get("config_file"))
+
+
+@app.command(help="Check configuration, key, endpoint, proxy, MCP servers, ripgrep and terminal; say what to mend.")
+def doctor(
+    context: typer.Context, json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
+) -> int:
+    from kimi.interfaces.doctor import run_doctor
+
+    return run_doctor(context.meta[_FLAGS], json)
 
 
 @app.command(help="Say how to enter an API key.")

@@ -1,0 +1,75 @@
+"""What `kimi doctor` looks at. A composition root beside `container`; what is not needed is not imported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+from kimi.application.ports import ChatModel
+from kimi.application.settings import McpServer, Settings
+from kimi.interfaces.container import App
+from kimi.interfaces.injector import providers
+from kimi.interfaces.process import hide_secrets
+from kimi.interfaces.version import __version__
+
+
+@asynccontextmanager
+async def configured_model(settings: Settings, environ: Mapping[str, str]) -> AsyncGenerator[ChatModel | None, None]:
+    """The model that would answer a prompt, None when there is none; its connections are closed on leaving.
+
+    Raises:
+        ConfigError: its settings cannot be used.
+    """
+    quiet = {name: value for name, value in environ.items() if name != "KIMI_RECORD"}
+    app = App(settings=providers.Object(settings), environ=providers.Object(quiet))
+    try:
+        yield app.open_model()(app.new_id()(), lambda: "")
+    finally:
+        await app.http().close()
+
+
+def proxy_of(url: str, environ: Mapping[str, str]) -> str | None:
+    """The proxy for requests to `url`, as `scheme://host:port` without its password; None without one.
+
+    Raises:
+        ConfigError: the environment names a proxy that cannot be used, or that needs a library which is not there.
+    """
+    from urllib.parse import urlsplit
+
+    from kimi.infrastructure.models.http import socks_library
+    from kimi.infrastructure.models.proxy import is_socks, proxy_for
+
+    proxy = proxy_for(url, environ)
+    if proxy is None:
+        return None
+    if is_socks(proxy):
+        socks_library()
+    parts = urlsplit(proxy)
+    return f"{parts.scheme}://{parts.hostname}:{parts.port}"
+
+
+async def ripgrep_path(settings: Settings, environ: Mapping[str, str]) -> str | None:
+    """The ripgrep that searches would use; None when there is none that starts."""
+    from kimi.infrastructure.tools.ripgrep import Ripgrep
+    from kimi.infrastructure.workspace.local import LocalWorkspace
+
+    workspace = LocalWorkspace(settings.work_dir, settings.shell, settings.secret_variables, environ)
+    command = await Ripgrep(settings.tools.ripgrep_path, environ).command(workspace)
+    return command[0] if command[0] != sys.executable else None
+
+
+async def count_mcp_tools(server: McpServer, settings: Settings, environ: Mapping[str, str]) -> int:
+    """Connect to the server and count its tools; it is disconnected then.
+
+    Raises:
+        ConfigError: its entry cannot be used. McpUnauthorized: the user has to log in.
+        Exception: whatever else the library raises when it cannot connect.
+    """
+    from kimi.infrastructure.json_schema import check_schema
+    from kimi.infrastructure.mcp.place import Place
+    from kimi.infrastructure.mcp.probe import offered_tools
+
+    here = settings.work_dir
+    place = Place(here, settings.share_dir, environ, __version__, check_schema, lambda: [here], hide_secrets)
+    return len(await offered_tools(server, place))
