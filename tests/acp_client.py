@@ -6,12 +6,13 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from kimi.application.flags import Flags
+from kimi.application.ports import OpenModel
 from kimi.interfaces.acp.open_sessions import Adapt, OpenSession, adapt_nothing
 from kimi.interfaces.acp.outgoing import Outgoing
 from kimi.interfaces.acp.run import AcpServer
@@ -165,9 +166,13 @@ def using(model: FakeModel | Callable[[OpenSession], FakeModel]) -> Adapt:
 
     def adapt(container: Session, session: OpenSession) -> None:
         chosen = model if isinstance(model, FakeModel) else model(session)
-        container.open_model.override(providers.Object(lambda session_id, client: chosen))
+        cast("Any", container).open_model.override(providers.Object(_opening(chosen)))
 
     return adapt
+
+
+def _opening(model: FakeModel) -> OpenModel:
+    return lambda session_id, client: model
 
 
 @asynccontextmanager

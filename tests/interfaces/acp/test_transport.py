@@ -10,7 +10,7 @@ import pytest
 from kimi.interfaces.acp.outgoing import Outgoing
 from kimi.interfaces.acp.transport import AcpTransport
 from tests.acp_client import AcpClient, acp_client, prompt
-from tests.e2e.process import Place
+from tests.e2e.process import Json, Place
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,13 @@ async def test_messages_without_a_method_and_answers_that_nobody_waits_for_do_no
         await client.send({"jsonrpc": "2.0", "id": 7})
         answer = await client.next_line()
         assert (answer["id"], answer["error"]["code"]) == (7, -32600)
-        for stray in ({"result": {}}, {"error": "text"}, {"error": {"code": 1}}, {"result": None, "error": None}):
+        strays: list[Json] = [
+            {"result": {}},
+            {"error": "text"},
+            {"error": {"code": 1}},
+            {"result": None, "error": None},
+        ]
+        for stray in strays:
             for call_id in (0, 99, "x", [1], None):
                 await client.send({"jsonrpc": "2.0", "id": call_id, **stray})
         assert await client.quiet()
@@ -147,18 +153,23 @@ async def test_an_answer_that_cannot_be_encoded_becomes_an_error() -> None:
 async def test_meta_never_changes_a_request(place: Place, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    evil = {"session_id": "EVIL", "sessionId": "EVIL", "prompt": [], "cwd": str(other), "method_id": "x", "cursor": "x"}
+    evil: Json = {
+        "session_id": "EVIL",
+        "sessionId": "EVIL",
+        "prompt": [],
+        "cwd": str(other),
+        "method_id": "x",
+        "cursor": "x",
+    }
     async with acp_client(place) as client:
         await client.result("initialize", {"protocolVersion": 1, "_meta": {**evil, "clientCapabilities": {}}})
-        for _ in range(2):
-            session_id = await client.new_session(place, _meta=evil)
-            listed = (await client.result("session/list", {"_meta": evil}))["sessions"]
-            assert {one["cwd"] for one in listed} == {str(place.work)}
+        await client.new_session(place)
+        session_id = await client.new_session(place, _meta=evil)
+        listed = (await client.result("session/list", {"_meta": evil}))["sessions"]
+        assert {one["cwd"] for one in listed} == {str(place.work)}
         answer = await client.ask("session/prompt", {**prompt(session_id, "hi"), "_meta": evil})
         assert answer["result"]["stopReason"] == "end_turn"
-        assert {line["params"]["sessionId"] for line in client.lines if line.get("method") == "session/update"} >= {
-            session_id
-        }
+        assert client.said(session_id) == "Hello"
 
 
 async def test_chunks_that_wait_are_joined_and_nothing_else_changes_its_place() -> None:
