@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,10 +20,7 @@ _STOPS: dict[StopReason, str] = {
 }
 _NAMES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
 _PARTS = {"text", "inlineData", "fileData", "functionCall", "functionResponse"}
-_PATHS = (
-    "/v1/models/m:streamGenerateContent?alt=sse",
-    "/v1/publishers/google/models/m:streamGenerateContent?alt=sse",
-)
+_PATH = re.compile(r"/v1/(publishers/google/)?models/[\w-]+:streamGenerateContent\?alt=sse")
 
 
 def event(*parts: Json, finish: str | None = None, usage: Json | None = None) -> Json:
@@ -61,7 +59,7 @@ def events(answer: Answer) -> list[Event]:
 def check(request: Recorded) -> None:
     """A request that the service takes."""
     assert request.method == "POST"
-    assert request.path in _PATHS
+    assert _PATH.fullmatch(request.path)
     assert request.headers.get("x-goog-api-key") or request.headers["authorization"].startswith("Bearer ")
     body = request.json
     assert body.keys() <= {"contents", "systemInstruction", "tools", "generationConfig"}
