@@ -12,7 +12,7 @@ from kimi.interfaces.acp.abilities import ClientAbilities, client_abilities
 from kimi.interfaces.acp.auth import auth_methods, is_usable, own_command
 from kimi.interfaces.version import __version__
 from tests.acp_client import acp_client, prompt
-from tests.e2e.process import Place
+from tests.e2e.process import Json, Place
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ async def test_capabilities_that_are_missing_or_malformed_count_as_none(place: P
 
 
 def test_all_capabilities_are_read() -> None:
-    raw = {
+    raw: Json = {
         "fs": {"readTextFile": True, "writeTextFile": True},
         "terminal": True,
         "auth": {"terminal": True},
@@ -112,7 +112,7 @@ def test_the_program_is_started_as_it_was(tmp_path: Path) -> None:
     ],
 )
 def test_what_counts_as_credentials(more: dict[str, Any], usable: bool) -> None:
-    fields = {"provider_name": "p", "type": "kimi", "model": "m", "base_url": "https://api.test/v1", **more}
+    fields: Json = {"provider_name": "p", "type": "kimi", "model": "m", "base_url": "https://api.test/v1", **more}
     assert is_usable(ModelSettings(**fields)) is usable
     assert not is_usable(None)
 
@@ -130,15 +130,16 @@ async def test_without_credentials_sessions_are_refused_until_another_process_wr
         methods = (await client.shake_hands(auth={"terminal": True}))["authMethods"]
         session_id = await client.new_session(place)
         without_key(place)
-        opening = {"sessionId": session_id, "cwd": str(place.work), "mcpServers": []}
-        for method, params in (
+        opening: Json = {"sessionId": session_id, "cwd": str(place.work), "mcpServers": []}
+        refused: list[tuple[str, Json]] = [
             ("session/new", {"cwd": str(place.work)}),
             ("session/load", opening),
             ("session/resume", opening),
             ("session/fork", opening),
             ("session/prompt", prompt(session_id, "hi")),
             ("authenticate", {"methodId": "login"}),
-        ):
+        ]
+        for method, params in refused:
             error = await client.error(method, params)
             assert (error["code"], error["message"]) == (-32000, "Authentication required"), method
             assert error["data"]["authMethods"] == methods
