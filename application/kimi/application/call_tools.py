@@ -135,8 +135,12 @@ async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall
         return Outcome(blocked)
     try:
         async with tool.prepare(arguments, _context(conversation, turn, call)) as prepared:
+            _tell_of_change(conversation, call, prepared)
             refused = await _refused(conversation, turn, call, prepared.effect) if prepared.effect else None
-            return refused or await _carried_out(tool, prepared, arguments)
+            if refused is not None:
+                return refused
+            _tell_of_begin(conversation, call)
+            return await _carried_out(tool, prepared, arguments)
     except CallRejected:
         return _rejected(conversation)
     except Exception as error:
@@ -178,6 +182,20 @@ def _context(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> T
         agent_id=subagent.agent_id if subagent else None,
         subagent_type=subagent.type if subagent else None,
     )
+
+
+def _tell_of_change(conversation: Conversation, call: ToolCall, prepared: PreparedCall) -> None:
+    if conversation.call_watch is not None and prepared.changed is not None:
+        conversation.call_watch.will_change(_agent_id(conversation), call.id, prepared.changed)
+
+
+def _tell_of_begin(conversation: Conversation, call: ToolCall) -> None:
+    if conversation.call_watch is not None:
+        conversation.call_watch.begins(_agent_id(conversation), call.id)
+
+
+def _agent_id(conversation: Conversation) -> str | None:
+    return conversation.subagent.agent_id if conversation.subagent else None
 
 
 async def _carried_out(tool: Tool, prepared: PreparedCall, arguments: JsonObject) -> Outcome:

@@ -17,7 +17,7 @@ import anyio.to_thread
 from kimi.application.background import TaskBook
 from kimi.application.channel import Delivery, EventChannel
 from kimi.application.hooks import Hooks
-from kimi.application.ports import ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles
+from kimi.application.ports import CallWatch, ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles
 from kimi.application.recorder import Recorder
 from kimi.application.skills import SkillBook
 from kimi.application.subagent_stream import SubagentStream
@@ -130,6 +130,7 @@ class Conversation:
         self.history = History(files.load_context())
         self.channel = parent.channel if parent else EventChannel()
         self.waiting = parent.waiting if parent else WaitingRequests()
+        self.call_watch: CallWatch | None = parent.call_watch if parent else None
         self.repeats = RepeatGuard()
         self.turn: RunningTurn | None = None
         self.tell_waiting: Callable[[bool], None] = ignore_waiting

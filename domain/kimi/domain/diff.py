@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TypeAlias
 
@@ -20,6 +21,16 @@ CONTEXT_LINES = 3
 
 MAX_LINES = 10_000
 """A text with more lines is not compared; its block is a summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedText:
+    """The whole text of a file before (None: there was no file) and after a change, exactly as it is on the disk."""
+
+    path: str
+    old: str | None
+    new: str
+
 
 Change: TypeAlias = tuple[int, int, int, int]
 """Lines [0:1] of the old text become lines [2:3] of the new one; half open, from 0."""

@@ -131,6 +131,13 @@ def test_a_driver_may_say_that_a_call_begins() -> None:
     assert subject.started("c2") == []
 
 
+def test_a_driver_that_hears_of_every_start_does_not_guess() -> None:
+    subject = translator(is_watched=True)
+    updates = play(subject, [*BEGIN, call("Shell", command="ls"), ev.StatusUpdate(), 9.0, 9.0])
+    assert [update["status"] for update in updates if "status" in update] == ["pending"]
+    assert [update["status"] for update in subject.started("c1")] == ["in_progress"]
+
+
 @pytest.mark.spec("A-76")
 def test_who_is_asked_late_sees_the_call_wait() -> None:
     subject = translator()

@@ -14,6 +14,7 @@ import pytest
 
 from kimi.domain import event as ev
 from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.diff import ChangedText
 from kimi.domain.message import Function, ToolCall, ToolCallPart
 from kimi.domain.request import ApprovalRequest, Question, QuestionOption, QuestionRequest
 from kimi.domain.tool import (
@@ -273,10 +274,11 @@ def test_modes_are_told_once() -> None:
 
 
 def test_the_whole_texts_make_one_diff() -> None:
-    texts = {"/home/u/proj/src/parse.py": ("one\r\ntwo\r\n", "one\r\n2\r\n")}
-    subject = translator(texts=texts.get)
+    subject = translator()
+    play(subject, ANSWER)
+    subject.will_change(None, "c1", ChangedText(EDIT[0].path, "one\r\ntwo\r\n", "one\r\n2\r\n"))
     asked = approval("c1", "StrReplaceFile", *EDIT)
-    play(subject, [*ANSWER, call("StrReplaceFile", path="src/parse.py"), asked])
+    play(subject, [call("StrReplaceFile", path="src/parse.py"), asked])
     diff = {
         "type": "diff",
         "path": "/home/u/proj/src/parse.py",
@@ -289,9 +291,11 @@ def test_the_whole_texts_make_one_diff() -> None:
 
 
 def test_a_large_change_is_shown_in_hunks() -> None:
-    texts = {"/home/u/proj/src/parse.py": ("x" * 300_000, "y")}
-    steps = [*ANSWER, call("StrReplaceFile", path="src/parse.py"), ev.ToolResult("c1", tool_ok(display=EDIT))]
-    content = play(translator(texts=texts.get), steps)[-1]["content"]
+    subject = translator()
+    play(subject, ANSWER)
+    subject.will_change(None, "c1", ChangedText(EDIT[0].path, "x" * 300_000, "y"))
+    steps = [call("StrReplaceFile", path="src/parse.py"), ev.ToolResult("c1", tool_ok(display=EDIT))]
+    content = play(subject, steps)[-1]["content"]
     assert content == [
         {
             "type": "diff",
@@ -305,9 +309,13 @@ def test_a_large_change_is_shown_in_hunks() -> None:
 
 def test_a_new_file_has_no_old_text() -> None:
     new = (DiffBlock("/home/u/proj/new.py", "", "x = 1\n"),)
-    steps = [*ANSWER, call("WriteFile", path="new.py"), ev.ToolResult("c1", tool_ok(display=new))]
-    for texts in (None, {"/home/u/proj/new.py": (None, "x = 1\n")}.get):
-        diff = play(translator(texts=texts), steps)[-1]["content"][0]
+    steps = [call("WriteFile", path="new.py"), ev.ToolResult("c1", tool_ok(display=new))]
+    for whole in (False, True):
+        subject = translator()
+        play(subject, ANSWER)
+        if whole:
+            subject.will_change(None, "c1", ChangedText("/home/u/proj/new.py", None, "x = 1\n"))
+        diff = play(subject, steps)[-1]["content"][0]
         assert "oldText" not in diff
         assert diff["newText"] == "x = 1\n"
 

@@ -8,6 +8,7 @@ The modules of this package are by meaning; import from the package.
 
 from kimi.application.ports.agent import (
     CallRejected,
+    CallWatch,
     ChatModel,
     CheckArguments,
     CheckSchema,
@@ -37,6 +38,7 @@ from kimi.application.ports.sessions import SessionCatalog, SessionFiles, Sessio
 __all__ = [
     "BackgroundTasks",
     "CallRejected",
+    "CallWatch",
     "ChatModel",
     "CheckArguments",
     "CheckSchema",

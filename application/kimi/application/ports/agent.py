@@ -18,6 +18,7 @@ from kimi.domain.turn import StopReason, TokenUsage
 if TYPE_CHECKING:
     from kimi.application.ports.machine import Workspace
     from kimi.application.settings import McpServer
+    from kimi.domain.diff import ChangedText
 
 # --- the model ----------------------------------------------------------------------------------------------------
 
@@ -105,10 +106,29 @@ class ToolCallContext:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call that is ready to run. `effect` is None when nothing about it needs to be decided."""
+    """A call that is ready to run. `effect` is None when nothing about it needs to be decided.
+
+    `changed` is the file that it would change, for drivers that show more than the hunks of its display.
+    """
 
     run: Callable[[], Awaitable[ToolReturnValue]]
     effect: Effect | None = None
+    changed: ChangedText | None = None
+
+
+class CallWatch(Protocol):
+    """Hears of calls what no event tells; a driver gives it to its conversation. Neither method may raise or wait.
+
+    The call may still be on its way to the driver. `agent_id` is that of the subagent that makes it.
+    """
+
+    def will_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
+        """The call would change this file; said before anybody is asked about it."""
+        ...
+
+    def begins(self, agent_id: str | None, call_id: str) -> None:
+        """Nothing stands against the call any more: it runs from now on."""
+        ...
 
 
 class CallRejected(Exception):

@@ -11,7 +11,7 @@ from anyio import to_thread
 
 from kimi.application.ports import FileChanged, FileStat, PreparedCall, Workspace
 from kimi.domain.approval import Effect
-from kimi.domain.diff import count_lines, diff_blocks, summary_block
+from kimi.domain.diff import ChangedText, count_lines, diff_blocks, summary_block
 from kimi.domain.path_rules import Granted, Refused, write_access
 from kimi.domain.tool import DiffBlock, ToolReturnValue, tool_error
 from kimi.infrastructure.tools.paths import FileRecord, PathPolicy, Target, stale_file
@@ -21,6 +21,9 @@ DIFF_BYTES = 8 * 1024 * 1024
 
 EDIT_BYTES = 64 * 1024 * 1024
 """A larger file is neither edited nor appended to: both need the whole text."""
+
+WHOLE_BYTES = 256 * 1024
+"""A change of a larger file is shown in hunks only (acp spec 3.5)."""
 
 PlanFile = Callable[[], "str | None"]
 """The one file that may be changed while plan mode is on; None while it is off."""
@@ -54,12 +57,14 @@ class Admitted:
 class Change:
     """A change that is ready: the whole new content, what it is compared with, how the user sees it.
 
-    `expected` is the file as it was when the diff was made; None when there was none.
+    `expected` is the file as it was when the diff was made; None when there was none. `texts` is None for what
+    cannot or must not be shown whole.
     """
 
     content: bytes
     expected: FileStat | None
     display: tuple[DiffBlock, ...]
+    texts: ChangedText | None = None
 
 
 class FileChanges:
@@ -137,6 +142,16 @@ async def shown_change(admitted: Admitted, old: str, new: str) -> tuple[DiffBloc
     if len(old) + len(new) < 4096:
         return diff_blocks(admitted.shown, old, new)
     return await to_thread.run_sync(diff_blocks, admitted.shown, old, new)
+
+
+def whole_texts(admitted: Admitted, old: bytes | None, new: bytes) -> ChangedText | None:
+    """The change of the whole file; None for a secret or a large file, and for what is no text."""
+    if admitted.granted.sensitive or max(len(old or b""), len(new)) > WHOLE_BYTES:
+        return None
+    try:
+        return ChangedText(admitted.shown, None if old is None else old.decode(), new.decode())
+    except UnicodeDecodeError:
+        return None
 
 
 def too_large(given: str, stat: FileStat) -> ToolReturnValue:

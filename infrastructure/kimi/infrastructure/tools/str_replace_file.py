@@ -26,6 +26,7 @@ from kimi.infrastructure.tools.file_change import (
     no_plan,
     shown_change,
     too_large,
+    whole_texts,
 )
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
 from kimi.infrastructure.tools.paths import (
@@ -134,7 +135,7 @@ class StrReplaceFile:
         async def run() -> ToolReturnValue:
             return await self._write(params, admitted, change, edited)
 
-        return PreparedCall(run, effect_of(admitted, "Edit", change.display))
+        return PreparedCall(run, effect_of(admitted, "Edit", change.display), change.texts)
 
     async def _plan(self, params: Params, admitted: Admitted) -> tuple[Change, Edited] | ToolReturnValue:
         stat = await self._files.workspace.stat(admitted.real)
@@ -143,7 +144,8 @@ class StrReplaceFile:
         if (unfit := self._unfit(stat, params.path)) is not None:
             return unfit
         try:
-            text = (await self._files.content(stat)).decode("utf-8")
+            old = await self._files.content(stat)
+            text = old.decode("utf-8")
         except UnicodeDecodeError:
             message = f"`{params.path}` is not valid UTF-8 text; edit it with a command instead."
             return tool_error(message, "Unsupported encoding")
@@ -151,7 +153,8 @@ class StrReplaceFile:
         if isinstance(edited, ToolReturnValue):
             return edited
         display = await shown_change(admitted, text, edited.text)
-        return Change(edited.text.encode(), stat, display), edited
+        new = edited.text.encode()
+        return Change(new, stat, display, whole_texts(admitted, old, new)), edited
 
     def _unfit(self, stat: FileStat, given: str) -> ToolReturnValue | None:
         """Why the file cannot be edited as it is."""

@@ -26,6 +26,7 @@ from kimi.infrastructure.tools.file_change import (
     parent_of,
     shown_change,
     too_large,
+    whole_texts,
 )
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
 from kimi.infrastructure.tools.paths import FileRecord, PathPolicy, not_a_file, reason
@@ -93,7 +94,7 @@ class WriteFile:
             return await self._write(params, admitted, planned)
 
         note = f" (creating directory `{created}`)" if created else ""
-        return PreparedCall(run, effect_of(admitted, "Write", planned.display, note))
+        return PreparedCall(run, effect_of(admitted, "Write", planned.display, note), planned.texts)
 
     async def _missing_parent(self, admitted: Admitted) -> str | ToolReturnValue:
         """The directory that writing creates, empty for none; the error when it may not."""
@@ -109,21 +110,25 @@ class WriteFile:
         added = params.content.encode()
         stat = await self._files.workspace.stat(admitted.real)
         if stat is None:
-            return Change(added, None, await shown_change(admitted, "", params.content))
+            display = await shown_change(admitted, "", params.content)
+            return Change(added, None, display, whole_texts(admitted, None, added))
         if stat.kind != "file":
             return not_a_file(params.path)
         if params.mode == "overwrite":
-            return Change(added, stat, await self._overwrite_display(admitted, stat, params.content))
+            return await self._overwrite(admitted, stat, params.content)
         if stat.size > EDIT_BYTES:
             return too_large(params.path, stat)
         old = await self._files.content(stat)
-        return Change(old + added, stat, await self._append_display(admitted, old, params.content))
+        display = await self._append_display(admitted, old, params.content)
+        return Change(old + added, stat, display, whole_texts(admitted, old, old + added))
 
-    async def _overwrite_display(self, admitted: Admitted, stat: FileStat, new: str) -> tuple[DiffBlock, ...]:
+    async def _overwrite(self, admitted: Admitted, stat: FileStat, new: str) -> Change:
+        added = new.encode()
         if stat.size > DIFF_BYTES or len(new) > DIFF_BYTES:
             lines = await self._files.count_lines(stat)
-            return (summary_block(admitted.shown, lines, count_lines(new)),)
-        return await shown_change(admitted, _text(await self._files.content(stat)), new)
+            return Change(added, stat, (summary_block(admitted.shown, lines, count_lines(new)),))
+        old = await self._files.content(stat)
+        return Change(added, stat, await shown_change(admitted, _text(old), new), whole_texts(admitted, old, added))
 
     async def _append_display(self, admitted: Admitted, old: bytes, added: str) -> tuple[DiffBlock, ...]:
         if len(old) > DIFF_BYTES or len(added) > DIFF_BYTES:

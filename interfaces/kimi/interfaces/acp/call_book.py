@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kimi.domain.diff import ChangedText
 from kimi.domain.event import ApprovalResponse, SubagentEvent, ToolResult
 from kimi.domain.message import ToolCall
 from kimi.domain.request import ApprovalRequest, QuestionRequest
 from kimi.domain.tool import BackgroundTaskBlock
-from kimi.interfaces.acp.result_content import Json, WholeTexts, asked_content, text_content
+from kimi.interfaces.acp.result_content import Json, asked_content, text_content
 from kimi.interfaces.acp.tool_calls import GRACE_S, CallKey, CallState
 from kimi.interfaces.acp.tool_titles import FACES, UNKNOWN_TOOL, Face, shortened
 
@@ -34,13 +35,18 @@ MAIN: Final = Agent()
 
 
 class CallBook:
-    """All open calls. `name_of` gives how a tool is called that is not built in; `texts` whole texts for diffs."""
+    """All open calls. `name_of` gives how a tool is called that is not built in.
+
+    With `is_watched` somebody calls `started`; else a call that nobody is asked about counts as begun after a while.
+    """
 
     def __init__(
-        self, work_dir: str, *, face_of: FaceOf | None, name_of: Callable[[str], str], texts: WholeTexts | None
+        self, work_dir: str, *, face_of: FaceOf | None, name_of: Callable[[str], str], is_watched: bool = False
     ) -> None:
         self._work_dir = work_dir
-        self._face_of, self._name_of, self._texts = face_of, name_of, texts
+        self._face_of, self._name_of = face_of, name_of
+        self._is_watched = is_watched
+        self._changes: dict[CallKey, ChangedText] = {}
         self._calls: dict[CallKey, CallState] = {}
         self._growing: CallState | None = None
         self._ids: dict[CallKey, str] = {}
@@ -109,6 +115,10 @@ class CallBook:
         """Does a call stream?"""
         return self._growing is not None
 
+    def will_change(self, key: CallKey, changed: ChangedText) -> None:
+        """The call would change this file; kept until it ends."""
+        self._changes[key] = changed
+
     def started(self, key: CallKey) -> list[Json]:
         """The tool of this call begins; remembered when the call itself is still on its way."""
         call = self._calls.get(key)
@@ -121,6 +131,7 @@ class CallBook:
         """Close all calls, those inside of others first. Those of agents in the background go on, unless told."""
         self._growing = None
         self._started.clear()
+        self._changes.clear()
         found: list[Json] = []
         for key in reversed(list(self._calls)):
             if everything or not self._is_detached(key):
@@ -184,7 +195,7 @@ class CallBook:
         if key in self._started:
             self._started.discard(key)
             return found + call.begin()
-        call.begins_at = 0.0
+        call.begins_at = None if self._is_watched else 0.0
         return found
 
     def finished(self, event: ToolResult, agent: Agent) -> list[Json]:
@@ -193,9 +204,9 @@ class CallBook:
         found = [] if goes_on else self._close_children(key, INTERRUPTED)
         if goes_on:
             self._hosts.add(key)
-        call = self._calls.pop(key, None)
+        call, changed = self._calls.pop(key, None), self._changes.pop(key, None)
         if call is not None:
-            found += call.finish(event.return_value, self._texts)
+            found += call.finish(event.return_value, changed)
         return found
 
     def _close_children(self, parent: CallKey, text: str) -> list[Json]:
@@ -275,7 +286,7 @@ class CallBook:
         if call is None:  # it ended while the request was on its way
             return {"toolCallId": f"{self._turn_id}/{request.tool_call_id}", "status": "pending"}
         display = request.display if isinstance(request, ApprovalRequest) else ()
-        shown = asked_content(display, self._work_dir, self._texts)
+        shown = asked_content(display, self._work_dir, self._changes.get(self._asked.get(request.id, (None, ""))))
         if not shown and not call.content and isinstance(request, ApprovalRequest):
             shown = [text_content(request.description)] if request.description else []
         return call.asked(shown, display)

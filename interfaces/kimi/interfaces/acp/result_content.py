@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.diff import ChangedText
 from kimi.domain.tool import (
     BackgroundTaskBlock,
     BriefBlock,
@@ -20,9 +21,6 @@ from kimi.domain.tool import (
 from kimi.interfaces.acp.tool_titles import absolute
 
 Json: TypeAlias = dict[str, Any]
-
-WholeTexts: TypeAlias = Callable[[str], "tuple[str | None, str] | None"]
-"""By absolute path the whole text before (None: no file) and after a change; None where it is not known."""
 
 TEXT_BYTES: Final = 32 * 1024
 """Of text output shown; the model gets what the tool gave."""
@@ -103,10 +101,10 @@ def chunk_block(part: ContentPart) -> Json | None:
 
 
 def result_content(
-    result: ToolReturnValue, work_dir: str, *, file: str | None = None, texts: WholeTexts | None = None
+    result: ToolReturnValue, work_dir: str, *, file: str | None = None, changed: ChangedText | None = None
 ) -> list[Json]:
     """What the client shows of a result: diffs, then output, then what went wrong; one line if there is nothing."""
-    shown = diff_contents(result.display, work_dir, texts)
+    shown = diff_contents(result.display, work_dir, changed)
     shown += _output(result.output, file)
     shown += [text_content(task_line(block)) for block in result.display if isinstance(block, BackgroundTaskBlock)]
     if result.is_error and result.message and not _says(shown, result.message):
@@ -156,9 +154,9 @@ def task_line(block: BackgroundTaskBlock) -> str:
     return f"{block.task_id} ({block.kind}, {block.status}): {block.description}"
 
 
-def asked_content(display: Sequence[DisplayBlock], work_dir: str, texts: WholeTexts | None = None) -> list[Json]:
+def asked_content(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None = None) -> list[Json]:
     """What a call that waits for approval would do."""
-    shown = diff_contents(display, work_dir, texts)
+    shown = diff_contents(display, work_dir, changed)
     for block in display:
         if isinstance(block, ShellBlock):
             shown.append(text_content(fenced(block.command, block.language)))
@@ -176,22 +174,21 @@ def fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{cut(text)}\n{fence}"
 
 
-def diff_contents(display: Sequence[DisplayBlock], work_dir: str, texts: WholeTexts | None = None) -> list[Json]:
-    """The changes in `display`, one diff per file when its whole texts are known and small, else one per hunk."""
+def diff_contents(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None = None) -> list[Json]:
+    """The changes in `display`, one diff when the whole texts are known and small, else one per hunk."""
     diffs = [block for block in display if isinstance(block, DiffBlock)]
     found: list[Json] = []
     for path, group in groupby(diffs, lambda block: block.path):
-        found += _file_diff(absolute(path, work_dir) or path, list(group), texts)
+        found += _file_diff(absolute(path, work_dir) or path, list(group), changed)
     return found
 
 
-def _file_diff(path: str, blocks: Sequence[DiffBlock], texts: WholeTexts | None) -> list[Json]:
+def _file_diff(path: str, blocks: Sequence[DiffBlock], changed: ChangedText | None) -> list[Json]:
     summary = next((block for block in blocks if block.is_summary), None)
     if summary is not None:
         return [text_content(f"{path}: {summary.old_text} -> {summary.new_text}")]
-    whole = texts(path) if texts is not None else None
-    if whole is not None and max(_size(whole[0] or ""), _size(whole[1])) <= WHOLE_FILE_BYTES:
-        return [_diff(path, whole[0], whole[1])]
+    if changed is not None and max(_size(changed.old or ""), _size(changed.new)) <= WHOLE_FILE_BYTES:
+        return [_diff(path, changed.old, changed.new)]
     return [_hunk(path, block) for block in blocks]
 
 

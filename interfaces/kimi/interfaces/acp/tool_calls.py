@@ -6,12 +6,12 @@ import json
 import re
 from typing import Any, Final, Literal, TypeAlias, cast
 
+from kimi.domain.diff import ChangedText
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import DisplayBlock, ToolReturnValue
 from kimi.interfaces.acp.partial_arguments import LONGEST, ArgumentScanner
 from kimi.interfaces.acp.result_content import (
     Json,
-    WholeTexts,
     first_changed_line,
     raw_output,
     result_content,
@@ -145,10 +145,10 @@ class CallState:
             self._locations = shape["locations"] = locations
         return [self._update(shape)]
 
-    def finish(self, result: ToolReturnValue, texts: WholeTexts | None) -> list[Json]:
+    def finish(self, result: ToolReturnValue, changed: ChangedText | None = None) -> list[Json]:
         """Done: its result."""
         shape: Json = {"status": "failed" if result.is_error else "completed"}
-        shown = result_content(result, self._work_dir, file=self.path, texts=texts)
+        shown = result_content(result, self._work_dir, file=self.path, changed=changed)
         if self.tool == "SetTodoList" and not result.is_error:
             shown = []
         if not self.has_terminal and (shown or self.content):

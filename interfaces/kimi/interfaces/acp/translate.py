@@ -23,6 +23,7 @@ from kimi.domain.content import (
     VideoPart,
     joined_text,
 )
+from kimi.domain.diff import ChangedText
 from kimi.domain.message import JsonObject, ToolCall, ToolCallPart
 from kimi.domain.request import (
     Answer,
@@ -41,7 +42,7 @@ from kimi.interfaces.acp import permissions, questions
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.call_book import INTERRUPTED, MAIN, Agent, CallBook, FaceOf
 from kimi.interfaces.acp.content import shown_input
-from kimi.interfaces.acp.result_content import Json, WholeTexts, chunk_block, file_uri, text_content
+from kimi.interfaces.acp.result_content import Json, chunk_block, file_uri, text_content
 from kimi.interfaces.acp.synthetic_calls import Compactions, McpLoading
 
 SHOWN_RETRY_S: Final = 3.0
@@ -93,8 +94,8 @@ class Translator:
 
     The driver sends what `updates` gives for each event, then `due(now)` when `next_due()` has passed; on the end of a
     turn that was cut short `settle()`. `mode_of` gives the mode's id from plan mode on or off, `config_options` the
-    complete options for a change that was not the client's; `texts` the whole texts of changed files by absolute path;
-    `face_of` the look of tools that are not built in. With `replaying` the events come from a record.
+    complete options for a change that was not the client's; `face_of` the look of tools that are not
+    built in. With `is_watched` somebody calls `started`. With `replaying` the events come from a record.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Translator:
         mode: str = "default",
         mode_of: Callable[[bool], str] = _plan_or_default,
         config_options: Callable[[], Sequence[JsonObject]] | None = None,
-        texts: WholeTexts | None = None,
+        is_watched: bool = False,
         face_of: FaceOf | None = None,
     ) -> None:
         self.session_id = session_id
@@ -122,7 +123,7 @@ class Translator:
         self._has_steps = False
         self._waiting: list[ev.Notification] = []
         self._mcp = McpLoading(silent=replaying)
-        self._calls = CallBook(work_dir, face_of=face_of, name_of=self._mcp.shown, texts=texts)
+        self._calls = CallBook(work_dir, face_of=face_of, name_of=self._mcp.shown, is_watched=is_watched)
         self._calls.new_turn(self._turn.id)
         self._compactions = Compactions(with_updates=client.compaction)
         self._window: tuple[int | None, int | None] = (None, None)
@@ -162,6 +163,10 @@ class Translator:
     def due(self, now: float) -> list[JsonObject]:
         """What had to wait: titles of calls that stream, calls that have begun. `now` is in seconds and never falls."""
         return [*self._calls.due(now), *self._mcp.due(now, self._turn.id)]
+
+    def will_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
+        """The call would change this file: its diff can show the whole text. See `CallWatch` of the ports."""
+        self._calls.will_change((agent_id, call_id), changed)
 
     def started(self, call_id: str, agent_id: str | None = None) -> list[JsonObject]:
         """The tool of this call really begins to run. May come before the call itself; it is then remembered."""
