@@ -27,11 +27,11 @@ from kimi.application.ports import (
 from kimi.application.settings import McpServer
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import ToolReturnValue
+from kimi.infrastructure.mcp.lenient import LenientTransport
 from kimi.infrastructure.mcp.link import Elicit, NeedsLogin, OpenSession, RemoteSession
 from kimi.infrastructure.mcp.oauth import headless_auth
 from kimi.infrastructure.mcp.oauth_login import StoredLogin
 from kimi.infrastructure.mcp.place import Place, secrets_of
-from kimi.infrastructure.mcp.reasons import http_status
 from kimi.infrastructure.mcp.results import converted, usable_tools
 from kimi.infrastructure.mcp.stdio import ProcessTransport
 from kimi.infrastructure.mcp.transport import transport_to
@@ -43,6 +43,7 @@ alone; and a server that knows nothing newer may not answer anything else."""
 
 _LOGIN: Final = "It wants a login; run: kimi mcp auth {}"
 _REFUSED: Final = "It does not take the login that is configured (HTTP {})."
+_STATUS: Final = "It answered with HTTP status {}."
 TIMED_OUT: Final = -32001
 CLOSED: Final = -32000
 VERSION_UNKNOWN: Final = -32022
@@ -62,12 +63,14 @@ def session_opener(
         place.hide(secrets_of(server))
         session = _Session(server, place)
         login = _login(server, place)
-        way = (transport and transport(server)) or _transport(server, place, login)
+        way = LenientTransport((transport and transport(server)) or _transport(server, place, login))
         async with AsyncExitStack() as stack:
             try:
                 await session.enter(stack, way, elicit, modes)
             except Exception as error:
-                _check_login(server, login, error)
+                _check_login(server, login, way.status, error)
+                if way.status is not None:
+                    raise ConnectionError(_STATUS.format(way.status)) from error
                 raise
             yield session
 
@@ -90,11 +93,11 @@ def _login(server: McpServer, place: Place) -> StoredLogin | None:
     return login
 
 
-def _check_login(server: McpServer, login: StoredLogin | None, error: Exception) -> None:
+def _check_login(server: McpServer, login: StoredLogin | None, status: int | None, error: Exception) -> None:
     """Raise NeedsLogin when it is for want of a login that connecting failed."""
     if login is not None and login.refused:
         raise NeedsLogin(_LOGIN.format(server.name)) from error
-    if (status := http_status(error)) in (401, 403):
+    if status in (401, 403):
         raise NeedsLogin(_REFUSED.format(status)) from error
 
 
@@ -108,7 +111,7 @@ class _Session:
         self._place = place
         self._log = place.log_of(server)
 
-    async def enter(self, stack: AsyncExitStack, way: ClientTransport, elicit: Elicit, modes: Sequence[str]) -> None:
+    async def enter(self, stack: AsyncExitStack, way: LenientTransport, elicit: Elicit, modes: Sequence[str]) -> None:
         """Connect by `way`, until `stack` is left. Raises what the library does."""
         for mode in modes:
             self._client = self._new_client(way, elicit, mode)
@@ -121,10 +124,8 @@ class _Session:
                 break
         stack.push_async_callback(self._client.close)
         stack.callback(self._log.close)
-        # A result that does not fit its own schema is a result all the same; and looking would list the tools again.
-        self._client.session.validate_tool_result = _any_result
-        if isinstance(way, ProcessTransport):
-            watching = asyncio.ensure_future(self._watch(way))
+        if isinstance(way.inner, ProcessTransport):
+            watching = asyncio.ensure_future(self._watch(way.inner))
             stack.callback(watching.cancel)
 
     async def tools(self) -> Sequence[SourceTool]:
@@ -179,10 +180,6 @@ class _Session:
     async def _on_progress(self, progress: float, total: float | None, message: str | None) -> None:
         of = f" of {total:g}" if total is not None else ""
         self._log.write(f"progress: {progress:g}{of} {message or ''}\n".encode("utf-8", "replace"))
-
-
-async def _any_result(name: str, result: mcp_types.CallToolResult) -> None:
-    """Every result is good."""
 
 
 def _elicitation(message: str, params: ElicitRequestParams) -> Elicitation:

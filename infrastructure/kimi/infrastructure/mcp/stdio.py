@@ -7,6 +7,7 @@ joins a long line from its pieces anew with each of them; so this is ours. The s
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import queue
@@ -213,4 +214,11 @@ async def _end(process: LocalProcess, stdin: _Stdin) -> None:
 
 
 def _parsed(line: bytes) -> mcp_types.JSONRPCMessage:
-    return mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    """Raises ValueError: it is no message; RecursionError: it is nested too deeply."""
+    adapter = mcp_types.jsonrpc_message_adapter
+    try:
+        return adapter.validate_json(line, by_name=False)
+    except ValueError:
+        if not line.lstrip().startswith(b"{"):
+            raise
+        return adapter.validate_python(json.loads(line), by_name=False)  # the quicker parser gives up on deep nesting

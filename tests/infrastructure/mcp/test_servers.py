@@ -1,0 +1,288 @@
+"""What goes wrong with MCP servers, one fault at a time (tools spec 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from kimi.application.ports import SourceCallFailed, SourceDisconnected, SourceTimedOut, SourceUnavailable
+from kimi.application.settings import McpServer
+from kimi.domain.message import JsonObject
+from kimi.domain.tool import ToolReturnValue
+from kimi.infrastructure.mcp.server_log import MAX_BYTES, ServerLog
+from tests.processes import comes_true, is_alive
+from tests.servers.entries import raw_server
+from tests.servers.http_faults import always, http_server, working
+from tests.servers.stage import QUICK, connected, decline, place_in, text_of, view
+
+pytestmark = pytest.mark.anyio
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until `condition` is true; fails when it does not become so."""
+    assert await anyio.to_thread.run_sync(comes_true, condition, seconds)
+
+
+async def test_faults_at_the_start_have_a_reason_each(tmp_path: Path) -> None:
+    servers = [
+        raw_server("silent", silent=True, connect_timeout_ms=300),
+        raw_server("exits", exit=3),
+        McpServer(name="missing", command="no-such-program"),
+        McpServer(name="nowhere", command="python3", cwd="not/there"),
+        McpServer(name="refused", url="http://127.0.0.1:9/mcp", transport="http"),
+        McpServer(name="old", url="http://127.0.0.1:9/sse", transport="sse"),
+        McpServer(name="broken", broken="It has neither a command nor a URL."),
+        McpServer(name="off", command="x", enabled=False),
+        raw_server("good"),
+    ]
+    async with http_server(always(401)) as denied, http_server(always(500)) as ill:
+        servers.append(McpServer(name="denied", url=denied, transport="http", auth="secret-token"))
+        servers.append(McpServer(name="ill", url=ill, transport="http", headers={"X": "secret-header"}))
+        async with connected(tmp_path, *servers) as source:
+            found = {server.name: (server.state, server.reason) for server in source.servers()}
+    assert found["silent"] == ("failed", "It did not answer within 0.3 s.")
+    assert found["exits"] == ("failed", "It ended without an answer.")
+    assert found["missing"] == ("failed", "'no-such-program' cannot be started: No such file or directory")
+    assert found["nowhere"][0] == "failed"
+    assert found["refused"] == found["old"] == ("failed", "It cannot be reached.")
+    assert found["broken"] == ("failed", "It has neither a command nor a URL.")
+    assert found["off"] == ("disabled", "It is switched off.")
+    assert found["good"] == ("connected", "")
+    assert found["denied"] == ("unauthorized", "It does not take the login that is configured (HTTP 401).")
+    assert found["ill"] == ("failed", "It answered with HTTP status 500.")
+    assert not any("secret" in reason for _, reason in found.values())
+
+
+async def test_without_a_login_nothing_is_sent(tmp_path: Path) -> None:
+    asked: list[object] = []
+
+    def respond(message: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
+        asked.append(message)
+        return 401, None
+
+    async with http_server(respond) as url:
+        server = McpServer(name="far", url=url, transport="http", auth="oauth")
+        async with connected(tmp_path, server) as source:
+            assert view(source, "far").state == "unauthorized"
+            assert view(source, "far").reason == "It wants a login; run: kimi mcp auth far"
+    assert asked == []
+
+
+async def test_what_becomes_of_calls(tmp_path: Path) -> None:
+    tools = ["echo", "wrong", "fail", "slow", "crash"]
+    async with connected(tmp_path, raw_server("s", tools=tools, timeout_ms=300)) as source:
+        with pytest.raises(SourceCallFailed, match="wrong in every way") as failure:
+            await source.call("s", "wrong", {}, decline)
+        assert type(failure.value) is SourceCallFailed
+        assert (await source.call("s", "fail", {}, decline)).is_error
+        with pytest.raises(SourceTimedOut):
+            await source.call("s", "slow", {"text": "0.6"}, decline)
+        await anyio.sleep(0.5)  # one thread serves
+        with pytest.raises(SourceDisconnected):
+            await source.call("s", "crash", {}, decline)
+
+
+async def test_a_server_that_crashes_is_started_again_three_times(tmp_path: Path) -> None:
+    note = tmp_path / "pids"
+    slower = QUICK.__class__(connect_s=20, call_s=10, pauses_s=(0.05, 0.1, 0.15), quiet_s=0.01)
+    server = raw_server("s", tools=["echo", "crash"], pid=str(note))
+    async with connected(tmp_path, server, times=slower) as source:
+        for crash in (1, 2, 3, 4):
+            with pytest.raises(SourceDisconnected):
+                await source.call("s", "crash", {}, decline)
+            with pytest.raises(SourceUnavailable):
+                await source.call("s", "echo", {}, decline)
+            if crash < 4:
+                await eventually(lambda: view(source, "s").state == "reconnecting")
+                assert [tool.name for tool in view(source, "s").tools] == ["echo", "crash"]
+                await eventually(lambda: view(source, "s").state == "connected")
+                assert text_of(await source.call("s", "echo", {"text": "again"}, decline)) == "again"
+        await eventually(lambda: view(source, "s").state == "failed")
+        assert view(source, "s").reason == "The connection was lost."
+        begun = time.monotonic()
+        with pytest.raises(SourceUnavailable):
+            await source.call("s", "echo", {}, decline)
+        assert time.monotonic() - begun < 1
+        assert len(note.read_text().split()) == 4, "one start and three more; no call was repeated"
+        source.reload()
+        await eventually(lambda: view(source, "s").state == "connected")
+
+
+async def test_a_server_over_http_that_breaks_is_connected_again(tmp_path: Path) -> None:
+    statuses = [500, 404]
+
+    def calls(message: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
+        if statuses:
+            return statuses.pop(0), None
+        return 200, {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"type": "text", "text": "ok"}]}}
+
+    async with (
+        http_server(working(calls)) as url,
+        connected(tmp_path, McpServer(name="h", url=url, transport="http")) as source,
+    ):
+        assert view(source, "h").state == "connected"
+        for _ in range(2):
+            await eventually(lambda: view(source, "h").state == "connected")
+            with pytest.raises(SourceCallFailed):
+                await source.call("h", "echo", {}, decline)
+            await anyio.sleep(0.1)
+        await eventually(lambda: view(source, "h").state == "connected")
+        assert text_of(await source.call("h", "echo", {}, decline)) == "ok"
+
+
+async def test_garbage_and_floods_do_no_harm(tmp_path: Path) -> None:
+    garbage = ["hello", '{"jsonrpc": "2.0", ', "[1, 2", "{}", "\x00\x01", '{"jsonrpc":"2.0","id":99,"result":{}}']
+    async with connected(tmp_path, raw_server("s", garbage=garbage, noise=3_000_000)) as source:
+        assert text_of(await source.call("s", "echo", {"text": "hi"}, decline)) == "hi"
+        log = tmp_path / "share" / "logs" / "mcp" / "s.log"
+        await eventually((log.parent / "s.log.1").exists)
+        assert log.stat().st_size <= MAX_BYTES
+        assert (log.parent / "s.log.1").stat().st_size <= MAX_BYTES
+        assert {path.name for path in log.parent.iterdir()} == {"s.log", "s.log.1"}
+
+
+async def test_a_thousand_tools(tmp_path: Path) -> None:
+    names = [f"tool_{number}" for number in range(1000)]
+    chosen = {"enabled_tools": ("tool_1*", "other"), "disabled_tools": ("tool_11*",)}
+    servers = raw_server("all", tools=names), raw_server("some", tools=names, **chosen)
+    async with connected(tmp_path, *servers) as source:
+        assert [tool.name for tool in view(source, "all").tools] == names
+        expected = [name for name in names if name.startswith("tool_1") and not name.startswith("tool_11")]
+        assert [tool.name for tool in view(source, "some").tools] == expected
+
+
+async def test_a_result_of_fifty_megabytes(tmp_path: Path) -> None:
+    async with connected(tmp_path, raw_server("s", tools=["big"])) as source:
+        result = await source.call("s", "big", {"text": "50000000"}, decline)
+        assert len(text_of(result)) == 50_000_000
+
+
+@pytest.mark.spec("T-124")
+async def test_a_tool_that_cannot_be_offered_is_left_out_alone(tmp_path: Path) -> None:
+    deep: JsonObject = {"type": "object"}
+    for _ in range(150):
+        deep = {"type": "object", "properties": {"a": deep}}
+    recursive = {"type": "object", "properties": {"child": {"$ref": "#"}}}
+    tools: list[Any] = [
+        {"name": "bad", "inputSchema": {"type": "objekt"}},
+        {"name": "listed", "inputSchema": {"type": "array"}},
+        {"name": "foreign", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}},
+        {"name": "pattern", "inputSchema": {"type": "object", "properties": {"a": {"type": 5}}}},
+        {"name": "deep", "inputSchema": deep},
+        {"name": "recursive", "inputSchema": recursive},
+        {"name": "untyped", "inputSchema": {"properties": {}}},
+        {"name": "twice", "description": "first"},
+        {"name": "twice", "description": "second"},
+        "echo",
+    ]
+    async with connected(tmp_path, raw_server("s", tools=tools)) as source:
+        found = {tool.name: tool for tool in view(source, "s").tools}
+    assert set(found) == {"recursive", "untyped", "twice", "echo"}
+    assert found["twice"].description == "first"
+    assert found["untyped"].parameters == {"type": "object", "properties": {}}
+
+
+async def test_twenty_servers_of_which_ten_are_broken(tmp_path: Path) -> None:
+    good = [raw_server(f"good{number}") for number in range(10)]
+    faults: list[dict[str, Any]] = [{"exit": 1}, {"silent": True, "connect_timeout_ms": 1500}]
+    bad = [raw_server(f"bad{number}", **faults[number % 2]) for number in range(10)]
+    async with connected(tmp_path, *good, *bad) as source:
+        states = {server.name: server.state for server in source.servers()}
+        assert all(state == ("connected" if name.startswith("good") else "failed") for name, state in states.items())
+        results = await asyncio.gather(
+            *(source.call(server.name, "echo", {"text": server.name}, decline) for server in good)
+        )
+        assert [text_of(result) for result in results] == [server.name for server in good]
+
+
+async def test_a_server_may_change_its_tools(tmp_path: Path) -> None:
+    after = ["new", {"name": "grow", "description": "Another text."}]
+    async with connected(tmp_path, raw_server("s", tools=["grow", "old"], tools_after=after)) as source:
+        version = source.version
+        await source.call("s", "grow", {}, decline)
+        await eventually(lambda: [tool.name for tool in view(source, "s").tools] == ["new", "grow"])
+        assert view(source, "s").tools[1].description == "Another text."
+        assert source.version > version
+
+
+async def test_sampling_is_refused_and_roots_are_told(tmp_path: Path) -> None:
+    async with connected(tmp_path, raw_server("s", tools=["sample", "roots"])) as source:
+        assert "error" in json.loads(text_of(await source.call("s", "sample", {}, decline)))
+        roots = json.loads(text_of(await source.call("s", "roots", {}, decline)))
+        assert [root["uri"] for root in roots] == [(tmp_path / "work").as_uri(), tmp_path.as_uri()]
+
+
+async def test_where_a_server_works(tmp_path: Path) -> None:
+    (tmp_path / "work" / "sub").mkdir(parents=True)
+    async with connected(
+        tmp_path, raw_server("a", tools=["where"]), raw_server("b", tools=["where"], cwd="sub")
+    ) as source:
+        assert text_of(await source.call("a", "where", {}, decline)) == str(tmp_path / "work")
+        assert text_of(await source.call("b", "where", {}, decline)) == str(tmp_path / "work" / "sub")
+
+
+@pytest.mark.parametrize("moment", ["connecting", "connected", "calling"])
+async def test_the_end_comes_at_any_moment(tmp_path: Path, moment: str) -> None:
+    note = tmp_path / "pids"
+    server = raw_server("s", tools=["slow"], stubborn=True, child=True, silent=moment == "connecting", pid=str(note))
+    from kimi.application.settings import McpSettings
+    from kimi.infrastructure.mcp.servers import McpServers
+
+    source = McpServers(McpSettings(servers=(server,)), place_in(tmp_path), times=QUICK)
+    source.start()
+    await eventually(note.exists)
+    outcome: list[BaseException] = []
+    async with anyio.create_task_group() as tasks:
+        if moment != "connecting":
+            await source.settled()
+        if moment == "calling":
+            tasks.start_soon(_noting, source.call("s", "slow", {}, decline), outcome)
+            await anyio.sleep(0.05)
+        begun = time.monotonic()
+        await source.ended(1.0)
+        assert time.monotonic() - begun < 3
+    assert [type(error) for error in outcome] == [SourceDisconnected] * (moment == "calling")
+    (pid,) = [int(line) for line in note.read_text().split()]
+    assert comes_true(lambda: not is_alive(pid))
+
+
+async def _noting(call: Awaitable[ToolReturnValue], outcome: list[BaseException]) -> None:
+    try:
+        await call
+    except SourceCallFailed as error:
+        outcome.append(error)
+
+
+async def test_secrets_are_hidden(tmp_path: Path) -> None:
+    hidden: list[Collection[str]] = []
+    environ = {**os.environ, "TOKEN": "the-token-value"}
+    place = place_in(tmp_path, environ, hidden.append)
+    server = raw_server("s", tools=["env"], env={"A_KEY": "${TOKEN}", "LEVEL": "1"})
+    async with connected(tmp_path, server, place=place) as source:
+        environment = json.loads(text_of(await source.call("s", "env", {}, decline)))
+        assert environment["A_KEY"] == "the-token-value"
+    assert hidden == [{"the-token-value"}]
+
+
+def test_a_log_masks_secrets_and_survives_a_full_disk(tmp_path: Path) -> None:
+    log = ServerLog(str(tmp_path / "logs"), "a/b c", ["sec-ret"])
+    log.write(b"one sec-")
+    log.write(b"ret two\nthree")
+    log.close()
+    log.write(b"four")
+    log.close()
+    path = tmp_path / "logs" / "a_b_c.log"
+    assert path.read_text() == "one *** two\nthree\nfour\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    nowhere = ServerLog("/proc/nowhere", "x")
+    nowhere.write(b"lost\n")
+    nowhere.close()
