@@ -114,6 +114,8 @@ class Terminal:
         while time.monotonic() < end:
             if fits(text := self.text):
                 return text
+            if self.process.poll() is not None and not self._reader.is_alive():
+                break
             time.sleep(0.02)
         raise AssertionError(f"not on the screen within {seconds} s: {wanted!r}\n{self.text}")
 

@@ -1,40 +1,321 @@
 """The interactive shell on a real terminal: prompt, answer, approval, interrupt, leaving."""
 
-import json
+import os
+import signal
+import time
+from pathlib import Path
 
-from tests.e2e.process import Place
-from tests.e2e.terminal import CTRL_D, ENTER, terminal
+import pytest
+
+from tests.e2e.process import Place, eventually
+from tests.e2e.scripted_calls import call
+from tests.e2e.terminal import CTRL_C, CTRL_D, CTRL_E, CTRL_J, CTRL_S, DOWN, ENTER, ESCAPE, SHIFT_TAB, UP, terminal
+
+USAGE = "usage: input_other=4200 output=5"
+SLEEP = call("c1", "Shell", command="sleep 30")
 
 
-def call(call_id: str, name: str, **arguments: object) -> str:
-    """A line of the script: the model calls a tool."""
-    return "tool_call: " + json.dumps({"id": call_id, "name": name, "arguments": json.dumps(arguments)})
+def tool_results(place: Place) -> str:
+    """What the model was given back by tools, as text."""
+    return "\n".join(str(one["content"]) for one in place.context() if one["role"] == "tool")
 
 
-def test_a_prompt_is_answered(place: Place) -> None:
-    place.script("text: Hello **there**, reader.\nusage: input_other=4200 output=5")
-    with terminal(place) as shown:
+@pytest.mark.spec("R-151")
+def test_a_person_prompts_interrupts_and_leaves(place: Place) -> None:
+    place.script(f"text: Hello **there**, reader.\n{USAGE}", f"text: wait\n{SLEEP}", "text: Here again.")
+    with terminal(place, "--yolo") as shown:
         shown.until("context: 0.0%")
-        shown.type("hi", ENTER)
+        shown.type("hi", CTRL_J, "and more", ENTER)
         shown.until("Hello there, reader.")
         text = shown.until("context: 4.2% (4.2k/100.0k)")
-        assert "› hi" in text
+        assert "› hi\n  and more" in text
+        shown.type("sleep", ENTER)
+        shown.until("Shell sleep 30")
+        shown.type(CTRL_C)
+        shown.until("Interrupted.")
+        shown.type("and now?", ENTER)
+        shown.until("Here again.")
+        shown.idle()
+        shown.type("half a line", CTRL_C)
+        shown.until_gone("half a line")
         shown.type(CTRL_D)
         assert shown.wait() == 0
         assert "To resume this session: kimi -r" in shown.text
-
-
-def test_a_session_goes_on_where_it_was(place: Place) -> None:
-    place.script(*[f"text: answer {number}" for number in range(9)])
-    with terminal(place, "--session", "mine") as shown:
+    with terminal(place) as shown:
         shown.until("context:")
-        for number in range(7):
-            shown.type(f"question {number}", ENTER)
-            shown.until(f"answer {number}")
+        shown.type(CTRL_C)
+        shown.until("Press Ctrl-C again to leave.")
+        shown.type(CTRL_C)
+        assert shown.wait() == 0
+        assert "To resume" not in shown.text  # nothing was said: the session left nothing behind
+    for word in ("exit", "quit", "/exit", "/quit"):
+        with terminal(place) as shown:
+            shown.until("context:")
+            shown.type(word, ENTER)
+            assert shown.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_shell_in_good_order(place: Place, number: signal.Signals) -> None:
+    place.script(f"text: wait\n{SLEEP}")
+    with terminal(place, "--yolo") as shown:
+        shown.until("context:")
+        shown.type("sleep", ENTER)
+        shown.until("Shell sleep 30")
+        os.kill(shown.process.pid, number)
+        assert shown.wait() == -number
+    assert "cancelled" in tool_results(place)
+
+
+@pytest.mark.spec("R-152")
+def test_the_keys_of_the_approval_panel(place: Place) -> None:
+    first, again = Path("first.txt"), Path("again.txt")
+    place.script(
+        call("c1", "Shell", command=f"echo 1 > {first}"),
+        "text: one",
+        call("c2", "Shell", command="echo two > rejected.txt"),
+        call("c3", "Shell", command="echo three > feedback.txt"),
+        "text: heard",
+        call("c4", "Shell", command="echo 4 > fourth.txt"),
+        call("c5", "Shell", command=f"echo 5 > {again}"),
+        "text: done",
+    )
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("do it", ENTER)
+        text = shown.until("4. Reject, and say")
+        assert "Shell wants to: run command" in text
+        assert "$ echo 1 > first.txt" in text
+        shown.type("1")
+        shown.until("one")
+        shown.type("next", ENTER)
+        shown.until("two > rejected.txt\n❯ 1.")
+        shown.type("3")
+        shown.until("Rejected")
+        shown.idle()
+        shown.type("next", ENTER)
+        shown.until("three > feedback.txt\n❯ 1.")
+        shown.type("4")
+        shown.until("Enter sends, Esc goes back")
+        shown.type("use a file of tests", ENTER)
+        shown.until("heard")
+        shown.type("next", ENTER)
+        shown.until("echo 4 > fourth.txt\n❯ 1.")
+        shown.type("2")
+        shown.until("done")
+    assert (place.work / first).exists()
+    assert (place.work / again).exists()  # without another question
+    assert not (place.work / "rejected.txt").exists()
+    assert not (place.work / "feedback.txt").exists()
+    assert "The tool call is rejected by the user. User feedback: use a file of tests" in tool_results(place)
+
+
+def test_the_approval_panel_by_arrows_and_with_all_of_a_long_change(place: Place) -> None:
+    content = "".join(f"line {number}\n" for number in range(60))
+    place.script(call("c1", "WriteFile", path=str(place.work / "long.txt"), content=content), "text: over")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("write", ENTER)
+        text = shown.until("Ctrl-E shows all")
+        assert "+60 -0" in text
+        assert "line 59" not in text
+        shown.type(CTRL_E)
+        shown.until_gone("Ctrl-E shows all")
+        shown.until("60 + line 59")
+        shown.type(DOWN, DOWN, UP, DOWN, ENTER)
+        shown.until("Rejected")
+    assert not (place.work / "long.txt").exists()
+
+
+def test_requests_of_parallel_calls_come_one_after_the_other(place: Place) -> None:
+    calls = [call(f"c{n}", "WriteFile", path=str(place.work / f"{n}.txt"), content=f"{n}\n") for n in range(3)]
+    place.script("text: three files\n" + "\n".join(calls), "text: all settled")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("write", ENTER)
+        for more in ("[2 more]", "[1 more]"):
+            shown.until(more)
+            shown.type("1")
+            shown.until_gone(more)
+        shown.until("❯ 1. Approve once")
+        shown.type("1")
+        shown.until("all settled")
+    assert sorted(path.name for path in place.work.iterdir()) == ["0.txt", "1.txt", "2.txt"]
+
+
+def test_a_cancelled_turn_takes_its_panel_away(place: Place) -> None:
+    place.script(call("c1", "Shell", command="true"), "text: next")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("go", ENTER)
+        shown.until("4. Reject")
+        shown.type(CTRL_C)
+        shown.until("Interrupted.")
+        shown.until_gone("4. Reject")
+        shown.type("again", ENTER)
+        shown.until("next")
+
+
+@pytest.mark.spec("R-155")
+def test_what_is_typed_while_the_agent_works_waits_or_is_taken_back(place: Place) -> None:
+    place.script(call("c1", "Shell", command="sleep 1.5"), "text: first done", "text: second done", "text: third done")
+    with terminal(place, "--yolo") as shown:
+        shown.until("context:")
+        shown.type("one", ENTER)
+        shown.until("Shell sleep 1.5")
+        shown.type("two", ENTER)
+        shown.until("1 queued")
+        shown.type("three", ENTER)
+        shown.until("2 queued")
+        shown.type(UP)
+        text = shown.until("1 queued")
+        assert "› three" in text
+        shown.type(" and a half", ENTER)
+        shown.until("2 queued")
+        text = shown.until("third done")
+        assert [line for line in shown.all_text.split("\n") if line.startswith("› ") and len(line) > 2] == [
+            "› one",
+            "› two",
+            "› three and a half",
+        ]
+        assert "queued" not in text
+
+
+def test_a_message_steers_the_running_turn(place: Place) -> None:
+    place.script(call("c1", "Shell", command="sleep 1"), "text: heard you")
+    with terminal(place, "--yolo") as shown:
+        shown.until("context:")
+        shown.type("one", ENTER)
+        shown.until("Shell sleep 1")
+        shown.type("use tabs", CTRL_S)
+        shown.until("» use tabs")
+        shown.until("heard you")
+    assert any("use tabs" in str(one["content"]) for one in place.context() if one["role"] == "user")
+
+
+def test_plan_mode_is_switched_by_a_key(place: Place) -> None:
+    place.script("text: x")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type(SHIFT_TAB)
+        shown.until("PLAN")
+        shown.until("◇")
+        shown.type(SHIFT_TAB)
+        shown.until_gone("PLAN")
+
+
+def test_questions_are_asked_in_tabs(place: Place) -> None:
+    questions = [
+        {"question": "Which colour?", "header": "Colour", "options": [{"label": "red"}, {"label": "blue"}]},
+        {
+            "question": "Which sizes?",
+            "header": "Sizes",
+            "multi_select": True,
+            "options": [{"label": "small"}, {"label": "large"}],
+        },
+        {"question": "What else?", "header": "Rest", "options": [{"label": "nothing"}, {"label": "all"}]},
+    ]
+    place.script(call("c1", "AskUserQuestion", questions=questions), "text: thank you")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("ask me", ENTER)
+        text = shown.until("Which colour?")
+        assert "☐ Colour" in text
+        assert "☐ Rest" in text
+        shown.type("2")
+        shown.until("Which sizes?")
+        shown.type(" ", DOWN, " ", ENTER)
+        shown.until("What else?")
+        shown.type("3")
+        shown.until("Enter sends")
+        shown.type("some words", ENTER)
+        shown.until("thank you")
+    answers = tool_results(place)
+    for expected in ('"Which colour?": "blue"', '"Which sizes?": "small, large"', '"What else?": "some words"'):
+        assert expected.replace('": "', '":"') in answers.replace('": "', '":"')
+
+
+def test_a_dismissed_question_is_no_answer(place: Place) -> None:
+    question = {"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}
+    place.script(call("c1", "AskUserQuestion", questions=[question]), "text: on I go")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("ask", ENTER)
+        shown.until("Which?")
+        shown.type(ESCAPE)
+        shown.until("on I go")
+    assert "dismissed" in tool_results(place)
+
+
+@pytest.mark.spec("R-160")
+def test_no_failure_of_a_turn_ends_the_shell(place: Place) -> None:
+    place.config = "[loop_control]\nmax_retries_per_step = 1\n"
+    place.script(
+        "error: 401 no such key",
+        "error: 403 quota is used up",
+        "error: 500 broken",
+        "error: connection gone",
+        "nonsense that is no script",
+        "text: still here",
+    )
+    with terminal(place, rows=50) as shown:
+        shown.until("context:")
+        for expected in (
+            "The key was not accepted",
+            "its quota is used up",
+            "The provider has trouble",
+            "Check the network",
+            "Invalid echo DSL",
+            "still here",
+        ):
+            shown.type("go", ENTER)
+            shown.until(expected)
+            shown.idle()
+        for command, said in (("/import /no/such/file", "no/such/file"), ("/nonsense", "Unknown slash command")):
+            shown.type(command, ENTER)
+            shown.until(said)
             shown.idle()
         shown.type(CTRL_D)
         assert shown.wait() == 0
-    with terminal(place, "-r", "mine", rows=50) as shown:
-        text = shown.until("answer 6")
-        assert "question 2" in text
-        assert "question 1" not in text
+
+
+def test_an_unwritable_disk_is_said_and_survived(place: Place) -> None:
+    place.script("text: before", "text: unheard")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("go", ENTER)
+        shown.until("before")
+        shown.idle()
+        (directory,) = place.share.glob("sessions/*")
+        moved = directory.with_name("elsewhere")
+        directory.rename(moved)
+        directory.write_text("in the way", encoding="utf-8")
+        shown.type("/title new", ENTER)
+        shown.until("Check the disk")
+        directory.unlink()
+        moved.rename(directory)
+        assert shown.process.poll() is None
+
+
+def test_the_bell_rings_when_a_long_turn_ends(place: Place) -> None:
+    place.environ["KIMI_BELL_AFTER_S"] = "1"
+    place.script(call("c1", "Shell", command="sleep 1.2"), "text: over", "text: quick")
+    with terminal(place, "--yolo") as shown:
+        shown.until("context:")
+        shown.type("quick", ENTER)
+        shown.until("over")
+        assert eventually(lambda: b"\a" in shown.raw)
+        before = shown.raw.count(b"\a")
+        shown.type("again", ENTER)
+        shown.until("quick")
+        shown.idle()
+        time.sleep(0.1)
+        assert shown.raw.count(b"\a") == before
+
+
+@pytest.mark.parametrize(("arguments", "answer", "status"), [((), "text: hello", 0), ((), "error: 400 no", 1)])
+def test_a_single_prompt_runs_once(place: Place, arguments: tuple[str, ...], answer: str, status: int) -> None:
+    place.script(answer)
+    with terminal(place, "-p", "say it", *arguments) as shown:
+        assert shown.wait() == status
+        assert ("hello" if status == 0 else "✗") in shown.text

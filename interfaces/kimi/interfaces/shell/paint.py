@@ -331,7 +331,7 @@ def _diff(block: DiffBlock, limit: int | None) -> list[RenderableType]:
     lines = diff_lines(block)
     added = sum(line.sign == "+" for line in lines)
     removed = sum(line.sign == "-" for line in lines)
-    head = Text.assemble((neutral(block.path), "underline"), (f"  +{added}", "add"), (f" -{removed}", "del"))
+    head = Text.assemble((f"+{added}", "add"), (f" -{removed}  ", "del"), (neutral(block.path), "underline"))
     width = len(str(max((line.number for line in lines), default=1)))
     styles = {" ": "faint", "+": "add", "-": "del"}
     rows: list[RenderableType] = [

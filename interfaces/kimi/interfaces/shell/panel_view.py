@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 import anyio
 from prompt_toolkit.application import Application
@@ -31,6 +33,10 @@ from kimi.interfaces.shell.panels import (
 )
 from kimi.interfaces.shell.sanitize import cut, neutral, one_line
 
+TYPING_S: Final = 0.7
+"""Who typed less than this long ago is typing still."""
+DEAF_S: Final = 0.7
+"""How long a panel that comes up then hears nothing."""
 _Outcome = tuple[Picked, ...] | None
 
 
@@ -47,15 +53,18 @@ class PanelView:
         redraw: Callable[[], None],
         show: Callable[[Block], None],
         interrupt: Callable[[], None],
+        typed_at: Callable[[], float],
     ) -> None:
         self._painter = painter
         self._size = size
         self._redraw = redraw
         self._show = show
+        self._typed_at = typed_at
         self._turn = anyio.Lock()
         self._tabs: Tabs | None = None
         self._outcome: _Outcome = None
         self._closed = anyio.Event()
+        self._armed_at = 0.0
         self._note = Buffer(multiline=False, accept_handler=self._entered)
         listing = FormattedTextControl(self._fragments, focusable=True, show_cursor=False)
         self._listing = Window(listing, height=self._height, dont_extend_height=True)
@@ -92,12 +101,19 @@ class PanelView:
         async with self._turn:
             self._closed = anyio.Event()
             self._outcome = None
+            now = time.monotonic()
+            self._armed_at = now + DEAF_S if now - self._typed_at() < TYPING_S else now
             self._set(tabs)
             try:
                 await self._closed.wait()
                 return self._outcome
             finally:
                 self._set(None)
+
+    @property
+    def _is_deaf(self) -> bool:
+        """Who was just typing a sentence does not mean the panel that came up under their hands."""
+        return time.monotonic() < self._armed_at
 
     @property
     def _menu(self) -> Menu:
@@ -128,7 +144,7 @@ class PanelView:
         self._closed.set()
 
     def _press(self, key: Key) -> None:
-        if self._tabs is None:
+        if self._tabs is None or self._is_deaf:
             return
         if key in ("left", "right"):
             self._set(change_tab(self._tabs, 1 if key == "right" else -1))
@@ -136,7 +152,7 @@ class PanelView:
             self._advance(press(self._menu, key))
 
     def _number(self, number: int) -> None:
-        if self._tabs is not None:
+        if self._tabs is not None and not self._is_deaf:
             self._advance(press_number(self._menu, number))
 
     def _entered(self, buffer: Buffer) -> bool:
@@ -163,7 +179,10 @@ class PanelView:
         fragments: StyleAndTextTuples = []
         if menu.tabs:
             fragments += self._tab_row(self._tabs, columns)
-        fragments.append(("class:panel.title", cut(one_line(menu.title, 400), columns) + "\n"))
+        waiting = self._turn.statistics().tasks_waiting
+        more = f"  [{waiting} more]" if waiting else ""
+        title = cut(one_line(menu.title, 400), columns - len(more))
+        fragments.append(("class:panel.title", f"{title}{more}\n"))
         if menu.detail and menu.preview is None:
             fragments += [("", cut(one_line(line, 400), columns) + "\n") for line in menu.detail.split("\n")[:4]]
         shown = _window(menu, max(3, rows - 9))

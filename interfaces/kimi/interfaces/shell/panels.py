@@ -117,14 +117,13 @@ APPROVAL_OPTIONS = (
 )
 
 
-def approval_menu(request: ApprovalRequest, waiting: int = 0) -> Menu:
-    """The panel of an approval; `waiting` is how many more stand behind it."""
+def approval_menu(request: ApprovalRequest) -> Menu:
+    """The panel of an approval."""
     by = f" (subagent {request.subagent_type})" if request.subagent_type else ""
     if request.source_description:
         by += f" - {request.source_description}"
-    more = f"  [{waiting} more]" if waiting else ""
     preview = Preview(request.display, "" if request.display else request.description)
-    title = f"{request.sender}{by} wants to: {request.action}{more}"
+    title = f"{request.sender}{by} wants to: {request.action}"
     return Menu(title, APPROVAL_OPTIONS, detail=request.description, preview=preview)
 
 

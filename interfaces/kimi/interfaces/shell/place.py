@@ -12,6 +12,7 @@ from kimi.application.settings import Settings
 from kimi.interfaces.container import App
 
 NO_MODEL_NAME = "no model"
+LONG_TURN_S = 10.0
 
 
 @dataclass(slots=True)
@@ -28,6 +29,12 @@ class Place:
 
     def __post_init__(self) -> None:
         self.editor = self.settings.interface.editor
+
+    @property
+    def bell_after_s(self) -> float:
+        """After how many seconds the end of a turn rings the bell."""
+        text = self.environ.get("KIMI_BELL_AFTER_S", "")
+        return float(text) if text.replace(".", "", 1).isdecimal() else LONG_TURN_S
 
     @property
     def home(self) -> str:

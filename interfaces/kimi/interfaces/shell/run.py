@@ -231,7 +231,7 @@ async def past_blocks(session: ShellSession) -> list[Block]:
     except StoreFailed:
         logger.exception("the turns before could not be read")
         return [Note("The turns before could not be read; the session goes on all the same.", "warning")]
-    past = Transcript(session.key_argument, lambda: 0.0)
+    past = Transcript(session.key_argument, lambda: 0.0, session.place.settings.work_dir)
     for event in events:
         if isinstance(event, StatusUpdate) and event.context_tokens is not None:
             session.context = event

@@ -81,8 +81,12 @@ class Screen:
         self._notice = ""
         self._sent, self._inputs = anyio.create_memory_object_stream[Input](1024)
         self.buffer = Buffer(multiline=True, history=history, completer=DummyCompleter(), complete_while_typing=True)
+        self._typed_at = 0.0
+        self.buffer.on_text_changed += self._note_typing
         self._output = output or _terminal_output()
-        self.panel = PanelView(self._painter, self._size, self._redraw, self.show, self._interrupt_panel)
+        self.panel = PanelView(
+            self._painter, self._size, self._redraw, self.show, self._interrupt_panel, lambda: self._typed_at
+        )
         self._app = self._application(_DEPTHS[colour], theme)
 
     def _application(self, depth: ColorDepth, theme: ThemeName) -> Application[None]:
@@ -306,6 +310,7 @@ class Screen:
         entered = Entered(whole, self._pasted.parts(text), self._shell_mode)
         self.buffer.history.append_string(whole)
         self.buffer.reset()
+        self._typed_at = 0.0
         self._notice = ""
         self._send(Steered(entered) if steer else entered)
 
@@ -322,6 +327,9 @@ class Screen:
         self.buffer.apply_completion(chosen)
         self.buffer.cancel_completion()
         return True
+
+    def _note_typing(self, buffer: Buffer) -> None:
+        self._typed_at = time.monotonic() if buffer.text else 0.0
 
     def interrupt(self) -> None:
         """Ctrl-C: stop what runs, else clear the input, else perhaps leave."""

@@ -21,7 +21,7 @@ from kimi.domain.command import Command, CommandInfo, parse_command
 from kimi.domain.content import UserInput
 from kimi.domain.errors import StateError
 from kimi.domain.event import ApprovalResponse, Event, McpStatus, StatusUpdate, TurnEnd
-from kimi.domain.request import Answer, ApprovalRequest, HookRequest, QuestionRequest, Request, ToolCallRequest
+from kimi.domain.request import Answer, ApprovalRequest, HookRequest, QuestionRequest, ToolCallRequest
 from kimi.interfaces.shell.blocks import Note, Output
 from kimi.interfaces.shell.failures import failure_note
 from kimi.interfaces.shell.front import (
@@ -43,8 +43,6 @@ logger = logging.getLogger(__name__)
 
 LEAVE_WINDOW_S: Final = 2.0
 """Within how many seconds the second Ctrl-C leaves."""
-LONG_TURN_S: Final = 10.0
-"""After how many seconds the end of a turn rings the bell."""
 _LEAVING: Final = frozenset({"exit", "quit", "/exit", "/quit"})
 
 
@@ -96,7 +94,7 @@ class ShellSession:
         self.table = table
         self.context = StatusUpdate(context_tokens=0)
         self.mcp: McpStatus | None = None
-        self.transcript = Transcript(self.key_argument, time.monotonic)
+        self.transcript = Transcript(self.key_argument, time.monotonic, place.settings.work_dir)
         self.place = place
         self._status = status
         self._work_dir = place.settings.work_dir
@@ -224,7 +222,7 @@ class ShellSession:
         took = time.monotonic() - (self._since or 0.0)
         self._since = None
         self._refresh()
-        if took >= LONG_TURN_S:
+        if took >= self.place.bell_after_s:
             self.front.bell()
 
     async def _do(self, entered: Entered) -> Outcome | None:
@@ -338,11 +336,8 @@ class ShellSession:
 
     async def _answer(self, request: ApprovalRequest | QuestionRequest) -> Answer:
         if isinstance(request, ApprovalRequest):
-            return approval_answer(await self.front.ask(approval_menu(request, self._others(request))))
+            return approval_answer(await self.front.ask(approval_menu(request)))
         return question_answer(request, await self.front.ask_all(question_tabs(request)))
-
-    def _others(self, request: Request) -> int:
-        return sum(one.id != request.id for one in self.conversation.waiting.pending())
 
     def _close_panel(self, request_id: str) -> None:
         if (scope := self._panels.pop(request_id, None)) is not None:

@@ -76,3 +76,8 @@ def short_count(number: int) -> str:
 def short_path(path: str, home: str) -> str:
     """`path` with `~` for the home directory."""
     return "~" + path[len(home) :] if home and (path == home or path.startswith(home.rstrip("/") + "/")) else path
+
+
+def relative_path(path: str, root: str) -> str:
+    """`path` as seen from `root`, when it is below it."""
+    return path[len(root) + 1 :] if root and path.startswith(root.rstrip("/") + "/") else path

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kimi.domain.content import TextPart, ThinkPart, UserInput, as_parts, joined_text
 from kimi.domain.event import (
@@ -31,10 +31,11 @@ from kimi.domain.event import (
     TurnEnd,
 )
 from kimi.domain.message import ToolCall, ToolCallPart
-from kimi.domain.tool import BriefBlock, ToolReturnValue
+from kimi.domain.tool import BriefBlock, DiffBlock, DisplayBlock, ToolReturnValue
 from kimi.interfaces.shell.blocks import Block, Called, Note, PlanShown, Said, Thinking, Thought, UserSaid
 from kimi.interfaces.shell.markdown import MarkdownStream
 from kimi.interfaces.shell.sanitize import one_line
+from kimi.interfaces.shell.status import relative_path
 
 KEPT_ARGUMENTS = 4000
 """Characters of streamed arguments that are kept for the title of a call."""
@@ -61,10 +62,12 @@ class _OpenCall:
 class Transcript:
     """What the person has been shown of the conversation, and what is open.
 
-    `key_argument` names the argument that titles a call of a tool; `now` is the clock in seconds.
+    `key_argument` names the argument that titles a call of a tool; `now` is the clock in seconds; paths below
+    `root` are shown as seen from there.
     """
 
-    def __init__(self, key_argument: Callable[[str], str | None], now: Callable[[], float]) -> None:
+    def __init__(self, key_argument: Callable[[str], str | None], now: Callable[[], float], root: str = "") -> None:
+        self._root = root
         self._key_argument = key_argument
         self._now = now
         self._text = MarkdownStream()
@@ -202,23 +205,29 @@ class Transcript:
                 self._now() - call.started,
                 brief or (value.message if value.is_error or not value.output else ""),
                 joined_text(value.output, "\n"),
-                tuple(block for block in value.display if not isinstance(block, BriefBlock)),
+                tuple(self._seen(block) for block in value.display if not isinstance(block, BriefBlock)),
                 nested_total=call.nested_total,
             )
         ]
 
     def _called(self, call: _OpenCall) -> Called:
-        title = call_title("".join(call.arguments), self._key_argument(call.name))
+        title = self._title("".join(call.arguments), call.name)
         nested = tuple(call.nested[-_NESTED_SHOWN:])
         took = self._now() - call.started
         return Called(call.name, title, seconds=took, nested=nested, nested_total=call.nested_total)
+
+    def _title(self, arguments: str, tool: str) -> str:
+        return relative_path(call_title(arguments, self._key_argument(tool)), self._root)
+
+    def _seen(self, block: DisplayBlock) -> DisplayBlock:
+        return replace(block, path=relative_path(block.path, self._root)) if isinstance(block, DiffBlock) else block
 
     def _note_nested(self, event: SubagentEvent) -> None:
         call = self._calls.get(event.parent_tool_call_id or "")
         inner = event.event
         if call is None or not isinstance(inner, ToolCall):
             return
-        title = call_title(inner.function.arguments or "", self._key_argument(inner.function.name))
+        title = self._title(inner.function.arguments or "", inner.function.name)
         call.nested = [*call.nested[-_NESTED_SHOWN:], f"{inner.function.name} {title}".strip()]
         call.nested_total += 1
 

@@ -1,0 +1,10 @@
+"""Lines for scripts of the scripted model."""
+
+from __future__ import annotations
+
+import json
+
+
+def call(call_id: str, name: str, **arguments: object) -> str:
+    """The model calls a tool."""
+    return "tool_call: " + json.dumps({"id": call_id, "name": name, "arguments": json.dumps(arguments)})
