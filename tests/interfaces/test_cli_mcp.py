@@ -8,6 +8,7 @@ import shlex
 import stat
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,14 @@ def test_add_stores_what_is_documented_and_names_every_misuse(mcp: Mcp, share: P
         assert mcp(*arguments) == Finished(1, "", f"{message}\n"), arguments
     assert file.read_bytes() == before
     assert mcp("add", "-t", "pigeon", "n", "x").code == 2
+
+
+def test_commands_at_the_same_time_lose_nothing(share: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(kimi, "mcp", "add", name, "x", share=share) for name in "abcd"]
+    assert [finished.result().stderr for finished in done] == [""] * 4
+    assert sorted(servers(share)) == ["a", "b", "c", "d"]
+    assert sorted(path.name for path in share.iterdir()) == ["mcp.json"]
 
 
 # --- list, get, remove, enable, disable ------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from kimi.application.flags import share_directory
 from kimi.application.settings import McpServer
 from kimi.domain.errors import KimiError, UsageError
 from kimi.infrastructure.mcp.config import default_file, parse_server, server_secrets
-from kimi.infrastructure.mcp.file import entries, read_document, write_document
+from kimi.infrastructure.mcp.file import changing, entries, read_document
 from kimi.infrastructure.mcp.oauth import clear_tokens, has_tokens
 from kimi.infrastructure.mcp.variables import expanded_text, is_reference
 from kimi.interfaces.plain_text import plain_line
@@ -98,9 +98,8 @@ def add(
     else:
         entry = _remote_entry(targets, transport, env, headers, auth)
     place = here()
-    document = read_document(place.file)
-    entries(document)[name] = entry
-    write_document(place.file, document)
+    with changing(place.file) as document:
+        entries(document)[name] = entry
     _say(f"Added MCP server '{name}' to {place.file}.")
     return 0
 
@@ -145,10 +144,9 @@ def _pair(text: str, separator: str, what: str) -> tuple[str, str]:
 def remove(name: str) -> int:
     """Delete a server from the file."""
     place = here()
-    document = read_document(place.file)
-    if entries(document).pop(name, None) is None:
-        raise _not_found(name)
-    write_document(place.file, document)
+    with changing(place.file) as document:
+        if entries(document).pop(name, None) is None:
+            raise _not_found(name)
     _say(f"Removed MCP server '{name}' from {place.file}.")
     return 0
 
@@ -157,8 +155,13 @@ def remove(name: str) -> int:
 def switch(name: str, on: bool) -> int:
     """Let sessions use a server, or leave it in the file unused."""
     place = here()
-    document = read_document(place.file)
-    entry = entries(document).get(name)
+    with changing(place.file) as document:
+        _set_enabled(name, entries(document).get(name), on)
+    _say(f"{'Enabled' if on else 'Disabled'} MCP server '{name}' in {place.file}.")
+    return 0
+
+
+def _set_enabled(name: str, entry: Any, on: bool) -> None:
     if entry is None:
         raise _not_found(name)
     if not isinstance(entry, dict):
@@ -168,9 +171,6 @@ def switch(name: str, on: bool) -> int:
         table.pop(key, None)
     if not on:
         table["enabled"] = False
-    write_document(place.file, document)
-    _say(f"{'Enabled' if on else 'Disabled'} MCP server '{name}' in {place.file}.")
-    return 0
 
 
 # --- showing ---------------------------------------------------------------------------------------------------

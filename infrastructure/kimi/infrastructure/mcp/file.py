@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from contextlib import suppress
-from typing import Any
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.infrastructure.mcp.config import parsed_json, server_entries
+from kimi.infrastructure.store.lock import FileLock
+
+WAIT_S: Final = 5.0
+"""For another program that changes the file."""
 
 
 def read_document(path: str) -> dict[str, Any]:
@@ -41,6 +47,38 @@ def entries(document: dict[str, Any]) -> dict[str, Any]:
             del document[name]
         document["mcpServers"] = found
     return found
+
+
+@contextmanager
+def changing(path: str) -> Generator[dict[str, Any], None, None]:
+    """The parsed file, to be changed: it is written when the block ends without an error. Others wait meanwhile.
+
+    Raises:
+        UsageError: as `read_document`.
+        ConfigError: the file cannot be written, or somebody else does not stop changing it.
+    """
+    with _locked(os.path.realpath(path)):
+        document = read_document(path)
+        yield document
+        write_document(path, document)
+
+
+@contextmanager
+def _locked(target: str) -> Generator[None, None, None]:
+    lock = FileLock(f"{target}.lock")
+    end = time.monotonic() + WAIT_S
+    try:
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        while not lock.try_acquire():
+            if time.monotonic() > end:
+                raise ConfigError(f"Another program is changing {target}; try again when it is done.")
+            time.sleep(0.02)
+    except OSError as error:
+        raise ConfigError(f"Cannot write the MCP config file {target}: {error.strerror}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_document(path: str, document: dict[str, Any]) -> None:

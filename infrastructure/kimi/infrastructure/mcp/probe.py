@@ -60,6 +60,8 @@ async def _tools(server: McpServer, place: Place, login: BrowserLogin | None) ->
         async with session_opener(place, by_login)(server, _decline) as session:
             return [(tool.name, tool.description) for tool in await session.tools()]
     except NeedsLogin as error:
+        if login is not None and error.__cause__ is not None:  # why the user's login failed
+            raise error.__cause__ from None
         raise McpUnauthorized(str(error)) from None
 
 
