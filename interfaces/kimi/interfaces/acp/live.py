@@ -21,6 +21,7 @@ from kimi.application.modes import mode_of
 from kimi.application.resolve_request import resolve_request
 from kimi.application.waiting import refusal
 from kimi.domain.content import UserInput, as_parts, missing_capabilities
+from kimi.domain.diff import ChangedText
 from kimi.domain.errors import ModelNotSet, StoreFailed
 from kimi.domain.event import REQUEST_TYPES, ApprovalResponse, Event, StatusUpdate
 from kimi.domain.message import JsonObject
@@ -66,6 +67,7 @@ class LiveSession:
         self._told_title = conversation.files.state.custom_title
         self._told_choice = conversation.choice
         self._translator = self._new_translator(turns)
+        conversation.call_watch = self
 
     @property
     def id(self) -> str:
@@ -120,6 +122,14 @@ class LiveSession:
         elif isinstance(event, ApprovalResponse) and (asked := self._asks.get(event.request_id)):
             asked.cancel()  # it was settled without the client
 
+    def will_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
+        """See `CallWatch` of the ports."""
+        self._translator.will_change(agent_id, call_id, changed)
+
+    def begins(self, agent_id: str | None, call_id: str) -> None:
+        """See `CallWatch` of the ports."""
+        self._send(self._translator.started(call_id, agent_id))
+
     def _send(self, updates: Sequence[JsonObject]) -> None:
         for update in updates:
             self._client.update(self.id, update)
@@ -132,6 +142,7 @@ class LiveSession:
             client=self._abilities,
             turns=turns,
             replaying=replaying,
+            is_watched=True,
             mode=mode_of(conversation.policy),
             mode_of=lambda plan: mode_of(replace(conversation.policy, plan=plan)),
             config_options=lambda: config_options(conversation),

@@ -1,0 +1,154 @@
+"""Tool calls over the Agent Client Protocol, from a real process; every line it writes is checked strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.acp_schema import AgentLines
+from tests.e2e.acp_process import AcpProcess, acp_process, choose
+from tests.e2e.process import Json, Place
+from tests.e2e.scripts import call, shell, step
+
+DONE = step("text: Done.")
+
+
+@pytest.fixture
+def kimi(place: Place) -> Generator[AcpProcess, None, None]:
+    """A process whose lines are all valid."""
+    with acp_process(place) as process:
+        yield process
+    check = AgentLines()
+    for line in process.lines:
+        check.received(line)
+
+
+def states(kimi: AcpProcess, call_id: str) -> list[str]:
+    """The states that a call went through."""
+    shown = [*kimi.updates("tool_call"), *kimi.updates("tool_call_update")]
+    return [update["status"] for update in shown if update["toolCallId"].endswith(call_id) and "status" in update]
+
+
+def end_of(kimi: AcpProcess, call_id: str) -> Json:
+    """The last update of a call."""
+    return [update for update in kimi.updates("tool_call_update") if update["toolCallId"].endswith(call_id)][-1]
+
+
+def run(kimi: AcpProcess, place: Place, scripts: Sequence[str], option: str = "approve") -> Json:
+    """A session with one prompt; gives the answer."""
+    place.script(*scripts)
+    kimi.shake_hands()
+    return kimi.say(kimi.new_session(place), "go", choose(option))
+
+
+@pytest.mark.spec("A-83")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("one\r\ntwo\r\nthree\r\n", "one\r\n2\r\nthree\r\n"), ("one\ntwo\nthree", "one\n2\nthree"), ("two\n", "2\n")],
+    ids=["crlf", "no last line break", "one line"],
+)
+def test_a_diff_is_the_file_byte_for_byte(kimi: AcpProcess, place: Place, old: str, new: str) -> None:
+    (place.work / "a.txt").write_bytes(old.encode())
+    edit = call("e1", "StrReplaceFile", {"path": "a.txt", "edit": {"old": "two", "new": "2"}})
+    write = call("w1", "WriteFile", {"path": "new.txt", "content": new})
+    run(kimi, place, [step(edit), step(write), DONE])
+    assert (place.work / "a.txt").read_bytes() == new.encode()
+    changed = {"type": "diff", "path": str(place.work / "a.txt"), "oldText": old, "newText": new}
+    created = {"type": "diff", "path": str(place.work / "new.txt"), "newText": new}
+    asked = [line["params"]["toolCall"] for line in kimi.lines if line.get("method") == "session/request_permission"]
+    assert [request["content"] for request in asked] == [[changed], [created]]
+    assert end_of(kimi, "/e1")["content"] == [changed]
+    assert end_of(kimi, "/w1")["content"] == [created]
+
+
+@pytest.mark.spec("A-76")
+def test_a_call_is_pending_until_it_really_runs(kimi: AcpProcess, place: Place) -> None:
+    seen: list[Any] = []
+
+    def serve(request: Json) -> Json:
+        seen.append((request["params"]["toolCall"]["status"], states(kimi, "/s1")))
+        return {"result": {"outcome": {"outcome": "selected", "optionId": "approve"}}}
+
+    place.script(step(shell("s1", "sleep 0.5; echo ok")), DONE)
+    kimi.shake_hands()
+    kimi.say(kimi.new_session(place), "go", serve)
+    assert seen == [("pending", ["pending"])]
+    assert states(kimi, "/s1") == ["pending", "in_progress", "completed"]
+
+
+@pytest.mark.spec("A-85")
+def test_a_rejected_call_fails_with_the_reason(kimi: AcpProcess, place: Place) -> None:
+    answer = run(kimi, place, [step(shell("s1", "touch made")), DONE], "reject")
+    assert answer["result"]["stopReason"] == "end_turn"
+    assert states(kimi, "/s1") == ["pending", "failed"]
+    assert "rejected by the user" in end_of(kimi, "/s1")["content"][0]["content"]["text"]
+    assert not (place.work / "made").exists()
+    assert kimi.said == ""
+
+
+@pytest.mark.spec("A-88")
+@pytest.mark.spec("A-85")
+@pytest.mark.parametrize("option", ["approve", "reject"])
+def test_a_subagent_asks_the_person(kimi: AcpProcess, place: Place, option: str) -> None:
+    agent = call("a1", "Agent", {"description": "Run it", "prompt": "Run touch made.", "subagent_type": "coder"})
+    report = step("text: " + "I ran the command and looked at what it did in the work dir. " * 5)
+    answer = run(kimi, place, [step(agent), step(shell("x1", "touch made")), report, DONE], option)
+    assert answer["result"]["stopReason"] == "end_turn"
+    inner = [update for update in kimi.updates("tool_call") if update["toolCallId"].endswith("/a1/x1")]
+    assert [update["title"] for update in inner] == ["coder › Shell: touch made"]
+    asked = [line["params"]["toolCall"] for line in kimi.lines if line.get("method") == "session/request_permission"]
+    assert [request["toolCallId"] for request in asked] == [inner[0]["toolCallId"]]
+    order = [line.get("params", {}).get("update", {}).get("toolCallId") or line.get("method") for line in kimi.lines]
+    assert order.index(inner[0]["toolCallId"]) < order.index("session/request_permission")
+    assert (place.work / "made").exists() == (option == "approve")
+    assert states(kimi, "/a1/x1")[-1] == ("completed" if option == "approve" else "failed")
+    assert states(kimi, "/a1")[-1] == "completed"
+    assert kimi.said == "Done."
+
+
+@pytest.mark.spec("A-87")
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"result": {"outcome": {"outcome": "selected", "optionId": "surprise"}}},
+        {"result": {"outcome": {"outcome": "cancelled"}}},
+        {"result": {}},
+        {"error": {"code": -32603, "message": "no window"}},
+    ],
+    ids=["unknown option", "cancelled", "no outcome", "error"],
+)
+def test_what_is_no_approval_rejects(kimi: AcpProcess, place: Place, members: Json) -> None:
+    place.script(step(shell("s1", "touch made")), DONE)
+    kimi.shake_hands()
+    answer = kimi.say(kimi.new_session(place), "go", lambda request: members)
+    assert answer["result"]["stopReason"] == "end_turn"
+    assert states(kimi, "/s1") == ["pending", "failed"]
+    assert not (place.work / "made").exists()
+
+
+@pytest.mark.spec("A-87")
+def test_who_goes_away_has_not_approved(kimi: AcpProcess, place: Place) -> None:
+    place.script(step(shell("s1", "touch made")), DONE)
+    kimi.shake_hands()
+    session = kimi.new_session(place)
+    kimi.request("session/prompt", {"sessionId": session, "prompt": [{"type": "text", "text": "go"}]})
+    kimi.until_method("session/request_permission")
+    assert kimi.finish() == 0
+    assert not (place.work / "made").exists()
+
+
+@pytest.mark.spec("A-57")
+def test_what_is_attached_reaches_the_model(kimi: AcpProcess, place: Place) -> None:
+    (place.work / "a.py").write_text("answer = 42\n", encoding="utf-8")
+    place.script(step(call("r1", "ReadFile", {"path": str(place.work / "a.py")})), DONE)
+    kimi.shake_hands()
+    uri = (place.work / "a.py").as_uri()
+    prompt = [
+        {"type": "resource_link", "uri": uri, "name": "a.py"},
+        {"type": "resource", "resource": {"uri": "file:///b.py", "text": "b = 1"}},
+        {"type": "resource", "resource": {"uri": "file:///c.bin", "blob": "AAAA", "mimeType": "a/b"}},
+    ]
+    kimi.result("session/prompt", {"sessionId": kimi.new_session(place), "prompt": prompt})
+    assert "answer = 42" in end_of(kimi, "/r1")["content"][0]["content"]["text"]
