@@ -44,7 +44,7 @@ def server_tools(session: Session, source: ToolSource) -> ServerTools:
 
     def may_ask() -> bool:
         conversation = session.conversation()
-        return conversation.client.supports_question and not conversation.policy.afk
+        return conversation.client.supports_question and not conversation.policy.nobody_there
 
     async def spill(name: str, text: str) -> str | None:
         directory = session.files().directory
