@@ -18,6 +18,7 @@ from kimi.interfaces.acp.outgoing import Outgoing
 from kimi.interfaces.acp.run import AcpServer
 from kimi.interfaces.container import App, Session, load_settings
 from kimi.interfaces.injector import providers
+from tests.acp_schema import check_agent_message
 from tests.e2e.process import Json, Place
 from tests.fakes import FakeModel
 
@@ -36,6 +37,7 @@ class AcpClient:
     serve: Callable[[Json], Awaitable[Json | None]] | None = None
     """Answers requests of the agent: the members of the answer, None for none."""
     _number: int = 0
+    _asked: dict[object, str] = field(default_factory=dict[object, str])
 
     async def send_bytes(self, data: bytes) -> None:
         """Send bytes as they are."""
@@ -55,6 +57,7 @@ class AcpClient:
     def message(self, method: str, params: Json | None = None) -> Json:
         """A request that is not sent yet."""
         self._number += 1
+        self._asked[self._number] = method
         head: Json = {"jsonrpc": "2.0", "id": self._number, "method": method}
         return head if params is None else {**head, "params": params}
 
@@ -131,6 +134,14 @@ class AcpClient:
             return False
         return True
 
+    def check(self) -> None:
+        """Is everything that was sent what the protocol allows? (A-112)"""
+        for line in b"".join(self.raw).splitlines():
+            message = json.loads(line)
+            check_agent_message(
+                message, answers=self._asked.get(message.get("id")) if "method" not in message else None
+            )
+
     def updates(self, kind: str | None = None, session_id: str | None = None) -> list[Json]:
         """The updates read so far, of this kind and session."""
         return [
@@ -200,3 +211,4 @@ async def acp_client(
         finally:
             with anyio.CancelScope(shield=True):
                 await client.end_input()
+    client.check()

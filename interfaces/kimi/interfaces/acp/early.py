@@ -6,11 +6,12 @@ To load the SDK takes a third of a second, and the first session of a client mus
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from anyio.abc import TaskGroup
 
-from kimi.interfaces.acp.agent import AcpAgent, Method
+from kimi.interfaces.acp.agent import AcpAgent, Method, Params
 from kimi.interfaces.acp.errors import Refused, method_not_found
 from kimi.interfaces.acp.transport import AcpTransport, Message
 
@@ -27,7 +28,11 @@ async def serve_early(agent: AcpAgent, transport: AcpTransport, tasks: TaskGroup
         elif "id" in message:
             tasks.start_soon(_answer, transport, message, requests.get(name))
         elif (heed := notifications.get(name)) is not None and isinstance(params, dict):
-            heed(params)  # pyright: ignore[reportUnknownArgumentType]
+            tasks.start_soon(_heed, heed, cast("Params", params))  # a task, or it would overtake the request before it
+
+
+async def _heed(heed: Callable[[Params], None], params: Params) -> None:
+    heed(params)
 
 
 async def _answer(transport: AcpTransport, message: Message, method: Method | None) -> None:
