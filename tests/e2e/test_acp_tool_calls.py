@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 
 from tests.acp_schema import AgentLines
 from tests.e2e.acp_process import AcpProcess, acp_process, choose
+from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place
 from tests.e2e.scripts import call, shell, step
+from tests.provider_server import call_reply, text_reply
 
 DONE = step("text: Done.")
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 @pytest.fixture
@@ -142,13 +146,25 @@ def test_who_goes_away_has_not_approved(kimi: AcpProcess, place: Place) -> None:
 @pytest.mark.spec("A-57")
 def test_what_is_attached_reaches_the_model(kimi: AcpProcess, place: Place) -> None:
     (place.work / "a.py").write_text("answer = 42\n", encoding="utf-8")
-    place.script(step(call("r1", "ReadFile", {"path": str(place.work / "a.py")})), DONE)
-    kimi.shake_hands()
     uri = (place.work / "a.py").as_uri()
+    place.capabilities = ("image_in",)
+    read = call_reply(("r1", "ReadFile", json.dumps({"path": str(place.work / "a.py")})))
     prompt = [
+        {"type": "text", "text": "Look"},
         {"type": "resource_link", "uri": uri, "name": "a.py"},
         {"type": "resource", "resource": {"uri": "file:///b.py", "text": "b = 1"}},
-        {"type": "resource", "resource": {"uri": "file:///c.bin", "blob": "AAAA", "mimeType": "a/b"}},
+        {"type": "resource", "resource": {"uri": "file:///c.png", "blob": PIXEL, "mimeType": "image/png"}},
+        {"type": "resource", "resource": {"uri": "file:///d.bin", "blob": "AAAA", "mimeType": "a/b"}},
     ]
-    kimi.result("session/prompt", {"sessionId": kimi.new_session(place), "prompt": prompt})
-    assert "answer = 42" in end_of(kimi, "/r1")["content"][0]["content"]["text"]
+    with loopback(read, text_reply("Done.")) as server:
+        place.provider(server.base_url)
+        kimi.shake_hands()
+        kimi.result("session/prompt", {"sessionId": kimi.new_session(place), "prompt": prompt})
+        asked, answered = (request.json["messages"] for request in server.requests)
+    text, link, embedded, picture, blob = asked[-1]["content"]
+    assert text["text"] == "Look"
+    assert link["text"] == f'<resource_link uri="{uri}" name="a.py" />'
+    assert embedded["text"] == '<resource uri="file:///b.py">\nb = 1\n</resource>'
+    assert picture["image_url"]["url"] == f"data:image/png;base64,{PIXEL}"
+    assert 'uri="file:///d.bin" type="a/b" size="3"' in blob["text"]
+    assert "answer = 42" in json.dumps(answered[-1])
