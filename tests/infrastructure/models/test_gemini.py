@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
@@ -529,3 +530,22 @@ async def test_credentials_that_cannot_be_read(tmp_path: Path, content: str | No
         variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(path), "GOOGLE_CLOUD_PROJECT": "p"}
         with pytest.raises(ModelError, match="Google Cloud"):
             await ask(to.model("vertexai", api_key="", env=variables))
+
+
+async def test_waiting_for_a_token_can_be_cancelled_and_is_taken_up_again(tmp_path: Path) -> None:
+    async with client() as to:
+        tokens = with_tokens(3600)
+        mute = [Reply(fault="mute")]
+
+        def choose(request: Recorded) -> Reply:
+            return mute.pop() if mute and request.path == "/token" else tokens(request)
+
+        to.server.choose = choose
+        variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(service_account(tmp_path, to.root))}
+        model = to.model("vertexai", api_key="", env=variables)
+        with anyio.move_on_after(0.3) as scope:
+            await ask(model)
+        assert scope.cancelled_caught
+        assert to.server.asked.is_set()
+        with anyio.fail_after(5):
+            await ask(model)
