@@ -122,6 +122,7 @@ async def takes_nothing_to_see_for_an_error(stage: Stage) -> None:
             error = await failure(rig)
         assert type(error) is APIEmptyResponseError, answer
         assert error.transient
+        assert ("only thought" in str(error)) is (answer.think is not None)
 
 
 async def fails_within_the_model_branch(stage: Stage) -> None:
@@ -188,6 +189,18 @@ async def passes_text_on_while_it_comes(stage: HttpStage) -> None:
             async with rig.model.stream("system", HISTORY, [], 0) as items:
                 while not merged(seen) or merged(seen) != [TextPart("on and on")]:
                     seen.append(await anext(items))
+
+
+async def ends_when_the_provider_says_so(stage: HttpStage) -> None:
+    """Whatever the server does with the connection then."""
+    dialect = stage.row.dialect
+    if not (dialect.done or dialect.named):
+        return
+    events = dialect.events(Answer(text="so"))
+    reply = dialect.reply(Answer(text="so"), fault="stall", fault_after=len(events) + dialect.done)
+    async with stage.serve(reply) as rig:
+        with anyio.fail_after(2 * rig.patience_s):
+            assert merged(await ask(rig.model)) == [TextPart("so")]
 
 
 async def passes_on_malformed_arguments(stage: HttpStage) -> None:
@@ -394,6 +407,7 @@ OVER_HTTP: tuple[Check[HttpStage], ...] = (
     tells_why_the_model_stopped,
     gives_the_same_text_in_any_framing,
     passes_text_on_while_it_comes,
+    ends_when_the_provider_says_so,
     passes_on_malformed_arguments,
     skips_events_that_say_nothing,
     refuses_events_that_are_none,

@@ -154,6 +154,19 @@ class Hurried(Spoiled):
 _LEAKED: list[AbstractAsyncContextManager[Items]] = []
 
 
+class Patient(Spoiled):
+    """Waits for more when nothing more comes."""
+
+    @asynccontextmanager
+    async def stream(
+        self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
+    ) -> AsyncGenerator[Items]:
+        async with self.model.stream(system, history, tools, tokens_used) as items:
+            whole = [item async for item in items]
+        await anyio.sleep_forever()
+        yield _each(whole)
+
+
 class Leaking(Spoiled):
     """Leaves its connections open."""
 
@@ -306,6 +319,7 @@ MUTANTS: list[tuple[Check[Any], Callable[[ChatModel], ChatModel]]] = [
         lambda m: Spoiled(m, items=on(TextPart, lambda item: TextPart(ASCII.sub("?", item.text)))),
     ),
     (checks.passes_text_on_while_it_comes, lambda model: Spoiled(model, items=whole(lambda all: all))),
+    (checks.ends_when_the_provider_says_so, Patient),
     (checks.passes_on_malformed_arguments, lambda model: Spoiled(model, items=whole(mended))),
     (checks.reports_that_nobody_listens, lambda m: SpoiledOnEntry(m, error=lambda error: APITimeoutError("late"))),
     (checks.takes_silence_for_a_timeout, lambda m: Spoiled(m, error=lambda error: APIConnectionError("gone"))),

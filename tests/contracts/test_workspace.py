@@ -12,9 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kimi.application.ports import FileChanged, Process, Workspace
+from kimi.application.ports import FileChanged, Process, ToolCallContext, Workspace
 from kimi.application.settings import ShellSettings
 from kimi.infrastructure.workspace.local import LocalWorkspace
+from kimi.interfaces.acp.abilities import ClientAbilities
+from kimi.interfaces.acp.workspace import ClientWorkspace
+from tests.editor import Editor
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +28,15 @@ def local(work_dir: Path) -> Workspace:
     return LocalWorkspace(str(work_dir), ShellSettings(), frozenset(), os.environ)
 
 
-ADAPTERS: list[MakeWorkspace] = [local]
+def over_an_editor(work_dir: Path) -> Workspace:
+    async def show(context: ToolCallContext, terminal_id: str) -> None:
+        """There is no call."""
+
+    abilities = ClientAbilities(fs_read=True, fs_write=True, terminal=True)
+    return ClientWorkspace(local(work_dir), "s", abilities, lambda: [str(work_dir.parent)], Editor(), show)
+
+
+ADAPTERS: list[MakeWorkspace] = [local, over_an_editor]
 
 
 @pytest.fixture(params=ADAPTERS, ids=lambda make: str(make.__name__))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -15,18 +17,20 @@ from hypothesis import strategies as st
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
 from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.domain.errors import APIStatusError, ChatProviderError, ConfigError
+from kimi.domain.errors import APIConnectionError, APIStatusError, ChatProviderError, ConfigError
 from kimi.domain.message import Function, Message, ToolCall, user_message
 from kimi.domain.stream import PartMerger
 from kimi.domain.tool import ToolSpec
 from kimi.domain.turn import StopReason, TokenUsage
-from kimi.infrastructure.models.anthropic import is_adaptive, max_tokens
-from kimi.infrastructure.models.anthropic_body import unit_body
+from kimi.infrastructure.models.anthropic import Anthropic, is_adaptive, max_tokens
+from kimi.infrastructure.models.anthropic_body import unit_body, unit_rules
 from kimi.infrastructure.models.call_ids import call_id_for_wire
+from kimi.infrastructure.models.history_bytes import KeptHistories
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.openai_responses import OpenAiResponses
 from tests.dialects.anthropic import DIALECT, block, call_block, end, start, text_block
-from tests.dialects.script import Answer
+from tests.dialects.script import MESSAGE_ID, Answer
 from tests.provider_server import Event, Json, ProviderServer, Reply, provider
 
 pytestmark = pytest.mark.anyio
@@ -282,6 +286,66 @@ async def test_results_in_a_row_are_one_message_and_the_last_block_is_marked() -
     ]
 
 
+MESSAGES = st.lists(
+    st.sampled_from(
+        [
+            user_message("one"),
+            user_message(" "),
+            user_message("<notification>two</notification>"),
+            Message("system", (TextPart("three"),)),
+            assistant(TextPart("four")),
+            assistant(ThinkPart("", "E"), calls=(ToolCall("t", Function("A", "{}")),)),
+            result("t", TextPart("five")),
+            result("t", ImagePart(MediaUrl("https://x/y"))),
+        ]
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+SETTINGS = ModelSettings(provider_name="p", type="x", model="M", base_url="http://x", capabilities=CAN)
+OPENED: list[Callable[[], Anthropic | OpenAiResponses]] = [
+    lambda: Anthropic(SETTINGS, "session-1", HttpLayer({}), lambda: ""),
+    lambda: OpenAiResponses(SETTINGS, HttpLayer({}), lambda: ""),
+]
+
+
+@pytest.mark.parametrize("opened", OPENED)
+@given(histories=st.lists(MESSAGES, min_size=1, max_size=4))
+def test_what_is_kept_of_a_history_never_shows(
+    opened: Callable[[], Anthropic | OpenAiResponses], histories: list[list[Message]]
+) -> None:
+    """The body of a model that has seen other histories is that of a model that has seen none."""
+    seen = opened()
+    whole: list[Message] = []
+    for more in histories:
+        whole = [*whole, *more]
+        assert body_of(seen, whole) == body_of(opened(), list(whole))
+    assert body_of(seen, whole[:1]) == body_of(opened(), whole[:1])
+
+
+def body_of(model: Anthropic | OpenAiResponses, history: Sequence[Message]) -> Json:
+    """The body of a request, without sending it."""
+    return json.loads(model.body("be kind", history, TOOLS, 0))
+
+
+def test_each_message_is_written_once() -> None:
+    written: list[int] = []
+    rules = unit_rules(CAN)
+
+    def counted(messages: Sequence[Message]) -> bytes:
+        written.append(len(messages))
+        return rules.write(messages)
+
+    kept = KeptHistories(replace(rules, write=counted))
+    history: list[Message] = []
+    for number in range(200):
+        history = [*history, assistant(calls=(ToolCall(f"t{number}", Function("A")),)), result(f"t{number}")]
+        kept.encoded(history)
+    assert sum(written) == len(history)
+
+
 @pytest.mark.spec("R-77")
 def test_thinking_goes_back_as_it_came_and_only_with_its_signature() -> None:
     said = assistant(
@@ -413,6 +477,8 @@ async def test_usage_is_that_of_the_beginning_and_of_the_end() -> None:
     events: list[Event] = [begin, *text_block(0, "so"), last, {"type": "message_stop"}]
     async with client(Reply(events, done=False)) as c:
         assert (await ask(c.model()))[-1] == ResponseEnd("msg_1", TokenUsage(7, 11, 20, 3), "end")
+    async with client(Reply([*text_block(0, "so"), last, {"type": "message_stop"}], done=False)) as c:
+        assert (await ask(c.model()))[-1] == ResponseEnd(None, TokenUsage(0, 11, 0, 0), "end")
 
 
 @pytest.mark.parametrize(
@@ -468,13 +534,30 @@ async def test_text_behind_a_call_does_not_wait_for_the_end() -> None:
             assert [await anext(items) for _ in range(2)] == [ToolCall("t1", Function("A")), TextPart("x")]
 
 
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_body_that_ends_before_the_message_does_is_a_lost_connection(done: bool) -> None:
+    async with client(Reply([start(), *text_block(0, "a")], done=done)) as c:
+        with pytest.raises(APIConnectionError):
+            await ask(c.model())
+
+
+async def test_a_stop_reason_is_end_enough() -> None:
+    events = [start(), *text_block(0, "a"), end("end_turn")[0]]
+    async with client(Reply(events, done=False)) as c:
+        assert (await ask(c.model()))[-1] == ResponseEnd(MESSAGE_ID, TokenUsage(6, 5, 4), "end")
+
+
 @pytest.mark.parametrize(
     ("kind", "status", "transient"),
     [
         ("overloaded_error", 529, True),
         ("rate_limit_error", 429, True),
         ("api_error", 500, True),
+        ("timeout_error", 504, True),
         ("invalid_request_error", 400, False),
+        ("permission_error", 403, False),
+        ("not_found_error", 404, False),
+        ("request_too_large", 413, False),
         ("authentication_error", 401, False),
         ("billing_error", 402, False),
     ],

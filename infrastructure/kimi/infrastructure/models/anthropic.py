@@ -14,7 +14,7 @@ from kimi.domain.tool import ToolSpec
 from kimi.infrastructure.models.anthropic_body import system_field, tools_field, unit_rules, write_marked
 from kimi.infrastructure.models.anthropic_stream import MessageReader
 from kimi.infrastructure.models.exchange import Exchange
-from kimi.infrastructure.models.history_bytes import EncodedHistory, Json, KeptHistories, Once, assembled, encode
+from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, assembled, encode
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.thinking import thinks
 
@@ -74,27 +74,28 @@ class Anthropic:
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """See `kimi.application.ports.ChatModel.stream`."""
+        body = self.body(system, history, tools, tokens_used)
+        async with self._exchange.ask(self._url, self._headers(), body, MessageReader()) as items:
+            yield items
+
+    def body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int) -> bytes:
+        """The body of a request. What was encoded before stays as it is; the last message is written anew, with its
+        mark.
+        """
         encoded = self._histories.encoded(history)
         self._encode_beside(system, tools)
         tokens = max(encoded.tokens + self._system.tokens + self._tools.tokens, tokens_used)
-        limit = max_tokens(self._settings, tokens)
-        thinking = thinking_fields(self._settings, limit)
-        body = self._body(encoded, {"max_tokens": limit, **self._common_fields(), **thinking})
-        async with self._exchange.ask(self._url, self._headers(thinking), body, MessageReader()) as items:
-            yield items
-
-    def _body(self, encoded: EncodedHistory, fields: Json) -> bytes:
-        """What was encoded before stays as it is; the last message is written anew, with its mark."""
         units = [unit for unit in encoded.units if unit]
         if units and encoded.units[-1]:
             units[-1] = write_marked(encoded.last_unit())
         beside = [data for data in (self._system.data, self._tools.data) if data]
         start = b'{"model":' + encode(self._settings.model) + b',"messages":['
-        return assembled(start, units or [b""], [*beside, encode(fields)[1:]])
+        return assembled(start, units or [b""], [*beside, encode(self._fields(tokens))[1:]])
 
-    def _common_fields(self) -> Json:
+    def _fields(self, tokens: int) -> Json:
+        limit = max_tokens(self._settings, tokens)
         owner = {"metadata": {"user_id": self._session_id}} if self._session_id else {}
-        return {"stream": True, **owner}
+        return {"max_tokens": limit, "stream": True, **owner, **thinking_fields(self._settings, limit)}
 
     def _encode_beside(self, system: str, tools: Sequence[ToolSpec]) -> None:
         if not self._system.is_of(system):
@@ -104,11 +105,11 @@ class Anthropic:
             data = tools_field(known)
             self._tools.keep(known, data, estimate_tokens(data.decode()))
 
-    def _headers(self, thinking: Json) -> Mapping[str, str]:
+    def _headers(self) -> Mapping[str, str]:
         headers = {"anthropic-version": API_VERSION}
         if key := self._exchange.key():
             headers["x-api-key"] = key
-        if thinking.get("thinking", {}).get("type") == "enabled":
+        if thinks(self._settings) and not is_adaptive(self._settings.model):
             headers["anthropic-beta"] = INTERLEAVED
         return headers
 

@@ -57,12 +57,12 @@ class OpenAiResponses:
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """See `kimi.application.ports.ChatModel.stream`."""
-        body = self._body(system, history, tools)
+        body = self.body(system, history, tools, tokens_used)
         async with self._exchange.ask(self._url, self._exchange.bearer(), body, ResponseReader()) as items:
             yield items
 
-    def _body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec]) -> bytes:
-        """The body; messages, tools and system prompt that are known already are not encoded again."""
+    def body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int) -> bytes:
+        """The body of a request; messages, tools and system prompt that are known already are not encoded again."""
         encoded = self._histories.encoded(history)
         if not self._system.is_of(system):
             data = system_item(system, self._settings.model)
