@@ -52,7 +52,7 @@ class CallBook:
         self._ids: dict[CallKey, str] = {}
         self._hosts: set[CallKey] = set()
         """Calls whose agents may outlive them."""
-        self._used: dict[str, int] = {}
+        self._used: set[str] = set()
         self._asked: dict[str, CallKey] = {}
         self._started: set[CallKey] = set()
         self._turn_id = ""
@@ -148,6 +148,7 @@ class CallBook:
 
     def announced(self, event: ToolCall, agent: Agent) -> list[Json]:
         name, key = event.function.name, (agent.id, event.id)
+        found = self._fail(key, INTERRUPTED)  # another one of this id that never ended
         call = CallState(
             self._new_id(event.id, agent),
             name,
@@ -158,7 +159,7 @@ class CallBook:
         )
         self._calls[key], self._ids[key] = call, call.id
         call.parent = agent.parent
-        found = [call.announce(event.function.arguments)]
+        found.append(call.announce(event.function.arguments))
         if agent is MAIN:
             self._growing = call
             return found
@@ -167,8 +168,12 @@ class CallBook:
     def _new_id(self, call_id: str, agent: Agent) -> str:
         """The id in the client; a model that repeats its ids within a turn gets a number behind them."""
         whole = f"{agent.prefix or self._turn_id}/{call_id}"
-        self._used[whole] = count = self._used.get(whole, 0) + 1
-        return whole if count == 1 else f"{whole}#{count}"
+        count, found = 1, whole
+        while found in self._used:
+            count += 1
+            found = f"{whole}#{count}"
+        self._used.add(found)
+        return found
 
     def _face(self, name: str) -> Face:
         face = FACES.get(name) or (self._face_of(name) if self._face_of else None)

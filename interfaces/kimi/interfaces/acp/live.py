@@ -34,6 +34,7 @@ from kimi.interfaces.acp.errors import bug, unsupported_content
 from kimi.interfaces.acp.lane import Ticket
 from kimi.interfaces.acp.options import config_options
 from kimi.interfaces.acp.replay import replay_updates, stored_events
+from kimi.interfaces.acp.tool_titles import Face
 from kimi.interfaces.acp.translate import Translator, count_turns
 
 logger = logging.getLogger(__name__)
@@ -143,10 +144,16 @@ class LiveSession:
             turns=turns,
             replaying=replaying,
             is_watched=True,
+            face_of=self._face_of,
             mode=mode_of(conversation.policy),
             mode_of=lambda plan: mode_of(replace(conversation.policy, plan=plan)),
             config_options=lambda: config_options(conversation),
         )
+
+    def _face_of(self, name: str) -> Face | None:
+        """The look of a tool that is not built in."""
+        tool = self.conversation.toolset.find(name)
+        return None if tool is None else Face(tool.spec.kind, tool.spec.key_argument)
 
     # --- what a client is told beside events ----------------------------------------------------------------------
 

@@ -85,7 +85,9 @@ def _medium(kind: str, medium: MediaUrl, file: str | None) -> Json | None:
 
 
 def file_uri(path: str) -> str:
-    """An absolute path as a `file:` URI."""
+    """An absolute path as a `file:` URI; any other stays as it is."""
+    if not os.path.isabs(path):
+        return path
     from pathlib import Path  # start-up time
 
     return Path(path).as_uri()
