@@ -5,7 +5,8 @@
 Keys: `tools` (names, or whole descriptions), `tools_after` (those after the first call of `grow`), `silent` (never
 answers initialize), `exit` (status, at once), `garbage` (lines on stdout that are none of the protocol), `noise`
 (bytes on stderr), `stubborn` (ignores the end of its input and SIGTERM), `child` (starts a process that outlives it),
-`delay` (seconds before initialize is answered), `pid` (file that gets the number of the process, one a line).
+`delay` (seconds before initialize is answered), `pid` (file that gets the number of the process, one a line),
+`dies_after` (with more lines in that file it exits at once), `errors` (tools whose calls give an error).
 
 What a call does is decided by the tool's name: echo, env, where, crash, slow, big, wrong, fail, grow, ask (the person),
 sample (the model), roots, and what `results` has.
@@ -22,6 +23,10 @@ import time
 from typing import Any, cast
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+ERRORS: dict[str, Any] = {
+    "wrong": {"code": -32602, "message": "wrong in every way: it timed out"},
+    **OPTIONS.get("errors", {}),
+}
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
@@ -59,7 +64,7 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return OPTIONS["results"][name]
     if name == "crash":
         os._exit(3)
-    if name == "slow":
+    if name in ("slow", "sleep"):
         time.sleep(float(arguments.get("text", "30")))
     if name == "big":
         return text("x" * int(arguments["text"]))
@@ -102,8 +107,8 @@ def answer(message: dict[str, Any]) -> None:
     elif method == "tools/list":
         result = {"tools": [described(tool) for tool in OPTIONS.get("tools", ["echo"])]}
     elif method == "tools/call":
-        if params["name"] == "wrong":
-            send({"id": message["id"], "error": {"code": -32602, "message": "wrong in every way"}})
+        if params["name"] in ERRORS:
+            send({"id": message["id"], "error": ERRORS[params["name"]]})
             return
         result = called(params["name"], params.get("arguments") or {})
     else:
@@ -117,6 +122,9 @@ def main() -> None:
     if "pid" in OPTIONS:
         with open(OPTIONS["pid"], "a", encoding="utf-8") as file:
             file.write(f"{os.getpid()}\n")
+        with open(OPTIONS["pid"], encoding="utf-8") as file:
+            if "dies_after" in OPTIONS and len(file.readlines()) > OPTIONS["dies_after"]:
+                sys.exit(1)
     if "exit" in OPTIONS:
         sys.exit(OPTIONS["exit"])
     if OPTIONS.get("stubborn"):

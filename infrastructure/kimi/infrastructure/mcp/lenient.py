@@ -21,11 +21,14 @@ from mcp import ClientSession
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
+from pydantic import TypeAdapter
 
 logger = logging.getLogger(__name__)
 
 MAX_DEPTH: Final = 100
 """Tools that are nested deeper are left out: neither the library nor providers take them."""
+
+_BLOCK: Final[TypeAdapter[object]] = TypeAdapter(mcp_types.ContentBlock)
 
 OPEN_S: Final = 30.0
 """Seconds for opening a connection; how long an answer may take is the business of the caller."""
@@ -75,7 +78,7 @@ class LenientTransport(ClientTransport):
 
 
 class LenientSession(ClientSession):
-    """A session that leaves out malformed tools and takes every result."""
+    """A session that leaves out malformed tools, names content that it does not know, and takes every result."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class LenientSession(ClientSession):
 
 
 class _Cleaned:
-    """A stream of messages in which lists of tools hold only what is one."""
+    """A stream of messages in which lists of tools, and contents of results, hold only what is one."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception]) -> None:
         self._stream = stream
@@ -124,11 +127,22 @@ class _Cleaned:
 
 def _cleaned(message: SessionMessage | Exception) -> SessionMessage | Exception:
     if isinstance(message, SessionMessage) and isinstance(message.message, mcp_types.JSONRPCResponse):
-        tools = message.message.result.get("tools")
-        if isinstance(tools, list):
-            kept = [whole for tool in cast("list[Any]", tools) if (whole := _whole(tool)) is not None]
-            message.message.result["tools"] = kept
+        result = message.message.result
+        if isinstance(tools := result.get("tools"), list):
+            result["tools"] = [whole for tool in cast("list[Any]", tools) if (whole := _whole(tool)) is not None]
+        if isinstance(content := result.get("content"), list):
+            result["content"] = [_known(block) for block in cast("list[Any]", content)]
     return message
+
+
+def _known(block: Any) -> Any:
+    """The block of a result's content, or a text in the place of one that nobody here knows."""
+    kind = cast("dict[str, Any]", block).get("type") if isinstance(block, dict) else None
+    try:
+        _BLOCK.validate_python(block, by_name=False)
+    except ValueError:
+        return {"type": "text", "text": f"[Unsupported content: {kind or 'of an unknown kind'}]"}
+    return block
 
 
 def _whole(tool: object) -> dict[str, Any] | None:
