@@ -210,6 +210,18 @@ async def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
             pass
 
 
+async def test_an_answer_that_cannot_be_recorded_is_given_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "place" / "tape.jsonl"
+    path.parent.mkdir()
+    async with recording(path, CHAT.dialect.reply(Answer(text="well"))) as model:
+        path.unlink()
+        path.parent.rmdir()
+        assert await ask(model)
+    assert "could not be recorded" in caplog.text
+
+
 # --- secrets ----------------------------------------------------------------------------------------------------
 
 

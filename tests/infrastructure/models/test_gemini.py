@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +28,7 @@ from kimi.domain.errors import (
 from kimi.domain.message import Function, Message, ToolCall, user_message
 from kimi.domain.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
+from kimi.infrastructure.models.gemini import vertex_access
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from tests.dialects.gemini import DIALECT, call, event, quota
@@ -504,6 +507,43 @@ async def test_a_token_is_renewed_before_it_expires_and_the_project_may_come_fro
         requests = [request for request in to.server.requests if request.path != "/token"]
     assert [request.headers["authorization"] for request in requests] == ["Bearer token-2", *["Bearer token-1"] * 2]
     assert requests[0].path.startswith("/v1beta1/projects/file-project/locations/global/publishers/anthropic/models/")
+
+
+def test_without_the_extra_vertex_is_refused_at_the_start_with_its_name_and_express_mode_works() -> None:
+    code = """
+import sys
+sys.modules["google"] = None
+from kimi.application.settings import ModelSettings
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.models.open import model_opener
+settings = ModelSettings(provider_name="p", type="vertexai", model="m", base_url="https://aiplatform.googleapis.com")
+model_opener(settings.model_copy(update={"api_key": "k"}), HttpLayer({}), "2", {})
+try:
+    model_opener(settings, HttpLayer({}), "2", {})
+except ConfigError as error:
+    assert "kimi-wire[vertex]" in str(error)
+else:
+    raise AssertionError("not refused")
+"""
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("location", "host"),
+    [("", "aiplatform.googleapis.com"), ("us-central1", "us-central1-aiplatform.googleapis.com")],
+)
+async def test_a_place_of_google_has_a_host_of_its_own(tmp_path: Path, location: str, host: str) -> None:
+    async with client() as to:
+        to.server.choose = with_tokens(3600)
+        environ = {"GOOGLE_CLOUD_LOCATION": location, "GOOGLE_CLOUD_PROJECT": "p"}
+        environ["GOOGLE_APPLICATION_CREDENTIALS"] = str(service_account(tmp_path, to.root))
+        base = "https://aiplatform.googleapis.com"
+        settings = ModelSettings(provider_name="p", type="vertexai", model="m", base_url=base)
+        address = await vertex_access(settings, to.http, environ)()
+    place = location or "global"
+    assert address.url.startswith(f"https://{host}/v1beta1/projects/p/locations/{place}/publishers/google/models/m:")
 
 
 async def test_credentials_that_are_refused(tmp_path: Path) -> None:

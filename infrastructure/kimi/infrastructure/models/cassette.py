@@ -208,7 +208,14 @@ class Recording:
             call.ending = {"error": _error(error, self._mask)}
             raise
         finally:
+            self._write(call)
+
+    def _write(self, call: _Call) -> None:
+        """A disk that is full is no reason to lose the answer."""
+        try:
             _append(self._path, call.lines(self._mask))
+        except OSError as error:
+            _log.warning("%s: an answer could not be recorded to %s: %s", RECORD_VARIABLE, self._path, error.strerror)
 
 
 @dataclass
@@ -262,7 +269,7 @@ def _prepare(path: str) -> None:
 
 
 def _append(path: str, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
     try:
         view = memoryview(data)
         while view:

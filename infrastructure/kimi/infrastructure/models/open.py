@@ -120,7 +120,7 @@ def open_model(
 
         check_adjustments(settings)
     model = make(settings, Surroundings(session_id, http, user_agent, environ))
-    if not (session_id and environ.get("KIMI_RECORD")):
+    if not (session_id and environ.get("KIMI_RECORD", "").strip()):
         return model
     from kimi.infrastructure.models.cassette import recorded
 
