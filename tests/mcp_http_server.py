@@ -33,6 +33,8 @@ class McpSite:
     """Does a renewed login come with a new refresh token?"""
     deny: bool = False
     """Does the user refuse?"""
+    redirects: list[str] = field(default_factory=list[str])
+    """Where browsers may be sent to: what the client has registered."""
     asked: list[str] = field(default_factory=list[str])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     """Of the requests to the MCP endpoint."""
@@ -93,6 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.site.asked.append(f"GET {split.path}")
         if split.path == "/authorize":
             query = {key: values[0] for key, values in parse_qs(split.query).items()}
+            if query["redirect_uri"] not in self.site.redirects:
+                return self._send(400, {"error": "invalid_redirect_uri"})
             outcome = "error=access_denied" if self.site.deny else "code=the-code"
             return self._send(302, None, Location=f"{query['redirect_uri']}?{outcome}&state={query['state']}")
         found = self.site.metadata(split.path)
@@ -102,7 +106,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
         self.site.asked.append(f"POST {self.path}")
         if self.path == "/register":
-            return self._send(201, json.loads(body) | {"client_id": "the-client"})
+            registered = json.loads(body)
+            self.site.redirects = registered["redirect_uris"]
+            return self._send(201, registered | {"client_id": "the-client"})
         if self.path == TOKEN_PATH:
             form = {key: values[0] for key, values in parse_qs(body.decode()).items()}
             good = form["grant_type"] == "authorization_code" or form.get("refresh_token") in self.site.refresh

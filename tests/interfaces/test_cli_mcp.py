@@ -403,6 +403,18 @@ def test_every_text_of_every_command(mcp: Mcp, share: Path, tmp_path: Path) -> N
     assert not [text for text in tokens if "access-" in text or "refresh-" in text]
 
 
+def test_who_logs_in_again_comes_back_to_where_the_server_expects_them(mcp: Mcp, share: Path, tmp_path: Path) -> None:
+    with mcp_site() as site:
+        mcp("add", "-t", "http", "-a", "oauth", "linear", site.url)
+        for _ in range(2):
+            site.access, site.refresh = set(), set()
+            for path in share.glob("mcp-oauth/S_mcp_oauth_token-*/*.json"):
+                path.unlink()
+            done = kimi("mcp", "auth", "linear", share=share, variables=browser(tmp_path))
+            assert done.code == 0, done.stderr
+        assert site.asked.count("POST /register") == 1
+
+
 def test_a_login_that_nobody_wants_is_told(mcp: Mcp, share: Path) -> None:
     with mcp_site(open_to_all=True) as site:
         mcp("add", "-t", "http", "-a", "oauth", "open", site.url)

@@ -16,7 +16,7 @@ from kimi.application.settings import McpServer
 from kimi.domain.errors import McpUnauthorized
 from kimi.infrastructure.mcp.config import server_secrets
 from kimi.infrastructure.mcp.file import write_document
-from kimi.infrastructure.mcp.oauth import clear_tokens, has_tokens, headless_auth, oauth_directory
+from kimi.infrastructure.mcp.oauth import browser_auth, clear_tokens, has_tokens, headless_auth, oauth_directory
 from kimi.infrastructure.mcp.place import Place
 from kimi.infrastructure.mcp.probe import offered_tools
 from kimi.infrastructure.mcp.transport import transport_to
@@ -185,6 +185,18 @@ async def test_a_login_that_is_over_never_opens_a_browser(
     with pytest.raises(McpUnauthorized):
         await login.redirect_handler(f"{site.base}/authorize")
     assert login.refused
+
+
+async def test_nothing_but_a_page_of_the_web_is_opened(
+    share: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = tmp_path / "opened"
+    monkeypatch.setenv("BROWSER", f"touch {opened} %s")
+    login = browser_auth(share, UPSTREAM_URL, lambda address: None)
+    for address in ("file:///etc/passwd", "javascript:alert(1)", "--help", ""):
+        with pytest.raises(McpUnauthorized, match="names no web page"):
+            await login.redirect_handler(address)
+    assert not opened.exists()
 
 
 @pytest.mark.spec("T-136")

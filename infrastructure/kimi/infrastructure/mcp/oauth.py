@@ -10,10 +10,12 @@ import glob
 import hashlib
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 from kimi.infrastructure.mcp.library import load_library
 
@@ -82,7 +84,20 @@ def browser_auth(share: str, server_url: str, show_address: Callable[[str], None
     load_library()
     from kimi.infrastructure.mcp.oauth_login import BrowserLogin
 
-    return BrowserLogin(storage_key(server_url), _private_directory(share), show_address)
+    directory = _private_directory(share)
+    return BrowserLogin(storage_key(server_url), directory, show_address, _registered_port(share, server_url))
+
+
+def _registered_port(share: str, server_url: str) -> int | None:
+    """The port that the server knows us to listen on: it may send the browser to no other. None if it is taken."""
+    for path in _files(share, server_url, "client_info"):
+        for address in _stored(path).get("redirect_uris") or ():
+            with suppress(ValueError, OSError):
+                port = urlsplit(str(address)).port
+                if port is not None:
+                    socket.create_server(("localhost", port)).close()
+                    return port
+    return None
 
 
 def _private_directory(share: str) -> str:

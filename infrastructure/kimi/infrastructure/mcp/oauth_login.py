@@ -62,10 +62,16 @@ class StoredLogin(OAuth):
 
 
 class BrowserLogin(OAuth):
-    """Sends the user's browser to the server and waits for it to come back, at most five minutes."""
+    """Sends the user's browser to the server and waits for it to come back, at most five minutes.
 
-    def __init__(self, server_url: str, directory: str, show_address: Callable[[str], None]) -> None:
-        super().__init__(server_url, client_name=CLIENT_NAME, token_storage=token_store(directory))
+    It comes back to `port` of this machine, any that is free if None.
+    """
+
+    def __init__(
+        self, server_url: str, directory: str, show_address: Callable[[str], None], port: int | None = None
+    ) -> None:
+        store = token_store(directory)
+        super().__init__(server_url, client_name=CLIENT_NAME, token_storage=store, callback_port=port)
         self._show_address = show_address
 
     async def redirect_handler(self, authorization_url: str) -> None:
