@@ -253,10 +253,13 @@ def kind_of(event: Event) -> str:
     return event["type"]
 
 
-@pytest.mark.parametrize("where", ["response.function_call_arguments.done", "response.output_item.done"])
-async def test_arguments_that_come_at_once(where: str) -> None:
+ARGUED, DONE = "response.function_call_arguments.done", "response.output_item.done"
+
+
+@pytest.mark.parametrize("where", [(ARGUED,), (DONE,), (ARGUED, DONE)])
+async def test_arguments_that_come_at_once(where: tuple[str, ...]) -> None:
     added = "response.output_item.added"
-    events = [event for event in call_item(0, "t1", "A", '{"x":1}') if kind_of(event) in (added, where)]
+    events = [event for event in call_item(0, "t1", "A", '{"x":1}') if kind_of(event) in (added, *where)]
     async with client(reply(*events)) as c:
         assert merged(await ask(c.model())) == [ToolCall("t1", Function("A", '{"x":1}'))]
 
