@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,19 @@ from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import APIStatusError, ChatProviderError, ConfigError, ModelError
 from kimi.domain.message import Function, Message, ToolCall, ToolCallPart, user_message
 from kimi.domain.stream import StreamPart
-from kimi.infrastructure.models.cassette import load_calls, masking, secrets_of, without_secrets
+from kimi.infrastructure.models.cassette import (
+    Player,
+    Recording,
+    Tape,
+    load_calls,
+    masking,
+    secrets_of,
+    without_secrets,
+)
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import model_opener, open_model
+from tests.contracts.chat_model_checks import EVERY, OVER_HTTP, Check, serves_several_callers_at_a_time
+from tests.contracts.chat_model_stage import CAPABILITIES, WINDOW, Failure, HttpStage, Rig, ScriptStage, Stage
 from tests.dialects.script import Answer, Row
 from tests.dialects.table import ROWS
 from tests.provider_server import Reply, dumps, provider
@@ -131,6 +142,37 @@ async def test_a_call_that_was_left_is_played_up_to_there(tmp_path: Path) -> Non
     with pytest.raises(ChatProviderError, match="ends here"):
         await ask(replaying(path), seen=seen)
     assert seen == [first]
+
+
+@pytest.mark.parametrize("check", [*EVERY, *OVER_HTTP], ids=lambda check: check.__name__)
+async def test_a_recorded_model_keeps_the_contract(check: Check[HttpStage], tmp_path: Path) -> None:
+    path = str(tmp_path / "tape.jsonl")
+    await check(HttpStage(CHAT, wrap=lambda model: Recording(model, path, lambda text: text)))
+
+
+@dataclass(frozen=True)
+class ReplayStage:
+    """Models that play what a scripted one has said before."""
+
+    path: Path
+
+    @asynccontextmanager
+    async def say(self, *turns: Answer | Failure) -> AsyncGenerator[Rig]:
+        """See `Stage`."""
+        self.path.unlink(missing_ok=True)
+        async with ScriptStage().say(*turns) as scripted:
+            model = Recording(scripted.model, str(self.path), lambda text: text)
+            for _ in turns:
+                await outcome(model)
+        settings = ModelSettings(
+            provider_name="p", type="_replay", model="m", capabilities=CAPABILITIES, max_context_size=WINDOW
+        )
+        yield Rig(Player(Tape(str(self.path)), settings, lambda text: text))
+
+
+@pytest.mark.parametrize("check", [one for one in EVERY if one is not serves_several_callers_at_a_time])
+async def test_a_played_model_keeps_the_contract(check: Check[Stage], tmp_path: Path) -> None:
+    await check(ReplayStage(tmp_path / "tape.jsonl"))
 
 
 # --- what does not fit ------------------------------------------------------------------------------------------
