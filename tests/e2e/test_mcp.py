@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place, WireProcess, alive, approval, approve, eventually
 from tests.e2e.scripts import call, stage_names, step, tool
-from tests.provider_server import text_reply
+from tests.provider_server import Recorded, Reply, call_reply, error_reply, text_reply
 from tests.servers.entries import config, raw_entry
 
 CLIENT = {"name": "test", "version": "1"}
@@ -308,3 +309,58 @@ def test_subagents_use_the_servers_that_are_lent_to_them(place: Place) -> None:
         assert text_of(results["c1"]) == "hi"
         assert results["c2"]["message"] == "Tool `kept` not found"
         assert kimi.finish() == 0
+
+
+@pytest.mark.spec("T-139")
+@pytest.mark.parametrize(("supported", "said"), [(True, "accept Ada"), (False, "decline")])
+def test_a_server_asks_the_person(place: Place, supported: bool, said: str) -> None:
+    servers(place, a=raw_entry(tools=["ask", "sample"], approval="allow"))
+    place.script(step(call("c1", "ask", {})), step(call("c2", "sample", {})), "text: ok")
+
+    def answer(params: Json) -> Json | None:
+        (question,) = params["payload"]["questions"]
+        assert question["question"] == "Who are you?"
+        assert params["payload"]["tool_call_id"] == "c1"
+        return {"request_id": params["payload"]["id"], "answers": {"Who are you?": "Ada"}}
+
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT, capabilities={"supports_question": supported})
+        kimi.prompt("go", answer)
+        assert text_of(result(kimi, "c1")) == said
+        assert len(kimi.payloads("QuestionRequest")) == supported
+        refused = json.loads(text_of(result(kimi, "c2")))
+        assert "error" in refused
+        assert "result" not in refused
+        assert kimi.finish() == 0
+
+
+@pytest.mark.spec("T-123")
+def test_names_that_a_strict_provider_takes(place: Place) -> None:
+    long = "n" * 80
+    servers(
+        place,
+        first=raw_entry(tools=["same", "we.ird/na me", long], approval="allow"),
+        second=raw_entry(tools=["same", "ünï", long], approval="allow"),
+    )
+    calls = ["mcp__first__same", "mcp__second__same", "we_ird_na_me"]
+    replies = [call_reply(*[(f"c{number}", name, "{}") for number, name in enumerate(calls)]), text_reply("ok")]
+
+    def strict(request: Recorded) -> Reply:
+        names = [one["function"]["name"] for one in request.json["tools"]]
+        faulty = [name for name in names if not re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) or names.count(name) > 1]
+        return error_reply(400, f"bad names: {faulty}") if faulty else replies.pop(0)
+
+    with loopback() as provider:
+        provider.choose = strict
+        place.provider(provider.base_url)
+        with place.wire() as kimi:
+            kimi.initialize(client=CLIENT)
+            assert kimi.prompt("go")["result"] == {"status": "finished"}
+            offered = [one["function"]["name"] for one in provider.requests[0].json["tools"]]
+            assert {*calls, "_n_"} <= set(offered)
+            assert (
+                len([name for name in offered if name.startswith(("nnnn", "mcp__first__nnn", "mcp__second__nnn"))]) == 2
+            )
+            found = [text_of(result(kimi, f"c{number}")) for number in range(3)]
+            assert found == ["same was called", "same was called", "we.ird/na me was called"]
+            assert kimi.finish() == 0

@@ -135,14 +135,15 @@ def _cleaned(message: SessionMessage | Exception) -> SessionMessage | Exception:
     return message
 
 
-def _known(block: Any) -> Any:
+def _known(block: object) -> object:
     """The block of a result's content, or a text in the place of one that nobody here knows."""
-    kind = cast("dict[str, Any]", block).get("type") if isinstance(block, dict) else None
     try:
         _BLOCK.validate_python(block, by_name=False)
     except ValueError:
-        return {"type": "text", "text": f"[Unsupported content: {kind or 'of an unknown kind'}]"}
-    return block
+        members = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
+        return {"type": "text", "text": f"[Unsupported content: {members.get('type', 'unknown')}]"}
+    else:
+        return cast("object", block)
 
 
 def _whole(tool: object) -> dict[str, Any] | None:

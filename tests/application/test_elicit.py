@@ -1,0 +1,111 @@
+"""What an MCP server asks, as a question to the person (tools spec 4.9)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kimi.application.elicit import answer_elicitation
+from kimi.application.ports import Elicitation, ElicitationAnswer
+from kimi.domain.request import Answer, QuestionAnswer, QuestionRequest, Request
+
+pytestmark = pytest.mark.anyio
+
+DECLINED, CANCELLED = ElicitationAnswer("decline"), ElicitationAnswer("cancel")
+
+
+class Person:
+    """Answers every question of a request with the next of `words`."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = list(words)
+        self.asked: list[QuestionRequest] = []
+
+    async def ask(self, request: Request) -> Answer:
+        """See `ToolCallContext.ask`."""
+        assert isinstance(request, QuestionRequest)
+        self.asked.append(request)
+        texts = [question.question for question in request.questions]
+        return QuestionAnswer(dict(zip(texts, self.words, strict=True)) if self.words else {})
+
+    @property
+    def options(self) -> list[list[str]]:
+        """The labels of each question."""
+        return [[option.label for option in question.options] for question in self.asked[0].questions]
+
+
+async def answered(person: Person, *, may_ask: bool = True, url: str | None = None, **fields: Any) -> ElicitationAnswer:
+    """The answer to an elicitation with these fields."""
+    wanted = Elicitation("Who?", {"type": "object", "properties": fields} if fields else None, url)
+    return await answer_elicitation(person.ask, "c1", lambda: "id-1", lambda: may_ask, wanted)
+
+
+async def test_one_field_is_one_question() -> None:
+    person = Person("Ada")
+    assert await answered(person, name={"type": "string"}) == ElicitationAnswer("accept", {"name": "Ada"})
+    (request,) = person.asked
+    assert (request.id, request.tool_call_id) == ("id-1", "c1")
+    assert [question.question for question in request.questions] == ["Who?"]
+    assert person.options == [["Decline", "Cancel"]]
+
+
+async def test_several_fields_are_several_questions() -> None:
+    person = Person("Ada", "36", "Yes", "1.5")
+    fields: dict[str, Any] = {
+        "name": {"type": "string", "title": "Your name"},
+        "age": {"type": "integer", "description": "Your age"},
+        "sure": {"type": "boolean"},
+        "score": {"type": "number", "default": 2.5},
+    }
+    content = {"name": "Ada", "age": 36, "sure": True, "score": 1.5}
+    assert await answered(person, **fields) == ElicitationAnswer("accept", content)
+    (request,) = person.asked
+    assert [question.question for question in request.questions] == ["Your name", "Your age", "sure", "score"]
+    assert {question.body for question in request.questions} == {"Who?"}
+    assert person.options == [["Decline", "Cancel"], ["Decline", "Cancel"], ["Yes", "No"], ["2.5", "Decline"]]
+
+
+async def test_choices_are_options_and_others_can_be_written() -> None:
+    person = Person("e")
+    assert await answered(person, one={"enum": ["a", "b", "c", "d", "e"]}) == ElicitationAnswer("accept", {"one": "e"})
+    assert person.options == [["a", "b", "c", "d"]]
+    single = Person("only")
+    assert (await answered(single, one={"enum": ["only"]})).content == {"one": "only"}
+    assert single.options == [["only", "Decline"]]
+
+
+async def test_a_bare_question_is_accepted_or_declined() -> None:
+    assert await answered(Person("Accept")) == ElicitationAnswer("accept", {})
+    assert await answered(Person("Decline")) == DECLINED
+    assert await answered(Person("perhaps")) == DECLINED
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), CANCELLED),
+        (("Decline",), DECLINED),
+        (("Cancel",), CANCELLED),
+        (("no number",), CANCELLED),
+        (("",), ElicitationAnswer("accept", {})),
+    ],
+)
+async def test_refusals(words: tuple[str, ...], expected: ElicitationAnswer) -> None:
+    assert await answered(Person(*words), age={"type": "integer"}) == expected
+
+
+async def test_nobody_is_asked_who_cannot_answer() -> None:
+    person = Person("Ada")
+    five: dict[str, Any] = {f"f{number}": {"type": "string"} for number in range(5)}
+    assert await answered(person, may_ask=False, name={"type": "string"}) == DECLINED
+    assert await answered(person, url="https://evil.example/login") == DECLINED
+    assert await answered(person, **five) == DECLINED
+    assert person.asked == []
+
+
+async def test_fields_that_read_alike_are_told_apart() -> None:
+    person = Person("a", "b")
+    fields: dict[str, Any] = {"one": {"title": "Name"}, "two": {"title": "Name"}}
+    assert (await answered(person, **fields)).content == {"one": "a", "two": "b"}
+    assert [question.question for question in person.asked[0].questions] == ["Name (one)", "Name (two)"]
