@@ -12,7 +12,7 @@ import pytest
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
 from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.domain.errors import APIStatusError, ChatProviderError
+from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
 from kimi.domain.message import Function, Message, ToolCall, user_message
 from kimi.domain.stream import MergedPart, PartMerger
 from kimi.domain.tool import ToolSpec
@@ -303,6 +303,8 @@ def failed(code: str) -> Json:
         ({"type": "error", "error": {"type": "server_is_overloaded", "message": "m"}}, 503, True),
         ({"type": "error", "error": {"code": "insufficient_quota", "message": "m"}}, 429, False),
         ({"type": "error", "code": "context_length_exceeded", "message": "m"}, 400, False),
+        ({"type": "error", "code": "invalid_prompt", "message": "m"}, 400, False),
+        (failed("slow_down"), 503, True),
         (failed("odd"), None, False),
         ({"type": "response.failed", "response": {}}, None, False),
     ],
@@ -315,6 +317,12 @@ async def test_errors_inside_the_stream(event: Json, status: int | None, transie
     assert isinstance(raised.value, APIStatusError) is (status is not None)
     assert raised.value.transient is transient
     assert str(raised.value) in ("m", f"HTTP {status}: m", "The provider reported an error without a text.")
+
+
+async def test_hidden_thinking_alone_is_thinking_alone() -> None:
+    async with client(reply(*reasoning_item(0, "", "gAAAAA1"))) as c:
+        with pytest.raises(APIEmptyResponseError, match="only thought"):
+            await ask(c.model())
 
 
 async def test_an_answer_that_ends_with_done_alone_is_no_answer() -> None:
