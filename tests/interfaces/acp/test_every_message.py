@@ -70,7 +70,7 @@ async def test_everything_that_is_sent_is_valid(tmp_path: Path, capabilities: Js
         await client.shake_hands(**capabilities)
         session_id = await every_tool(client, place)
         at = {"sessionId": session_id}
-        opened = {**at, "cwd": str(place.work), "mcpServers": []}
+        opened: Json = {**at, "cwd": str(place.work), "mcpServers": []}
         for text in ("plan first", "/plan", "/plan off", "/yolo", "/compact", "/help", "/nonsense"):
             await client.say(session_id, text)
         await client.result("session/set_mode", {**at, "modeId": "plan"})
