@@ -121,6 +121,19 @@ def test_it_waits_for_tasks_and_lets_the_model_deal_with_each(marked_place: Plac
 
 
 @pytest.mark.spec("R-148")
+def test_it_waits_for_an_agent_in_the_background(place: Place) -> None:
+    work = {"description": "a long job", "prompt": "Do it, please.", "run_in_background": True}
+    said = "x" * 250  # long enough for a report, whichever of the two gets it
+    place.script(
+        call("c1", "Agent", work), f"text: {said}", f"text: {said}", "text: all done", "text: and nothing more"
+    )
+    done = place.run("--quiet", "-p", "go")
+    assert (done.returncode, without_hint(done)) == (0, "")
+    assert done.stdout.decode() in (f"{said}\nall done\n", f"{said}\n")  # it may have ended before the last step
+    assert "task.completed" in notifications(place)[0]
+
+
+@pytest.mark.spec("R-148")
 @pytest.mark.parametrize("limit", ["ceiling", "longest task"])
 def test_it_does_not_wait_for_ever(marked_place: Place, word: str, limit: str) -> None:
     if limit == "ceiling":

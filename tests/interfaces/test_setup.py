@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ import pytest
 from kimi.application.flags import Flags
 from kimi.infrastructure.models.open import ADAPTERS
 from kimi.infrastructure.settings_files import load_settings
+from kimi.interfaces.process import DailyLog
 from kimi.interfaces.provider_presets import PRESETS, RUN_TIME_KEYS
 from kimi.interfaces.setup import Wanted, run_setup
+from tests.e2e.loopback import loopback
+from tests.provider_server import Reply, dumps, error_reply, text_reply
 
 
 @dataclass
@@ -40,14 +44,15 @@ class Person:
 
 @dataclass
 class Home:
-    """A share directory and the variables of a process."""
+    """A share directory and the variables of a process; nothing leaves this machine."""
 
     share: Path
     variables: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def environ(self) -> Mapping[str, str]:
-        return {"KIMI_SHARE_DIR": str(self.share), "HOME": str(self.share), **self.variables}
+        nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:1")
+        return {"KIMI_SHARE_DIR": str(self.share), "HOME": str(self.share), **nowhere, **self.variables}
 
     @property
     def config(self) -> dict[str, Any]:
@@ -59,8 +64,14 @@ class Home:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "share")
+def home(tmp_path: Path) -> Generator[Home, None, None]:
+    root = logging.getLogger()
+    before = root.level, list(root.handlers)
+    yield Home(tmp_path / "share")
+    for handler in [handler for handler in root.handlers if isinstance(handler, DailyLog)]:
+        handler.close()
+    root.setLevel(before[0])
+    root.handlers[:] = before[1]
 
 
 def number(name: str) -> str:
@@ -108,6 +119,39 @@ def test_questions_and_their_answers(home: Home) -> None:
         f"Written to {home.share / 'config.toml'}: provider 'ollama', default model 'qwen3:8b'.",
         "Check it with 'kimi doctor'.",
     ]
+
+
+def test_the_server_is_asked_for_its_models_and_for_a_word(home: Home) -> None:
+    names = [{"id": f"m{number}"} for number in range(31)]
+    listing = Reply(body=dumps({"object": "list", "data": [*names, {}, 7]}))
+    with loopback(listing, text_reply("ok")) as server:
+        home.variables = {"NO_PROXY": "127.0.0.1"}
+        code, person = home.setup(None, number("vllm"), server.base_url, "sk-local", "m7", "", "", "")
+        models, question = server.requests
+    assert code == 0
+    assert (models.method, models.path, models.headers["authorization"]) == ("GET", "/v1/models", "Bearer sk-local")
+    assert f"It offers: {', '.join(f'm{number}' for number in range(30))}, and 1 more" in person.shown
+    assert question.json["model"] == "m7"
+    assert person.shown[-1] == f"{server.base_url[7:-3]} answers."
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"data": 7}', b'{"data": []}'])
+def test_a_server_that_lists_nothing_is_set_up_all_the_same(home: Home, body: bytes) -> None:
+    with loopback(Reply(body=body), error_reply(401, "bad sk-local")) as server:
+        home.variables = {"NO_PROXY": "127.0.0.1"}
+        code, person = home.setup(None, number("vllm"), server.base_url, "sk-local", "m", "", "", "yes")
+    assert code == 0
+    assert not any(line.startswith("It offers") for line in person.shown)
+    assert "HTTP 401: bad *** Enter another key with 'kimi setup'" in person.shown[-1]
+
+
+def test_nobody_is_asked_who_does_not_want_it(home: Home) -> None:
+    with loopback(error_reply(404)) as server:
+        home.variables = {"NO_PROXY": "127.0.0.1"}
+        code, person = home.setup(None, number("vllm"), server.base_url, "", "m", "", "", "n")
+        assert [request.path for request in server.requests] == ["/v1/models"]
+    assert code == 0
+    assert person.shown[-1] == "Check it with 'kimi doctor'."
 
 
 def test_empty_answers_take_what_is_proposed(home: Home) -> None:

@@ -1,17 +1,23 @@
-"""What `kimi doctor` looks at. A composition root beside `container`; what is not needed is not imported."""
+"""What `kimi doctor` and `kimi setup` look at. A composition root beside `container`, imports are late."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
+import anyio
+
 from kimi.application.ports import ChatModel
 from kimi.application.settings import McpServer, Settings
+from kimi.domain.errors import ConfigError
 from kimi.interfaces.container import App
 from kimi.interfaces.injector import providers
 from kimi.interfaces.process import hide_secrets
 from kimi.interfaces.version import __version__
+
+logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -27,6 +33,22 @@ async def configured_model(settings: Settings, environ: Mapping[str, str]) -> As
         yield app.open_model()(app.new_id()(), lambda: "")
     finally:
         await app.http().close()
+
+
+async def offered_models(base_url: str, api_key: str, environ: Mapping[str, str], limit_s: float) -> list[str]:
+    """The ids of the models that a server with OpenAI's interface lists; none when it does not, or not in time."""
+    from kimi.infrastructure.models.catalogue import listed_models
+    from kimi.infrastructure.models.http import HttpError, HttpLayer
+
+    http = HttpLayer(environ)
+    try:
+        with anyio.move_on_after(limit_s):
+            return await listed_models(base_url, api_key, http)
+    except (HttpError, ConfigError, ValueError) as error:
+        logger.info("the models of %s are not known: %s", base_url, error)
+    finally:
+        await http.close()
+    return []
 
 
 def proxy_of(url: str, environ: Mapping[str, str]) -> str | None:

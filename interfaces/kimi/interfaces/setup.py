@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from kimi.interfaces.setup_dialogue import Dialogue, PlainDialogue, choose
 T = TypeVar("T")
 
 CAPABILITIES: Final = ("always_thinking", "image_in", "thinking", "video_in")
+SHOWN_MODELS: Final = 30
 NOTHING_WRITTEN: Final = "Nothing was changed."
 
 
@@ -107,7 +109,8 @@ class _Setup:
         if chosen >= len(PRESETS):
             self._remove_key(with_key[chosen - len(PRESETS)])
         else:
-            self._write(_asked(self._dialogue, wanted, PRESETS[chosen], known), known)
+            self._write(_asked(self._dialogue, wanted, PRESETS[chosen], known, self._environ), known)
+            self._try_out()
 
     def _decided(self, wanted: Wanted, preset: Preset, known: Configured) -> Decided:
         """What the command line says, and the preset where it says nothing."""
@@ -134,6 +137,15 @@ class _Setup:
             self._dialogue.say(f"The variable {variable} is set: its key is used instead of the one in the file.")
         self._dialogue.say("Check it with 'kimi doctor'.")
 
+    def _try_out(self) -> None:
+        """Let the person see at once whether it works; what is written is written."""
+        with suppress(EOFError, KeyboardInterrupt):
+            answer = self._dialogue.ask("Send it a short question, to see whether it works? (y/n)", "y")
+            if answer.lower() in ("y", "yes"):
+                from kimi.interfaces.setup_network import try_out  # asks the network
+
+                self._dialogue.say(try_out(self._share, self._file, self._environ))
+
     def _remove_key(self, provider: str) -> None:
         path = change_configuration(self._share, {("providers", provider, "api_key"): ""}, self._file)
         self._dialogue.say(f"Removed the key of provider '{plain_line(provider)}' from {path}.")
@@ -142,11 +154,14 @@ class _Setup:
 # --- questions -------------------------------------------------------------------------------------------------
 
 
-def _asked(dialogue: Dialogue, wanted: Wanted, preset: Preset, known: Configured) -> Decided:
+def _asked(
+    dialogue: Dialogue, wanted: Wanted, preset: Preset, known: Configured, environ: Mapping[str, str]
+) -> Decided:
     """What the person says; an empty answer takes what is proposed."""
     base_url = _until(dialogue, "Base URL", wanted.base_url or preset.base_url, checked_url)
     api_key = _asked_key(dialogue, preset, known)
     env = {name: value for name, title in preset.variables if (value := dialogue.ask(f"{title} ({name})"))}
+    _show_models(dialogue, preset, base_url, api_key, environ)
     model = _until(dialogue, "Model, as the provider names it", wanted.model or preset.model, checked_model)
     size = _until(dialogue, "Context size in tokens", str(wanted.context_size or preset.context_size), checked_size)
     proposed = ", ".join(preset.capabilities) or "none"
@@ -168,6 +183,20 @@ def _asked_key(dialogue: Dialogue, preset: Preset, known: Configured) -> str | N
         dialogue.say("A key is one word of printable characters.")
         key = dialogue.ask_secret("API key")
     return key or _no_key(preset, known)
+
+
+def _show_models(
+    dialogue: Dialogue, preset: Preset, base_url: str, api_key: str | None, environ: Mapping[str, str]
+) -> None:
+    """What the server offers, where there is a common way to ask for it and it answers soon."""
+    if preset.type not in RUN_TIME_KEYS:
+        return
+    from kimi.interfaces.setup_network import models_there  # asks the network
+
+    names = models_there(base_url, api_key or environ.get(RUN_TIME_KEYS[preset.type]) or "", environ)
+    if names:
+        more = f", and {len(names) - SHOWN_MODELS} more" if len(names) > SHOWN_MODELS else ""
+        dialogue.say(f"It offers: {', '.join(map(plain_line, names[:SHOWN_MODELS]))}{more}")
 
 
 def _until(dialogue: Dialogue, question: str, default: str, check: Callable[[str], T]) -> T:

@@ -1,0 +1,38 @@
+"""Which models a server with OpenAI's interface offers: for setup, which proposes them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from kimi.infrastructure.models.headers import printable
+from kimi.infrastructure.models.http import HttpError, HttpLayer
+
+_MAX_BYTES = 4 << 20
+"""Of the answer: some providers describe hundreds of models at length."""
+
+
+async def listed_models(base_url: str, api_key: str, http: HttpLayer) -> list[str]:
+    """The ids that `GET {base_url}/models` lists, in the server's order.
+
+    Raises:
+        HttpError: no connection, or an error status.
+        ConfigError: the address, the certificates or the proxy of the environment cannot be used.
+        ValueError: the answer is not understood.
+    """
+    key = printable(api_key)
+    headers = [("Accept", "application/json"), *([("Authorization", f"Bearer {key}")] if key else [])]
+    async with http.request("GET", f"{base_url.rstrip('/')}/models", headers) as response:
+        body = await response.read(_MAX_BYTES)
+        if response.status != 200:
+            raise HttpError(f"HTTP {response.status}")
+    return _ids(from_json(body))
+
+
+def _ids(answer: Any) -> list[str]:
+    data = cast("dict[str, Any]", answer).get("data") if isinstance(answer, dict) else None
+    if not isinstance(data, list):
+        raise ValueError("the list of models is missing")
+    entries = [cast("dict[str, Any]", entry) for entry in cast("list[Any]", data) if isinstance(entry, dict)]
+    return [entry["id"] for entry in entries if isinstance(entry.get("id"), str)]
