@@ -452,6 +452,12 @@ async def test_content_as_a_list_and_empty_deltas_and_unknown_fields() -> None:
         assert (await ask(c.model()))[:-1] == [TextPart("one two"), TextPart(" three")]
 
 
+async def test_a_refusal_is_shown() -> None:
+    events = [chunk({"content": None, "refusal": piece}) for piece in ("I will ", "not.")]
+    async with client(Reply([*events, *end_events()])) as c:
+        assert (await ask(c.model()))[:-1] == [TextPart("I will "), TextPart("not.")]
+
+
 async def test_empty_reasoning_beside_every_piece_of_text_does_not_cut_the_text() -> None:
     events = [chunk({"content": piece, "reasoning_content": ""}) for piece in "abc"]
     async with client(Reply([*events, *end_events()])) as c:

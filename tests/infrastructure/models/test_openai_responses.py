@@ -20,6 +20,7 @@ from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from kimi.infrastructure.models.responses_body import ItemRules, thinking_of, unit_items
+from kimi.infrastructure.models.responses_stream import read_usage
 from tests.dialects.responses import DIALECT, call_item, end, item, message_item, reasoning_item
 from tests.dialects.script import MESSAGE_ID, Answer
 from tests.provider_server import Event, Json, ProviderServer, Reply, provider
@@ -317,6 +318,12 @@ async def test_errors_inside_the_stream(event: Json, status: int | None, transie
     assert isinstance(raised.value, APIStatusError) is (status is not None)
     assert raised.value.transient is transient
     assert str(raised.value) in ("m", f"HTTP {status}: m", "The provider reported an error without a text.")
+
+
+def test_counts_that_are_missing_are_none() -> None:
+    assert read_usage({"input_tokens": 3}) == TokenUsage(3)
+    assert read_usage({"input_tokens": None, "input_tokens_details": None, "output_tokens": 2}) == TokenUsage(0, 2)
+    assert read_usage({"input_tokens": 3, "input_tokens_details": {"cached_tokens": 5}}) == TokenUsage(0, 0, 5)
 
 
 async def test_hidden_thinking_alone_is_thinking_alone() -> None:

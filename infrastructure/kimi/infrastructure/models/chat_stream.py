@@ -112,7 +112,7 @@ class ChunkReader:
         return self._delta(delta) if delta else ()
 
     def _delta(self, delta: Chunk) -> Sequence[StreamPart]:
-        text = delta.get("content")
+        text = delta.get("content") or delta.get("refusal")
         think = None
         for name in self._names:
             if (think := delta.get(name)) is not None:
