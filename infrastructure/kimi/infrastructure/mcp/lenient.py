@@ -143,7 +143,7 @@ def _known(block: object) -> object:
         members = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
         return {"type": "text", "text": f"[Unsupported content: {members.get('type', 'unknown')}]"}
     else:
-        return cast("object", block)
+        return block
 
 
 def _whole(tool: object) -> dict[str, Any] | None:
