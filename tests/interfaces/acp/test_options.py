@@ -1,0 +1,168 @@
+"""Models, thinking, modes and slash commands of ACP sessions (acp spec 1.7 to 1.10, 3.8, 3.9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from kimi.application.ports import ResponseEnd
+from kimi.domain.content import TextPart
+from kimi.domain.turn import TokenUsage
+from tests.acp_client import AcpClient, acp_client, prompt, using
+from tests.e2e.process import Json, Place
+from tests.fakes import FakeModel
+
+pytestmark = pytest.mark.anyio
+
+MODELS = """
+[models.other]
+provider = "p"
+model = "o"
+max_context_size = 5000
+[models.deep]
+provider = "p"
+model = "d"
+max_context_size = 5000
+capabilities = ["always_thinking"]
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path, capabilities=("thinking",))
+    place.config = MODELS
+    return place.script("text: Hello", "text: second", "text: third")
+
+
+def values(options: list[Json]) -> Json:
+    return {option["id"]: option["currentValue"] for option in options}
+
+
+def choices(options: list[Json], option_id: str) -> list[str]:
+    return [value["value"] for option in options if option["id"] == option_id for value in option["options"]]
+
+
+async def set_option(client: AcpClient, session_id: str, option_id: str, value: object) -> list[Json]:
+    params: Json = {"sessionId": session_id, "configId": option_id, "value": value}
+    return (await client.result("session/set_config_option", params))["configOptions"]
+
+
+@pytest.mark.spec("A-94")
+async def test_options_are_set_and_answered_whole(place: Place) -> None:
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        options = await set_option(client, session_id, "thinking", "on")
+        assert values(options) == {"model": "m", "thinking": "on", "mode": "default"}
+        assert choices(options, "model") == ["m", "other", "deep"]
+        assert choices(options, "thinking") == ["off", "on"]
+        options = await set_option(client, session_id, "model", "other")
+        assert values(options) == {"model": "other", "mode": "default"}  # it cannot think
+        options = await set_option(client, session_id, "model", "deep")
+        assert values(options) == {"model": "deep", "thinking": "on", "mode": "default"}
+        assert choices(options, "thinking") == ["on"]
+        options = await set_option(client, session_id, "mode", "plan")
+        assert values(options)["mode"] == "plan"
+        for option_id, value in (
+            ("none", "x"),
+            ("model", "none"),
+            ("model", None),
+            ("mode", True),
+            ("thinking", "off"),
+        ):
+            params: Json = {"sessionId": session_id, "configId": option_id, "value": value}
+            error = await client.error("session/set_config_option", params)
+            assert (error["code"], error["message"]) == (-32602, "Invalid params")
+        assert client.updates("config_option_update") == []
+        assert client.updates("current_mode_update") == []
+
+
+@pytest.mark.spec("A-95")
+async def test_only_modes_that_exist_are_set(place: Place) -> None:
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        for mode in ("plan", "yolo", "afk", "default", "plan"):
+            assert await client.result("session/set_mode", {"sessionId": session_id, "modeId": mode}) == {}
+            loaded = await client.result("session/resume", {"sessionId": session_id, "cwd": str(place.work)})
+            assert loaded["modes"]["currentModeId"] == mode
+        for params in ({"sessionId": "none", "modeId": "plan"}, {"sessionId": session_id, "modeId": "other"}):
+            assert (await client.error("session/set_mode", params))["code"] == -32602
+
+
+@pytest.mark.spec("A-96")
+async def test_old_clients_set_the_model_with_its_thinking(place: Place) -> None:
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        result = await client.result("session/new", {"cwd": str(place.work)})
+        session_id, models = result["sessionId"], result["models"]
+        assert [one["modelId"] for one in models["availableModels"]] == ["m", "m,thinking", "other", "deep,thinking"]
+        for model_id, expected in (
+            ("m,thinking", {"model": "m", "thinking": "on", "mode": "default"}),
+            ("m", {"model": "m", "thinking": "off", "mode": "default"}),
+            ("other", {"model": "other", "mode": "default"}),
+            ("deep", {"model": "deep", "thinking": "on", "mode": "default"}),
+        ):
+            assert await client.result("session/set_model", {"sessionId": session_id, "modelId": model_id}) == {}
+            update = await client.until_update("config_option_update")
+            assert values(update["configOptions"]) == expected
+        for model_id in ("none", "", ",thinking", 5):
+            error = await client.error("session/set_model", {"sessionId": session_id, "modelId": model_id})
+            assert error["code"] == -32602
+
+
+async def test_the_model_comes_back_with_the_session(place: Place) -> None:
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        await set_option(client, session_id, "model", "other")
+        await client.say(session_id, "hi")
+        await client.result("session/close", {"sessionId": session_id})
+        opening: Json = {"sessionId": session_id, "cwd": str(place.work)}
+        again = await client.result("session/resume", opening)
+        assert values(again["configOptions"])["model"] == "other"
+        await client.result("session/close", {"sessionId": session_id})
+        config = place.share / "config.toml"
+        config.write_text(
+            config.read_text(encoding="utf-8").replace("models.other", "models.renamed"), encoding="utf-8"
+        )
+        again = await client.result("session/resume", opening)
+        assert values(again["configOptions"])["model"] == "m"
+        update = await client.until_update("config_option_update")
+        assert values(update["configOptions"])["model"] == "m"
+
+
+async def test_modes_and_options_are_answered_while_a_turn_runs(place: Place) -> None:
+    release = anyio.Event()
+    model = FakeModel([[TextPart("begun"), release.wait, TextPart("ended")]])
+    async with acp_client(place, adapt=using(model)) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        running = await client.request("session/prompt", prompt(session_id, "hi"))
+        await client.until_update("agent_message_chunk")
+        with anyio.fail_after(1):
+            await client.result("session/set_mode", {"sessionId": session_id, "modeId": "yolo"})
+            await set_option(client, session_id, "mode", "default")
+            await client.result("session/list")
+        release.set()
+        assert (await client.answer_of(running))["result"]["stopReason"] == "end_turn"
+
+
+async def test_commands_tell_what_they_change(place: Place) -> None:
+    usage = TokenUsage(input_other=300)
+    model = FakeModel([[TextPart("x"), ResponseEnd("m", usage)]])
+    async with acp_client(place, adapt=using(model)) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        for command, mode in (("/plan on", "plan"), ("/plan off", "default"), ("/yolo", "yolo"), ("/yolo", "default")):
+            client.lines.clear()
+            assert (await client.say(session_id, command))["result"]["stopReason"] == "end_turn"
+            assert [update["currentModeId"] for update in client.updates("current_mode_update")] == [mode]
+            (update,) = client.updates("config_option_update")
+            assert values(update["configOptions"])["mode"] == mode
+        await client.say(session_id, "hi")
+        assert client.updates("usage_update")[-1]["used"] == 300
+        await client.say(session_id, "/clear")
+        assert client.updates("usage_update")[-1]["used"] == 0
