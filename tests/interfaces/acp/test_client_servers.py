@@ -11,13 +11,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import anyio
+import anyio.to_thread
 import fastmcp
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.dependencies import get_http_headers
 
-from tests.acp_client import AcpClient, acp_client
-from tests.e2e.process import Json, Place
+from tests.acp_client import AcpClient, acp_client, prompt
+from tests.e2e.process import Json, Place, alive, eventually
 from tests.e2e.scripts import call, step
 from tests.servers.entries import RAW
 
@@ -49,11 +51,11 @@ async def remote(transport: Literal["http", "sse"]) -> AsyncGenerator[str, None]
         listening.close()
 
 
-def program(name: str, **env: str) -> Json:
+def program(name: str, env: dict[str, str] | None = None, **options: Any) -> Json:
     """The entry of a server that is a program with two tools: its environment, and where it runs."""
-    pairs = [{"name": key, "value": value} for key, value in env.items()]
-    tools = json.dumps({"tools": ["env", "where"]})
-    return {"name": name, "command": sys.executable, "args": ["-S", str(RAW), tools], "env": pairs}
+    pairs = [{"name": key, "value": value} for key, value in (env or {}).items()]
+    told = json.dumps({"tools": ["env", "where"], **options})
+    return {"name": name, "command": sys.executable, "args": ["-S", str(RAW), told], "env": pairs}
 
 
 def output_of(client: AcpClient, call_id: str) -> str:
@@ -77,7 +79,7 @@ async def test_servers_of_each_transport_get_what_the_client_said(tmp_path: Path
         client.serve = approve
         await client.shake_hands()
         servers = [
-            program("local", WORD="first ✓"),
+            program("local", {"WORD": "first ✓"}),
             {"type": "http", "name": "web", "url": http, "headers": key},
             {"type": "sse", "name": "old web", "url": sse, "headers": key},
         ]
@@ -89,3 +91,43 @@ async def test_servers_of_each_transport_get_what_the_client_said(tmp_path: Path
     assert output_of(client, "/call_seen_sse") == "sse with k1"
     titles = {update["title"] for update in client.updates("tool_call")}
     assert {"local: env", "web: seen_http", "old web: seen_sse"} <= titles
+
+
+@pytest.mark.spec("A-108", "T-134")
+async def test_servers_of_a_session_are_its_own_and_die_with_it(tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    where = call("call_where", "where", {})
+    place = Place(tmp_path).script(step(where), *[step(where), step("text: Done.")] * 3)
+    async with acp_client(place) as client:
+        client.serve = approve
+        await client.shake_hands()
+        first = await client.new_session(place, mcpServers=[program("local", pid=str(mine))])
+        second = await client.new_session(place)
+        third = await client.new_session(place, mcpServers=[program("local", pid=str(theirs))])
+        for session_id in (first, second, third):
+            await client.say(session_id, "go")
+        ended = {s: client.updates("tool_call_update", s)[-1] for s in (first, second, third)}
+        assert [ended[s]["status"] for s in (first, second, third)] == ["completed", "failed", "completed"]
+        assert "not found" in ended[second]["content"][0]["content"]["text"]
+        await client.result("session/close", {"sessionId": first})
+        assert await anyio.to_thread.run_sync(eventually, lambda: not alive(int(mine.read_text())), 3)
+        assert alive(int(theirs.read_text()))
+    assert not alive(int(theirs.read_text()))
+
+
+@pytest.mark.spec("A-69")
+async def test_a_prompt_is_cancelled_while_servers_connect(tmp_path: Path) -> None:
+    place = Place(tmp_path).script(step("text: one"), step("text: two"))
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place, mcpServers=[program("mute", silent=True)])
+        number = await client.request("session/prompt", prompt(session_id, "go"))
+        shown = await client.until_update("tool_call")
+        assert shown["title"] == "Connecting MCP servers"
+        await client.notify("session/cancel", {"sessionId": session_id})
+        with anyio.fail_after(3):
+            answer = await client.answer_of(number)
+        assert answer["result"]["stopReason"] == "cancelled"
+        ended = client.updates("tool_call_update")[-1]
+        assert ended["toolCallId"] == shown["toolCallId"]
+        assert ended["status"] in ("completed", "failed")
