@@ -114,6 +114,11 @@ def _child_container(
     return child
 
 
+def replace_workspace(container: Session, workspace: Workspace) -> None:
+    """Let a conversation work with this workspace; before any of its members is made."""
+    cast("_Replaceable", container.workspace).override(providers.Object(workspace))
+
+
 class _Replaceable(Protocol):
     """What is needed of a provider here; the library leaves these types open."""
 

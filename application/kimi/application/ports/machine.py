@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from kimi.domain.background import BackgroundTask, Sink, TaskOrder, TaskOutput, TaskStatus
 
 if TYPE_CHECKING:
-    pass
+    from kimi.application.ports.agent import ToolCallContext
 
 # --- the machine --------------------------------------------------------------------------------------------------
 
@@ -103,12 +103,18 @@ class Workspace(Protocol):
         ...
 
     def run(
-        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, merge_stderr: bool = True
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        merge_stderr: bool = True,
+        call: ToolCallContext | None = None,
     ) -> AbstractAsyncContextManager[Process]:
         """Start a program in the work dir with empty stdin and its own process group.
 
         `env` is added to the environment that commands get (our own secrets removed). Leaving the context, also
-        by cancellation, kills the process tree if the command is still running.
+        by cancellation, kills the process tree if the command is still running. With `call` it is what this call does:
+        a workspace with a terminal that a person watches may run it there.
         """
         ...
 

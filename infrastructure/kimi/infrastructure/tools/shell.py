@@ -107,7 +107,7 @@ class ShellTool:
         elif params.run_in_background:
             yield PreparedCall(partial(self._start, params), background_effect(params.command, self._workspace.shell))
         else:
-            run = partial(self._run, params.command, params.timeout, context.step)
+            run = partial(self._run, params.command, params.timeout, context)
             yield PreparedCall(run, command_effect(params.command, self._workspace.shell))
 
     async def _start(self, params: Params) -> ToolReturnValue:
@@ -118,12 +118,12 @@ class ShellTool:
         shell = self._workspace.shell
         return (shell.path, *shell.arguments, runnable(command, shell))
 
-    async def _run(self, command: str, timeout_s: int, step: int) -> ToolReturnValue:
+    async def _run(self, command: str, timeout_s: int, context: ToolCallContext) -> ToolReturnValue:
         words = self._words(command)
-        spill = partial(self._spill, f"shell-{step}-{secrets.token_hex(4)}.txt")
+        spill = partial(self._spill, f"shell-{context.step}-{secrets.token_hex(4)}.txt")
         with closing(HeadTail(spill)) as output:
             try:
-                async with self._workspace.run(words) as process:
+                async with self._workspace.run(words, call=context) as process:
                     status = await collect(process, output, timeout_s)
             except (OSError, ValueError) as error:
                 # ValueError: a NUL or half a surrogate pair cannot be part of a command line.

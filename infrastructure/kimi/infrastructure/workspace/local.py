@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from anyio import to_thread
 
-from kimi.application.ports import FileStat, Process, Shell
+from kimi.application.ports import FileStat, Process, Shell, ToolCallContext
 from kimi.application.settings import ShellSettings
 from kimi.infrastructure.workspace.environment import command_environment
 from kimi.infrastructure.workspace.files import (
@@ -79,9 +79,14 @@ class LocalWorkspace:
         return await to_thread.run_sync(write_file, path, content, expected)
 
     def run(
-        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, merge_stderr: bool = True
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        merge_stderr: bool = True,
+        call: ToolCallContext | None = None,
     ) -> AbstractAsyncContextManager[Process]:
-        """See `Workspace`."""
+        """See `Workspace`. There is no terminal that somebody would watch."""
         return run_process(
             command,
             cwd=self._work_dir,

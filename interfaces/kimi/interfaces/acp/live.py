@@ -18,6 +18,7 @@ from kimi.application.channel import Delivery
 from kimi.application.conversation import Conversation
 from kimi.application.forget_turn import forget_since, next_mark
 from kimi.application.modes import mode_of
+from kimi.application.ports import ToolCallContext
 from kimi.application.resolve_request import resolve_request
 from kimi.application.waiting import refusal
 from kimi.domain.content import UserInput, as_parts, missing_capabilities
@@ -41,6 +42,9 @@ logger = logging.getLogger(__name__)
 
 REPLAY_BATCH: Final = 200
 """How many updates of a replay are sent before others get their turn."""
+
+SHOW_S: Final = 1.0
+"""How long the announcement of a call may take before its terminal is shown all the same."""
 
 _STOP_REASONS: Final = {"length": "max_tokens", "content_filter": "refusal"}
 
@@ -134,6 +138,13 @@ class LiveSession:
     def _send(self, updates: Sequence[JsonObject]) -> None:
         for update in updates:
             self._client.update(self.id, update)
+
+    async def show_terminal(self, call: ToolCallContext, terminal_id: str) -> None:
+        """Show a terminal of the client in the call that it runs for, after what was announced of it before."""
+        with anyio.move_on_after(SHOW_S):
+            await self.conversation.channel.drained()
+        async with self._gate:
+            self._send(self._translator.terminal(call.call_id, terminal_id, call.agent_id))
 
     def _new_translator(self, turns: int = 0, *, replaying: bool = False) -> Translator:
         conversation = self.conversation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ import anyio.abc
 
 from kimi.application.conversation import Conversation
 from kimi.application.open_session import Choice
-from kimi.application.ports import SessionStore
+from kimi.application.ports import SessionStore, ToolCallContext
 from kimi.application.sessions import Sessions
 from kimi.application.settings import ModelSettings, Settings
 from kimi.application.switch_model import aliases, current_choice, restore_model
@@ -26,6 +27,7 @@ from kimi.interfaces.acp.errors import session_not_open
 from kimi.interfaces.acp.lane import Lane
 from kimi.interfaces.acp.live import LiveSession, serve_session
 from kimi.interfaces.acp.places import CurrentSettings, Place, app_at, settings_at
+from kimi.interfaces.agent_tools import replace_workspace
 from kimi.interfaces.container import App, Session, negotiation, open_conversation
 from kimi.interfaces.process import set_session_id
 
@@ -60,11 +62,11 @@ class OpenSession:
 
 
 Adapt = Callable[[Session, OpenSession], None]
-"""Overrides members of a session's container, before anything is made: where its files and terminals are."""
+"""Overrides members of a session's container, before anything is made, for whoever embeds the server."""
 
 
 def adapt_nothing(container: Session, session: OpenSession) -> None:
-    """Files and terminals are those of this machine."""
+    """Everything is as it was configured."""
 
 
 class OpenSessions:
@@ -176,7 +178,7 @@ class OpenSessions:
             app,
             Choice(session.id),
             time_left=self._time_left,
-            adapt=lambda container: self._adapt(container, session),
+            adapt=lambda container: self._prepare(container, session),
             ends_app=False,
         ) as conversation:
             set_session_id(conversation.id)
@@ -185,6 +187,26 @@ class OpenSessions:
             async with serve_session(conversation, session.place.cwd, self._client, session.abilities) as live:
                 yield live
                 session.policy = conversation.policy
+
+    def _prepare(self, container: Session, session: OpenSession) -> None:
+        """Let the session work with the files and terminals of the client, as far as it offers them."""
+        self._adapt(container, session)
+        abilities = session.abilities
+        if not (abilities.fs_read or abilities.fs_write or abilities.terminal):
+            return
+        from kimi.interfaces.acp.workspace import ClientWorkspace  # not needed for every client
+
+        async def show(call: ToolCallContext, terminal_id: str) -> None:
+            if (live := self.live(session)) is not None:
+                await live.show_terminal(call, terminal_id)
+
+        def roots() -> list[str]:
+            directories = (*session.settings.additional_dirs, *container.files().state.additional_dirs)
+            return [os.path.realpath(path) for path in (session.settings.work_dir, *directories)]
+
+        local = container.workspace()
+        workspace = ClientWorkspace(local, session.id, abilities, roots, self._client.call, show)
+        replace_workspace(container, workspace)
 
     def _restore(self, session: OpenSession, conversation: Conversation) -> None:
         """Model and mode as they were: those of the last time, or those that the suspended session had."""

@@ -1,0 +1,111 @@
+"""A command in a terminal of the client (acp spec 1.13, 3.10)."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+
+from kimi.domain.message import JsonObject
+
+logger = logging.getLogger(__name__)
+
+CALL_S: Final = 10.0
+"""How long the client may take for anything but the command itself, in seconds."""
+
+OUTPUT_BYTES: Final = 200_000
+"""How much of the end of the output the client shall keep: more than a tool shows."""
+
+CUT: Final = "[...the beginning is not kept by the terminal]\n"
+UNKNOWN_STATUS: Final = -1
+
+
+@dataclass
+class ClientTerminal:
+    """A terminal and what runs in it; implements `Process` of the application's ports. `create` comes first."""
+
+    session_id: str
+    call: Callable[[str, JsonObject], Awaitable[JsonObject]]
+    id: str = ""
+    _status: int | None = None
+    _ended: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def create(self, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+        """Start the command. Raises OSError when the client makes no terminal."""
+        wanted: JsonObject = {
+            "sessionId": self.session_id,
+            "command": command[0],
+            "args": list(command[1:]),
+            "cwd": cwd,
+            "env": [{"name": name, "value": value} for name, value in env.items()],
+            "outputByteLimit": OUTPUT_BYTES,
+        }
+        try:
+            with anyio.fail_after(CALL_S):
+                result = await self.call("terminal/create", wanted)
+        except TimeoutError:
+            raise OSError(f"no answer within {CALL_S:g} seconds") from None
+        except Exception as error:
+            raise OSError(str(error)) from error
+        terminal_id = result.get("terminalId")
+        if not isinstance(terminal_id, str) or not terminal_id:
+            raise OSError("the answer names no terminal")
+        self.id = terminal_id
+
+    async def output(self) -> AsyncIterator[bytes]:
+        """See `Process`. The client shows it as it comes; here it comes in one piece at the end."""
+        await self.wait()
+        result = await self._try("terminal/output")
+        text = result.get("output")
+        if isinstance(text, str) and text:
+            yield ((CUT if result.get("truncated") is True else "") + text).encode("utf-8", "replace")
+
+    async def wait(self) -> int:
+        """See `Process`."""
+        async with self._ended:
+            if self._status is None:
+                self._status = _exit_status(await self._ask("terminal/wait_for_exit"))
+        return self._status
+
+    async def kill(self, grace_s: float = 2.0) -> None:
+        """See `Process`. How is the client's business; the terminal stays, with what it shows."""
+        await self._try("terminal/kill")
+
+    async def release(self) -> None:
+        """Give the terminal back, in every case; what still runs in it is killed."""
+        with anyio.CancelScope(shield=True):
+            if self._status is None:
+                await self._try("terminal/kill")
+            await self._try("terminal/release")
+
+    async def _try(self, method: str) -> JsonObject:
+        """What the client answers; nothing when it fails or takes too long."""
+        result: JsonObject = {}
+        with anyio.move_on_after(CALL_S) as scope:
+            result = await self._ask(method)
+        if scope.cancelled_caught:
+            logger.warning("%s was not answered within %g seconds", method, CALL_S)
+        return result
+
+    async def _ask(self, method: str) -> JsonObject:
+        try:
+            return await self.call(method, {"sessionId": self.session_id, "terminalId": self.id})
+        except Exception as error:
+            logger.warning("%s failed: %s", method, error)
+            return {}
+
+
+def _exit_status(result: Mapping[str, Any]) -> int:
+    """The exit status as `Process.wait` gives it: a signal is a negative number."""
+    code, name = result.get("exitCode"), result.get("signal")
+    if isinstance(code, int) and not isinstance(code, bool):
+        return code
+    if not isinstance(name, str):
+        return UNKNOWN_STATUS
+    full = name.upper() if name.upper().startswith("SIG") else f"SIG{name.upper()}"
+    known = {one.name: -one.value for one in signal.Signals}
+    return known.get(full, UNKNOWN_STATUS)
