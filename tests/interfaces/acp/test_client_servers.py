@@ -131,3 +131,23 @@ async def test_a_prompt_is_cancelled_while_servers_connect(tmp_path: Path) -> No
         ended = client.updates("tool_call_update")[-1]
         assert ended["toolCallId"] == shown["toolCallId"]
         assert ended["status"] in ("completed", "failed")
+
+
+@pytest.mark.spec("A-49")
+async def test_closing_a_session_ends_its_turn_and_its_servers(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    place = Place(tmp_path).script(step(call("call_slow", "slow", {"text": "30"})), step("text: Done."))
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        servers = [program("local", tools=["slow"], pid=str(pid))]
+        session_id = await client.new_session(place, mcpServers=servers)
+        number = await client.request("session/prompt", prompt(session_id, "go"))
+        request = await client.until_method("session/request_permission")
+        await client.send({"jsonrpc": "2.0", "id": request["id"], **await approve(request)})
+        await client.until(lambda line: line.get("params", {}).get("update", {}).get("status") == "in_progress")
+        closing = await client.request("session/close", {"sessionId": session_id})
+        with anyio.fail_after(5):
+            assert (await client.answer_of(number))["result"]["stopReason"] == "cancelled"
+            assert (await client.answer_of(closing))["result"] == {}
+        assert await anyio.to_thread.run_sync(eventually, lambda: not alive(int(pid.read_text())), 3)
+        assert client.updates("tool_call_update", session_id)[-1]["status"] == "failed"
