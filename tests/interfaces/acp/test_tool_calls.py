@@ -362,6 +362,16 @@ def test_an_agent_in_the_background_goes_on() -> None:
     assert ids == {"t1/c1/x1", "t1/c1/x2"}
 
 
+def test_a_question_is_asked_by_a_call_that_runs() -> None:
+    subject = translator(is_watched=True)
+    asked = QuestionRequest("q", "c1", (Question("Who are you?", options=(QuestionOption("A"), QuestionOption("B"))),))
+    play(subject, [*BEGIN, call("login"), ev.StatusUpdate()])
+    updates = [*subject.started("c1"), *play(subject, [asked, 9.0])]
+    assert [update["status"] for update in updates] == ["in_progress"]
+    subject.question_answer(asked, [])
+    assert [update["status"] for update in play(subject, [ev.ToolResult("c1", DONE)])] == ["completed"]
+
+
 def test_a_question_holds_its_call_back() -> None:
     subject = translator()
     asked = QuestionRequest("q", "c1", (Question("Which?", options=(QuestionOption("A"), QuestionOption("B"))),))

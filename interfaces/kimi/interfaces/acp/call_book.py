@@ -247,7 +247,7 @@ class CallBook:
         if key not in self._calls:
             found += self._stand_in(request, key)
         self._asked[request.id] = key
-        return found + self._calls[key].hold()
+        return found + self._calls[key].hold(may_run=isinstance(request, ApprovalRequest))
 
     def _key_of(self, request: ApprovalRequest | QuestionRequest) -> CallKey:
         """The call that a request is about; a question does not say which agent asks."""

@@ -30,9 +30,15 @@ def form(request: QuestionRequest, call_id: str | None) -> Json:
     return {
         **({"toolCallId": call_id} if call_id else {}),
         "mode": "form",
-        "message": "\n".join(question.question for question in request.questions),
+        "message": _message(request.questions),
         "requestedSchema": {"type": "object", "properties": properties},
     }
+
+
+def _message(questions: Sequence[Question]) -> str:
+    """What is asked, after what is said of it, each once."""
+    lines = [*(question.body for question in questions), *(question.question for question in questions)]
+    return "\n".join(dict.fromkeys(line for line in lines if line))
 
 
 def _property(question: Question) -> Json:

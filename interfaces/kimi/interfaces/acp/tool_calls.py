@@ -118,11 +118,11 @@ class CallState:
         news = self._news()
         return [self._update(news)] if news else []
 
-    def hold(self) -> list[Json]:
-        """Somebody is asked about it: until the answer it has not begun."""
+    def hold(self, *, may_run: bool) -> list[Json]:
+        """Somebody is asked about it. With `may_run` the answer decides whether it runs at all."""
         updates = self.complete()
         self.asks += 1
-        if self.status == "in_progress" and self.asks == 1 and not self.has_terminal:
+        if may_run and self.status == "in_progress" and self.asks == 1 and not self.has_terminal:
             self.status = "pending"
             updates.append(self._update({"status": "pending"}))
         return updates
