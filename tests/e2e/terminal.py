@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pyte
 
-from tests.e2e.process import DEADLINE_S, Place, kimi_command
+from tests.e2e.process import Place, kimi_command
 
+DEADLINE_S = 12.0
 ENTER = "\r"
 CTRL_A, CTRL_C, CTRL_D, CTRL_E, CTRL_J, CTRL_O = "\x01", "\x03", "\x04", "\x05", "\n", "\x0f"
 CTRL_R, CTRL_S, CTRL_V, CTRL_X = "\x12", "\x13", "\x16", "\x18"

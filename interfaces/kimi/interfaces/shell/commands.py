@@ -50,15 +50,19 @@ async def leave(session: ShellSession, arguments: str) -> Outcome:
 
 async def show_help(session: ShellSession, arguments: str) -> None:
     """`/help`: keys and commands."""
-    rows = [f"| `{name}` | {text} |" for name, text in KEYS]
-    commands = [
-        f"| `/{info.name}`{''.join(f' `/{alias}`' for alias in info.aliases)} | {one_line(info.description, 120)} |"
-        for info in all_commands(session.place)
-    ]
-    head = "| | |\n|---|---|\n"
-    session.front.show(
-        Said("## Keys\n\n" + head + "\n".join(rows)), Said("## Commands\n\n" + head + "\n".join(commands))
+    keys = _columns(KEYS)
+    commands = _columns(
+        [
+            (" ".join(f"/{name}" for name in (info.name, *info.aliases)), one_line(info.description, 120))
+            for info in all_commands(session.place)
+        ]
     )
+    session.front.show(Said("## Keys"), Output(keys), Said("## Commands"), Output(commands))
+
+
+def _columns(rows: Sequence[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:<{width}}  {text}" for name, text in rows)
 
 
 async def show_version(session: ShellSession, arguments: str) -> None:

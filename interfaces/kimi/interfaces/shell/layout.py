@@ -67,7 +67,7 @@ def screen_layout(buffer: Buffer, panel: PanelView, parts: Parts, free: Conditio
     """The layout; `free`: no panel is shown."""
     search = SearchToolbar()
     entry = Window(
-        BufferControl(buffer, search_buffer_control=search.control, focus_on_click=True),
+        BufferControl(buffer, search_buffer_control=search.control, preview_search=True),
         height=Dimension(min=1, max=MAX_INPUT_LINES),
         wrap_lines=True,
         dont_extend_height=True,

@@ -6,6 +6,7 @@ A choice holds at once and is kept in the configuration file, unless the configu
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from kimi.application.open_session import Choice
 from kimi.application.switch_model import aliases, current_choice, switch_model, thinking_choices
@@ -47,6 +48,7 @@ async def choose_model(session: ShellSession, arguments: str) -> None:
     choice = switch_model(conversation, alias, wants)
     session.front.show(Note(f"Model: {choice.alias}{' (thinking)' if choice.thinking else ''}", "success"))
     if choice.alias:
+        session.place.flags = replace(session.place.flags, model=choice.alias, thinking=choice.thinking)
         _keep(session, {("default_model",): choice.alias, ("default_thinking",): choice.thinking})
 
 

@@ -7,9 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from typing import Final, Protocol
 
 import anyio
@@ -18,8 +17,9 @@ import anyio.to_thread
 from kimi.application.flags import Flags
 from kimi.application.open_session import Choice
 from kimi.application.settings import Settings
+from kimi.application.switch_model import restore_model
 from kimi.domain.client import Client
-from kimi.domain.errors import StoreFailed
+from kimi.domain.errors import KimiError, StoreFailed
 from kimi.domain.event import StatusUpdate
 from kimi.interfaces.container import App, load_settings, negotiation, open_conversation
 from kimi.interfaces.injector import providers
@@ -29,7 +29,7 @@ from kimi.interfaces.shell.commands import TABLE, completions
 from kimi.interfaces.shell.editor import editor_command
 from kimi.interfaces.shell.failures import NO_MODEL
 from kimi.interfaces.shell.files import WorkFiles
-from kimi.interfaces.shell.front import Entered, Front, Setup
+from kimi.interfaces.shell.front import Entered, Front, Interrupted, Left, Setup
 from kimi.interfaces.shell.paint import ColorSystem
 from kimi.interfaces.shell.place import Place
 from kimi.interfaces.shell.session import Leave, Outcome, ShellSession
@@ -72,6 +72,22 @@ def run_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
     return status
 
 
+async def _unless_interrupted(front: Front, ask: Callable[[], Awaitable[str | None]]) -> str | None:
+    """What was asked before there is a session; None after Ctrl-C."""
+    answer: str | None = None
+
+    async def watch() -> None:
+        while not isinstance(await front.read(), Interrupted | Left):
+            pass
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        answer = await ask()
+        tasks.cancel_scope.cancel()
+    return answer
+
+
 class RunningFront(Front, Protocol):
     """A front that holds the terminal while its context is open."""
 
@@ -103,7 +119,9 @@ class _Shell:
         if self._flags.pick_session:
             from kimi.interfaces.shell.pick import pick_session
 
-            picked = await pick_session(front, self._settings.share_dir, self._settings.work_dir)
+            picked = await _unless_interrupted(
+                front, lambda: pick_session(front, self._settings.share_dir, self._settings.work_dir)
+            )
             if picked is None:
                 return 0
             choice = Choice(picked)
@@ -113,9 +131,7 @@ class _Shell:
             if isinstance(outcome, Leave):
                 return outcome.status
             choice, prefill = outcome.choice, outcome.prefill
-            if outcome.model is not None:
-                self._flags = replace(self._flags, model=outcome.model)
-            if outcome.reload or outcome.model is not None:
+            if outcome.reload:
                 self._settings = load_settings(self._flags, self._environ)
 
     async def _one_session(self, front: Front, choice: Choice, prefill: str) -> Outcome:
@@ -126,6 +142,9 @@ class _Shell:
             try:
                 return await self._serve_one(front, place, prefill)
             finally:
+                if place.flags != self._flags:  # another model was chosen, for the sessions that follow too
+                    self._flags = place.flags
+                    self._settings = load_settings(self._flags, self._environ)
                 self.resumable = None if conversation.is_empty else conversation.id
 
     async def _serve_one(self, front: Front, place: Place, prefill: str) -> Outcome:
@@ -134,6 +153,7 @@ class _Shell:
         negotiation(place.app, conversation)(client, ())
         session = ShellSession(conversation, front, TABLE, lambda: status_of(session, place), place)
         self._session = session
+        self._restore_model(place, front)
         front.begin(
             Setup(
                 completions=completions(place, WorkFiles(place.settings.work_dir, walk_files).matching),
@@ -151,6 +171,18 @@ class _Shell:
             front.prefill(prefill)
         return await session.run(None if conversation.model else Entered("/login first"))
 
+    def _restore_model(self, place: Place, front: Front) -> None:
+        """A session goes on with the model it had, unless another one was asked for."""
+        if not place.conversation.files.resumed or self._flags.model is not None:
+            return
+        try:
+            if restore_model(place.conversation):
+                return
+            alias = place.conversation.files.state.model_alias
+            front.show(Note(f"The model '{alias}' of this session is no longer configured.", "warning"))
+        except KimiError as error:
+            front.show(Note(str(error), "warning"))
+
     async def _watch_signals(self, front: Front) -> None:
         if sys.platform == "win32":
             return
@@ -159,7 +191,8 @@ class _Shell:
                 if self._session is None:
                     continue
                 if number == signal.SIGINT:
-                    self._session.interrupt()
+                    if not self._session.runs_locally:
+                        self._session.interrupt()
                 else:
                     self.signal = number
                     self._session.leave(Leave())

@@ -209,6 +209,8 @@ class Screen:
         def run() -> int:
             return subprocess.run(command, cwd=work_dir, check=False).returncode
 
+        self._flush()
+        self._release()
         return await run_in_terminal(run, in_executor=True)
 
     def set_theme(self, name: str) -> None:

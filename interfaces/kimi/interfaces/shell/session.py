@@ -60,7 +60,6 @@ class GoOn:
     choice: Choice
     prefill: str = ""
     reload: bool = False
-    model: str | None = None
 
 
 Outcome: TypeAlias = Leave | GoOn
@@ -108,6 +107,8 @@ class ShellSession:
         self._idle = anyio.Event()
         self._idle.set()
         self.failed = False
+        self.runs_locally = False
+        """Has a command of the person's the terminal? Its Ctrl-C is its own."""
 
     async def run(self, first: Entered | None = None) -> Outcome:
         """Serve the person until they leave or want another session. `first` is done as if it had been entered."""
@@ -229,6 +230,8 @@ class ShellSession:
         command = self._shell_command(entered)
         if command is not None:
             return await self.table.run[command.name](self, command.arguments)
+        if not os.path.isdir(self._work_dir):
+            raise StateError(f"The work directory {self._work_dir} is gone: bring it back, or leave with /exit.")
         if entered.shell:
             await self._run_locally(entered.text)
         else:
@@ -254,7 +257,12 @@ class ShellSession:
     async def _run_locally(self, line: str) -> None:
         shell = self.conversation.project().workspace.shell
         self.front.show(Output(f"$ {line}"))
-        status = await self.front.run_local([shell.path, *shell.arguments, line], self._work_dir)
+        self.runs_locally = True
+        try:
+            status = await self.front.run_local([shell.path, *shell.arguments, line], self._work_dir)
+        finally:
+            self.runs_locally = False
+            self.place.look_again()
         if status != 0:
             self.front.show(Note(f"The command ended with status {status}.", "warning"))
 
@@ -275,13 +283,12 @@ class ShellSession:
             self.front.show(Note(f"Max number of steps reached: {status.steps}", "warning"))
         elif status.stop_reason in ("length", "content_filter"):
             self.front.show(Note(f"The answer was cut off by the model ({status.stop_reason}).", "warning"))
+        self.place.look_again()
         await self.conversation.files.sync()
 
     def _fail(self, error: Exception) -> None:
         self.failed = True
         logger.error("a turn or command failed", exc_info=error)
-        if not os.path.isdir(self._work_dir):
-            self.front.show(Note(f"The work directory {self._work_dir} is gone. Leave, or bring it back.", "error"))
         self.front.show(*failure_note(error))
 
     async def _wind_down(self) -> None:

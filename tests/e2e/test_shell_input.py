@@ -1,0 +1,261 @@
+"""What is typed and pasted: completion, history, folded texts, images, the editor, shell mode."""
+
+import base64
+import json
+import shlex
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.process import Place, read_lines
+from tests.e2e.scripted_calls import call
+from tests.e2e.terminal import (
+    CTRL_C,
+    CTRL_D,
+    CTRL_J,
+    CTRL_O,
+    CTRL_R,
+    CTRL_V,
+    CTRL_X,
+    DOWN,
+    ENTER,
+    ESCAPE,
+    TAB,
+    UP,
+    paste,
+    terminal,
+)
+
+
+def png(width: int, height: int) -> bytes:
+    """A black picture."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + b"\0" * width for _ in range(height))
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def said(place: Place) -> list[Any]:
+    """What the person's messages held, one entry for each."""
+    return [
+        one["content"]
+        for one in place.context()
+        if one["role"] == "user" and not str(one["content"]).startswith("<system>")
+    ]
+
+
+def program(path: Path, text: str) -> Path:
+    """A script that can be run."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.spec("R-153")
+def test_completion_of_commands_and_files(place: Place) -> None:
+    place.script("text: fine")
+    for name in ("src/deep/target_file.py", "src/other.py", "notes.md", "ignored/secret_target.py"):
+        path = place.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x", encoding="utf-8")
+    (place.work / ".gitignore").write_text("ignored/\n", encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=place.work, check=True)
+    with terminal(place, rows=30) as shown:
+        shown.until("context:")
+        shown.type("/")
+        text = shown.until("/clear (reset)")  # a menu while typing, with the aliases
+        shown.type("ttl")
+        text = shown.until(lambda text: "/title (rename)" in text and "/clear" not in text)  # fuzzy
+        shown.type(TAB)
+        shown.until("› /title")
+        shown.type(CTRL_C)
+        shown.until_gone("/title")
+        shown.type("not /he")
+        shown.until("not /he")
+        shown.type(CTRL_C)
+        shown.until_gone("not /he")
+        shown.type("see @")
+        text = shown.until("notes.md")
+        assert "src/" in text
+        assert "target_file" not in text  # entries of the top only
+        assert "ignored" not in text.replace(".gitignore", "")
+        shown.type("tar")
+        text = shown.until("src/deep/target_file.py")  # the whole tree
+        assert "secret_target" not in text
+        shown.type(DOWN, ENTER)
+        shown.until(lambda text: "see @src/deep/target_file.py" in text and text.count("target_file.py") == 1)
+        shown.type(" mail me@no", ENTER)  # not after a letter
+        shown.until("fine")
+    assert said(place) == ["see @src/deep/target_file.py mail me@no"]
+
+
+def test_files_complete_without_git_too(place: Place) -> None:
+    place.script("text: fine")
+    for name in ("a/b/needle.txt", "skipped/needle.log"):
+        path = place.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x", encoding="utf-8")
+    (place.work / ".ignore").write_text("skipped/\n", encoding="utf-8")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("@needle")
+        assert "skipped" not in shown.until("a/b/needle.txt")
+
+
+@pytest.mark.spec("R-154")
+def test_long_text_is_folded_and_images_are_sent(place: Place) -> None:
+    place.capabilities = ("image_in",)
+    place.script("text: read", "text: seen", "text: seen again")
+    image = png(3, 2)
+    (place.root / "picture.png").write_bytes(image)
+    program(place.root / "bin" / "xclip", f"exec cat {shlex.quote(str(place.root / 'picture.png'))}")
+    place.environ["PATH"] = f"{place.root / 'bin'}:/usr/bin:/bin"
+    long = "\n".join(f"line {number}" for number in range(40))
+    wide = "x" * 1001
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type(paste("short\ntext"))
+        shown.until("short\n  text")
+        shown.type(CTRL_C)
+        shown.until_gone("short")
+        shown.type("look: ", paste(long.replace("\n", "\r")), " and ", paste(wide))
+        text = shown.until("look: [Pasted text #1 +40 lines] and [Pasted text #2 +1 lines]")
+        assert "line 7" not in text
+        shown.type(ENTER)
+        shown.until("read")
+        shown.idle()
+        shown.type("what is ", CTRL_V)
+        text = shown.until(",3x2]")
+        assert "[image:" in text
+        shown.type("?", ENTER)
+        shown.until("seen")
+        shown.idle()
+        shown.type(paste(str(place.root / "picture.png")))
+        shown.until(",3x2]")
+        shown.type(ENTER)
+        shown.until("seen again")
+    url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
+    first, second, third = said(place)
+    assert first == f"look: {long} and {wide}"
+    assert [one["type"] for one in second] == ["text", "image_url", "text"]
+    assert second[1]["image_url"]["url"] == url
+    assert [one["type"] for one in third] == ["image_url"]
+    (kept,) = (place.share / "prompt-cache").iterdir()
+    assert kept.read_bytes() == image
+
+
+def test_an_image_is_refused_where_the_model_cannot_see(place: Place) -> None:
+    place.script("text: x")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type(CTRL_V)
+        shown.until("The model cannot see images.")
+
+
+def test_history_is_kept_for_the_directory(place: Place) -> None:
+    place.script(*["text: yes"] * 4)
+    with terminal(place) as shown:
+        shown.until("context:")
+        for text in ("first thing", "second\x0athing", "second\x0athing"):
+            shown.type(text, ENTER)
+            shown.until("yes")
+            shown.idle()
+        shown.type(CTRL_D)
+        assert shown.wait() == 0
+    (path,) = (place.share / "user-history").iterdir()
+    assert read_lines(path) == [{"content": "first thing"}, {"content": "second\nthing"}]
+    assert path.stat().st_mode & 0o077 == 0
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type(UP)
+        shown.until("› second\n  thing")
+        shown.type(UP, UP)
+        shown.until("› first thing")
+        shown.type(CTRL_C)
+        shown.until_gone("first thing")
+        shown.type(CTRL_R, "fir")
+        shown.until("first thing")
+
+
+def test_the_editor_changes_the_input(place: Place) -> None:
+    place.script("text: well written")
+    editor = program(place.root / "bin" / "edit", 'printf "changed: %s" "$(cat "$1")" > "$1.new" && mv "$1.new" "$1"')
+    place.environ["VISUAL"] = str(editor)
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("draft", CTRL_O)
+        shown.until("› changed: draft")
+        shown.type(ENTER)
+        shown.until("well written")
+    assert said(place) == ["changed: draft"]
+
+
+@pytest.mark.spec("R-158")
+def test_shell_mode_runs_commands_of_the_person(place: Place) -> None:
+    place.script("text: agent again")
+    with terminal(place, rows=40) as shown:
+        shown.until("context:")
+        shown.type(CTRL_X)
+        shown.until("SHELL")
+        shown.type("cd / && pwd", ENTER)
+        shown.until("\n/\n")
+        shown.idle()
+        shown.type("pwd; exit 3", ENTER)
+        shown.until("The command ended with status 3.")
+        assert str(place.work) in shown.text.replace("\n", "")
+        shown.type("sleep 20; echo not reached", ENTER)
+        shown.until("$ sleep 20")
+        shown.type(CTRL_C)
+        shown.until("status")
+        shown.idle()
+        shown.type("/version", ENTER)
+        shown.until("kimi 2")
+        moved = place.work.with_name("moved")
+        place.work.rename(moved)
+        shown.type("pwd", ENTER)
+        shown.until("is gone")
+        moved.rename(place.work)
+        shown.type("echo back", ENTER)
+        shown.until("\nback")
+        shown.type(CTRL_X)
+        shown.until_gone("SHELL")
+        shown.type("hello", ENTER)
+        shown.until("agent again")
+        shown.type(CTRL_D)
+        assert shown.wait() == 0
+    assert said(place) == ["hello"]  # the commands are none of the agent's business
+
+
+def test_typing_does_not_answer_a_panel_that_comes_up(place: Place) -> None:
+    place.script("text: wait\n" + call("c1", "Shell", command="touch made.txt"), "text: over")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("go", ENTER, "1 2 1")
+        shown.until("Approve once")
+        shown.type("1")
+        assert not (place.work / "made.txt").exists()
+        shown.type(ESCAPE)
+
+
+def test_wide_characters_and_forty_columns(place: Place) -> None:
+    place.script(
+        "text: 你好，世界。これは**日本語**です。 The quick brown fox jumps over the lazy dog again and sleeps."
+    )
+    with terminal(place, columns=40) as shown:
+        shown.until("context:")
+        shown.type("你好", CTRL_J, "é", ENTER)
+        text = shown.until("sleeps.")
+        assert "你好" in text.replace(" ", "")
+        assert all(len(line) <= 40 for line in shown.lines)
+        shown.resize(100, 30)
+        shown.type("/vers")
+        shown.until("/version")
+    assert json.dumps(said(place), ensure_ascii=False) == '["你好\\né"]'

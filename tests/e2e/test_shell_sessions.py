@@ -1,0 +1,332 @@
+"""Sessions in the shell: taken up again, chosen, undone, forked; commands of the shell; plain terminals."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.process import Place, eventually, kimi_command
+from tests.e2e.scripted_calls import call
+from tests.e2e.terminal import CTRL_A, CTRL_C, CTRL_D, CTRL_O, DOWN, ENTER, ESCAPE, Terminal, terminal
+
+
+def ask(shown: Terminal, *pairs: tuple[str, str]) -> None:
+    """Send each prompt and wait for its answer."""
+    shown.until("context:")
+    for prompt, answer in pairs:
+        shown.type(prompt, ENTER)
+        shown.until(answer)
+        shown.idle()
+
+
+def leave(shown: Terminal) -> str:
+    """Leave; gives the id of the session that can be resumed."""
+    shown.type(CTRL_D)
+    assert shown.wait() == 0
+    found = re.findall(r"To resume this session: kimi -r (\S+)", shown.text)
+    return found[-1] if found else ""
+
+
+def answers(count: int) -> list[str]:
+    """Scripts that number their answers."""
+    return [f"text: answer {number}" for number in range(count)]
+
+
+@pytest.mark.spec("R-156")
+def test_the_last_five_turns_are_shown_again(place: Place) -> None:
+    place.script(*answers(7))
+    with terminal(place, "--session", "mine", "--yolo") as shown:
+        ask(shown, *[(f"question {number}", f"answer {number}") for number in range(7)])
+        leave(shown)
+    place.script("text: a short summary", "text: after the summary")
+    with terminal(place, "-r", "mine", rows=50) as shown:
+        text = shown.until("answer 6")
+        assert [f"question {number}" in text for number in range(7)] == [False, False, *[True] * 5]
+        ask(shown, ("/compact", "compacted"), ("question 7", "after the summary"))
+        leave(shown)
+    place.script("text: after the fork")
+    with terminal(place, "-r", "mine", rows=60) as shown:
+        text = shown.until("after the summary")
+        assert "question 6" in text
+        assert "answer 6" in text
+        assert "a short summary" not in text
+        assert "<system>" not in text
+        shown.type("/fork", ENTER)
+        shown.until("Forked.")
+        text = shown.until(lambda text: text.count("question 7") == 2)
+        assert "<system>" not in text
+        ask(shown, ("question 8", "after the fork"))
+        forked = leave(shown)
+        assert forked not in ("", "mine")
+
+
+def test_a_session_without_a_log_is_told_from_its_context(place: Place) -> None:
+    place.script("text: an answer", "text: more")
+    with terminal(place, "-S", "mine") as shown:
+        ask(shown, ("a question", "an answer"))
+        leave(shown)
+    (directory,) = place.session_dirs()
+    (directory / "wire.jsonl").unlink()
+    with terminal(place, "-r", "mine") as shown:
+        text = shown.until("an answer")
+        assert "› a question" in text
+        assert "<system>" not in text
+
+
+def test_clearing_begins_the_window_anew(place: Place) -> None:
+    place.script("text: before", "text: since", "text: x")
+    with terminal(place, "-S", "mine") as shown:
+        ask(shown, ("old question", "before"))
+        leave(shown)
+    command = [*kimi_command(), "--print", "--session", "mine", "-p", "/clear"]
+    subprocess.run(command, cwd=place.work, env=place.full_environ(), check=True, capture_output=True, timeout=20)
+    with terminal(place, "-r", "mine") as shown:
+        ask(shown, ("new question", "before"))  # the first script again: another process
+        leave(shown)
+    with terminal(place, "-r", "mine") as shown:
+        assert "old question" not in shown.until("› new question")
+
+
+@pytest.mark.spec("R-11")
+def test_the_options_that_name_a_session(place: Place) -> None:
+    place.script(*answers(1))
+    for number, option in enumerate(("--session", "-S", "-r", "--resume")):
+        done = place.run("--print", option, f"named-{number}", "-p", f"prompt {number}")  # unknown: created
+        assert f"kimi -r named-{number}".encode() in done.stderr
+    with terminal(place, "--session", "named-1") as shown:
+        shown.until("› prompt 1")
+        shown.type(CTRL_D)
+        shown.wait()
+    for arguments in (("--session",), ("-S",), ("-r", "--yolo"), ("--resume", " ")):
+        with terminal(place, *arguments) as shown:
+            text = shown.until("Sessions of this directory")
+            titles = re.findall(r"prompt (\d) \(named-\d\)", text)
+            assert titles == ["3", "2", "1", "0"], text  # newest first
+            assert "just now" in text
+            shown.type(DOWN, ENTER)
+            shown.until("› prompt 2")
+            shown.type(CTRL_D)
+            assert shown.wait() == 0
+    for key in (ESCAPE, CTRL_C):
+        with terminal(place, "-r") as shown:
+            shown.until("Sessions of this directory")
+            shown.type(key)
+            assert shown.wait() == 0
+
+
+def test_the_picker_without_sessions_and_for_all_directories(place: Place) -> None:
+    place.script(*answers(1))
+    with terminal(place, "--session") as shown:
+        assert shown.wait() == 0
+        assert "There are no sessions of this directory yet." in shown.text
+    elsewhere = place.root / "elsewhere"
+    elsewhere.mkdir()
+    with terminal(place, "-S", "here") as shown:
+        ask(shown, ("said here", "answer 0"))
+        leave(shown)
+    with terminal(place, "-S", "there", "-w", str(elsewhere)) as shown:
+        ask(shown, ("said there", "answer 0"))
+        leave(shown)
+    with terminal(place, "--session", columns=120) as shown:
+        text = shown.until("said here")
+        assert "said there" not in text
+        shown.type(CTRL_A)
+        text = shown.until("said there")
+        assert "said here" in text
+        shown.type(ENTER)  # the newest
+        assert shown.wait() == 0
+        assert f"cd {elsewhere} && kimi -r there" in shown.text
+
+
+@pytest.mark.spec("R-157")
+def test_the_commands_of_the_shell(place: Place) -> None:
+    place.script(*answers(20))
+    place.config = (
+        "[models.other]\nprovider = 'p'\nmodel = 'other-model'\nmax_context_size = 50000\n"
+        "[[hooks]]\nevent = 'PreToolUse'\nmatcher = 'Shell'\ncommand = 'true # my hook'\n"
+    )
+    place.script(*answers(20))
+    with terminal(place, columns=110, rows=60) as shown:
+        ask(shown, ("first prompt", "answer 0"), ("second prompt", "answer 1"))
+        first = place.session_dirs()[-1].name
+        shown.type("/help", ENTER)
+        text = shown.until("/undo")
+        assert "Ctrl-X" in shown.all_text
+        shown.type("/title A better   title", ENTER)
+        shown.until("Title: A better title")
+        shown.type("/theme light", ENTER)
+        shown.until("Theme: light")
+        shown.type("/editor my-editor --wait", ENTER)
+        shown.until("Editor: my-editor --wait")
+        shown.type("/hooks", ENTER)
+        shown.until("PreToolUse  Shell  true # my hook")
+        shown.type("/mcp", ENTER)
+        shown.until("No MCP servers are configured")
+        shown.type("/debug", ENTER)
+        text = shown.until("kimi.log")
+        assert first in text
+        shown.type("/model", ENTER)
+        shown.until("❯ 1. m")
+        shown.type("2")
+        shown.until("Model: other")
+        shown.until("/50.0k")
+        shown.type("/new", ENTER)
+        shown.until(lambda text: "model      other" in text)
+        ask(shown, ("third prompt", "answer"))
+        shown.type("/sessions", ENTER)
+        shown.until("❯ 1. third prompt")
+        shown.type(DOWN, ENTER)
+        shown.until("› second prompt")
+        shown.type("/undo", ENTER)
+        shown.until("Undo which turn")
+        shown.type("1")
+        text = shown.until("› second prompt\nother")  # it waits in the input
+        assert "› first prompt" in text
+        shown.type(CTRL_C)
+        shown.until("›\nother")
+        shown.type("/fork", ENTER)
+        shown.until("Forked.")
+        shown.type("/title", ENTER)
+        shown.until("Title: Fork: Undo: A better title")
+        leave(shown)
+    configured = (place.share / "config.toml").read_text(encoding="utf-8")
+    for line in ('theme = "light"', 'default_editor = "my-editor --wait"', 'default_model = "other"'):
+        assert line in configured
+    state = json.loads((place.share / "sessions").glob(f"*/{first}/state.json").__next__().read_text(encoding="utf-8"))
+    assert state["custom_title"] == "A better title"
+    assert len(place.session_dirs()) == 4  # two of the person's, one of /undo, one of /fork
+
+
+def test_commands_that_write_the_configuration_refuse_a_given_one(place: Place) -> None:
+    place.script("text: x")
+    with terminal(place, "--config-file", str(place.share / "config.toml")) as shown:
+        shown.until("context:")
+        for command in ("/model m", "/login", "/logout"):
+            shown.type(command, ENTER)
+            shown.until("not with --config")
+            shown.idle()
+            shown.type("\x0c")
+
+
+def test_a_reload_reads_the_configuration_again(place: Place) -> None:
+    place.script("text: x")
+    with terminal(place, "-S", "mine", rows=40) as shown:
+        ask(shown, ("hello", "x"))
+        path = place.share / "config.toml"
+        path.write_text(path.read_text(encoding="utf-8").replace("100000", "77000"), encoding="utf-8")
+        shown.type("/reload", ENTER)
+        shown.until("/77.0k")
+        assert leave(shown) == "mine"
+
+
+@pytest.mark.spec("R-159")
+def test_without_a_terminal_it_says_what_it_needs(place: Place) -> None:
+    place.script("text: x")
+    for arguments in ((), ("--session",), ("-p", "hello"), ("--continue",)):
+        done = place.run(*arguments, stdin=b"hello\n")
+        assert done.returncode == 1
+        assert done.stdout == b""
+        assert done.stderr.startswith(b"The interactive shell needs a terminal")
+        assert b"Traceback" not in done.stderr
+    place.environ["KIMI_PLAIN"] = "1"
+    place.environ["VISUAL"] = ""
+    with terminal(place) as shown:  # features that need a screen, on a terminal without cursor movement
+        shown.until("Model: m\n>")
+        shown.type("/sessions", ENTER)
+        shown.until("There are no sessions")
+        for number, command in enumerate(("/theme", "/editor"), start=1):
+            shown.type(command, ENTER)
+            shown.until(lambda text, number=number: text.count("Type a number") == number)
+            shown.type(ENTER)
+            shown.until(lambda text: text.endswith("\n>"))
+        shown.type("/undo", ENTER)
+        shown.until("nothing to undo")
+    place.environ.pop("KIMI_PLAIN")
+    place.environ["PATH"] = str(place.root)  # no editor anywhere
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("text", CTRL_O)
+        shown.until("There is no editor: set one with /editor.")
+
+
+@pytest.mark.parametrize("variables", [{"KIMI_PLAIN": "1"}, {"TERM": "dumb"}])
+def test_a_plain_terminal_gets_lines_only(place: Place, variables: dict[str, str]) -> None:
+    place.script(
+        "think: hmm\ntext: I **will** look.\n" + call("c1", "Shell", command="echo plain"),
+        "text: It says plain.",
+        call("c2", "Shell", command="echo no"),
+        "text: Not then.",
+        call("c3", "Shell", command="sleep 20"),
+        "text: never",
+    )
+    place.environ |= variables
+    with terminal(place, rows=80) as shown:
+        shown.until("Directory: ")
+        shown.type("look", ENTER)
+        shown.until("Type a number")
+        shown.type("1", ENTER)
+        text = shown.until("It says plain.")
+        assert "Tool Shell echo plain: done" in text
+        shown.type("again", ENTER)
+        shown.until(lambda text: text.count("Type a number") == 2)
+        shown.type("4", ENTER)
+        shown.until("In your own words")
+        shown.type("use cat", ENTER)
+        shown.until("Not then.")
+        shown.type("sleep", ENTER)
+        shown.until(lambda text: text.count("Type a number") == 3)
+        shown.type("1", ENTER)
+        os.killpg(shown.process.pid, 2)  # what the terminal does at Ctrl-C
+        shown.until("Interrupted.")
+        shown.type("/exit", ENTER)
+        assert shown.wait() == 0
+        assert b"\x1b" not in shown.raw
+
+
+def test_no_color_is_heeded(place: Place) -> None:
+    place.script("text: # Title\ntext: \n")
+    place.script(call("c1", "WriteFile", path=str(place.work / "a"), content="x\n"), "text: **done** `code`")
+    place.environ["NO_COLOR"] = "1"
+    with terminal(place, "--yolo") as shown:
+        ask(shown, ("go", "done"))
+        colours = re.findall(rb"\x1b\[([0-9;]*)m", bytes(shown.raw))
+        used = {code for group in colours for code in group.split(b";")}
+        assert not {code for code in used if code and 30 <= int(code) <= 107}
+
+
+def test_the_first_run_says_what_is_missing_and_has_a_demo(place: Place) -> None:
+    with terminal(place, rows=50) as shown:
+        shown.until("No model is configured yet.")
+        assert "Set up a provider" in shown.text
+        shown.type("2")
+        shown.until("This is the demo model")
+        shown.idle()
+        shown.type("hello you", ENTER)
+        shown.until("4. Reject")
+        shown.type("1")
+        text = shown.until("When you are ready for a real model")
+        assert "Hello from the demo" in text
+        shown.idle()
+        leave(shown)
+    with terminal(place) as shown:
+        shown.until("No model is configured yet.")
+        shown.type("3")
+        shown.until_gone("No model is configured yet.")
+        shown.type("hello", ENTER)
+        shown.until("/login")
+        assert "Traceback" not in shown.all_text
+        shown.type(CTRL_D)
+        assert shown.wait() == 0
+
+
+def test_the_last_lines_of_the_log_hold_no_traceback_of_a_quiet_run(place: Place) -> None:
+    place.script(*answers(1))
+    with terminal(place) as shown:
+        ask(shown, ("hi", "answer 0"))
+        leave(shown)
+    log = Path(place.share / "logs" / "kimi.log")
+    assert eventually(log.exists)
+    assert "Traceback" not in log.read_text(encoding="utf-8")
