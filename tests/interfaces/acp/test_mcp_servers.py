@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kimi.application.settings import McpServer
+from kimi.infrastructure.mcp.variables import expanded
 from kimi.interfaces.acp.mcp_servers import BadMcpServer, mcp_servers
 
 STDIO = {"name": "fs", "command": "/bin/fs", "args": ["-v"], "env": [{"name": "A", "value": "1"}]}
@@ -21,6 +22,15 @@ def test_each_transport() -> None:
         McpServer(name="old", url="https://a.b", transport="sse"),
         McpServer(name="2", command="/bin/fs", args=("-v",), env={"A": "1"}, cwd="/work dir", transport="stdio"),
     )
+
+
+def test_variables_of_this_process_are_not_given_away() -> None:
+    value = "${SECRET} ${SECRET:-x} $SECRET ${"
+    entry = {"name": "a", "command": value, "args": [value], "env": [{"name": "A", "value": value}]}
+    remote = {**HTTP, "url": value, "headers": [{"name": "A", "value": value}]}
+    local, web = (expanded(server, {"SECRET": "k"}) for server in mcp_servers([entry, remote], value))
+    assert (local.command, local.args, local.env, local.cwd) == (value, (value,), {"A": value}, value)
+    assert (web.url, web.headers) == (value, {"A": value})
 
 
 @pytest.mark.parametrize("raw", [None, []])

@@ -21,7 +21,8 @@ class BadMcpServer(ValueError):
 def mcp_servers(raw: object, cwd: str) -> tuple[McpServer, ...]:
     """The servers in `mcpServers`; none when it is absent or null. Programs start in `cwd`.
 
-    Of entries with the same name the last counts. Raises BadMcpServer.
+    Of entries with the same name the last counts. Values stand for themselves: variables of this process are not put
+    in. Raises BadMcpServer.
     """
     if raw is None:
         return ()
@@ -49,7 +50,7 @@ def _server(entry: object, place: str, cwd: str) -> McpServer:
             return _stdio(source, name, place, cwd)
         case "http" | "sse" as transport:
             url, headers = _text(source, "url", place), _pairs(source, "headers", place)
-            return McpServer(name=name, transport=transport, url=url, headers=headers)
+            return McpServer(name=name, transport=transport, url=literal(url), headers=headers)
         case kind:
             raise BadMcpServer(f"{place}: the transport {str(kind)[:40]!r} is not supported; use stdio, http or sse")
 
@@ -61,10 +62,10 @@ def _stdio(source: JsonObject, name: str, place: str, cwd: str) -> McpServer:
     return McpServer(
         name=name,
         transport="stdio",
-        command=_text(source, "command", place),
-        args=tuple(cast("list[str]", args)),
+        command=literal(_text(source, "command", place)),
+        args=tuple(map(literal, cast("list[str]", args))),
         env=_pairs(source, "env", place),
-        cwd=cwd,
+        cwd=literal(cwd),
     )
 
 
@@ -88,4 +89,12 @@ def _pair(item: object, place: str) -> tuple[str, str]:
     name, value = source.get("name"), source.get("value")
     if not isinstance(name, str) or not name or not isinstance(value, str):
         raise BadMcpServer(f"{place}: must have name and value, both strings")
-    return name, value
+    return name, literal(value)
+
+
+def literal(text: str) -> str:
+    """`text` as a setting that means exactly it.
+
+    Settings know no escape for `${VAR}`, but a default: the variable that there is not gives the dollar.
+    """
+    return text.replace("${", "${KIMI_NO_SUCH_VARIABLE:-$}{")
