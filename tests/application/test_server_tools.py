@@ -9,6 +9,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 
+from kimi.application.conversation import Conversation
 from kimi.application.ports import SourceDisconnected, SourceServer
 from kimi.application.servers import mcp_status, reload_servers, server_list
 from kimi.application.settings import McpServer, McpSettings
@@ -99,6 +100,29 @@ async def test_a_turn_does_not_wait_longer_than_it_may_and_late_tools_come_with_
     assert [offered(model, 0), offered(model, 1)] == [["Go"], ["Go", "late"]]
     kinds = [type(event) for event in outcome.events if isinstance(event, TurnBegin | MCPLoadingEnd | StepBegin)]
     assert kinds == [TurnBegin, MCPLoadingEnd, StepBegin, StepBegin]
+
+
+async def test_a_turn_that_is_cancelled_while_it_waits_ends_in_good_order() -> None:
+    source = FakeToolSource({"a": server("one")})
+    source.hold = anyio.Event()
+    conversation, model = await talking(source, [says()])
+
+    def react(conversation: Conversation, event: object) -> None:
+        if isinstance(event, MCPLoadingBegin) and conversation.turn is not None:
+            conversation.turn.scope.cancel()
+
+    outcome = await run(conversation, "go", react=react)
+    assert outcome.status is not None
+    assert outcome.status.status == "cancelled"
+    assert outcome.names == [
+        "TurnBegin",
+        *["StatusUpdate", "MCPLoadingBegin", "StatusUpdate", "MCPLoadingEnd"],
+        "TurnEnd",
+    ]
+    source.hold.set()
+    source.connect_all()
+    assert (await run(conversation, "again")).names[:2] == ["TurnBegin", "StepBegin"]
+    assert offered(model) == ["one"]
 
 
 async def test_no_wait_and_no_word_when_all_is_well() -> None:

@@ -186,7 +186,8 @@ def test_approval_for_the_session_is_for_one_tool_of_one_server(place: Place) ->
     assert sorted(state["approval"]["auto_approve_actions"]) == ["mcp:a/one", "mcp:a/two", "mcp:b/one"]
 
 
-@pytest.mark.parametrize(("modes", "asked"), [((), 0), (("--plan",), 1)])
+@pytest.mark.spec("T-95")
+@pytest.mark.parametrize(("modes", "asked"), [((), 0), (("--plan",), 1), (("--plan", "--yolo"), 1)])
 def test_a_server_may_be_allowed_but_plan_mode_asks(place: Place, modes: tuple[str, ...], asked: int) -> None:
     servers(place, a=raw_entry(tools=["echo"], approval="allow"))
     place.script(step(call("c1", "echo", {"text": "hi"})), "text: ok")
@@ -195,6 +196,18 @@ def test_a_server_may_be_allowed_but_plan_mode_asks(place: Place, modes: tuple[s
         kimi.prompt("go", approve)
         assert len(kimi.payloads("ApprovalRequest")) == asked
         assert text_of(result(kimi)) == "hi"
+        assert kimi.finish() == 0
+
+
+@pytest.mark.spec("T-95")
+def test_with_nobody_there_plan_mode_lets_no_call_through(place: Place) -> None:
+    servers(place, a=raw_entry(tools=["echo"], approval="allow"))
+    place.script(step(call("c1", "echo", {"text": "hi"})), "text: ok")
+    with place.wire("--plan", "--afk") as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("go")
+        assert result(kimi)["is_error"]
+        assert "not allowed" in result(kimi)["message"]
         assert kimi.finish() == 0
 
 

@@ -35,7 +35,12 @@ def check_schema(schema: JsonObject) -> str | None:
 
 def check_arguments(schema: JsonObject, value: Any) -> str | None:
     """What is wrong with `value`: its JSON path, the error, and the value cut short; None when nothing is."""
-    error = next(_validator(encode_json(schema)).iter_errors(value), None)
+    from referencing.exceptions import Unresolvable
+
+    try:
+        error = next(_validator(encode_json(schema)).iter_errors(value), None)
+    except Unresolvable as missing:
+        return f"the schema refers to {missing.ref}, which is not in it"[:MAX_TEXT]
     if error is None:
         return None
     shown = encode_json(error.instance).decode()
@@ -48,5 +53,7 @@ def check_arguments(schema: JsonObject, value: Any) -> str | None:
 def _validator(schema: bytes) -> _Validator:
     from jsonschema import Draft202012Validator
     from pydantic_core import from_json
+    from referencing import Registry
 
-    return cast("_Validator", Draft202012Validator(from_json(schema)))
+    nothing = Registry[Any]()  # by itself the library would fetch what a foreign schema refers to
+    return cast("_Validator", Draft202012Validator(from_json(schema), registry=nothing))

@@ -114,13 +114,18 @@ class ServerLink:
 
     async def run(self) -> None:
         """Connect and hold the session until `stop`, or until it has failed for good. Raises nothing."""
-        goes_on = True
-        while goes_on and not self._stopped.is_set():
-            error = await self._unless_stopped(self._hold())
-            self._session = None
-            goes_on = not self._stopped.is_set() and self._takes(error)
-            if goes_on:
+        try:
+            while await self._held():
                 await self._unless_stopped(self._pause())
+        except Exception:
+            logger.exception("the MCP server %s is given up", self.server.name)
+            self._set("failed", "It is given up after an error; the log says which.")
+
+    async def _held(self) -> bool:
+        """One session to its end; is it worth another?"""
+        error = await self._unless_stopped(self._hold())
+        self._session = None
+        return not self._stopped.is_set() and self._takes(error)
 
     async def call(self, tool: str, arguments: JsonObject, elicit: Elicit) -> ToolReturnValue:
         """See `ToolSource.call`. The time that a person takes for an answer does not count."""

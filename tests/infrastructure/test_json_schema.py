@@ -1,0 +1,26 @@
+"""Arguments against schemas that come from elsewhere."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from kimi.infrastructure.json_schema import check_arguments
+
+
+def test_nothing_is_fetched_for_a_schema() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/schema.json"
+        fault = check_arguments({"properties": {"a": {"$ref": address}}}, {"a": 1})
+        assert fault == f"the schema refers to {address}, which is not in it"
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+def test_a_schema_may_refer_to_itself() -> None:
+    schema = {"properties": {"child": {"$ref": "#"}, "n": {"type": "integer"}}}
+    assert check_arguments(schema, {"child": {"child": {"n": 1}}}) is None
+    assert "$.child.child.n" in str(check_arguments(schema, {"child": {"child": {"n": "x"}}}))
+    assert check_arguments({"properties": {"a": {"$ref": "#/nowhere"}}}, {"a": 1}) is not None
