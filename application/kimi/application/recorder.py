@@ -5,6 +5,7 @@ from __future__ import annotations
 from kimi.application.envelope import encode_event
 from kimi.application.ports import Now, SessionFiles
 from kimi.domain.event import ApprovalResponse, Event
+from kimi.domain.message import ToolCall, ToolCallPart
 from kimi.domain.request import ApprovalRequest, HookRequest
 from kimi.domain.stream import PART_TYPES, PartMerger, StreamPart
 
@@ -21,6 +22,8 @@ class Recorder:
         self._files = files
         self._now = now
         self._merger = PartMerger()
+        self._rest: list[str] | None = None
+        """Pieces of a call that was written before it was whole; None when there is no such call."""
         self._began = 0.0
 
     def record(self, event: Event) -> bytes | None:
@@ -29,6 +32,7 @@ class Recorder:
             self._merge(event)
             return None
         self.flush()
+        self._rest = None
         if isinstance(event, _NOT_RECORDED):
             return None
         envelope = encode_event(event)
@@ -36,11 +40,23 @@ class Recorder:
         return envelope
 
     def flush(self) -> None:
-        """Write the part that is still being merged."""
+        """Write the part that is still being merged. What comes of it afterwards is written as a piece."""
+        self._write_rest()
         for part in self._merger.flush():
             self._files.append_event(encode_event(part), self._began)
+            self._rest = [] if isinstance(part, ToolCall) else None
+
+    def _write_rest(self) -> None:
+        if self._rest:
+            self._files.append_event(encode_event(ToolCallPart("".join(self._rest))), self._began)
+            self._rest = []
 
     def _merge(self, part: StreamPart) -> None:
+        if isinstance(part, ToolCallPart) and self._rest is not None:
+            self._rest.append(part.arguments_part or "")
+            return
+        self._write_rest()
+        self._rest = None
         if self._merger.empty:
             self._began = self._now()
         for done in self._merger.push(part):

@@ -10,7 +10,7 @@ import pytest
 from kimi.application.envelope import encode_event
 from kimi.domain import event as ev
 from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
-from kimi.domain.message import Function, ToolCall
+from kimi.domain.message import Function, ToolCall, ToolCallPart
 from kimi.domain.stream import PART_TYPES, PartMerger
 from kimi.domain.tool import CANCELLED, TodoBlock, TodoItem, tool_ok
 from kimi.interfaces.acp.replay import replay_updates, stored_events
@@ -152,6 +152,13 @@ def test_a_running_turn_goes_on_behind_its_replay() -> None:
     )
     assert {update["toolCallId"] for update in live if "toolCallId" in update} == {"t1/r1", "t1/r5"}
     assert [update["messageId"] for update in live if "messageId" in update] == ["t1-2-text", "t2-1-text"]
+
+
+def test_a_call_that_was_stored_in_two_parts_is_whole() -> None:
+    head, rest = ToolCall(id="c1", function=Function("Shell", '{"comm')), ToolCallPart('and": "ls"}')
+    updates = replayed([ev.TurnBegin("x"), ev.StepBegin(1), head, rest, ev.ToolResult("c1", tool_ok("a"))])
+    assert updates[-1]["rawInput"] == {"command": "ls"}
+    assert updates[-1]["title"] == "Shell: ls"
 
 
 def test_figures_are_known_after_a_replay() -> None:
