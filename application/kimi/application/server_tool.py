@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kimi.application.ports import (
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 MAX_DESCRIPTION: Final = 4096
 MAX_SHOWN_ARGUMENTS: Final = 2000
 NO_DESCRIPTION: Final = "No description provided."
+MARK: Final = "described "
+MARK_DIGITS: Final = 16
 TOOL_ERROR: Final = "Tool returned an error. The output may be error message or incomplete output"
 
 Spill: TypeAlias = Callable[[str, str], Awaitable[str | None]]
@@ -119,6 +122,17 @@ class ServerTool:
 def approval_key(tool: SourceTool) -> str:
     """What approval for the session of a tool is stored as (tools spec 5.6)."""
     return f"mcp:{tool.server}/{tool.name}"
+
+
+def description_mark(tool: SourceTool) -> str:
+    """What is stored beside an approval: how the tool was described then. No action can be the same text."""
+    described = json.dumps([tool.description, tool.parameters, tool.read_only], sort_keys=True)
+    return f"{MARK}{sha256(described.encode()).hexdigest()[:MARK_DIGITS]} {approval_key(tool)}"
+
+
+def marked_key(entry: str) -> str | None:
+    """The approval that an entry of `description_mark` stands beside; None for any other."""
+    return entry[len(MARK) + MARK_DIGITS + 1 :] if entry.startswith(MARK) else None
 
 
 def _granted(tool: SourceTool, server: McpServer) -> bool:

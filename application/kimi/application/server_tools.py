@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kimi.application.ports import SourceServer, SourceTool, Tool
-from kimi.application.server_tool import ServerTool, ServerToolDeps, approval_key
+from kimi.application.server_tool import ServerTool, ServerToolDeps
 from kimi.domain.agent import KNOWN_TOOLS
 from kimi.domain.event import McpServerState, McpServerStatus, McpStatus
 from kimi.domain.server_names import Origin, exposed_names
@@ -78,15 +78,11 @@ class ServerTools:
         self._lost = frozenset(server.name for server in self.servers() if _is_lost(server))
         self._made_for = None
 
-    def changed_approvals(self) -> Collection[str]:
-        """What was approved for a tool that has another description or schema by now, each only once."""
-        changed: list[str] = []
-        for server in self.servers():
-            for tool in server.tools:
-                origin = Origin(tool.server, tool.name)
-                if self._seen.setdefault(origin, tool) != tool:
-                    self._seen[origin] = tool
-                    changed.append(approval_key(tool))
+    def changed(self) -> Sequence[SourceTool]:
+        """The tools that have another description or schema than when this was asked before."""
+        tools = [tool for server in self.servers() for tool in server.tools]
+        changed = [tool for tool in tools if self._seen.get(Origin(tool.server, tool.name), tool) != tool]
+        self._seen |= {Origin(tool.server, tool.name): tool for tool in tools}
         return changed
 
     def reload(self, servers: Sequence[McpServer] | None = None) -> None:

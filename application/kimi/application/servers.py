@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -96,11 +97,37 @@ async def attend_servers(conversation: Conversation) -> None:
     servers = conversation.toolset.servers
     if servers is None:
         return
-    for key in servers.changed_approvals():
-        logger.info("a tool has changed; it is not approved any more: %s", key)
-        conversation.forget_approval(key)
+    _drop_approvals(conversation, servers)
     if conversation.subagent is None:
         await _tell(conversation, servers)
+
+
+def _drop_approvals(conversation: Conversation, servers: ServerTools) -> None:
+    """Ask again about tools that are described otherwise than when they were approved, also in an earlier run."""
+    from kimi.application.server_tool import approval_key, description_mark, marked_key  # start-up time
+
+    changed = {approval_key(tool) for tool in servers.changed()}
+    for tool in (tool for server in servers.servers() for tool in server.tools):
+        key = approval_key(tool)
+        remembered = conversation.policy.remembered
+        if key not in remembered:
+            continue
+        marks = {entry for entry in remembered if marked_key(entry) == key}
+        if key in changed or marks - {description_mark(tool)}:
+            logger.info("a tool has changed; it is not approved any more: %s", key)
+            _forget(conversation, {key, *marks})
+        elif not marks and conversation.subagent is None:
+            conversation.remember_approval(description_mark(tool))
+
+
+def _forget(conversation: Conversation, entries: set[str]) -> None:
+    """A subagent forgets for all, but stores nothing: what is approved stands in the files of its parent."""
+    if conversation.subagent is None:
+        for entry in entries:
+            conversation.forget_approval(entry)
+    else:
+        policy = conversation.policy
+        conversation.policy = replace(policy, remembered=policy.remembered - entries)
 
 
 async def _tell(conversation: Conversation, servers: ServerTools) -> None:
