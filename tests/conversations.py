@@ -10,10 +10,10 @@ from typing import TypeAlias
 import anyio
 
 from kimi.application.conversation import Conversation
+from kimi.application.models import Models
 from kimi.application.ports import SessionFiles, Tool
 from kimi.application.resolve_request import resolve_request
 from kimi.application.run_turn import run_turn
-from kimi.application.switch_model import Models
 from kimi.application.toolset import Toolset
 from kimi.domain.approval import Policy
 from kimi.domain.content import UserInput

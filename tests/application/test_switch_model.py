@@ -2,9 +2,10 @@
 
 import pytest
 
+from kimi.application.models import ModelChoice, Models
 from kimi.application.ports import ChatModel
 from kimi.application.settings import ModelSettings
-from kimi.application.switch_model import ModelChoice, Models, current_choice, restore_model, switch_model
+from kimi.application.switch_model import current_choice, restore_model, switch_model
 from kimi.domain.content import TextPart
 from kimi.domain.errors import ConfigError, StateError
 from kimi.domain.event import Event

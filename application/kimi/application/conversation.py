@@ -35,8 +35,8 @@ from kimi.domain.session import ContextRecord, SessionState, SystemPromptRecord
 from kimi.domain.turn import TurnLimits
 
 if TYPE_CHECKING:
+    from kimi.application.models import ModelChoice, Models
     from kimi.application.project import LoadProject, Project
-    from kimi.application.switch_model import ModelChoice, Models
     from kimi.domain.dmail import DMail
     from kimi.domain.subagent import Subagent
 

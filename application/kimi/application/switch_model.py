@@ -5,31 +5,12 @@ The choice belongs to the session and never changes the configuration (acp spec 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kimi.application.conversation import Conversation
-from kimi.application.ports import ChatModel
+from kimi.application.models import ModelChoice, Models, aliases
 from kimi.application.settings import ModelSettings
 from kimi.domain.errors import StateError
-
-
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """A model by its alias in the configuration, "" for one that only the environment describes; does it think?"""
-
-    alias: str
-    thinking: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """The models that a conversation can use: `started` is the one of the start, None when none was configured."""
-
-    started: ModelSettings | None
-    configured: Mapping[str, ModelSettings]
-    open: Callable[[ModelSettings], ChatModel]
-    """Raises ConfigError: the model cannot be used as it is configured."""
 
 
 def thinking_choices(model: ModelSettings) -> tuple[bool, ...]:
@@ -82,12 +63,6 @@ def restore_model(conversation: Conversation) -> bool:
         return False
     switch_model(conversation, state.model_alias, state.thinking)
     return True
-
-
-def aliases(models: Models) -> dict[str, ModelSettings]:
-    """What can be chosen, by alias: that of the start as it was started, the others as they are configured."""
-    started = {models.started.alias: models.started} if models.started is not None and models.started.usable else {}
-    return {**models.configured, **started}
 
 
 def _settings(models: Models, alias: str) -> ModelSettings:

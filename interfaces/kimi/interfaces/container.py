@@ -61,9 +61,9 @@ from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
     from kimi.application.export_session import SessionArchives
+    from kimi.application.models import Models
     from kimi.application.project import LoadProject, Project
     from kimi.application.run_subagent import OpenNamedModel, Subagents
-    from kimi.application.switch_model import Models
     from kimi.infrastructure.models.http import HttpLayer
     from kimi.infrastructure.tools.paths import PathPolicy
     from kimi.infrastructure.tools.ripgrep import Ripgrep
@@ -134,7 +134,7 @@ def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> P
 
 
 def _models(settings: Settings, http: HttpLayer, environ: Mapping[str, str], session: Session) -> Models:
-    from kimi.application.switch_model import Models  # start-up time
+    from kimi.application.models import Models  # start-up time
 
     def open_chosen(chosen: ModelSettings) -> ChatModel:
         from kimi.infrastructure.models.headers import user_agent_text

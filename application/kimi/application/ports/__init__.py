@@ -26,12 +26,20 @@ from kimi.application.ports.agent import (
     SourceTimedOut,
     SourceTool,
     SourceUnavailable,
-    ThirdPartyTool,
     Tool,
     ToolCallContext,
     ToolSource,
 )
-from kimi.application.ports.functions import LoadSkills, LoadSystemPrompt, NewId, Now, Random, ReadSkill, RunHook
+from kimi.application.ports.functions import (
+    LoadSkills,
+    LoadSystemPrompt,
+    NewId,
+    Now,
+    Random,
+    ReadSkill,
+    RunHook,
+    ThirdPartyTool,
+)
 from kimi.application.ports.machine import BackgroundTasks, FileChanged, FileStat, Process, Shell, Workspace
 from kimi.application.ports.sessions import SessionCatalog, SessionFiles, SessionStore, SubagentFiles
 

@@ -16,7 +16,6 @@ from kimi.domain.tool import ToolReturnValue, ToolSpec
 from kimi.domain.turn import StopReason, TokenUsage
 
 if TYPE_CHECKING:
-    from kimi.application.ports.machine import Workspace
     from kimi.application.settings import McpServer
     from kimi.domain.diff import ChangedText
 
@@ -159,9 +158,6 @@ class Tool(Protocol):
 
 MakeTool: TypeAlias = Callable[[str], "Tool | None"]
 """Tool id -> a tool of this conversation; None when it is unavailable here. Raises KeyError: unknown id."""
-
-ThirdPartyTool: TypeAlias = Callable[["Workspace"], "Tool | None"]
-"""Makes a tool that does not come with the program, over the workspace of a conversation; None: unavailable here."""
 
 CheckSchema: TypeAlias = Callable[[JsonObject], str | None]
 """Is this a valid JSON Schema (draft 2020-12)? The validator's text when it is not."""

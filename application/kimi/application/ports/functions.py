@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from kimi.application.ports.agent import Tool
+from kimi.application.ports.machine import Workspace
 from kimi.domain.hook import CommandHook
 from kimi.domain.message import JsonObject
 from kimi.domain.request import HookAnswer
 from kimi.domain.skill import Skill
-
-if TYPE_CHECKING:
-    pass
 
 Now: TypeAlias = Callable[[], float]
 """Unix seconds."""
@@ -34,3 +33,6 @@ ReadSkill: TypeAlias = Callable[[str], str]
 RunHook: TypeAlias = Callable[[CommandHook, JsonObject], Awaitable[HookAnswer]]
 """Run a hook's command with the object on its stdin and give its verdict. At most the hook's time: then, and when it
 is cancelled, the whole process tree is killed. Raises nothing: what fails allows, with a line in the log."""
+
+ThirdPartyTool: TypeAlias = Callable[[Workspace], Tool | None]
+"""Makes a tool that does not come with the program, over the workspace of a conversation; None: unavailable here."""

@@ -13,11 +13,12 @@ import anyio
 import anyio.abc
 
 from kimi.application.conversation import Conversation
+from kimi.application.models import aliases
 from kimi.application.open_session import Choice
 from kimi.application.ports import SessionStore, ToolCallContext
 from kimi.application.sessions import Sessions
 from kimi.application.settings import ModelSettings, Settings
-from kimi.application.switch_model import aliases, current_choice, restore_model
+from kimi.application.switch_model import current_choice, restore_model
 from kimi.domain.approval import Policy
 from kimi.domain.client import Client
 from kimi.domain.errors import ConfigError

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from kimi.application.conversation import Conversation
+from kimi.application.models import ModelChoice, aliases
 from kimi.application.modes import MODES, Mode, mode_of, switch_mode
 from kimi.application.settings import ModelSettings
-from kimi.application.switch_model import ModelChoice, aliases, current_choice, switch_model, thinking_choices
+from kimi.application.switch_model import current_choice, switch_model, thinking_choices
 from kimi.domain.errors import StateError
 from kimi.domain.message import JsonObject
 from kimi.interfaces.acp.errors import invalid_params
