@@ -115,11 +115,15 @@ def test_dead_servers_fail_no_prompt(place: Place) -> None:
 
 @pytest.mark.spec("T-120")
 def test_a_silent_server_delays_the_first_turn_no_longer_than_it_may(place: Place) -> None:
-    place.config = "[mcp.client]\nfirst_turn_wait_ms = 2500\n"
-    servers(place, broken=raw_entry(exit=1), silent=raw_entry(silent=True), good=raw_entry(tools=["echo"]))
+    note = place.root / "pids"
+    place.config = "[mcp.client]\nfirst_turn_wait_ms = 1500\n"
+    servers(
+        place, broken=raw_entry(exit=1), silent=raw_entry(silent=True), good=raw_entry(tools=["echo"], pid=str(note))
+    )
     place.script(step(call("c1", "echo", {"text": "works"})), "text: ok")
     with place.wire() as kimi:
         kimi.initialize(client=CLIENT)
+        assert eventually(lambda: bool(pids(note)), 15)  # the library is loaded
         begun = time.monotonic()
         kimi.prompt("hi", approve)
         assert time.monotonic() - begun < 8
