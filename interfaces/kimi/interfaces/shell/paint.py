@@ -88,6 +88,7 @@ _LEVELS: Final[Mapping[Level, tuple[str, str]]] = {
     "error": ("✗", "bad"),
 }
 _TRAILING = re.compile(r" +$", re.MULTILINE)
+_EMPTY_EDGES = re.compile(r"\A(?:(?: |\x1b\[[0-9;]*m)*\n)+|(?:\n(?: |\x1b\[[0-9;]*m)*)+\Z")
 _MARKS: Final = {"pending": ("☐", ""), "in_progress": ("▸", "accent"), "done": ("☑", "faint")}
 
 
@@ -120,7 +121,7 @@ class Painter:
     def _paint(self, block: Block) -> str:
         text = self.render(renderable(block, self._theme))
         if isinstance(block, Said | UserSaid) or (isinstance(block, CodeSaid) and not block.goes_on):
-            return "\n" + text.strip("\n") + "\n"  # rich surrounds some kinds of paragraphs with empty lines itself
+            return "\n" + _EMPTY_EDGES.sub("", text) + "\n"  # rich surrounds some paragraphs with empty lines itself
         return text
 
     def render(self, *renderables: RenderableType) -> str:
@@ -291,7 +292,7 @@ def _welcome(block: Welcome) -> RenderableType:
     rows = Text.assemble(
         ("kimi ", "bold"), (f"{block.version}\n", "faint"),
         ("directory  ", "faint"), f"{neutral(block.directory)}\n",
-        ("session    ", "faint"), f"{block.session}\n",
+        ("session    ", "faint"), f"{neutral(block.session)}\n",
         ("model      ", "faint"), neutral(block.model),
         overflow="fold",
     )  # fmt: skip

@@ -55,7 +55,7 @@ def _lines(block: Block) -> list[str]:
 
 
 def _called(block: Called) -> list[str]:
-    title = f"{block.name} {neutral(block.title)}".strip()
+    title = neutral(f"{block.name} {block.title}").strip()
     if block.state == "running":
         return [f"Running {title}."]
     state = "failed" if block.state == "error" else "done"
@@ -72,7 +72,7 @@ def _welcome(block: Welcome) -> list[str]:
     return [
         f"kimi {block.version}",
         f"Directory: {neutral(block.directory)}",
-        f"Session: {block.session}",
+        f"Session: {neutral(block.session)}",
         f"Model: {neutral(block.model)}",
         *(line for note in block.notes for line in _lines(note)),
     ]

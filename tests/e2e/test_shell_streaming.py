@@ -1,0 +1,94 @@
+"""Streamed answers on a real terminal: everything arrives, once, in linear time and with little work."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from tests.e2e.loopback import loopback
+from tests.e2e.process import Place
+from tests.e2e.scripted_calls import call
+from tests.e2e.terminal import ENTER, Terminal, terminal
+from tests.provider_server import text_reply
+
+SHARE_OF_A_CORE = 0.15
+
+
+def processor_seconds(shown: Terminal) -> float:
+    """What the program has used so far."""
+    fields = Path(f"/proc/{shown.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def test_fifty_thousand_chunks(place: Place) -> None:
+    used: dict[int, float] = {}
+    for count in (5_000, 50_000):
+        place.script("\n".join(f"text: w{number}" for number in range(count)))
+        with terminal(place) as shown:
+            shown.until("context:")
+            before = processor_seconds(shown)
+            shown.type("go", ENTER)
+            shown.until(f"w{count - 1}", 40)
+            shown.idle()
+            used[count] = processor_seconds(shown) - before
+            said = "".join(shown.all_text.split())
+            assert "".join(f"w{number}" for number in range(count)) in said
+            assert len(shown.raw) < 20 * len(said)
+    assert used[50_000] < 20 * used[5_000] + 2
+    assert used[50_000] < 10
+
+
+def test_a_hundred_chunks_a_second_leave_the_machine_free(place: Place) -> None:
+    pieces = [f"word{number} " if number % 25 else "\n\n" for number in range(300)]
+    with loopback(replace(text_reply(*pieces), event_delay_s=0.0095)) as server:
+        place.provider(server.base_url)
+        with terminal(place, columns=100, rows=40) as shown:
+            shown.until("context:")
+            shown.type("go", ENTER)
+            shown.until("word30")
+            before, began = processor_seconds(shown), time.monotonic()
+            shown.until("word299")
+            used = processor_seconds(shown) - before
+            assert used < SHARE_OF_A_CORE * (time.monotonic() - began)
+
+
+def test_nothing_that_is_printed_is_drawn_again(place: Place) -> None:
+    paragraphs = [f"Paragraph {number} says something.\n\n" for number in range(40)]
+    with loopback(replace(text_reply(*paragraphs), event_delay_s=0.03)) as server:
+        place.provider(server.base_url)
+        with terminal(place) as shown:
+            shown.until("context:")
+            shown.type("go", ENTER)
+            shown.until("Paragraph 39")
+            shown.idle()
+            text = shown.all_text
+            for number in range(40):
+                assert text.count(f"Paragraph {number} says") == 1
+
+
+def test_a_narrow_window_that_changes_keeps_all_text(place: Place) -> None:
+    pieces = [f"word{number} " for number in range(120)]
+    with loopback(replace(text_reply(*pieces), event_delay_s=0.01)) as server:
+        place.provider(server.base_url)
+        with terminal(place, columns=60, rows=20) as shown:
+            shown.until("context:")
+            shown.type("go", ENTER)
+            for columns in (40, 90, 50):
+                shown.until("Working")
+                shown.resize(columns, 20)
+                time.sleep(0.1)
+            shown.until("word119")
+            shown.idle()
+
+
+def test_hostile_output_cannot_drive_the_terminal(place: Place) -> None:
+    evil = "\\033[2J\\033]0;owned\\007\\033[6n\\033[?1049h"
+    place.script(
+        "text: look \x1b[2J\x1b]52;c;eA==\x07\n" + call("c1", "Shell", command=f"printf '{evil}visible'"), "text: over"
+    )
+    with terminal(place, "--yolo") as shown:
+        shown.until("context:")
+        shown.type("go", ENTER)
+        text = shown.until("over")
+        assert "visible" in text
+        for sequence in (b"\x1b[2J", b"\x1b]0;", b"\x1b]52", b"\x1b[6n", b"\x1b[?1049h"):
+            assert sequence not in shown.raw
