@@ -36,6 +36,7 @@ from tests.provider_server import (
     ProviderServer,
     Reply,
     chunk,
+    dumps,
     end_events,
     error_reply,
     provider,
@@ -452,6 +453,13 @@ async def test_content_as_a_list_and_empty_deltas_and_unknown_fields() -> None:
         assert (await ask(c.model()))[:-1] == [TextPart("one two"), TextPart(" three")]
 
 
+async def test_the_last_event_counts_without_its_blank_line() -> None:
+    events = [*text_events("a", "b"), chunk(finish="stop")]
+    body = b"\n\n".join(b"data: " + dumps(event) for event in events)
+    async with client(Reply(body=body, headers={"Content-Type": "text/event-stream"})) as c:
+        assert await ask(c.model()) == [TextPart("a"), TextPart("b"), ResponseEnd("chat-1", None, "end")]
+
+
 async def test_a_refusal_is_shown() -> None:
     events = [chunk({"content": None, "refusal": piece}) for piece in ("I will ", "not.")]
     async with client(Reply([*events, *end_events()])) as c:
@@ -549,7 +557,15 @@ LATER = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
 
 
 @pytest.mark.parametrize(
-    ("value", "low", "high"), [("7", 7, 7), ("1.5", 1.5, 1.5), ("-3", 0, 0), (LATER, 60, 3601), ("soon", None, None)]
+    ("value", "low", "high"),
+    [
+        ("7", 7, 7),
+        ("1.5", 1.5, 1.5),
+        ("-3", 0, 0),
+        (LATER, 60, 3601),
+        (LATER.replace("GMT", "-0000"), 60, 3601),
+        ("soon", None, None),
+    ],
 )
 async def test_retry_after(value: str, low: float | None, high: float | None) -> None:
     async with client(error_reply(429, "slow down", Retry_After=value)) as c:
