@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.domain.content import ImagePart, MediaUrl, TextPart
-from kimi.domain.flow import Edge, FlowInvalid, FlowNode, chosen, fenced_blocks, flow_in, node_input, ralph_flow
+from kimi.domain.flow import Edge, FlowInvalid, FlowNode, chosen, node_input, ralph_flow
+from kimi.domain.flow_text import fenced_blocks, flow_in
 
 MERMAID = "graph TD\nA[BEGIN] --> X\nX --> Z[END]"
 D2 = "BEGIN -> y -> END"

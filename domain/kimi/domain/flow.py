@@ -1,12 +1,12 @@
 """Flows: prompts in the order of a diagram, with branches that the model chooses (runtime spec 5.6, 7.4).
 
-A `Diagram` collects what a parser reads; `as_flow` checks it. The text of a skill goes through `flow_in`.
+A `Diagram` collects what a parser reads; `as_flow` checks it. The text of a skill goes through `flow_text.flow_in`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +15,6 @@ from kimi.domain.content import TextPart, UserInput
 BEGIN: Final = "begin"
 END: Final = "end"
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([^\s`]*)[^`]*")
 _CHOICE = re.compile(r"<choice>((?:(?!<choice>).)*?)</choice>", re.DOTALL)
 
 
@@ -125,41 +124,6 @@ class Diagram:
             if edge.label in seen:
                 raise FlowInvalid(f'Node "{node_id}" has duplicate edge labels', edge.line)
             seen.add(edge.label)
-
-
-def flow_in(markdown: str) -> Flow:
-    """The flow of the first fenced block that is tagged `mermaid` or `d2`. Raises FlowInvalid."""
-    for tag, lines in fenced_blocks(markdown):
-        if (parse := _parser(tag)) is not None:
-            return parse("\n".join(lines))
-    raise FlowInvalid("There is no code block tagged mermaid or d2")
-
-
-def _parser(tag: str) -> Callable[[str], Flow] | None:
-    if tag == "mermaid":
-        from kimi.domain.flow_mermaid import parse_mermaid
-
-        return parse_mermaid
-    if tag == "d2":
-        from kimi.domain.flow_d2 import parse_d2
-
-        return parse_d2
-    return None
-
-
-def fenced_blocks(markdown: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """Tag (lower case) and lines of each fenced block; one that is not closed reaches to the end."""
-    lines = iter(markdown.splitlines())
-    for line in lines:
-        if (opening := _FENCE.fullmatch(line)) is None:
-            continue
-        closing = re.compile(rf" {{0,3}}{opening[1][0]}{{{len(opening[1])},}}\s*")
-        block: list[str] = []
-        for inner in lines:
-            if closing.fullmatch(inner):
-                break
-            block.append(inner)
-        yield opening[2].lower(), block
 
 
 def node_input(node: FlowNode, *, again: bool = False) -> UserInput:

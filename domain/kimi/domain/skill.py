@@ -61,7 +61,8 @@ def make_skill(frontmatter: object, body: str, *, default_name: str, path: str, 
 
 
 def _with_flow(skill: Skill, body: str) -> Skill:
-    from kimi.domain.flow import FlowInvalid, flow_in  # start-up time: most skills are no flows
+    from kimi.domain.flow import FlowInvalid  # start-up time: most skills are no flows
+    from kimi.domain.flow_text import flow_in
 
     flow: Flow | None = None
     fault: str | None = None
