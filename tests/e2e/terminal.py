@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pyte
 
@@ -34,6 +35,17 @@ _TAKE_TERMINAL = "import fcntl,os,sys,termios; fcntl.ioctl(0,termios.TIOCSCTTY,0
 def paste(text: str) -> str:
     """What a terminal sends for pasted text."""
     return f"\x1b[200~{text}\x1b[201~"
+
+
+class Cell(NamedTuple):
+    """One character on the screen; `colour` is a name or six hexadecimal digits."""
+
+    text: str
+    colour: str
+    bold: bool
+    italic: bool
+    underlined: bool
+    struck: bool
 
 
 def _contains(wanted: str, text: str) -> bool:
@@ -94,6 +106,21 @@ class Terminal:
         """The lines on the screen."""
         with self._lock:
             return [line.rstrip() for line in self._screen.display]
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """The screen with its looks; the second half of a wide character is left out."""
+        columns, rows = range(self._screen.columns), range(self._screen.lines)
+        with self._lock:
+            chars = [[self._screen.buffer[row][column] for column in columns] for row in rows]
+        return [
+            [
+                Cell(one.data, one.fg, one.bold, one.italics, one.underscore, one.strikethrough)
+                for one in row
+                if one.data
+            ]
+            for row in chars
+        ]
 
     @property
     def text(self) -> str:

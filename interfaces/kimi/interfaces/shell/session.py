@@ -22,7 +22,7 @@ from kimi.domain.content import UserInput
 from kimi.domain.errors import StateError
 from kimi.domain.event import ApprovalResponse, Event, McpStatus, StatusUpdate, TurnEnd
 from kimi.domain.request import Answer, ApprovalRequest, HookRequest, QuestionRequest, ToolCallRequest
-from kimi.interfaces.shell.blocks import Note, Output
+from kimi.interfaces.shell.blocks import Block, Note, Output, Thinking
 from kimi.interfaces.shell.failures import failure_note
 from kimi.interfaces.shell.front import (
     Entered,
@@ -361,10 +361,16 @@ class ShellSession:
         tool = self.conversation.toolset.find(name)
         return tool.spec.key_argument if tool else None
 
+    def _open_blocks(self) -> list[Block]:
+        blocks = self.transcript.open_blocks()
+        if self.place.settings.interface.show_thinking:
+            return blocks
+        return [Thinking("") if isinstance(block, Thinking) else block for block in blocks]
+
     def _refresh(self) -> None:
         self.front.update(
             View(
-                open_blocks=self.transcript.open_blocks,
+                open_blocks=self._open_blocks,
                 activity=lambda: self.transcript.activity,
                 since=self._since,
                 queued=tuple(one.text for one in self._queue),
