@@ -32,6 +32,7 @@ CAME_ALONG = {
     "mcp-types": "fastmcp-slim",
     "py-key-value-aio": "fastmcp-slim",
     "pydantic-core": "pydantic",
+    "referencing": "jsonschema",
     "yarl": "aiohttp",
 }
 """Imported, though only another one names it: that one pins or re-exports it."""
