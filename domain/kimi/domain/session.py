@@ -93,10 +93,22 @@ def checked_session_id(text: str) -> str:
 
 def shortened_title(text: str, width: int = TITLE_LENGTH) -> str:
     """`text` on one line, cut at a word boundary to `width` characters with an ellipsis."""
-    line = re.sub(r"\s+", " ", text).strip()
+    line = _beginning(text, width)
     if len(line) <= width:
         return line
     cut = line[: width - 1]
     if line[width - 1] != " ":
         cut = cut.rpartition(" ")[0] or cut
     return cut.rstrip() + "…"
+
+
+def _beginning(text: str, length: int) -> str:
+    """`text` on one line, or so much of it that it is longer than `length`: a prompt may have megabytes."""
+    words: list[str] = []
+    size = 0
+    for found in re.finditer(r"\S+", text):
+        words.append(found[0])
+        size += len(found[0]) + 1
+        if size > length + 1:
+            break
+    return " ".join(words)

@@ -56,7 +56,8 @@ class LineSplitter:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._pieces: list[bytes] = []
+        # One buffer that grows: the blocks of a very long line, kept one by one, would leave holes in the memory.
+        self._begun = bytearray()
         self._size = 0
         self._first = True
 
@@ -64,25 +65,24 @@ class LineSplitter:
         """The lines that `block` completes, without their line end; a byte-order mark before the first is dropped."""
         *ends, rest = block.split(b"\n")
         for end in ends:
-            self._add(end)
-            yield self._take()
-        self._add(rest)
+            self._size += len(end)
+            yield self._take(end)
+        self._size += len(rest)
+        if self._size > self._limit:
+            self._begun = bytearray()
+        else:
+            self._begun += rest
 
     def end(self) -> Iterator[bytes | None]:
         """The last line, when the stream ended without a line end."""
         if self._size:
-            yield self._take()
+            yield self._take(b"")
 
-    def _add(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > self._limit:
-            self._pieces.clear()
-        elif piece:
-            self._pieces.append(piece)
-
-    def _take(self) -> bytes | None:
-        line = b"".join(self._pieces) if self._size <= self._limit else None
-        self._pieces, self._size = [], 0
+    def _take(self, end: bytes) -> bytes | None:
+        line = (bytes(self._begun + end) if self._begun else end) if self._size <= self._limit else None
+        if self._begun:
+            self._begun = bytearray()
+        self._size = 0
         if self._first and line is not None:
             line = line.removeprefix(b"\xef\xbb\xbf")
         self._first = False

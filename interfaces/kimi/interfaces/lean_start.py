@@ -25,10 +25,14 @@ def begin() -> None:
         sys.modules[_METADATA] = importlib.__dict__["metadata"] = _Metadata(_METADATA)
 
 
-def end() -> None:
-    """Everything is imported: the garbage collector works again, and does not look at what stays anyway."""
+def end(*, freeze: bool = True) -> None:
+    """Everything is imported: the garbage collector works again, and does not look at what stays anyway.
+
+    Without `freeze` it does: there are objects already that will not stay, and frozen ones are never collected.
+    """
     _make_room()
-    gc.freeze()
+    if freeze:
+        gc.freeze()
     gc.enable()
 
 

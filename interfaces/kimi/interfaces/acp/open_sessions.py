@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -22,6 +23,7 @@ from kimi.application.switch_model import current_choice, restore_model
 from kimi.domain.approval import Policy
 from kimi.domain.client import Client
 from kimi.domain.errors import ConfigError
+from kimi.interfaces import memory
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.client import ClientSide
 from kimi.interfaces.acp.errors import session_not_open
@@ -33,6 +35,9 @@ from kimi.interfaces.container import App, Session, negotiation, open_conversati
 from kimi.interfaces.process import set_session_id
 
 logger = logging.getLogger(__name__)
+
+TIDY_S: Final = 0.2
+"""How long after the end of a session its memory is given back."""
 
 
 @dataclass(slots=True)
@@ -88,6 +93,8 @@ class OpenSessions:
         self._client = client
         self._time_left = time_left
         self._adapt = adapt
+        self._tasks = tasks
+        self._tidying = False
         self._open: dict[str, OpenSession] = {}
         self._live = Sessions[LiveSession](tasks, lambda live: live.is_idle)
 
@@ -141,6 +148,15 @@ class OpenSessions:
             session.lane.cancel()
             await session.lane.emptied()
             await self._live.close(session_id)
+            if not self._tidying:
+                self._tidying = True
+                self._tasks.start_soon(self._tidy)
+
+    async def _tidy(self) -> None:
+        """Give the memory of closed sessions back: histories may be large, and are parts of circles."""
+        await anyio.sleep(TIDY_S)  # what has served the session is gone by then, and so are others that close now
+        self._tidying = False
+        memory.give_back()
 
     async def close_all(self) -> None:
         """Close all sessions, side by side."""

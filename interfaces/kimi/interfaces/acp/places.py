@@ -107,12 +107,23 @@ def app_at(shared: App, settings: Callable[[], Settings], stored_in: str | None)
         own["store"] = App(settings=providers.Object(settings().model_copy(update={"work_dir": stored_in}))).store
     return App(
         settings=providers.Callable(settings),
-        environ=shared.environ,
-        now=shared.now,
-        new_id=shared.new_id,
-        http=shared.http,
-        ripgrep=shared.ripgrep,
-        extra_tools=shared.extra_tools,
-        agent=shared.agent,
+        environ=_shared(shared.environ),
+        now=_shared(shared.now),
+        new_id=_shared(shared.new_id),
+        http=_shared(shared.http),
+        ripgrep=_shared(shared.ripgrep),
+        extra_tools=_shared(shared.extra_tools),
+        agent=_shared(shared.agent),
         **own,
     )
+
+
+def _shared(provider: Callable[[], Any]) -> Any:
+    """A provider that gives what `provider` gives. The shared one itself would keep every container that it was given
+    to, for ever.
+    """
+
+    def give() -> Any:
+        return provider()
+
+    return providers.Callable(give)

@@ -69,7 +69,7 @@ class AcpServer:
         app: App,
         *,
         time_left: Callable[[], float],
-        on_loaded: Callable[[], None] = lambda: None,
+        on_loaded: Callable[[bool], None] = lambda has_sessions: None,
         adapt: Adapt = adapt_nothing,
     ) -> None:
         self._app = app
@@ -90,7 +90,7 @@ class AcpServer:
             )
             catalog = session_catalog(self._app.settings().share_dir)
             agent = AcpAgent(self._handshake, sessions, catalog, self._app.new_id())
-            connection = await self._serve_until_loaded(agent, transport, tasks)
+            connection = await self._serve_until_loaded(agent, sessions, transport, tasks)
             if connection is not None:
                 client.connect(connection)
                 await connection.main_loop()
@@ -106,16 +106,18 @@ class AcpServer:
         return result
 
     async def _serve_until_loaded(
-        self, agent: AcpAgent, transport: AcpTransport, tasks: TaskGroup
+        self, agent: AcpAgent, sessions: OpenSessions, transport: AcpTransport, tasks: TaskGroup
     ) -> Connection | None:
         """Serve until the SDK can take over; None when the input ended before."""
         with anyio.CancelScope() as early:
-            tasks.start_soon(self._load, agent, transport.out, early.cancel)
+            tasks.start_soon(self._load, agent, transport.out, lambda: bool(sessions.all()), early.cancel)
             await serve_early(agent, transport, tasks)
             return None
         return connect(agent, transport)
 
-    async def _load(self, agent: AcpAgent, out: Outgoing, done: Callable[[], None]) -> None:
+    async def _load(
+        self, agent: AcpAgent, out: Outgoing, has_sessions: Callable[[], bool], done: Callable[[], None]
+    ) -> None:
         """Import what sessions need, behind the handshake and the first session if it comes at once."""
         await self._initialized.wait()
         with anyio.move_on_after(PATIENCE_S):
@@ -127,7 +129,7 @@ class AcpServer:
             await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
         except Exception:  # whoever needs it will import it again, and report
             logger.exception("importing ahead failed")
-        self._on_loaded()
+        self._on_loaded(has_sessions())
 
     async def _wind_down(self, agent: AcpAgent, sessions: OpenSessions, out: Outgoing) -> None:
         sessions.stop()
@@ -146,7 +148,7 @@ class _Process:
         self._app = App(settings=providers.Object(settings))
         self._streams = streams
         self._stopping = Stopping(EXIT_BOUND_S, self._stop, lambda: os._exit(0), frozenset(signal.Signals))
-        self._server = AcpServer(flags, self._app, time_left=self._time_left, on_loaded=lean_start.end)
+        self._server = AcpServer(flags, self._app, time_left=self._time_left, on_loaded=_end_lean_start)
         self._reading: anyio.CancelScope | None = None
         self._stopped = False
 
@@ -188,3 +190,7 @@ class _Process:
     def _time_left(self) -> float:
         """Seconds that the ends of sessions may take, so that what they started can still be killed."""
         return self._stopping.time_left() - KILLING_S
+
+
+def _end_lean_start(has_sessions: bool) -> None:
+    lean_start.end(freeze=not has_sessions)

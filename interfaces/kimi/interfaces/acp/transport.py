@@ -167,7 +167,8 @@ class AcpTransport:
             del error["data"]
         self._put_message(message)
         if (request := _incoming.get()) is not None:
-            for action in request.afterwards:
+            actions, request.afterwards = request.afterwards, []  # idle threads keep contexts, and what is in them
+            for action in actions:
                 action()
 
     async def close(self) -> None:
