@@ -271,15 +271,15 @@ def session_flags(session: Path) -> tuple[bool, bool]:
 # --- how it ends ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("R-31", "R-32")
+@pytest.mark.spec("R-31", "R-32", "R-82")
 @pytest.mark.parametrize(
     ("error", "message", "code"),
     [
-        *((f"error: {status} it said no", "it said no", 75) for status in (429, 500, 502, 503, 504)),
+        *((f"error: {status} it said no", "it said no", 75) for status in (408, 409, 429, 500, 502, 503, 504, 529)),
         ("error: connection lost it", "lost it", 75),
         ("error: timeout too slow", "too slow", 75),
         ("think: only", "The model only thought and then gave neither text nor a tool call.", 75),
-        *((f"error: {status} it said no", "it said no", 1) for status in (400, 401, 403, 404, 408, 409, 529)),
+        *((f"error: {status} it said no", "it said no", 1) for status in (400, 401, 403, 404)),
         (shell("c1", "true"), "Max number of steps reached: 1", 1),
     ],
 )

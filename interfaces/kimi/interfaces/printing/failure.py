@@ -6,14 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from kimi.domain.errors import (
-    APIConnectionError,
-    APIEmptyResponseError,
-    APIStatusError,
-    APITimeoutError,
-    KimiError,
-    ModelNotSet,
-)
+from kimi.domain.errors import ChatProviderError, KimiError, ModelNotSet
 from kimi.domain.turn import TurnStatus
 
 _log = logging.getLogger("kimi.print")
@@ -21,8 +14,6 @@ _log = logging.getLogger("kimi.print")
 FAILED: Final = 1
 TRY_AGAIN: Final = 75
 """The exit status for a failure of the moment: the same command may work later."""
-
-_PASSING_STATUS: Final = frozenset({429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +37,7 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, ModelNotSet):
         return Failure("LLM not set")
     if isinstance(error, KimiError):
-        return Failure(str(error), _passes(error))
+        return Failure(str(error), isinstance(error, ChatProviderError) and error.transient)
     _log.error("a run failed", exc_info=error)
     return Failure(f"Unknown error: {error}")
 
@@ -60,9 +51,3 @@ def failure_in(status: TurnStatus) -> Failure | None:
             return INTERRUPTED
         case "max_steps_reached":
             return Failure(f"Max number of steps reached: {status.steps}")
-
-
-def _passes(error: KimiError) -> bool:
-    if isinstance(error, APIStatusError):
-        return error.status_code in _PASSING_STATUS
-    return isinstance(error, (APIConnectionError, APITimeoutError, APIEmptyResponseError))
