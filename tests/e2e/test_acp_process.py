@@ -265,3 +265,22 @@ def test_a_prompt_of_sixty_megabytes_is_accepted(tmp_path: Path) -> None:
         assert answer["result"]["stopReason"] == "end_turn"
         kimi.result("session/close", {"sessionId": session_id})
         assert eventually(lambda: resident(kimi) < before + 30 * 1024 * 1024)
+
+
+# --- setting up -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("A-32")
+@pytest.mark.parametrize("command", [("acp", "--setup"), ("--acp", "--setup")])
+def test_the_setup_runs_in_the_terminal_of_the_client(tmp_path: Path, command: tuple[str, ...]) -> None:
+    place = Place(tmp_path)
+    deprecation = b"'--acp' is deprecated; use 'kimi acp'.\n" if "--acp" in command else b""
+    given_up, wanted = place.run(*command, stdin=b""), place.run("setup", stdin=b"")
+    assert (given_up.returncode, given_up.stdout) == (wanted.returncode, wanted.stdout)
+    assert given_up.returncode == 1
+    assert given_up.stderr == deprecation + wanted.stderr
+    number = next(line.split()[0].strip(".)") for line in given_up.stdout.decode().splitlines() if "Anthropic" in line)
+    answers = "\n".join([number, "", "sk-typed", "claude-x", "200k", "thinking"])
+    done = place.run(*command, stdin=answers.encode())
+    assert (done.returncode, done.stderr) == (0, deprecation)
+    assert 'default_model = "claude-x"' in (place.share / "config.toml").read_text(encoding="utf-8")

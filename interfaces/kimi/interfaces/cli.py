@@ -172,6 +172,7 @@ def root(
     ] = None,
     print_mode: Annotated[bool, typer.Option("--print", help="Run without interaction; see --prompt.")] = False,
     acp: Annotated[bool, typer.Option("--acp", help="Deprecated: the same as 'kimi acp'.")] = False,
+    acp_setup: Annotated[bool, typer.Option("--setup", hidden=True, help="With --acp: as 'kimi acp --setup'.")] = False,
     wire: Annotated[bool, typer.Option("--wire", help="Serve the wire protocol on stdin and stdout.")] = False,
     input_format: Annotated[
         Literal["text", "stream-json"] | None, typer.Option("--input-format", help="Of stdin, with --print.")
@@ -215,6 +216,8 @@ def root(
     command = context.invoked_subcommand
     if command not in (None, "acp", "doctor"):
         return None
+    if acp_setup and not acp:
+        raise UsageError("Only 'kimi acp' and '--acp' have a setup; use 'kimi setup'", "--setup")
     given = {
         "--print": print_mode,
         "--acp": acp or command == "acp",
@@ -265,6 +268,8 @@ def root(
         return None
     if acp:
         write_stderr(ACP_IS_DEPRECATED)
+    if acp_setup:
+        return _set_up(context)
     return context.obj(flags)
 
 
@@ -291,8 +296,17 @@ def _stripped(text: str | None) -> str | None:
 
 
 @app.command(help="Serve the Agent Client Protocol on stdin and stdout, for editors.")
-def acp(context: typer.Context) -> int:
-    return context.obj(context.meta[_FLAGS])
+def acp(
+    context: typer.Context,
+    setup: Annotated[bool, typer.Option("--setup", help="Set up a provider in this terminal instead.")] = False,
+) -> int:
+    return _set_up(context) if setup else context.obj(context.meta[_FLAGS])
+
+
+def _set_up(context: typer.Context) -> int:
+    from kimi.interfaces.setup import run_setup
+
+    return run_setup(config_file=_file_to_write(context))
 
 
 @app.command(help="Print the versions of the program and its protocols.")
