@@ -6,7 +6,7 @@ Keys: `tools` (names, or whole descriptions), `tools_after` (those after the fir
 answers initialize), `exit` (status, at once), `garbage` (lines on stdout that are none of the protocol), `noise`
 (bytes on stderr), `stubborn` (ignores the end of its input and SIGTERM), `child` (starts a process that outlives it),
 `delay` (seconds before initialize is answered), `pid` (file that gets the number of the process, one a line),
-`dies_after` (with more lines in that file it exits at once), `errors` (tools whose calls give an error).
+`dies_after` (with more lines in that file it exits at once), `errors` (tools and methods that give an error).
 
 What a call does is decided by the tool's name: echo, env, where, crash, slow, big, wrong, fail, grow, ask (the person),
 sample (the model), roots, and what `results` has.
@@ -94,6 +94,9 @@ def answer(message: dict[str, Any]) -> None:
     method = message.get("method")
     params: dict[str, Any] = message.get("params") or {}
     if "id" not in message:
+        return
+    if method in ERRORS:
+        send({"id": message["id"], "error": ERRORS[method]})
         return
     if method == "initialize":
         if OPTIONS.get("silent"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,8 @@ from kimi.domain.server_names import Origin, exposed_names
 if TYPE_CHECKING:
     from kimi.application.ports import ServerState, ToolSource
     from kimi.application.settings import McpServer, McpSettings
+
+logger = logging.getLogger(__name__)
 
 _SHOWN_AS: Final[Mapping[ServerState, McpServerState]] = {"disabled": "failed", "reconnecting": "connecting"}
 _BUILTIN: Final = frozenset(tool_id.rpartition(":")[2] for tool_id in KNOWN_TOOLS)
@@ -35,6 +38,7 @@ class ServerTools:
         self._shown: dict[Origin, str] = {}
         self._tools: dict[str, ServerTool] = {}
         self._seen: dict[Origin, SourceTool] = {}
+        self._compared: int | None = None
         self._lost: frozenset[str] = frozenset()
         self._made_for: object = None
         self.waited = False
@@ -80,6 +84,9 @@ class ServerTools:
 
     def changed(self) -> Sequence[SourceTool]:
         """The tools that have another description or schema than when this was asked before."""
+        if self._compared == self._deps.source.version:
+            return ()
+        self._compared = self._deps.source.version
         tools = [tool for server in self.servers() for tool in server.tools]
         changed = [tool for tool in tools if self._seen.get(Origin(tool.server, tool.name), tool) != tool]
         self._seen |= {Origin(tool.server, tool.name): tool for tool in tools}
@@ -126,7 +133,13 @@ class ServerTools:
         usable = [tool for server in self.servers() if server.name not in self._lost for tool in server.tools]
         found = {Origin(tool.server, tool.name): tool for tool in usable}
         qualify = self.settings.always_qualify
-        self._names = exposed_names(list(found), reserved | _BUILTIN, self._shown, always_qualify=qualify)
+        old, self._names = (
+            self._names,
+            exposed_names(list(found), reserved | _BUILTIN, self._shown, always_qualify=qualify),
+        )
+        for origin, name in self._names.items():
+            if name not in (origin.tool, old.get(origin)):
+                logger.info("the tool %r of the MCP server %s goes by the name %s", origin.tool, origin.server, name)
         self._tools = {self._names[origin]: self._made(self._names[origin], tool) for origin, tool in found.items()}
 
     def _made(self, name: str, tool: SourceTool) -> ServerTool:

@@ -139,6 +139,15 @@ async def test_a_server_over_http_that_breaks_is_connected_again(tmp_path: Path)
         assert text_of(await source.call("h", "echo", {}, decline)) == "ok"
 
 
+async def test_a_server_that_knows_the_handshake_no_more_is_asked_the_newer_way(tmp_path: Path) -> None:
+    note = tmp_path / "pids"
+    unknown = {"code": -32022, "message": "unsupported", "data": {"supported": ["2099-01-01"], "requested": "x"}}
+    server = raw_server("s", errors={"initialize": unknown, "server/discover": unknown}, pid=str(note))
+    async with connected(tmp_path, server) as source:
+        assert (view(source, "s").state, view(source, "s").reason) == ("failed", "unsupported")
+    assert len(note.read_text().split()) == 2
+
+
 async def test_garbage_and_floods_do_no_harm(tmp_path: Path) -> None:
     garbage = ["hello", '{"jsonrpc": "2.0", ', "[1, 2", "{}", "\x00\x01", '{"jsonrpc":"2.0","id":99,"result":{}}']
     async with connected(tmp_path, raw_server("s", garbage=garbage, noise=3_000_000)) as source:
