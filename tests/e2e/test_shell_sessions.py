@@ -330,3 +330,88 @@ def test_the_last_lines_of_the_log_hold_no_traceback_of_a_quiet_run(place: Place
     log = Path(place.share / "logs" / "kimi.log")
     assert eventually(log.exists)
     assert "Traceback" not in log.read_text(encoding="utf-8")
+
+
+def test_a_session_that_is_in_use_leads_back(place: Place) -> None:
+    place.script(*answers(3))
+    with terminal(place, "-S", "used") as other:
+        ask(other, ("in use", "answer 0"))
+        with terminal(place, "-S", "mine", rows=40) as shown:
+            ask(shown, ("my own", "answer 0"))
+            shown.type("/sessions", ENTER)
+            shown.until("2. in use")
+            shown.type("2")
+            shown.until("✗")
+            shown.until(lambda text: text.count("› my own") == 2)
+            ask(shown, ("still here", "› still here"))
+            assert leave(shown) == "mine"
+
+
+def test_a_question_beside_the_work(place: Place) -> None:
+    place.script(call("c1", "Shell", command="sleep 1.5"), "text: beside it", "text: the work is done")
+    with terminal(place, "--yolo") as shown:
+        shown.until("context:")
+        shown.type("work", ENTER)
+        shown.until("Shell sleep 1.5")
+        shown.type("/btw what is this?", ENTER)
+        shown.until("beside it")
+        shown.until("the work is done")
+    assert "what is this" not in str(place.context())
+
+
+def test_the_end_of_a_background_task_is_told_between_turns(place: Place) -> None:
+    background = call("c1", "Shell", command="sleep 2", run_in_background=True, description="a nap")
+    place.script(background, "text: started")
+    with terminal(place, "--yolo", columns=120) as shown:
+        ask(shown, ("go", "started"))
+        shown.until("1 in background")
+        shown.until("Background task completed: a nap (bash-")
+        shown.until_gone("1 in background")
+        shown.type("/task", ENTER)
+        shown.until("Background tasks")
+        shown.type(ESCAPE)
+
+
+def test_a_subagent_works_and_asks_inside_its_call(place: Place) -> None:
+    place.script(
+        call("c1", "Agent", description="look around", prompt="look", subagent_type="coder"),
+        "text: I look\n" + call("s1", "Shell", command="touch made.txt"),
+        "text: I have looked around and found everything as it should be, which took " + "a while " * 30,
+        "text: all is well",
+    )
+    with terminal(place, columns=100) as shown:
+        shown.until("context:")
+        shown.type("go", ENTER)
+        text = shown.until("4. Reject")
+        assert "Agent look around" in text
+        assert "└ Shell touch made.txt" in text
+        assert "subagent coder" in text
+        shown.type("1")
+        text = shown.until("all is well")
+        assert "1 calls" in text
+    assert (place.work / "made.txt").exists()
+
+
+def test_a_plan_is_shown_and_approved(place: Place) -> None:
+    place.script("text: x")
+    with terminal(place, "-S", "p") as shown:
+        shown.until("context:")
+        shown.type("/plan on", ENTER)
+        shown.until("Plan mode ON.")
+        shown.idle()
+        leave(shown)
+    state = json.loads((place.session_dirs()[-1] / "state.json").read_text(encoding="utf-8"))
+    path = place.share / "plans" / f"{state['plan_slug']}.md"
+    place.script(
+        call("c1", "WriteFile", path=str(path), content="# The plan\n\n1. do it\n"),
+        call("c2", "ExitPlanMode"),
+        "text: now I do it",
+    )
+    with terminal(place, "-S", "p", rows=40) as shown:
+        shown.until("PLAN")
+        shown.type("plan it", ENTER)
+        shown.until("The plan")
+        shown.until("❯ 1. Approve")
+        shown.type("1")
+        shown.until("now I do it")
+        shown.until_gone("PLAN")

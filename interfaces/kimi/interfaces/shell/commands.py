@@ -13,6 +13,7 @@ from kimi.application.open_session import Choice
 from kimi.application.titles import set_title, title_of
 from kimi.domain.command import CommandInfo
 from kimi.domain.content import joined_text
+from kimi.domain.errors import StateError
 from kimi.interfaces.process import log_path
 from kimi.interfaces.shell.blocks import Note, Output, Said
 from kimi.interfaces.shell.front import Completions
@@ -179,6 +180,15 @@ async def show_changelog(session: ShellSession, arguments: str) -> None:
     session.front.show(Note(f"This is kimi {__version__}. What changed stands in CHANGELOG.md of its repository."))
 
 
+async def ask_aside(session: ShellSession, arguments: str) -> None:
+    """`/btw QUESTION`, also while a turn runs."""
+    from kimi.application.side_question import ask_beside  # start-up time
+
+    if not arguments:
+        raise StateError("Ask something: /btw <question>")
+    await ask_beside(session.conversation, arguments)
+
+
 async def not_provided(session: ShellSession, arguments: str) -> None:
     """Commands of kimi-cli for a hosted service, which this program does not have."""
     session.front.show(Note("This command belongs to a hosted service and is not provided here.", "warning"))
@@ -202,6 +212,7 @@ _ROWS: tuple[_Row, ...] = (
     ("debug", (), "What helps when something is wrong", show_debug),
     ("mcp", (), "MCP servers and their state", show_mcp),
     ("hooks", (), "The configured hooks", show_hooks),
+    ("btw", (), "Ask something beside the work, which is not kept: <question>", ask_aside),
     ("task", (), "Background tasks", show_tasks),
     ("changelog", ("release-notes",), "What is new", show_changelog),
     ("model", (), "Another model, or thinking on and off: [alias] [on|off]", choose_model),
@@ -223,7 +234,7 @@ def _table(rows: Sequence[_Row]) -> CommandTable:
     return CommandTable(
         infos=tuple(CommandInfo(name, text, aliases) for name, aliases, text, _ in rows),
         run=run,
-        beside=_names(rows, {"help", "version", "mcp", "hooks", "debug", "changelog", "task"}),
+        beside=_names(rows, {"help", "version", "mcp", "hooks", "debug", "changelog", "task", "btw"}),
         in_shell_mode=_names(rows, {"help", "exit", "version", "editor", "theme", "changelog", "task", "hooks"}),
     )
 

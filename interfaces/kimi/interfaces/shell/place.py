@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ class Place:
     environ: Mapping[str, str]
     editor: str = ""
     _branch: str | None = None
+    _background: int = 0
+    _counted_at: float = -1.0
 
     def __post_init__(self) -> None:
         self.editor = self.settings.interface.editor
@@ -64,6 +67,15 @@ class Place:
         if self._branch is None:
             self._branch = git_branch(self.settings.work_dir)
         return self._branch
+
+    @property
+    def background(self) -> int:
+        """How many background tasks are active; looked up once a second."""
+        if time.monotonic() - self._counted_at > 1:
+            tasks = self.conversation.background.tasks
+            self._background = sum(task.active for task in tasks.tasks()) if tasks else 0
+            self._counted_at = time.monotonic()
+        return self._background
 
     def look_again(self) -> None:
         """Something has run: the branch may be another one."""

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Final, Protocol
 
 import anyio
@@ -21,18 +22,19 @@ from kimi.application.switch_model import restore_model
 from kimi.domain.client import Client
 from kimi.domain.errors import KimiError, StoreFailed
 from kimi.domain.event import StatusUpdate
-from kimi.interfaces.container import App, load_settings, negotiation, open_conversation
+from kimi.interfaces.container import App, load_settings, negotiation, open_conversation, warm_up
 from kimi.interfaces.injector import providers
 from kimi.interfaces.process import Streams, set_session_id
 from kimi.interfaces.shell.blocks import Block, Note, Welcome
 from kimi.interfaces.shell.commands import TABLE, completions
 from kimi.interfaces.shell.editor import editor_command
-from kimi.interfaces.shell.failures import NO_MODEL
+from kimi.interfaces.shell.failures import NO_MODEL, failure_note
 from kimi.interfaces.shell.files import WorkFiles
 from kimi.interfaces.shell.front import Entered, Front, Interrupted, Left, Setup
 from kimi.interfaces.shell.paint import ColorSystem
 from kimi.interfaces.shell.place import Place
-from kimi.interfaces.shell.session import Leave, Outcome, ShellSession
+from kimi.interfaces.shell.preferences import FIRST_RUN
+from kimi.interfaces.shell.session import GoOn, Leave, Outcome, ShellSession
 from kimi.interfaces.shell.status import Status, short_path
 from kimi.interfaces.shell.transcript import Transcript
 from kimi.interfaces.shell_adapters import walk_files
@@ -102,6 +104,7 @@ class _Shell:
         self._settings = settings
         self._environ = environ
         self._session: ShellSession | None = None
+        self.session_id: str | None = None
         self.resumable: str | None = None
         self.signal: signal.Signals | None = None
 
@@ -125,19 +128,31 @@ class _Shell:
             if picked is None:
                 return 0
             choice = Choice(picked)
-        prefill = ""
-        while True:
-            outcome = await self._one_session(front, choice, prefill)
-            if isinstance(outcome, Leave):
-                return outcome.status
-            choice, prefill = outcome.choice, outcome.prefill
-            if outcome.reload:
-                self._settings = load_settings(self._flags, self._environ)
+        return await self._one_after_the_other(front, choice)
+
+    async def _one_after_the_other(self, front: Front, choice: Choice) -> int:
+        """Sessions until the person leaves. One that cannot be opened leads back to the one before."""
+        outcome: Outcome = GoOn(choice)
+        before: Choice | None = None
+        while isinstance(outcome, GoOn):
+            try:
+                if outcome.reload:
+                    self._settings = load_settings(self._flags, self._environ)
+                next_one = await self._one_session(front, outcome.choice, outcome.prefill)
+                before = outcome.choice if self.session_id is None else Choice(self.session_id)
+                outcome = next_one
+            except KimiError as error:
+                if before is None or outcome.choice == before:
+                    raise
+                front.show(*failure_note(error))
+                outcome = GoOn(before)
+        return outcome.status
 
     async def _one_session(self, front: Front, choice: Choice, prefill: str) -> Outcome:
         app = App(settings=providers.Object(self._settings))
         async with open_conversation(app, choice) as conversation:
             set_session_id(conversation.id)
+            self.session_id = conversation.id
             place = Place(app, conversation, self._settings, self._flags, self._environ)
             try:
                 return await self._serve_one(front, place, prefill)
@@ -169,7 +184,8 @@ class _Shell:
             front.show(*await past_blocks(session))
         if prefill:
             front.prefill(prefill)
-        return await session.run(None if conversation.model else Entered("/login first"))
+        first = None if conversation.model else Entered(f"/login {FIRST_RUN}")
+        return await session.run(first, warm_up=partial(warm_up, place.app))
 
     def _restore_model(self, place: Place, front: Front) -> None:
         """A session goes on with the model it had, unless another one was asked for."""
@@ -235,7 +251,6 @@ def status_of(session: ShellSession, place: Place) -> Status:
     """What the status bar tells now."""
     conversation, settings = place.conversation, place.settings
     policy, model = conversation.policy, conversation.model
-    tasks = conversation.background.tasks
     return Status(
         model=place.model_name,
         directory=short_path(settings.work_dir, place.home),
@@ -246,7 +261,7 @@ def status_of(session: ShellSession, place: Place) -> Status:
         plan=policy.plan,
         tokens=session.context.context_tokens or 0,
         window=model.context_size if model else 0,
-        background=sum(task.active for task in tasks.tasks()) if tasks else 0,
+        background=place.background,
         mcp=f"mcp {session.mcp.connected}/{session.mcp.total}" if session.mcp and session.mcp.total else "",
         time=time.strftime("%H:%M"),
         tip="/help",

@@ -37,6 +37,7 @@ from kimi.interfaces.shell.paint import ColorSystem, Painter, ThemeName, duratio
 from kimi.interfaces.shell.panel_view import PanelView
 from kimi.interfaces.shell.panels import Menu, Picked, Tabs
 from kimi.interfaces.shell.paste import Pasted, as_image, read_image
+from kimi.interfaces.shell.plain import plain_text
 from kimi.interfaces.shell.sanitize import cut, neutral, one_line
 from kimi.interfaces.shell.status import status_parts
 
@@ -231,11 +232,19 @@ class Screen:
         columns, rows = self._size()
         self._painter.width = columns
         blocks, self._pending = self._pending, []
-        text = self._painter.paint(*blocks) if blocks else ""
+        text = self._paint(blocks)
         self._draw_open(columns, rows)
         if text:
             self._print(text)
         self._redraw()
+
+    def _paint(self, blocks: Sequence[Block]) -> str:
+        """The blocks in colour, or plain where that fails: what was said is never lost."""
+        try:
+            return self._painter.paint(*blocks)
+        except Exception:
+            logger.exception("blocks could not be drawn")
+            return "".join(map(plain_text, blocks))
 
     def _print(self, text: str) -> None:
         if self._app.is_running:
@@ -262,7 +271,7 @@ class Screen:
             self._live, self._live_height = [], 0
             return
         room = max(2, min(rows // 2, 16))
-        text = self._painter.paint(*self._view.open_blocks())
+        text = self._paint(self._view.open_blocks())
         lines = [line for line in text.split("\n")[-room - 1 :] if line.strip()][-room:]
         if self.panel.shown and not lines:
             self._live, self._live_height = [], 0

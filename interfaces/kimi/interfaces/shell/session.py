@@ -11,15 +11,17 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import anyio
+import anyio.to_thread
 
 from kimi.application.conversation import Conversation
+from kimi.application.notifications import POLL_S, tell_client
 from kimi.application.open_session import Choice
 from kimi.application.resolve_request import resolve_request
 from kimi.application.set_mode import set_plan_mode
 from kimi.application.steer import steer
 from kimi.domain.command import Command, CommandInfo, parse_command
 from kimi.domain.content import UserInput
-from kimi.domain.errors import StateError
+from kimi.domain.errors import KimiError, StateError, StoreFailed
 from kimi.domain.event import ApprovalResponse, Event, McpStatus, StatusUpdate, TurnEnd
 from kimi.domain.request import Answer, ApprovalRequest, HookRequest, QuestionRequest, ToolCallRequest
 from kimi.interfaces.shell.blocks import Block, Note, Output, Thinking
@@ -110,10 +112,16 @@ class ShellSession:
         self.runs_locally = False
         """Has a command of the person's the terminal? Its Ctrl-C is its own."""
 
-    async def run(self, first: Entered | None = None) -> Outcome:
-        """Serve the person until they leave or want another session. `first` is done as if it had been entered."""
+    async def run(self, first: Entered | None = None, warm_up: Callable[[], None] | None = None) -> Outcome:
+        """Serve the person until they leave or want another session. `first` is done as if it had been entered.
+
+        `warm_up` imports in a thread, while the person types, what the first turn needs.
+        """
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._pump)
+            self._tasks.start_soon(self._tell_of_tasks)
+            if warm_up is not None:
+                self._tasks.start_soon(self._import_ahead, warm_up)
             if first is not None:
                 self._start(first)
             self._refresh()
@@ -184,7 +192,10 @@ class ShellSession:
 
     async def toggle_plan(self) -> None:
         """Switch plan mode."""
-        await set_plan_mode(self.conversation, not self.conversation.policy.plan)
+        try:
+            await set_plan_mode(self.conversation, not self.conversation.policy.plan)
+        except KimiError as error:
+            self._fail(error)
         self._refresh()
 
     def leave(self, outcome: Outcome) -> None:
@@ -310,7 +321,30 @@ class ShellSession:
     async def _pump(self) -> None:
         while batch := await self.conversation.channel.receive():
             for delivery in batch:
-                self._show(delivery.event)
+                try:
+                    self._show(delivery.event)
+                except Exception:
+                    logger.exception("an event could not be shown")
+
+    async def _import_ahead(self, warm_up: Callable[[], None]) -> None:
+        try:
+            await anyio.to_thread.run_sync(warm_up, abandon_on_cancel=True)
+        except Exception:  # whoever needs it will import it again, and report
+            logger.exception("importing ahead failed")
+
+    async def _tell_of_tasks(self) -> None:
+        """Between turns too the person hears when a background task has ended; a turn tells by itself."""
+        shown = 0
+        while True:
+            await anyio.sleep(POLL_S)
+            if self.conversation.turn is not None or not self.conversation.background.available:
+                continue
+            if shown != (shown := self.place.background):
+                self._refresh()
+            try:
+                await tell_client(self.conversation)
+            except StoreFailed:
+                logger.exception("a notification could not be stored")
 
     def _show(self, event: Event) -> None:
         match event:

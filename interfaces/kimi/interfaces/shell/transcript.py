@@ -128,8 +128,8 @@ class Transcript:
                 return [*self._end_text(), Note(_retry_text(event), "warning")]
             case PlanDisplay(content=content, file_path=path):
                 return [*self._end_text(), PlanShown(content, path)]
-            case Notification(title=title, body=body, severity=severity):
-                return [*self._end_text(), Note(f"{title}: {body}" if body else title, severity)]
+            case Notification():
+                return [*self._end_text(), _notice(event)]
             case HookResolved(action="block", reason=reason, event=name):
                 return [*self._end_text(), Note(f"A {name} hook said no: {reason or 'no reason given'}", "warning")]
             case BtwBegin(question=question):
@@ -256,6 +256,12 @@ def _unescaped(text: str) -> str:
         return chr(int(found[1:], 16)) if len(found) == 5 else simple.get(found, found)
 
     return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text, flags=re.DOTALL)
+
+
+def _notice(event: Notification) -> Note:
+    """What happened; the facts of a task are for the model, the person has /task."""
+    about = f" ({event.source_id})" if event.category == "task" else f": {event.body}" if event.body else ""
+    return Note(event.title + about, event.severity)
 
 
 def _retry_text(event: StepRetry) -> str:
