@@ -29,8 +29,8 @@ pytestmark = pytest.mark.anyio
 
 TOOLS = ["echo", "fail", "slow", "ask"]
 IN_MEMORY = ["fastmcp-legacy", "fastmcp-auto", "mcp-legacy", "mcp-auto"]
-KINDS = ["fake", "stdio", "http", *IN_MEMORY]
-ASKING = ["fake", "stdio", "http", "fastmcp-legacy", "mcp-legacy"]
+KINDS = ["fake", "stdio", "http", "sse", *IN_MEMORY]
+ASKING = ["fake", "stdio", "http", "sse", "fastmcp-legacy", "mcp-legacy"]
 """Those where a server may ask of itself: over the newer handshake it may not."""
 
 
@@ -83,9 +83,9 @@ async def source_of(kind: str, directory: Path) -> AsyncGenerator[ToolSource, No
 
         server = with_bare_mcp() if kind.startswith("mcp") else with_fastmcp()
         near = McpServer(name="s", url="http://127.0.0.1:9/mcp", transport="http", timeout_ms=500)
-        if kind == "http":
-            async with over_http(with_fastmcp()) as url:
-                near = near.model_copy(update={"url": url})
+        if kind in ("http", "sse"):
+            async with over_http(with_fastmcp(), kind) as url:
+                near = near.model_copy(update={"url": url, "transport": kind})
                 async with connected(directory, near, dead) as source:
                     yield source
             return

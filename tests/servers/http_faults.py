@@ -13,13 +13,15 @@ Respond = Callable[[dict[str, Any]], "tuple[int, dict[str, Any] | None]"]
 
 
 @asynccontextmanager
-async def http_server(respond: Respond) -> AsyncGenerator[str, None]:
-    """The URL of a server on the loopback interface."""
+async def http_server(respond: Respond, heads: list[str] | None = None) -> AsyncGenerator[str, None]:
+    """The URL of a server on the loopback interface; `heads` gets the head of every request."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                if heads is not None:
+                    heads.append(head)
                 length = next(
                     (int(line[15:]) for line in head.splitlines() if line.lower().startswith("content-length:")), 0
                 )

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import anyio
 import fastmcp
@@ -85,14 +86,15 @@ def with_bare_mcp() -> MCPServer:
 
 
 @asynccontextmanager
-async def over_http(server: FastMCP) -> AsyncGenerator[str, None]:
+async def over_http(server: FastMCP, transport: Literal["http", "sse"] = "http") -> AsyncGenerator[str, None]:
     """The URL of a server on the loopback interface while the context is open."""
     listening = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/{'sse' if transport == 'sse' else 'mcp'}"
     fastmcp.settings.show_server_banner = False
     serving = asyncio.create_task(
         server.run_http_async(
             show_banner=False,
+            transport=transport,
             sockets=[listening],
             uvicorn_config={"log_level": "critical", "lifespan": "on", "timeout_graceful_shutdown": 1},
         )

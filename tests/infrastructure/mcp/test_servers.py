@@ -139,6 +139,20 @@ async def test_a_server_over_http_that_breaks_is_connected_again(tmp_path: Path)
         assert text_of(await source.call("h", "echo", {}, decline)) == "ok"
 
 
+async def test_headers_and_token_go_with_every_request(tmp_path: Path) -> None:
+    heads: list[str] = []
+    async with http_server(working(lambda message: (404, None)), heads) as url:
+        headers = {"X-Key": "${KEY}"}
+        place = place_in(tmp_path, {"KEY": "key-value", "TOKEN": "token-value"})
+        server = McpServer(name="h", url=url, transport="http", headers=headers, auth="${TOKEN}")
+        async with connected(tmp_path, server, place=place) as source:
+            assert view(source, "h").state == "connected"
+    assert len(heads) >= 3
+    for head in heads:
+        lines = {name.lower(): value for name, _, value in (line.partition(": ") for line in head.splitlines())}
+        assert (lines["x-key"], lines["authorization"]) == ("key-value", "Bearer token-value")
+
+
 async def test_a_server_that_knows_the_handshake_no_more_is_asked_the_newer_way(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     unknown = {"code": -32022, "message": "unsupported", "data": {"supported": ["2099-01-01"], "requested": "x"}}
