@@ -1,6 +1,6 @@
 """A child process of the tests: runs the program as it is and says on stderr which modules were loaded, as JSON.
 
-`python loaded.py ARGUMENT…` runs the command line to its end. With `--wire` among the arguments the client is a thread
+`python loaded.py ARGUMENT…` runs the command line to its end. With `--wire` or `acp` among the arguments the client is a thread
 of this process: it shakes hands, and what is loaded then is what counts. What worker threads import ahead for the first
 prompt is left out: it starts when the answer is out.
 """
@@ -49,7 +49,7 @@ def _run() -> None:
 _stderr = os.dup(2)
 _watch = _Watch()
 sys.meta_path.insert(0, _watch)
-if "--wire" in sys.argv:
+if {"--wire", "acp"} & set(sys.argv):
     (_stdin, _to_stdin), (_from_stdout, _stdout) = os.pipe(), os.pipe()
     os.dup2(_stdin, 0)
     os.dup2(_stdout, 1)

@@ -54,6 +54,13 @@ def test_the_handshake_is_answered_before_anything_heavy_is_loaded(place: Place)
     assert len(modules) <= 450, sorted(modules)
 
 
+def test_the_handshake_with_an_editor_is_answered_before_its_library_is_loaded(place: Place) -> None:
+    modules = loaded(place, "acp")
+    assert "kimi.interfaces.acp.agent" in modules
+    assert among(modules, *NEVER_AT_START) == set()
+    assert len(modules) <= 480, sorted(modules)
+
+
 @pytest.mark.spec("T-141")
 @pytest.mark.parametrize("arguments", [("--version",), ("-V",), ("--help",), ("info",), ("info", "--json")])
 def test_quick_commands_load_neither_the_container_nor_mcp(place: Place, arguments: tuple[str, ...]) -> None:
