@@ -319,3 +319,14 @@ def test_a_single_prompt_runs_once(place: Place, arguments: tuple[str, ...], ans
     with terminal(place, "-p", "say it", *arguments) as shown:
         assert shown.wait() == status
         assert ("hello" if status == 0 else "✗") in shown.text
+
+
+def test_a_start_that_fails_gives_the_terminal_back(place: Place) -> None:
+    place.script("text: x")
+    with terminal(place, "--continue") as shown:
+        assert shown.wait() == 2
+        assert "No previous session found" in shown.text
+    (place.work / "agent.yaml").write_text("version: 1\nagent:\n  name: x\n", encoding="utf-8")
+    with terminal(place, "--agent-file", "agent.yaml") as shown:
+        assert shown.wait() == 1
+        assert "The log is in" in shown.text

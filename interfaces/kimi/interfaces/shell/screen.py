@@ -83,6 +83,7 @@ class Screen:
         self._sent, self._inputs = anyio.create_memory_object_stream[Input](1024)
         self.buffer = Buffer(multiline=True, history=history, completer=DummyCompleter(), complete_while_typing=True)
         self._typed_at = 0.0
+        self._started, self._ended = anyio.Event(), anyio.Event()
         self.buffer.on_text_changed += self._note_typing
         self._output = output or _terminal_output()
         self.panel = PanelView(
@@ -123,6 +124,7 @@ class Screen:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._run)
             tasks.start_soon(self._tick)
+            await self._started.wait()
             try:
                 yield
             finally:
@@ -134,13 +136,13 @@ class Screen:
                 tasks.cancel_scope.cancel()
 
     async def _run(self) -> None:
-        self._ended = anyio.Event()
         try:
-            await self._app.run_async(handle_sigint=False, set_exception_handler=False)
+            await self._app.run_async(self._started.set, handle_sigint=False, set_exception_handler=False)
         except EOFError:
             logger.info("the terminal went away")
         finally:
             self._release()
+            self._started.set()
             self._ended.set()
             self._sent.send_nowait(Left())
 
