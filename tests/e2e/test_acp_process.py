@@ -284,3 +284,17 @@ def test_the_setup_runs_in_the_terminal_of_the_client(tmp_path: Path, command: t
     done = place.run(*command, stdin=answers.encode())
     assert (done.returncode, done.stderr) == (0, deprecation)
     assert 'default_model = "claude-x"' in (place.share / "config.toml").read_text(encoding="utf-8")
+
+
+def test_the_end_of_a_session_is_not_that_of_the_process(place: Place) -> None:
+    place.config = f'[[hooks]]\nevent = "SessionEnd"\ncommand = "echo done > {place.work}/ended"\n'
+    place.script("text: Hello", "text: again")
+    with acp_process(place) as kimi:
+        kimi.shake_hands()
+        first, second = kimi.new_session(place), kimi.new_session(place)
+        kimi.say(first, "hi")
+        kimi.result("session/close", {"sessionId": first})
+        assert (place.work / "ended").exists()
+        time.sleep(4.8)  # longer than the end of a process may take
+        assert kimi.say(second, "hi")["result"]["stopReason"] == "end_turn"
+        assert kimi.finish() == 0

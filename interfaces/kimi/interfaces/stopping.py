@@ -42,6 +42,11 @@ class Stopping:
         self._deadline = 0.0
         self.signal: signal.Signals | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Is the process about to end?"""
+        return self._watchdog is not None
+
     def bound_exit(self) -> None:
         """Whatever hangs from now on, the process is gone in time. Idempotent."""
         if self._watchdog is None:

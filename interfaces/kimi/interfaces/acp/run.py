@@ -42,6 +42,9 @@ EXIT_BOUND_S: Final = 4.5
 WIND_DOWN_S: Final = 2.0
 """How long cancelled prompts may take to be answered."""
 
+CLOSING_S: Final = 2.0
+"""How long the end of a session may take while the others go on."""
+
 FLUSH_S: Final = 0.5
 """How long the client may take to read the last of it."""
 
@@ -188,8 +191,8 @@ class _Process:
         await write_all(self._streams.stdout_fd, data)
 
     def _time_left(self) -> float:
-        """Seconds that the ends of sessions may take, so that what they started can still be killed."""
-        return self._stopping.time_left() - KILLING_S
+        """Seconds that the end of a session may take, so that what it started can still be killed."""
+        return self._stopping.time_left() - KILLING_S if self._stopping.has_begun else CLOSING_S
 
 
 def _end_lean_start(has_sessions: bool) -> None:
