@@ -33,7 +33,7 @@ app = typer.Typer(
     invoke_without_command=True,
     subcommand_metavar="[COMMAND [ARGS]...]",
     context_settings={"help_option_names": _HELP},
-    epilog="Options stand before the command. Without a command an agent is run; this version runs it with --wire.",
+    epilog="Options stand before the command. Without a command an agent is run, in the interactive shell.",
 )
 
 _FLAGS = "kimi.flags"
@@ -126,7 +126,7 @@ _EXISTING_FILE: dict[str, Any] = {"exists": True, "dir_okay": False, "readable":
 _EXISTING_DIR: dict[str, Any] = {"exists": True, "file_okay": False, "readable": True}
 
 
-@app.callback(help="Kimi Code CLI: a coding agent that other programs drive.")
+@app.callback(help="Kimi Code CLI: a coding agent, for the terminal and for other programs.")
 def root(
     context: typer.Context,
     version: Annotated[
