@@ -121,6 +121,7 @@ def _check_messages(messages: Sequence[Json]) -> None:
 
 def _call_id(block: Json) -> str:
     assert isinstance(block["input"], dict)
+    assert _ID.fullmatch(block["name"])
     assert _ID.fullmatch(block["id"])
     return block["id"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 from kimi.domain.turn import StopReason
@@ -15,6 +17,7 @@ _STOPS: dict[StopReason, str] = {
     "tool_calls": "tool_calls",
     "unknown": "something_new",
 }
+_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
 
 
 def opening(answer: Answer) -> list[Event]:
@@ -47,6 +50,7 @@ def check(request: Recorded) -> None:
     open_calls: list[str] = []
     for message in body["messages"]:
         assert message["role"] in ("system", "user", "assistant", "tool")
+        _check_content(message, ours="prompt_cache_key" in body)
         if message["role"] == "tool":
             assert [message["tool_call_id"]] == open_calls[:1]
             del open_calls[0]
@@ -59,9 +63,19 @@ def check(request: Recorded) -> None:
         assert tool["function"]["parameters"]["type"] == "object"
 
 
+def _check_content(message: Json, *, ours: bool) -> None:
+    """Only the user may show pictures; `ours` takes them in results as well."""
+    if message["role"] == "user" or (ours and message["role"] == "tool"):
+        return
+    content: Any = message.get("content") or ()
+    assert isinstance(content, str) or all(part["type"] == "text" for part in content)
+
+
 def _call_id(call: Any) -> str:
     assert call["type"] == "function"
-    assert isinstance(call["function"]["arguments"], str)
+    assert isinstance(json.loads(call["function"]["arguments"]), dict)
+    assert _NAME.fullmatch(call["function"]["name"])
+    assert 0 < len(call["id"]) <= 40
     return call["id"]
 
 

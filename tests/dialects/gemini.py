@@ -20,6 +20,7 @@ _STOPS: dict[StopReason, str] = {
 }
 _NAMES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
 _PARTS = {"text", "inlineData", "fileData", "functionCall", "functionResponse"}
+_NAME = re.compile("[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 _PATH = re.compile(r"/v1/(publishers/google/)?models/[\w-]+:streamGenerateContent\?alt=sse")
 
 
@@ -86,6 +87,7 @@ def _check_turns(turns: Sequence[Json]) -> None:
 
 
 def _named(function: Json) -> tuple[str, str | None]:
+    assert _NAME.fullmatch(function["name"])
     return function["name"], function.get("id")
 
 

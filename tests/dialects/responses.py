@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 
 from tests.dialects.script import CACHED, INPUT, MESSAGE_ID, OUTPUT, Answer, Dialect, pieces
 from tests.provider_server import Event, Json, Recorded
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter", "unknown": "something_new"}
+_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
 
 
 def item(index: int, body: Json, deltas: Sequence[Json], done: Json) -> list[Event]:
@@ -95,7 +98,8 @@ def check(request: Recorded) -> None:
             assert one["output"] is not None
             continue
         if kind == "function_call":
-            assert isinstance(one["arguments"], str)
+            assert isinstance(json.loads(one["arguments"]), dict)
+            assert _NAME.fullmatch(one["name"])
             assert 0 < len(one["call_id"]) <= 64
             open_calls.append(one["call_id"])
             continue
@@ -103,9 +107,17 @@ def check(request: Recorded) -> None:
         assert kind in ("message", "reasoning")
         assert kind == "reasoning" or one["content"]
     assert not open_calls
+    _check_thinking(body["input"])
     for tool in body.get("tools", ()):
         assert tool["parameters"]["type"] == "object"
         assert tool["strict"] is False
+
+
+def _check_thinking(items: Sequence[Json]) -> None:
+    """Thinking belongs to what the model said after it."""
+    for one, following in zip(items, [*items[1:], {}], strict=True):
+        if one["type"] == "reasoning":
+            assert following.get("type") in ("reasoning", "function_call") or following.get("role") == "assistant"
 
 
 def error(status: int, text: str) -> Json:

@@ -24,11 +24,11 @@ from kimi.domain.tool import ToolSpec
 from kimi.domain.turn import StopReason, TokenUsage
 from kimi.infrastructure.models.anthropic import Anthropic, is_adaptive, max_tokens
 from kimi.infrastructure.models.anthropic_body import unit_body, unit_rules
-from kimi.infrastructure.models.call_ids import call_id_for_wire
 from kimi.infrastructure.models.history_bytes import KeptHistories
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from kimi.infrastructure.models.openai_responses import OpenAiResponses
+from kimi.infrastructure.models.sent_calls import call_id_for_wire
 from tests.dialects.anthropic import DIALECT, block, call_block, end, start, text_block
 from tests.dialects.script import MESSAGE_ID, Answer
 from tests.provider_server import Event, Json, ProviderServer, Reply, provider

@@ -64,7 +64,7 @@ def reasoning(body: Json) -> dict[str, str]:
         ("openrouter.ai.evil.example", None),
         ("127.0.0.1", None),
         ("localhost", None),
-        ("api.deepseek.com", None),
+        ("api.deepseek.com", "api.deepseek.com"),
     ],
 )
 def test_servers_are_known_by_their_host(host: str, known: str | None) -> None:

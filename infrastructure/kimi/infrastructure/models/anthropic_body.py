@@ -9,14 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pydantic_core import from_json
-
 from kimi.domain.content import ContentPart, ImagePart, TextPart, ThinkPart, media_placeholder
 from kimi.domain.message import Message, ToolCall
 from kimi.domain.tool import ToolSpec
-from kimi.infrastructure.models.call_ids import call_id_for_wire
-from kimi.infrastructure.models.history_bytes import Json, UnitRules, belong_together, encode
-from kimi.infrastructure.models.json_object import as_object
+from kimi.infrastructure.models.history_bytes import Json, UnitRules, encode, results_together
+from kimi.infrastructure.models.sent_calls import arguments_of, call_id_for_wire, name_for_wire
 
 CACHE_MARK: Json = {"cache_control": {"type": "ephemeral"}}
 """Up to here the provider may keep what it read."""
@@ -32,12 +29,7 @@ _UNMARKED = ("thinking", "redacted_thinking")
 
 def unit_rules(capabilities: frozenset[str]) -> UnitRules:
     """How a history is written for the Messages API."""
-    return UnitRules(capabilities, write_unit, sent_together)
-
-
-def sent_together(first: Message, second: Message) -> bool:
-    """Are these one message: results in a row, or user messages that belong together?"""
-    return first.role == second.role == "tool" or belong_together(first, second)
+    return UnitRules(capabilities, write_unit, results_together)
 
 
 def write_unit(messages: Sequence[Message]) -> bytes:
@@ -129,16 +121,8 @@ def _result(message: Message) -> Json:
 
 
 def _call(call: ToolCall) -> Json:
-    arguments = as_object(_json(call.function.arguments or "")) or {}
-    return {"type": "tool_use", "id": call_id_for_wire(call.id), "name": call.function.name, "input": arguments}
-
-
-def _json(text: str) -> object:
-    """Arguments as an object; what is none was refused by the tool, and its result says so."""
-    try:
-        return from_json(text)
-    except ValueError:
-        return None
+    named = {"id": call_id_for_wire(call.id), "name": name_for_wire(call.function.name)}
+    return {"type": "tool_use", **named, "input": arguments_of(call)}
 
 
 def system_field(system: str) -> bytes:

@@ -103,7 +103,7 @@ class ChunkReader:
         if not choices:
             return ()
         choice = choices[0]
-        if (reason := choice.get("finish_reason")) is not None:
+        if reason := choice.get("finish_reason"):  # some gateways send an empty one with every piece
             self.finished = True
             self._stop_reason = _STOP_REASONS.get(reason, "unknown")
         if (usage := choice.get("usage")) is not None:

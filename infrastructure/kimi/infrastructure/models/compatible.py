@@ -9,13 +9,15 @@ out, thinking read under both names that are in use. What a row gets wrong the c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kimi.application.settings import ModelSettings
 from kimi.domain.errors import ConfigError
+from kimi.infrastructure.models.chat_body import HistoryForm
 from kimi.infrastructure.models.chat_stream import ReasoningNames
 from kimi.infrastructure.models.history_bytes import Json
 from kimi.infrastructure.models.openai_chat import Ask, Quirks
+from kimi.infrastructure.models.sent_calls import nine_letters
 from kimi.infrastructure.models.thinking import thinks
 
 ADJUSTABLE_TYPES = ("kimi", "openai_legacy")
@@ -31,13 +33,14 @@ class Server:
 
     `write` is the field of a message that thinking goes back in; None where servers refuse such a field. `limit` is
     what the length of an answer is called. `null_effort` says whether `reasoning_effort` is sent as null when thinking
-    was switched off, as the reference does. `omit` are fields that are never sent.
+    was switched off, as the reference does. `omit` are fields that are never sent. `history` is what it takes of one.
     """
 
     write: str | None = "reasoning_content"
     limit: str = "max_tokens"
     null_effort: bool = True
     omit: tuple[str, ...] = ()
+    history: HistoryForm = field(default_factory=HistoryForm)
 
 
 COMMON = Server()
@@ -46,7 +49,8 @@ KNOWN: Mapping[str, Server] = {
     "api.openai.com": Server(write=None, limit="max_completion_tokens"),
     "openrouter.ai": Server(write="reasoning"),
     "api.groq.com": Server(write="reasoning", limit="max_completion_tokens"),
-    "api.mistral.ai": Server(write=None, null_effort=False, omit=("stream_options",)),
+    "api.mistral.ai": Server(None, null_effort=False, omit=("stream_options",), history=HistoryForm(nine_letters)),
+    "api.deepseek.com": Server(history=HistoryForm(text_only=True)),
 }
 """Host, with everything below it -> what is known of it. Ports say nothing: local servers take the common row."""
 
@@ -72,6 +76,7 @@ def compatible_quirks(settings: ModelSettings, host: str) -> Quirks:
         headers=lambda host, agent: {},
         reasoning=_reasoning_names(settings, server),
         omit=server.omit,
+        history=server.history,
     )
 
 

@@ -115,7 +115,7 @@ class Gemini:
 
     def _encode_tools(self, tools: list[ToolSpec]) -> None:
         if not self._tools.is_of(tools):
-            declared = [tool_declaration(tool) for tool in tools]
+            declared = [tool_declaration(tool) for tool in tools if not tool.name.startswith("$")]
             data = b'"tools":' + encode([{"functionDeclarations": declared}]) if declared else b""
             self._tools.keep(tools, data, 0)
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import unquote_to_bytes
 
-from pydantic_core import from_json
-
 from kimi.application.settings import ModelSettings
 from kimi.domain.content import (
     AudioPart,
@@ -27,7 +25,7 @@ from kimi.domain.errors import ChatProviderError
 from kimi.domain.message import Message, ToolCall
 from kimi.domain.tool import ToolSpec
 from kimi.infrastructure.models.history_bytes import Json, UnitRules, belong_together, encode
-from kimi.infrastructure.models.json_object import as_object
+from kimi.infrastructure.models.sent_calls import arguments_of, name_for_wire
 from kimi.infrastructure.models.thinking import thinks
 
 SIGNATURE = "thought_signature_b64"
@@ -121,17 +119,10 @@ def _calls(calls: Sequence[ToolCall], rules: GeminiRules) -> list[Json]:
 
 
 def _call(call: ToolCall) -> Json:
-    named = {"name": call.function.name, "args": _arguments(call)}
+    named = {"name": name_for_wire(call.function.name), "args": arguments_of(call)}
     part: Json = {"functionCall": {**_provider_id(call), **named}}
     signature = (call.extras or {}).get(SIGNATURE)
     return {**part, "thoughtSignature": signature} if isinstance(signature, str) else part
-
-
-def _arguments(call: ToolCall) -> Json:
-    try:
-        return as_object(from_json(call.function.arguments or "{}")) or {}
-    except ValueError:
-        return {}
 
 
 def _provider_id(call: ToolCall) -> Json:
@@ -161,7 +152,8 @@ def _response(call: ToolCall, result: Message, rules: GeminiRules) -> tuple[Json
     parts = _parts(result, rules)
     text = "\n".join(part["text"] for part in parts if "text" in part)
     media = [part for part in parts if "text" not in part]
-    response: Json = {**_provider_id(call), "name": call.function.name, "response": {"output": text}}
+    name = name_for_wire(call.function.name)
+    response: Json = {**_provider_id(call), "name": name, "response": {"output": text}}
     if media and rules.is_gemini_3:
         return {**response, "parts": media}, []
     return response, media

@@ -64,6 +64,11 @@ def belong_together(first: Message, second: Message) -> bool:
     return not (_is_notification(first) or _is_notification(second))
 
 
+def results_together(first: Message, second: Message) -> bool:
+    """As `belong_together`; results in a row are sent together, too."""
+    return first.role == second.role == "tool" or belong_together(first, second)
+
+
 def _is_notification(message: Message) -> bool:
     head = message.content[0] if message.content else None
     return isinstance(head, TextPart) and head.text.startswith("<notification")

@@ -15,7 +15,7 @@ from kimi.application.settings import ModelSettings
 from kimi.domain.content import estimate_tokens
 from kimi.domain.message import Message
 from kimi.domain.tool import ToolSpec
-from kimi.infrastructure.models.chat_body import MessageRules, tool_entry, unit_rules
+from kimi.infrastructure.models.chat_body import OWN_FORM, HistoryForm, MessageRules, tool_entry, unit_rules
 from kimi.infrastructure.models.chat_stream import REASONING_CONTENT, ChunkReader, ReasoningNames
 from kimi.infrastructure.models.exchange import Exchange
 from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, assembled, encode
@@ -43,6 +43,7 @@ class Quirks:
     headers: Callable[[str, str], Mapping[str, str]]
     """(host, user agent) -> headers beside the common ones."""
     reasoning: ReasoningNames = REASONING_CONTENT
+    history: HistoryForm = OWN_FORM
     omit: tuple[str, ...] = ()
     """Fields of the body that the server refuses."""
 
@@ -58,7 +59,8 @@ class OpenAiChat:
         self._exchange = Exchange(settings, http, user_agent)
         self._quirks = quirks
         self._url = settings.base_url.rstrip("/") + "/chat/completions"
-        self._histories = KeptHistories(unit_rules(MessageRules(quirks.reasoning.write, settings.capabilities)))
+        rules = MessageRules(quirks.reasoning.write, settings.capabilities, quirks.history)
+        self._histories = KeptHistories(unit_rules(rules))
         self._system = Once()
         self._tools = Once()
 

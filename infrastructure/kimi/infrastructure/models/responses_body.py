@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from kimi.domain.content import ContentPart, ImagePart, TextPart, ThinkPart, media_placeholder
 from kimi.domain.message import Message, ToolCall
 from kimi.domain.tool import ToolSpec
-from kimi.infrastructure.models.call_ids import call_id_for_wire
 from kimi.infrastructure.models.history_bytes import Json, UnitRules, belong_together, encode, one_message
+from kimi.infrastructure.models.sent_calls import arguments_text, call_id_for_wire, name_for_wire
 
 _ADDRESSES = ("https://", "http://", "data:")
 _OPENAI_IDS = re.compile(r"(ft:)?(gpt-(?!oss)|chatgpt-|o\d|codex-|computer-use-)")
@@ -52,7 +52,7 @@ def unit_items(message: Message, rules: ItemRules) -> list[Json]:
     """The items of one message."""
     match message.role:
         case "assistant":
-            return [*_said(message.content, rules), *map(_call, message.tool_calls)]
+            return _before_something([*_said(message.content, rules), *map(_call, message.tool_calls)])
         case "tool":
             return [_result(message)]
         case _:
@@ -74,6 +74,12 @@ def _said(parts: Iterable[ContentPart], rules: ItemRules) -> list[Json]:
     return items
 
 
+def _before_something(items: list[Json]) -> list[Json]:
+    """The items without thinking that nothing follows, as a cancelled answer leaves it: it is refused alone."""
+    end = next((index for index in range(len(items), 0, -1) if items[index - 1]["type"] != "reasoning"), 0)
+    return items[:end]
+
+
 def _reasoning(part: ThinkPart, rules: ItemRules) -> list[Json]:
     if not part.encrypted or not part.encrypted.startswith(rules.thinking or ""):
         return []
@@ -82,7 +88,7 @@ def _reasoning(part: ThinkPart, rules: ItemRules) -> list[Json]:
 
 
 def _call(call: ToolCall) -> Json:
-    function = {"name": call.function.name, "arguments": call.function.arguments or "{}"}
+    function = {"name": name_for_wire(call.function.name), "arguments": arguments_text(call)}
     return {"type": "function_call", "call_id": call_id_for_wire(call.id), **function}
 
 
