@@ -93,6 +93,12 @@ async def _btw(conversation: Conversation, arguments: str) -> None:
     await btw_command(conversation, arguments)
 
 
+async def _model(conversation: Conversation, arguments: str) -> None:
+    from kimi.application.model_command import model_command
+
+    await model_command(conversation, arguments)
+
+
 COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
     (CommandInfo("init", "Analyse the codebase and write AGENTS.md"), _init),
     (CommandInfo("compact", "Compact the context; words after the command say what matters"), _compact),
@@ -108,14 +114,22 @@ COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
 """In the order in which clients list them."""
 
 
+_MODEL = (CommandInfo("model", "Use another model, or let it think or not: [name] [on|off]"), _model)
+"""For clients that say in `initialize` that they want it: others choose models their own way."""
+
+
 def known_commands(conversation: Conversation) -> tuple[CommandInfo, ...]:
     """All commands of the conversation, as clients list them."""
-    return (*(info for info, _ in COMMANDS), *conversation.skills.commands())
+    return (*(info for info, _ in _commands(conversation)), *conversation.skills.commands())
 
 
-def find_command(name: str) -> RunCommand | None:
+def _commands(conversation: Conversation) -> tuple[tuple[CommandInfo, RunCommand], ...]:
+    return (*COMMANDS, _MODEL) if conversation.client.wants_model_command else COMMANDS
+
+
+def find_command(conversation: Conversation, name: str) -> RunCommand | None:
     """The command with this exact name or alias."""
-    for info, run in COMMANDS:
+    for info, run in _commands(conversation):
         if name == info.name or name in info.aliases:
             return run
     return None

@@ -88,7 +88,7 @@ async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: U
     command = parse_command(joined_text(user_input))
     if command is None or conversation.subagent is not None:  # what a model writes to its subagent is no command
         return await _answer_prompt(conversation, turn, user_input, random)
-    run = find_command(command.name)
+    run = find_command(conversation, command.name)
     if run is None:
         return await _call_on_skill(conversation, turn, command, random)
     turn.accepts_steers = False

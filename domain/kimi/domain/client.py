@@ -25,6 +25,8 @@ class Client:
     protocol_version: tuple[int, int] = (1, 0)
     supports_question: bool = False
     supports_plan_mode: bool = False
+    wants_model_command: bool = False
+    """Is `/model` of use to it?"""
 
 
 def parse_version(text: str) -> tuple[int, int]:

@@ -150,6 +150,7 @@ async def test_modes_and_options_are_answered_while_a_turn_runs(place: Place) ->
         assert (await client.answer_of(running))["result"]["stopReason"] == "end_turn"
 
 
+@pytest.mark.spec("A-97")
 async def test_commands_tell_what_they_change(place: Place) -> None:
     usage = TokenUsage(input_other=300)
     model = FakeModel([[TextPart("x"), ResponseEnd("m", usage)]])
@@ -166,3 +167,19 @@ async def test_commands_tell_what_they_change(place: Place) -> None:
         assert client.updates("usage_update")[-1]["used"] == 300
         await client.say(session_id, "/clear")
         assert client.updates("usage_update")[-1]["used"] == 0
+        for command, chosen in (
+            ("/model other", ("other", None)),
+            ("/model m on", ("m", "on")),
+            ("/model off", ("m", "off")),
+        ):
+            client.lines.clear()
+            assert (await client.say(session_id, command))["result"]["stopReason"] == "end_turn"
+            (update,) = client.updates("config_option_update")
+            options = values(update["configOptions"])
+            assert (options["model"], options.get("thinking")) == chosen
+        client.lines.clear()
+        await client.say(session_id, "/model none")
+        assert "Unknown model 'none'" in client.said()
+        assert client.updates("config_option_update") == []
+        await client.say(session_id, "/model")
+        assert "- other" in client.said()

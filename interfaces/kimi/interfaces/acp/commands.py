@@ -17,7 +17,7 @@ _HINTS: Final = {
     "export": "path of the file",
     "import": "file or session id",
     "btw": "question",
-    "model": "name of a model",
+    "model": "name of a model, on or off for thinking",
 }
 """What may follow a command; those that are not here take nothing."""
 

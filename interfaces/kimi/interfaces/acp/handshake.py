@@ -86,4 +86,4 @@ class Handshake:
 def _client(info: object) -> Client:
     given = cast("dict[str, Any]", info) if isinstance(info, dict) else {}
     name, version = (value if isinstance(value, str) else None for value in (given.get("name"), given.get("version")))
-    return Client(name, version, _WIRE, supports_question=True, supports_plan_mode=True)
+    return Client(name, version, _WIRE, supports_question=True, supports_plan_mode=True, wants_model_command=True)
