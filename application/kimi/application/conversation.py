@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import anyio
@@ -111,6 +112,7 @@ class Conversation:
         load_models: Callable[[], Models] | None = None,
     ) -> None:
         self.files = files
+        self._state_lock = Lock()
         self.subagent = subagent
         self.client = parent.client if parent else Client()
         self.model: ChatModel | None = open_model(files.id, lambda: product(self.client))
@@ -267,7 +269,13 @@ class Conversation:
 
     def update_state(self, change: Callable[[SessionState], SessionState]) -> None:
         """Change the stored state of the session."""
-        self.files.save_state(change(self.files.state))
+        with self._state_lock:
+            self.files.save_state(change(self.files.state))
+
+    async def update_state_aside(self, change: Callable[[SessionState], SessionState]) -> None:
+        """`update_state` in a thread: other sessions do not wait for the disk. Raises StoreFailed."""
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self.update_state, change)
 
     def _freeze_system_prompt(self, text: str) -> None:
         record = SystemPromptRecord(text)

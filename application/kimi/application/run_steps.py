@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import anyio
+import anyio.lowlevel
 
 from kimi.application.before_step import before_step
 from kimi.application.call_tools import StepCalls
@@ -24,6 +25,9 @@ from kimi.domain.repeat import STOP_AT
 from kimi.domain.session import UsageRecord
 from kimi.domain.stream import MergedPart, PartMerger
 from kimi.domain.turn import TurnStatus
+
+BURST: Final = 64
+"""How many parts of a stream are passed on in one go before other turns of the process get theirs."""
 
 
 @dataclass(slots=True)
@@ -132,7 +136,7 @@ async def _stream(
 ) -> tuple[Message, ResponseEnd]:
     """Pass the model's parts on as they come, and put them together."""
     merger, parts, end = PartMerger(), list[MergedPart](), ResponseEnd()
-    emit = conversation.emit
+    emit, passed = conversation.emit, 0
 
     def take(done: list[MergedPart]) -> None:
         parts.extend(done)
@@ -155,6 +159,9 @@ async def _stream(
             if done := merger.push(item):
                 take(done)
             await emit(item)
+            passed += 1
+            if passed % BURST == 0:  # the network may have brought thousands at once: others want their turn
+                await anyio.lowlevel.checkpoint()
     take(merger.flush())
     content = tuple(part for part in parts if not isinstance(part, ToolCall))
     tool_calls = tuple(part for part in parts if isinstance(part, ToolCall))

@@ -29,7 +29,7 @@ from kimi.domain.event import StepInterrupted, TextPart, ToolResult, TurnBegin, 
 from kimi.domain.history import unanswered_calls
 from kimi.domain.message import Message
 from kimi.domain.repeat import RepeatGuard
-from kimi.domain.session import shortened_title
+from kimi.domain.session import SessionState, shortened_title
 from kimi.domain.tool import CANCELLED, ToolReturnValue, tool_message
 from kimi.domain.turn import TurnStatus
 
@@ -166,7 +166,7 @@ async def _answer(
     conversation.system_prompt()
     conversation.repeats = RepeatGuard()  # what a person asks for again is no repetition of the model's
     conversation.append(*checkpoint(conversation), Message("user", parts))
-    _store_title_and_modes(conversation, title)
+    await _store_title_and_modes(conversation, title)
     if conversation.toolset.servers is not None:
         from kimi.application.servers import wait_for_servers  # start-up time
 
@@ -174,17 +174,20 @@ async def _answer(
     return await run_steps(conversation, turn, model, random)
 
 
-def _store_title_and_modes(conversation: Conversation, title: str) -> None:
+async def _store_title_and_modes(conversation: Conversation, title: str) -> None:
     """The first real prompt names the session. Modes that are on are stored too; only their commands take them back:
     a run that was not given the flag again leaves what is stored alone (tools spec 5.4).
     """
     if conversation.subagent is not None:
         return
-    old, policy = conversation.files.state, conversation.policy
-    named = title if title and old.custom_title is None else old.custom_title
-    new = replace(old, custom_title=named, yolo=old.yolo or policy.yolo, afk=old.afk or policy.afk)
-    if new != old:
-        conversation.update_state(lambda _: new)
+
+    def named(old: SessionState) -> SessionState:
+        policy = conversation.policy
+        name = title if title and old.custom_title is None else old.custom_title
+        return replace(old, custom_title=name, yolo=old.yolo or policy.yolo, afk=old.afk or policy.afk)
+
+    if named(conversation.files.state) != conversation.files.state:
+        await conversation.update_state_aside(named)
 
 
 async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:

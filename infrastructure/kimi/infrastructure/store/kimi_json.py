@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -21,6 +22,11 @@ logger = logging.getLogger(__name__)
 
 WAIT_S = 5.0
 _PAUSE_S = 0.01
+
+_newest: dict[tuple[str, str], object] = {}
+"""Who wants the last session of a work dir to be stored, of those of this process that wait: the newest of them."""
+_one_writes = threading.Lock()
+"""Sessions of one process wait here for each other, which costs less than to try the lock of the file again."""
 
 
 def last_session_id(share_dir: str, work_dir: str) -> str | None:
@@ -43,9 +49,21 @@ def known_work_dirs(share_dir: str) -> list[str]:
 def set_last_session_id(share_dir: str, work_dir: str, session_id: str | None, *, only_if: str | None = None) -> None:
     """Store the last session of the work dir. With `only_if`, only where that is the one stored until now.
 
-    Every other entry and unknown key is kept, also those that another process writes at the same time.
-    Raises StoreFailed.
+    Every other entry and unknown key is kept, also those that another process writes at the same time. Of several
+    that want to store one at the same time in this process, the newest does. Raises StoreFailed.
     """
+    key, mine = (share_dir, work_dir), object()
+    if only_if is None:
+        _newest[key] = mine
+    with _one_writes:
+        if only_if is None:
+            if _newest.get(key) is not mine:
+                return  # what would be stored now is replaced at once, by who waits behind
+            del _newest[key]
+        _store(share_dir, work_dir, session_id, only_if)
+
+
+def _store(share_dir: str, work_dir: str, session_id: str | None, only_if: str | None) -> None:
     path = os.path.join(share_dir, REGISTRY)
     with failing_as("write", path):
         make_private_directory(share_dir)

@@ -263,6 +263,7 @@ matter, whether it may change something, and what the report shall hold.
 """
 
 
+@lru_cache(maxsize=8)
 def _agent_spec(types: str) -> ToolSpec:
     return ToolSpec(
         name="Agent",
@@ -283,6 +284,7 @@ Types for `subagent_type`:
     )
 
 
+@lru_cache(maxsize=8)
 def _task_spec(types: str) -> ToolSpec:
     return ToolSpec(
         name="Task",
