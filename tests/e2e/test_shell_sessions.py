@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.process import Place, eventually, kimi_command
 from tests.e2e.scripted_calls import call
 from tests.e2e.terminal import CTRL_A, CTRL_C, CTRL_D, CTRL_O, DOWN, ENTER, ESCAPE, Terminal, terminal
+from tests.servers.entries import raw_entry
 
 
 def ask(shown: Terminal, *pairs: tuple[str, str]) -> None:
@@ -415,3 +416,33 @@ def test_a_plan_is_shown_and_approved(place: Place) -> None:
         shown.type("1")
         shown.until("now I do it")
         shown.until_gone("PLAN")
+
+
+def test_mcp_servers_are_listed_with_what_is_wrong(place: Place) -> None:
+    place.script("text: x")
+    mcp = {"mcpServers": {"good": raw_entry(tools=["echo"]), "bad": {"command": "no-such-program"}}}
+    (place.share / "mcp.json").write_text(json.dumps(mcp), encoding="utf-8")
+    with terminal(place, columns=120) as shown:
+        shown.until("mcp 1/2")
+        shown.type("/mcp", ENTER)
+        text = shown.until("    echo")
+        assert "good  connected" in text
+        assert "bad  failed: " in text
+        shown.type("/mcp reload", ENTER)
+        shown.until("is tried again")
+        leave(shown)
+
+
+def test_plain_lines_run_commands_too(place: Place) -> None:
+    place.environ["KIMI_PLAIN"] = "1"
+    with terminal(place, rows=40) as shown:
+        shown.until("No model is configured yet.")
+        shown.until("or nothing to cancel")
+        shown.type("1", ENTER)
+        shown.until("in another terminal, then type /reload.")
+        shown.type("!echo from the $((40 + 2))", ENTER)
+        shown.until("from the 42")
+        shown.type("/help", ENTER)
+        shown.until("/undo")
+        shown.type(CTRL_D)
+        assert shown.wait() == 0

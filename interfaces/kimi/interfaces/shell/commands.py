@@ -10,6 +10,7 @@ import anyio.to_thread
 from kimi.application.commands import known_commands
 from kimi.application.fork import fork, turns_of, undo
 from kimi.application.open_session import Choice
+from kimi.application.servers import mcp_status, reload_servers, server_list
 from kimi.application.titles import set_title, title_of
 from kimi.domain.command import CommandInfo
 from kimi.domain.content import joined_text
@@ -144,15 +145,23 @@ async def show_hooks(session: ShellSession, arguments: str) -> None:
 
 
 async def show_mcp(session: ShellSession, arguments: str) -> None:
-    """`/mcp`: the servers and their state."""
-    known = {one.name: one for one in session.mcp.servers} if session.mcp else {}
+    """`/mcp [reload]`: the servers, their state and their tools."""
+    servers = server_list(session.conversation)
+    if not servers:
+        session.front.show(Note("No MCP servers are configured: `kimi mcp add` does that."))
+        return
+    if arguments.strip() == "reload":
+        reload_servers(session.conversation)
+        session.front.show(Note("What is not connected is tried again."))
+        return
+    status = mcp_status(session.conversation)
+    shown = {one.name: one.tools for one in status.servers} if status else {}
     lines: list[str] = []
-    for server in session.place.settings.mcp.servers:
-        state = known.get(server.name)
-        where = one_line(server.url or " ".join([server.command or "", *server.args]), 100)
-        lines.append(f"{server.name}  {state.status if state else 'not asked yet'}  {where}")
-        lines += [f"    {tool}" for tool in (state.tools if state else ())]
-    session.front.show(Output("\n".join(lines)) if lines else Note("No MCP servers are configured: `kimi mcp add`."))
+    for server in servers:
+        reason = f": {one_line(server.reason)}" if server.reason else ""
+        lines.append(f"{server.name}  {server.state}{reason}")
+        lines += [f"    {tool}" for tool in shown.get(server.name, ())]
+    session.front.show(Output("\n".join(lines)))
 
 
 async def show_tasks(session: ShellSession, arguments: str) -> None:
@@ -210,7 +219,7 @@ _ROWS: tuple[_Row, ...] = (
     ("editor", (), "The editor of Ctrl-O: [command]", choose_editor),
     ("reload", (), "Read the configuration again", reload),
     ("debug", (), "What helps when something is wrong", show_debug),
-    ("mcp", (), "MCP servers and their state", show_mcp),
+    ("mcp", (), "MCP servers and their state; try again: [reload]", show_mcp),
     ("hooks", (), "The configured hooks", show_hooks),
     ("btw", (), "Ask something beside the work, which is not kept: <question>", ask_aside),
     ("task", (), "Background tasks", show_tasks),

@@ -23,7 +23,9 @@ PROMPT = "> "
 
 
 class LinesFront:
-    """Reads lines of stdin, writes lines to stdout. A line that ends in a backslash goes on in the next one."""
+    """Reads lines of stdin, writes lines to stdout. A line that ends in a backslash goes on in the next one, one that
+    begins with an exclamation mark is a command of the system's shell.
+    """
 
     interactive = False
 
@@ -71,6 +73,8 @@ class LinesFront:
                 self._line = line
                 self._asking.set()
                 self._asking = None
+            elif line.startswith("!") and line[1:].strip():
+                return Entered(line[1:].strip(), shell=True)
             elif line.strip():
                 return Entered(line.strip())
 

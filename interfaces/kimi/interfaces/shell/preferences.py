@@ -110,6 +110,9 @@ async def _first_run(session: ShellSession) -> Outcome | None:
 
 
 async def _set_up(session: ShellSession) -> Outcome | None:
+    if not session.front.interactive:
+        session.front.show(Note("Run `kimi setup` in another terminal, then type /reload."))
+        return None
     command = [sys.executable, "-m", "kimi", "setup"]
     status = await session.front.run_local(command, session.place.settings.work_dir)
     if status != 0:

@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from kimi.application.flags import Flags
 from kimi.application.open_session import Choice
+from kimi.application.servers import mcp_status
 from kimi.application.settings import Settings
 from kimi.application.switch_model import restore_model
 from kimi.domain.client import Client
@@ -251,6 +252,7 @@ def status_of(session: ShellSession, place: Place) -> Status:
     """What the status bar tells now."""
     conversation, settings = place.conversation, place.settings
     policy, model = conversation.policy, conversation.model
+    servers = mcp_status(conversation)
     return Status(
         model=place.model_name,
         directory=short_path(settings.work_dir, place.home),
@@ -262,7 +264,7 @@ def status_of(session: ShellSession, place: Place) -> Status:
         tokens=session.context.context_tokens or 0,
         window=model.context_size if model else 0,
         background=place.background,
-        mcp=f"mcp {session.mcp.connected}/{session.mcp.total}" if session.mcp and session.mcp.total else "",
+        mcp=f"mcp {servers.connected}/{servers.total}" if servers else "",
         time=time.strftime("%H:%M"),
         tip="/help",
     )

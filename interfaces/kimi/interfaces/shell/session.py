@@ -17,12 +17,13 @@ from kimi.application.conversation import Conversation
 from kimi.application.notifications import POLL_S, tell_client
 from kimi.application.open_session import Choice
 from kimi.application.resolve_request import resolve_request
+from kimi.application.servers import start_servers
 from kimi.application.set_mode import set_plan_mode
 from kimi.application.steer import steer
 from kimi.domain.command import Command, CommandInfo, parse_command
 from kimi.domain.content import UserInput
 from kimi.domain.errors import KimiError, StateError, StoreFailed
-from kimi.domain.event import ApprovalResponse, Event, McpStatus, StatusUpdate, TurnEnd
+from kimi.domain.event import ApprovalResponse, Event, StatusUpdate, TurnEnd
 from kimi.domain.request import Answer, ApprovalRequest, HookRequest, QuestionRequest, ToolCallRequest
 from kimi.interfaces.shell.blocks import Block, Note, Output, Thinking
 from kimi.interfaces.shell.failures import failure_note
@@ -94,7 +95,6 @@ class ShellSession:
         self.front = front
         self.table = table
         self.context = StatusUpdate(context_tokens=0)
-        self.mcp: McpStatus | None = None
         self.transcript = Transcript(self.key_argument, time.monotonic, place.settings.work_dir)
         self.place = place
         self._status = status
@@ -120,6 +120,7 @@ class ShellSession:
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._pump)
             self._tasks.start_soon(self._tell_of_tasks)
+            self._tasks.start_soon(self._keep_status)
             if warm_up is not None:
                 self._tasks.start_soon(self._import_ahead, warm_up)
             if first is not None:
@@ -329,22 +330,28 @@ class ShellSession:
     async def _import_ahead(self, warm_up: Callable[[], None]) -> None:
         try:
             await anyio.to_thread.run_sync(warm_up, abandon_on_cancel=True)
+            start_servers(self.conversation)
         except Exception:  # whoever needs it will import it again, and report
             logger.exception("importing ahead failed")
 
     async def _tell_of_tasks(self) -> None:
         """Between turns too the person hears when a background task has ended; a turn tells by itself."""
-        shown = 0
         while True:
             await anyio.sleep(POLL_S)
             if self.conversation.turn is not None or not self.conversation.background.available:
                 continue
-            if shown != (shown := self.place.background):
-                self._refresh()
             try:
                 await tell_client(self.conversation)
             except StoreFailed:
                 logger.exception("a notification could not be stored")
+
+    async def _keep_status(self) -> None:
+        """The status bar changes by itself too: the time, tasks, servers."""
+        shown = self._status()
+        while True:
+            await anyio.sleep(POLL_S)
+            if shown != (shown := self._status()):
+                self._refresh()
 
     def _show(self, event: Event) -> None:
         match event:
@@ -387,8 +394,6 @@ class ShellSession:
     def _note_status(self, update: StatusUpdate) -> None:
         if update.context_tokens is not None:
             self.context = update
-        if update.mcp_status is not None:
-            self.mcp = update.mcp_status
 
     def key_argument(self, name: str) -> str | None:
         """The argument that titles a call of this tool."""
