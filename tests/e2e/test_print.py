@@ -327,6 +327,16 @@ def test_an_interrupt_ends_everything(place: Place) -> None:
     assert err.decode() == hint(place)
 
 
+def test_an_interrupt_is_heard_as_soon_as_something_was_said(place: Place) -> None:
+    place.script(shell("c1", "sleep 60"), "text: never")
+    with started(place, "--print", "-p", "go") as kimi:
+        assert kimi.stdout is not None
+        assert kimi.stdout.readline() == b"go\n"
+        kimi.send_signal(signal.SIGINT)
+        out, _ = kimi.communicate(timeout=20)
+    assert (kimi.returncode, out.splitlines()[-1]) == (1, b"Interrupted by user")
+
+
 def test_an_interrupt_ends_the_reading_of_stdin(place: Place) -> None:
     place.write_config("_echo")
     with started(place, "--print") as kimi:

@@ -67,6 +67,25 @@ def test_an_end_of_the_input_changes_nothing(place: Place) -> None:
     assert "providers" not in tomllib.loads((place.share / "config.toml").read_text())
 
 
+def test_a_closed_input_is_an_end_of_the_input(place: Place) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *kimi_command(), "setup"],
+        capture_output=True,
+        cwd=place.work,
+        env=place.full_environ(),
+        timeout=20,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, b"\nNothing was changed.\n")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "99", "x", "1.0", "9" * 5000])
+def test_a_number_that_is_not_there_is_asked_for_again(place: Place, number: str) -> None:
+    done = place.run("setup", stdin=number.encode() + b"\n")
+    assert (done.returncode, done.stderr) == (1, b"\nNothing was changed.\n")
+    assert b"Please answer with a number from 1" in done.stdout
+
+
 def test_a_key_is_not_shown_on_a_terminal(place: Place) -> None:
     place.environ = {"HTTPS_PROXY": "http://127.0.0.1:1"}  # nothing leaves this machine
     leader, follower = pty.openpty()

@@ -10,7 +10,14 @@ import pytest
 
 from kimi.application.settings import ModelSettings, Settings
 from kimi.interfaces.doctor import Report
-from kimi.interfaces.doctor_checks import Finding, check_endpoint, check_files, check_key, check_terminal
+from kimi.interfaces.doctor_checks import (
+    Finding,
+    check_endpoint,
+    check_files,
+    check_key,
+    check_proxy,
+    check_terminal,
+)
 from tests.provider_server import Reply, provider
 
 pytestmark = pytest.mark.anyio
@@ -78,3 +85,13 @@ def test_a_check_that_hangs_does_not_hold_up_the_end() -> None:
     report = json.loads(done.stdout)
     assert [check["status"] for check in report["checks"]] == ["ok", "failed"]
     assert report["ok"] is False
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "nonsense", "http://", "http://u:sk-hidden@[", "http://h:99999"])
+async def test_a_base_url_that_is_none_is_named_as_the_fault(url: str) -> None:
+    given = settings(url)
+    assert check_proxy(given, {}).status in ("skipped", "ok")
+    assert check_key(given, {}).status == "failed"
+    found = await check_endpoint(given, {})
+    assert (found.status, "cannot be used as an address" in found.message) == ("failed", True)
+    assert "sk-hidden" not in found.message

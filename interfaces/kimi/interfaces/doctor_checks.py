@@ -98,7 +98,7 @@ def check_key(settings: Settings, environ: Mapping[str, str]) -> Finding:
 def check_proxy(settings: Settings, environ: Mapping[str, str]) -> Finding:
     """Which way do requests to the provider take?"""
     url = settings.model.base_url if settings.model else ""
-    if not url:
+    if not _host_in(url):
         return Finding("proxy", "skipped", "No provider to reach.")
     try:
         proxy = proxy_of(url, environ)
@@ -211,16 +211,26 @@ def _advice_on_the_way(url: str, environ: Mapping[str, str]) -> str:
 
 
 def _mcp_advice(server: McpServer) -> str:
-    what = "its command" if server.command is not None else "its url"
-    return f"Check {what} in the MCP configuration; what it wrote is below logs/mcp."
+    if server.command is None:
+        return "Check its url in the MCP configuration, and the network."
+    return "Check its command in the MCP configuration; what it wrote is below logs/mcp."
 
 
 def _host(model: ModelSettings) -> str:
-    return urlsplit(model.base_url).netloc.rpartition("@")[2] or model.base_url
+    where = urlsplit(model.base_url).netloc if _host_in(model.base_url) else ""
+    return where.rpartition("@")[2] or f"provider '{model.provider_name}'"
+
+
+def _host_in(url: str) -> str:
+    """The host that `url` names; empty when it is no URL."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _is_here(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
+    host = _host_in(url)
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

@@ -7,10 +7,18 @@ import sys
 
 from kimi.interfaces.version import __version__
 
+INTERRUPTED = 130
+
 
 def main() -> int:
     """Run the command line of this process; the result is the exit status (runtime spec 1.4)."""
-    arguments = sys.argv[1:]
+    try:
+        return _run(sys.argv[1:])
+    except KeyboardInterrupt:  # while the program is still being loaded
+        return INTERRUPTED
+
+
+def _run(arguments: list[str]) -> int:
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"kimi, version {__version__}\n")
         return 0

@@ -35,11 +35,11 @@ class PlainDialogue:
         """Ask on a line of its own."""
         shown = f"{question} [{default}]: " if default else f"{question}: "
         print(shown, end="", flush=True)
-        return _answer(sys.stdin.readline()) or default
+        return _answer(sys.stdin.readline() if sys.stdin else "") or default
 
     def ask_secret(self, question: str) -> str:
         """Hidden on a terminal; a pipe has nothing to hide."""
-        if sys.stdin.isatty():
+        if sys.stdin and sys.stdin.isatty():
             return getpass.getpass(f"{question}: ").strip()
         return self.ask(question)
 
@@ -56,6 +56,6 @@ def choose(dialogue: Dialogue, question: str, titles: Sequence[str]) -> int:
         dialogue.say(f"{number:>3}  {title}")
     while True:
         answer = dialogue.ask(question, "1")
-        if answer.isdecimal() and 1 <= int(answer) <= len(titles):
+        if answer.isdecimal() and len(answer) < 4 and 1 <= int(answer) <= len(titles):
             return int(answer) - 1
         dialogue.say(f"Please answer with a number from 1 to {len(titles)}.")

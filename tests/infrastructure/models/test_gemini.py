@@ -147,6 +147,13 @@ async def test_an_id_that_cannot_stand_in_a_url_is_refused(kind: str, model: str
             to.model(kind, model=model)
 
 
+@pytest.mark.parametrize("kind", ["gemini", "vertexai"])
+async def test_a_base_url_that_is_none_is_refused(kind: str) -> None:
+    async with client() as to:
+        with pytest.raises(ConfigError, match="cannot be used as an address"):
+            to.model(kind, base_url="http://[::1")
+
+
 @pytest.mark.spec("R-77")
 @pytest.mark.parametrize(
     ("model", "thinking", "capable", "expected"),

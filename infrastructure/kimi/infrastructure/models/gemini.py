@@ -29,7 +29,7 @@ from kimi.infrastructure.models.gemini_body import (
 from kimi.infrastructure.models.gemini_stream import GeminiReader
 from kimi.infrastructure.models.headers import printable
 from kimi.infrastructure.models.history_bytes import KeptHistories, Once, assembled, encode
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.models.http import HttpLayer, checked_host
 from kimi.infrastructure.models.remote_media import fetch_all
 from kimi.infrastructure.models.vertex_access import CloudTokens, check_library
 
@@ -143,8 +143,9 @@ def vertex_access(settings: ModelSettings, http: HttpLayer, environ: Mapping[str
     """Vertex AI: with a key in express mode, else with the credentials of Google Cloud for a project and a place.
 
     Raises:
-        ConfigError: the model's id cannot stand in a URL, or google-auth is needed and missing.
+        ConfigError: the model's id cannot stand in a URL, the base URL is none, or google-auth is needed and missing.
     """
+    checked_host(settings.base_url)
     path = _vertex_path(_checked_model(settings.model))
     if _brings_its_own_key(settings):
         address = Address(f"{_vertex_root(settings, environ)}/{path}{_METHOD}", _key_header(settings))

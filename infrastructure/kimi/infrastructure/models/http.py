@@ -7,6 +7,7 @@ the first request, or before `warm`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -152,7 +153,8 @@ def checked_host(url: str) -> str:
     except ValueError:
         parts, host = urlsplit(""), None
     if parts.scheme not in ("http", "https") or not host or _has_blank(url):
-        raise ConfigError(f"'{url}' cannot be used as an address: it must be an http:// or https:// URL with a host.")
+        shown = re.sub(r"//.*@", "//***@", url)
+        raise ConfigError(f"'{shown}' cannot be used as an address: it must be an http:// or https:// URL with a host.")
     return host
 
 

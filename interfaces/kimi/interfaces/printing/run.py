@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 
 from kimi.application.conversation import Conversation
 from kimi.application.flags import Flags
@@ -115,6 +116,7 @@ class _Print:
             tasks.start_soon(self._stopping.watch_signals)
             tasks.start_soon(self._stopping.watch_output, self._streams.stdout_fd, self._lose_output)
             tasks.start_soon(self._pump)
+            await anyio.lowlevel.checkpoint()  # from here on signals are heard, before anything is said
             with self._running:
                 status = await self._serve()
             if self._stopping.signal == signal.SIGINT:
