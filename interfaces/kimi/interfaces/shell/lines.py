@@ -6,12 +6,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
-import anyio.from_thread
 import anyio.to_thread
-from anyio.lowlevel import EventLoopToken, current_token
+from anyio.from_thread import BlockingPortal
 
 from kimi.interfaces.shell.blocks import Block
 from kimi.interfaces.shell.front import Entered, Input, Left, Setup, View
@@ -41,22 +40,22 @@ class LinesFront:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
         """Lines are read while this is open."""
-        loop_token = current_token()
-        reader = threading.Thread(target=self._read_lines, args=(loop_token,), daemon=True)
-        reader.start()
-        yield
+        async with BlockingPortal() as portal:
+            threading.Thread(target=self._read_lines, args=(portal,), daemon=True).start()
+            yield
 
-    def _read_lines(self, token: EventLoopToken) -> None:
+    def _read_lines(self, portal: BlockingPortal) -> None:
         """A daemon thread: a blocked read never holds up the end of the program."""
         whole: list[str] = []
-        for line in iter(sys.stdin.readline, ""):
-            text = line.rstrip("\r\n")
-            if text.endswith("\\"):
-                whole.append(text[:-1])
-                continue
-            anyio.from_thread.run_sync(self._sent.send_nowait, "\n".join([*whole, text]), token=token)
-            whole = []
-        anyio.from_thread.run_sync(self._sent.send_nowait, None, token=token)
+        with suppress(RuntimeError):  # the program has ended meanwhile
+            for line in iter(sys.stdin.readline, ""):
+                text = line.rstrip("\r\n")
+                if text.endswith("\\"):
+                    whole.append(text[:-1])
+                    continue
+                portal.call(self._sent.send_nowait, "\n".join([*whole, text]))
+                whole = []
+            portal.call(self._sent.send_nowait, None)
 
     def begin(self, setup: Setup) -> None:
         """Nothing completes here."""

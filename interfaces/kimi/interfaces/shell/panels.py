@@ -13,6 +13,7 @@ from kimi.domain.request import (
     QuestionAnswer,
     QuestionRequest,
 )
+from kimi.domain.tool import BriefBlock, DiffBlock, ShellBlock
 from kimi.interfaces.shell.blocks import Preview
 
 _Item = TypeVar("_Item")
@@ -122,7 +123,8 @@ def approval_menu(request: ApprovalRequest) -> Menu:
     by = f" (subagent {request.subagent_type})" if request.subagent_type else ""
     if request.source_description:
         by += f" - {request.source_description}"
-    preview = Preview(request.display, "" if request.display else request.description)
+    told = any(isinstance(block, DiffBlock | ShellBlock | BriefBlock) for block in request.display)
+    preview = Preview(request.display, "" if told else request.description)
     title = f"{request.sender}{by} wants to: {request.action}"
     return Menu(title, APPROVAL_OPTIONS, detail=request.description, preview=preview)
 
