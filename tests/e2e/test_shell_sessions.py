@@ -4,12 +4,14 @@ import json
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Place, eventually, kimi_command
+from tests.e2e.process import Json, Place, eventually, kimi_command
 from tests.e2e.scripted_calls import call
+from tests.e2e.stored import event, write_session
 from tests.e2e.terminal import CTRL_A, CTRL_C, CTRL_D, CTRL_O, DOWN, ENTER, ESCAPE, Terminal, terminal
 from tests.servers.entries import raw_entry
 
@@ -446,3 +448,23 @@ def test_plain_lines_run_commands_too(place: Place) -> None:
         shown.until("/undo")
         shown.type(CTRL_D)
         assert shown.wait() == 0
+
+
+def test_a_long_session_is_there_soon(place: Place) -> None:
+    place.script("text: x")
+    context: list[Json] = [{"role": "_system_prompt", "content": "be brief"}]
+    events: list[Json] = []
+    for number in range(5_000):
+        question, answer = f"question {number} " + "x" * 250, f"answer {number} " + "y" * 250
+        context += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        events += [
+            event("TurnBegin", {"user_input": question}),
+            event("StepBegin", {"n": 1}),
+            event("ContentPart", {"type": "text", "text": answer}),
+            event("TurnEnd", {}),
+        ]
+    write_session(place, "0b5ce6f2-2d1d-4c5e-9f7a-3c1f0e9d8b7a", context=context, events=events)
+    began = time.monotonic()
+    with terminal(place, "-r", "0b5ce6f2-2d1d-4c5e-9f7a-3c1f0e9d8b7a") as shown:
+        shown.until("answer 4999")
+        assert time.monotonic() - began < 5
