@@ -481,3 +481,20 @@ async def test_a_session_of_another_process_is_not_written_by_two(place: Place) 
             error = await client.error("session/load", at(place, session_id))
             assert (error["code"], error["data"]) == (-32603, {"reason": "session_locked"})
             assert (await client.result("session/list"))["sessions"]
+
+
+async def test_a_request_that_takes_its_time_can_be_cancelled(place: Place) -> None:
+    model = FakeModel([[TextPart("one")]])
+    async with acp_client(place, adapt=using(model)) as holder:
+        await holder.shake_hands()
+        session_id = await holder.new_session(place)
+        await holder.say(session_id, "hi")
+        async with acp_client(place) as client:
+            await client.shake_hands()
+            loading = await client.request("session/load", at(place, session_id))
+            await anyio.sleep(0.1)
+            await client.notify("$/cancel_request", {"requestId": loading})
+            with anyio.fail_after(1):
+                error = (await client.answer_of(loading))["error"]
+            assert (error["code"], error["message"]) == (-32800, "Request cancelled")
+            await client.new_session(place)
