@@ -328,6 +328,10 @@ async def test_media_from_the_web_are_fetched_once_with_redirects_followed() -> 
         (Reply(status=404, body=b""), "its address answered with HTTP 404"),
         (Reply(body=b"<html>", headers={"Content-Type": "text/html; charset=utf-8"}), "its address holds text/html"),
         (Reply(status=302, body=b"", headers={"Location": "/cat"}), "its address leads in circles"),
+        (
+            Reply(status=302, body=b"", headers={"Location": "http://[::1"}),
+            "its address cannot be fetched: Invalid IPv6 URL",
+        ),
         (Reply(fault="refuse"), "its address cannot be fetched: the server closed the connection"),
         (
             Reply(body=b"x" * ((15 << 20) + 1), headers={"Content-Type": "image/png"}),

@@ -19,8 +19,9 @@ from kimi.infrastructure.models.http import HttpLayer, HttpLimits, PrivateAddres
 from kimi.infrastructure.models.watched_resolver import WatchedResolver
 from kimi.infrastructure.tools.fetch_url import BY_SERVICE, EMPTY, FULL, MAIN, NOTHING, FetchUrl
 from kimi.infrastructure.web.addresses import is_public
-from kimi.infrastructure.web.pages import MAX_BYTES, PageFetcher
+from kimi.infrastructure.web.pages import MAX_BYTES, Page, PageFetcher
 from kimi.infrastructure.web.services import Service
+from kimi.infrastructure.web.text import is_text, plain_text
 from tests.infrastructure.tools.calls import call, effect_of
 from tests.web_server import WebServer, moved, page, web_server
 
@@ -237,6 +238,26 @@ async def test_through_a_proxy_a_name_of_this_machine_is_refused_before_the_prox
 def test_an_address_that_is_not_global_is_never_public(address: object) -> None:
     if not getattr(address, "is_global", False):
         assert not is_public(str(address))
+
+
+@pytest.mark.parametrize("address", ["fec0::1", "feff::1"])
+def test_what_private_networks_had_in_former_times_is_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("charset", ["hex", "rot13", "idna", "punycode", "undefined", "zip", '"utf-8"', "", "\x0b"])
+async def test_a_charset_that_is_none_does_not_matter(charset: str) -> None:
+    found = Page(200, "text/plain", charset or None, "wo\u0308rd".encode())
+    assert plain_text(found) == "wo\u0308rd"
+    assert is_text(found)
+
+
+@pytest.mark.parametrize("target", ["http://[::1", "//[x", "http://h:99999/", "http://a b/"])
+async def test_a_redirect_to_what_is_no_address_is_an_answer(target: str) -> None:
+    async with web_server({"/": moved(target)}) as server:
+        lost = await fetched(server, "/")
+    assert lost.message.startswith("Failed to fetch URL due to network error: ")
+    assert "cannot be understood" in lost.message
 
 
 @pytest.mark.spec("T-88")

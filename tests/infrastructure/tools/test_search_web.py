@@ -14,7 +14,7 @@ from kimi.application.settings import ServiceSettings
 from kimi.domain.tool import BriefBlock, ToolReturnValue
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.tools.search_web import SearchWeb
-from kimi.infrastructure.web.services import Service
+from kimi.infrastructure.web.services import BadAnswer, Service
 from tests.infrastructure.tools.calls import call
 from tests.web_server import WebServer, page, web_server
 
@@ -104,3 +104,19 @@ async def test_request_output_and_errors() -> None:
         "Search request failed: cannot connect: Connection refused. The search service may be unavailable."
     )
     assert refused.display == (BriefBlock("Search request failed"),)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "http://[::1", "ftp://x/"])
+async def test_an_address_that_is_none_and_a_strange_id_are_no_surprise(address: str) -> None:
+    http = HttpLayer({})
+    try:
+        service = Service(ServiceSettings(base_url=address, api_key="sk\r\nX: y"), http, "test/1")
+        result = await call(SearchWeb(service.search), {"query": "cats"})
+        assert result.message.startswith("Search request failed: ")
+        async with web_server({"/search": page("{}", "application/json")}) as server:
+            service = Service(ServiceSettings(base_url=server.url("/search"), api_key="sk\r\nX: y"), http, "test/1")
+            with pytest.raises(BadAnswer):
+                await service.search("cats", 1, False, "call\r\nX: y")
+        assert "X" not in server.requests[0].headers
+    finally:
+        await http.close()

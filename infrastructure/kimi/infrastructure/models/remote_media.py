@@ -55,7 +55,7 @@ async def fetch(http: HttpLayer, url: str) -> Fetched:
             return "its address leads in circles"
     except TimeoutError:
         return f"its address did not answer within {MAX_SECONDS:g} seconds"
-    except (HttpError, ConfigError) as error:
+    except (HttpError, ConfigError, ValueError) as error:  # the last one: it has moved to what is no address
         return f"its address cannot be fetched: {str(error).rstrip('.')}"
 
 

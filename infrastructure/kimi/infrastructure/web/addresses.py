@@ -31,6 +31,8 @@ def is_literal(host: str) -> bool:
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    if isinstance(address, IPv6Address) and address.is_site_local:  # what private networks had before fd00::/8
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 

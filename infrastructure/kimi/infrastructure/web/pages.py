@@ -86,7 +86,7 @@ class PageFetcher:
             found = await self._once(http, url)
             if isinstance(found, Page):
                 return found
-            url = _without_user(urljoin(url, found))
+            url = _target(url, found)
         raise PageRefused(f"Failed to fetch URL: more than {MAX_REDIRECTS} redirects.", "Too many redirects")
 
     async def _check(self, url: str) -> None:
@@ -139,9 +139,12 @@ def _checked(url: str) -> str:
         raise error from None
 
 
-def _without_user(url: str) -> str:
-    """Name and password were for the first address only."""
-    parts = urlsplit(url)
+def _target(url: str, location: str) -> str:
+    """Where `location` leads from `url`; name and password were for the first address only."""
+    try:
+        parts = urlsplit(urljoin(url, location))
+    except ValueError:
+        raise HttpError("it leads to an address that cannot be understood") from None
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 

@@ -10,7 +10,8 @@ from typing import Any, Final, cast
 import anyio
 
 from kimi.application.settings import ServiceSettings
-from kimi.infrastructure.models.headers import merged
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.models.headers import merged, printable
 from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpTimeout
 
 TOTAL_S: Final = 180.0
@@ -72,14 +73,16 @@ class Service:
                 return await self._exchange(asked, call_id, accept)
         except TimeoutError:
             raise HttpTimeout(f"no complete answer within {TOTAL_S:g} seconds") from None
+        except ConfigError as error:
+            raise HttpError(str(error).rstrip(".")) from None
 
     async def _exchange(self, asked: dict[str, Any], call_id: str, accept: str) -> bytes:
         own = {
             "Content-Type": "application/json",
             "Accept": accept,
-            "Authorization": f"Bearer {self.settings.api_key}",
+            "Authorization": f"Bearer {printable(self.settings.api_key)}",
             "User-Agent": self.user_agent,
-            "X-Msh-Tool-Call-Id": call_id,
+            "X-Msh-Tool-Call-Id": printable(call_id),
         }
         headers = merged(own, self.settings.custom_headers)
         async with self.http.request("POST", self.settings.base_url, headers, [json.dumps(asked).encode()]) as response:

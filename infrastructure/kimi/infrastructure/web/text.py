@@ -29,9 +29,9 @@ def plain_text(page: Page) -> str:
     """The body in the charset that the server names, else UTF-8; what cannot be decoded is replaced."""
     try:
         codec = codecs.lookup(page.charset or "utf-8").name
-    except LookupError:
-        codec = "utf-8"
-    return page.body.decode("utf-8-sig" if codec == "utf-8" else codec, "replace")
+        return page.body.decode("utf-8-sig" if codec == "utf-8" else codec, "replace")
+    except (LookupError, ValueError):  # no such charset, or a codec that is none, such as `hex` and `idna`
+        return page.body.decode("utf-8-sig", "replace")
 
 
 def main_text(page: Page) -> str | None:
