@@ -9,7 +9,20 @@ import pytest
 
 from tests.e2e.process import Place, eventually
 from tests.e2e.scripted_calls import call
-from tests.e2e.terminal import CTRL_C, CTRL_D, CTRL_E, CTRL_J, CTRL_S, DOWN, ENTER, ESCAPE, SHIFT_TAB, UP, terminal
+from tests.e2e.terminal import (
+    CTRL_C,
+    CTRL_D,
+    CTRL_E,
+    CTRL_J,
+    CTRL_S,
+    CTRL_T,
+    DOWN,
+    ENTER,
+    ESCAPE,
+    SHIFT_TAB,
+    UP,
+    terminal,
+)
 
 USAGE = "usage: input_other=4200 output=5"
 SLEEP = call("c1", "Shell", command="sleep 30")
@@ -191,6 +204,19 @@ def test_a_message_steers_the_running_turn(place: Place) -> None:
         shown.until("» use tabs")
         shown.until("heard you")
     assert any("use tabs" in str(one["content"]) for one in place.context() if one["role"] == "user")
+
+
+def test_thinking_is_folded_and_can_be_unfolded(place: Place) -> None:
+    place.script("think: First I count the files. " + "Then I go on. " * 20 + "THE-END\ntext: done")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("go", ENTER)
+        text = shown.until("done")
+        assert "✻ Thought for" in text
+        assert "THE-END" not in text
+        shown.idle()
+        shown.type(CTRL_T)
+        shown.until("THE-END")
 
 
 def test_plan_mode_is_switched_by_a_key(place: Place) -> None:

@@ -183,6 +183,11 @@ def test_history_is_kept_for_the_directory(place: Place) -> None:
         shown.until_gone("first thing")
         shown.type(CTRL_R, "fir")
         shown.until("first thing")
+        shown.type(ENTER)
+        shown.until_gone("I-search")
+        shown.type("!", ENTER)
+        shown.until("yes")
+    assert said(place)[-1] == "!first thing"  # the cursor stands where it was found
 
 
 def test_the_editor_changes_the_input(place: Place) -> None:

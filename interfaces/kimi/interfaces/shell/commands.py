@@ -36,6 +36,7 @@ KEYS = (
     ("Ctrl-D", "leave"),
     ("Ctrl-X", "run commands of the system's shell"),
     ("Shift-Tab", "plan mode"),
+    ("Ctrl-T", "unfold what was thought last"),
     ("Ctrl-O", "write in an editor"),
     ("Ctrl-V", "paste an image"),
     ("@", "name a file"),

@@ -43,11 +43,16 @@ class PlanToggled:
 
 
 @dataclass(frozen=True, slots=True)
+class ThoughtAsked:
+    """Ctrl-T: what was thought last, unfolded."""
+
+
+@dataclass(frozen=True, slots=True)
 class Left:
     """The person wants to leave."""
 
 
-Input: TypeAlias = Entered | Steered | Interrupted | PlanToggled | Left
+Input: TypeAlias = Entered | Steered | Interrupted | PlanToggled | ThoughtAsked | Left
 
 
 @dataclass(frozen=True, slots=True)

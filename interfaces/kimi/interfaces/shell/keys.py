@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, Filter
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -33,6 +33,8 @@ class InputActions(Protocol):
 
     def toggle_plan(self) -> None: ...
 
+    def show_thought(self) -> None: ...
+
     def paste(self, text: str) -> None: ...
 
     def paste_image(self) -> None: ...
@@ -46,8 +48,9 @@ def input_keys(actions: InputActions, typing: Condition, running: Condition) -> 
     """The bindings that hold while the input has the focus; `running`: a turn runs."""
     keys = KeyBindings()
     buffer = actions.buffer
+    completing = Condition(lambda: buffer.complete_state is not None)
 
-    def on(*names: Keys | str, where: Condition = _ALWAYS) -> Callable[[Callable[[], object]], None]:
+    def on(*names: Keys | str, where: Filter = _ALWAYS) -> Callable[[Callable[[], object]], None]:
         def bind(action: Callable[[], object]) -> None:
             keys.add(*names, filter=typing & where)(_doing(action))
 
@@ -58,12 +61,13 @@ def input_keys(actions: InputActions, typing: Condition, running: Condition) -> 
     on("c-j")(lambda: buffer.insert_text("\n"))
     on("c-s")(lambda: actions.submit(steer=True))
     on("c-c")(actions.interrupt)
-    on("escape", where=Condition(lambda: buffer.complete_state is not None))(buffer.cancel_completion)
-    on("escape", where=running)(actions.interrupt)
+    on("escape", where=completing)(buffer.cancel_completion)
+    on("escape", where=running & ~completing)(actions.interrupt)
     on("c-d", where=Condition(lambda: not buffer.text))(actions.leave)
     on("c-d", where=Condition(lambda: bool(buffer.text)))(buffer.delete)
     on("c-x")(actions.toggle_shell)
     on("s-tab")(actions.toggle_plan)
+    on("c-t")(actions.show_thought)
     on("c-v")(actions.paste_image)
     on("c-o")(actions.edit)
     on("up")(lambda: None if actions.recall() else buffer.auto_up())

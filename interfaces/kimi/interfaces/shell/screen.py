@@ -29,7 +29,17 @@ from prompt_toolkit.output import ColorDepth, Output, create_output
 from kimi.interfaces.shell.blocks import Block
 from kimi.interfaces.shell.complete import InputCompleter
 from kimi.interfaces.shell.editor import edited
-from kimi.interfaces.shell.front import Entered, Input, Interrupted, Left, PlanToggled, Setup, Steered, View
+from kimi.interfaces.shell.front import (
+    Entered,
+    Input,
+    Interrupted,
+    Left,
+    PlanToggled,
+    Setup,
+    Steered,
+    ThoughtAsked,
+    View,
+)
 from kimi.interfaces.shell.keys import input_keys
 from kimi.interfaces.shell.layout import STYLES, Parts, screen_layout
 from kimi.interfaces.shell.output import HeldOutput
@@ -38,7 +48,7 @@ from kimi.interfaces.shell.panel_view import PanelView
 from kimi.interfaces.shell.panels import Menu, Picked, Tabs
 from kimi.interfaces.shell.paste import Pasted, as_image, read_image
 from kimi.interfaces.shell.plain import plain_text
-from kimi.interfaces.shell.sanitize import cut, neutral, one_line
+from kimi.interfaces.shell.sanitize import cut, one_line
 from kimi.interfaces.shell.status import status_parts
 
 logger = logging.getLogger(__name__)
@@ -93,6 +103,7 @@ class Screen:
 
     def _application(self, depth: ColorDepth, theme: ThemeName) -> Application[None]:
         free = Condition(lambda: not self.panel.shown)
+        typing = Condition(lambda: self._app.layout.has_focus(self.buffer))
         running = Condition(lambda: self._view.since is not None)
         parts = Parts(
             live=lambda: self._live,
@@ -104,7 +115,7 @@ class Screen:
         )
         app = Application[None](
             layout=screen_layout(self.buffer, self.panel, parts, free),
-            key_bindings=merge_key_bindings([input_keys(self, free, running), self.panel.keys]),
+            key_bindings=merge_key_bindings([input_keys(self, typing, running), self.panel.keys]),
             style=STYLES[theme],
             output=self._output,
             color_depth=depth,
@@ -367,6 +378,10 @@ class Screen:
         """Shift-Tab."""
         self._send(PlanToggled())
 
+    def show_thought(self) -> None:
+        """Ctrl-T."""
+        self._send(ThoughtAsked())
+
     def recall(self) -> bool:
         """Up, on an empty input: take back what was queued last."""
         if self.buffer.text or not self._view.queued or (entered := self._setup.unqueue()) is None:
@@ -383,7 +398,7 @@ class Screen:
             if image is not None:
                 self.buffer.insert_text(self._pasted.add_image(image))
                 return
-        self.buffer.insert_text(self._pasted.fold(neutral(text)))
+        self.buffer.insert_text(self._pasted.fold(text))
 
     def paste_image(self) -> None:
         """Ctrl-V: a picture of the system's clipboard, else its text."""

@@ -35,6 +35,7 @@ from kimi.interfaces.shell.front import (
     Left,
     PlanToggled,
     Steered,
+    ThoughtAsked,
     View,
 )
 from kimi.interfaces.shell.panels import approval_answer, approval_menu, question_answer, question_tabs
@@ -156,6 +157,8 @@ class ShellSession:
                 self.interrupt(leaves=leaves)
             case PlanToggled():
                 await self.toggle_plan()
+            case ThoughtAsked():
+                self.front.show(Output(self.transcript.last_thought or "Nothing was thought yet."))
             case Left():
                 pass
 

@@ -39,7 +39,8 @@ from kimi.interfaces.shell.status import relative_path
 
 KEPT_ARGUMENTS = 4000
 """Characters of streamed arguments that are kept for the title of a call."""
-KEPT_THINKING = 2000
+KEPT_THINKING = 20_000
+SHOWN_THINKING = 2000
 _NESTED_SHOWN = 3
 _COMMON_KEYS = ("command", "path", "file_path", "pattern", "query", "url", "description", "prompt", "question", "name")
 
@@ -76,6 +77,8 @@ class Transcript:
         self._thinking_since = 0.0
         self._calls: dict[str, _OpenCall] = {}
         self._last_call: _OpenCall | None = None
+        self.last_thought = ""
+        """The thinking that was folded last, or its end when it was long."""
         self.activity = ""
         """What goes on beside text and calls, e.g. compaction; empty for nothing."""
 
@@ -104,7 +107,7 @@ class Transcript:
         """What is open, as it looks now; bounded however long it has grown."""
         found: list[Block] = []
         if self._thinking_size:
-            found.append(Thinking("".join(self._thinking)[-KEPT_THINKING:]))
+            found.append(Thinking("".join(self._thinking)[-SHOWN_THINKING:]))
         if (piece := self._text.open_text()) is not None:
             found.append(piece)
         return [*found, *(self._called(call) for call in self._calls.values())]
@@ -168,7 +171,8 @@ class Transcript:
     def _end_thinking(self) -> list[Block]:
         if not self._thinking_size:
             return []
-        text = one_line("".join(self._thinking)[:400], 160)
+        self.last_thought = "".join(self._thinking)
+        text = one_line(self.last_thought[:400], 160)
         self._thinking, self._thinking_size = [], 0
         return [Thought(self._now() - self._thinking_since, text)] if text else []
 
