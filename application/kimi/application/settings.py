@@ -142,6 +142,13 @@ class McpSettings(Slice):
     always_qualify: bool = False
 
 
+class AcpSettings(Slice):
+    """`[acp]`: sessions of editors (tools spec 4.1)."""
+
+    load_user_mcp: bool = True
+    """Do sessions have the configured MCP servers, beside those that the editor brings?"""
+
+
 class ServiceSettings(Slice):
     """A service of the vendor: where it is and the key (runtime spec 2.3)."""
 
@@ -234,6 +241,7 @@ class Settings(Slice):
     session: SessionSettings = SessionSettings()
     wire: WireSettings = WireSettings()
     mcp: McpSettings = McpSettings()
+    acp: AcpSettings = AcpSettings()
     web: WebSettings = WebSettings()
     background: BackgroundSettings = BackgroundSettings()
     interface: InterfaceSettings = InterfaceSettings()

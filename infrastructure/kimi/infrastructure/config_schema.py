@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from kimi.application.settings import (
+    AcpSettings,
     ApprovalSettings,
     BackgroundSettings,
     FileSettings,
@@ -126,7 +127,6 @@ class Services(Section):
     """`[services]`."""
 
     fetch: Fetch = Fetch()
-
     moonshot_search: Service | None = None
     moonshot_fetch: Service | None = None
 
@@ -184,6 +184,7 @@ class Configuration(Section):
     approval: ApprovalSettings = ApprovalSettings()
     session: SessionSettings = SessionSettings()
     wire: WireSettings = WireSettings()
+    acp: AcpSettings = AcpSettings()
 
 
 def validated(raw: object) -> Configuration:

@@ -82,6 +82,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         approval=configuration.approval,
         session=configuration.session,
         wire=configuration.wire,
+        acp=configuration.acp,
         mcp=mcp,
         web=_web(configuration.services),
         background=configuration.background,
