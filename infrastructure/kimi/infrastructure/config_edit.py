@@ -7,15 +7,13 @@ again before, so that a file is never left in a state in which the program would
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import tomllib
 from collections.abc import Mapping, MutableMapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.config_schema import validated
+from kimi.infrastructure.private_file import write_private_file
 
 Table: TypeAlias = MutableMapping[str, Any]
 """A table of a configuration as it was parsed: the JSON edge."""
@@ -139,23 +137,7 @@ def _new_table(*, inline: bool, is_above: bool) -> Any:
 
 
 def _write(path: str, text: str) -> None:
-    target = os.path.realpath(path)
     try:
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        _replace(target, text.encode("utf-8", "backslashreplace"))
+        write_private_file(path, text)
     except OSError as error:
         raise ConfigError(f"Cannot write configuration file {path}: {error.strerror}") from None
-
-
-def _replace(path: str, data: bytes) -> None:
-    """The temporary file is created for its owner only, and takes the place of the old one when it is on the disk."""
-    descriptor, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".config-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(fresh)

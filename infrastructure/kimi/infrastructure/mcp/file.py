@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.infrastructure.mcp.config import parsed_json, server_entries
+from kimi.infrastructure.private_file import write_private_file
 from kimi.infrastructure.store.lock import FileLock
 
 WAIT_S: Final = 5.0
@@ -88,23 +88,7 @@ def write_document(path: str, document: dict[str, Any]) -> None:
         ConfigError: the file cannot be written; the old one is untouched.
     """
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    target = os.path.realpath(path)
     try:
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        # A lone surrogate (an argument that is no UTF-8) becomes the escape that JSON has for it.
-        _replace(target, text.encode("utf-8", "backslashreplace"))
+        write_private_file(path, text)
     except OSError as error:
         raise ConfigError(f"Cannot write the MCP config file {path}: {error.strerror}.") from None
-
-
-def _replace(path: str, data: bytes) -> None:
-    descriptor, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".mcp-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(fresh)
