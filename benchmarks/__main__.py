@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from benchmarks.cases import acp, large, layers, sessions, startup, streaming
+from benchmarks.cases import acp, acp_process, large, layers, sessions, startup, streaming
 from benchmarks.figures import Bench, Row
 from benchmarks.worlds import reference
 
@@ -31,6 +31,9 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "search": large.search,
     "memory": streaming.memory,
     "acp": acp.acp,
+    "editor": acp_process.start,
+    "editors": acp_process.crowd,
+    "editor-pieces": acp_process.pieces,
     "layers": layers.layers,
 }
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[[Json], Json]
@@ -53,7 +53,7 @@ class WireClient:
         self._lines: list[bytes] = []
         self._next_id = 0
 
-    def __enter__(self) -> WireClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -1,7 +1,7 @@
 """The provider of a benchmark, as a process: `python -m benchmarks.provider`; its first line is the base URL.
 
 It reads to the end of its input what it shall answer, as JSON: `{"text": n}` answers each request with n pieces of
-about 20 characters, in the dialect of the provider type that `"kind"` names;
+about 20 characters, in the dialect of the provider type that `"kind"` names, or with `"pause_s"` between the pieces;
 `{"calls": [[name, arguments], …], "piece": n}` answers one request after the other with a call, or with text where the
 list says null and after its end; then it begins anew.
 """
@@ -26,7 +26,7 @@ def replies(spec: dict[str, Any]) -> list[Reply]:
     if "kind" in spec:
         return [_in_dialect(spec["kind"], spec["text"])]
     if "text" in spec:
-        return [stream_reply(spec["text"], None)]
+        return [replace(stream_reply(spec["text"], None), event_delay_s=spec.get("pause_s", 0))]
     calls: list[tuple[str, str] | None] = [*spec["calls"], None]
     piece = spec.get("piece", 4096)
     return [_call(f"call-{at}", *call, piece) if call else text_reply("done") for at, call in enumerate(calls)]
