@@ -377,6 +377,24 @@ def test_a_reader_that_goes_away_ends_it(place: Place) -> None:
         assert kimi.stderr.read().decode() == hint(place)
 
 
+@pytest.mark.parametrize("mode", [["--quiet"], ["--print"], ["--print", "--output-format", "stream-json"]])
+def test_an_answer_that_cannot_be_written_is_a_failure(place: Place, mode: list[str]) -> None:
+    place.script("text: ok")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*kimi_command(), *mode, "-p", "go"],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=place.work,
+            env=place.full_environ(),
+            timeout=20,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"The output could not be written: No space left on device\n")
+
+
 @pytest.mark.spec("R-33")
 def test_the_hint_stands_for_a_session_that_is_not_empty(place: Place) -> None:
     done = place.script("text: ok").run("--print", "-p", "go")

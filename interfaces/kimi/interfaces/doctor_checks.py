@@ -58,8 +58,8 @@ def check_files(path: str, settings: Settings) -> Finding:
     share = settings.share_dir
     try:
         os.makedirs(share, mode=0o700, exist_ok=True)
-        with tempfile.TemporaryFile(dir=share):
-            pass
+        with tempfile.TemporaryFile(dir=share, buffering=0) as file:
+            file.write(b"sessions need some room" * 1000)  # an empty file can be made on a full disk, too
     except OSError as error:
         advice = "Make it writable, or set KIMI_SHARE_DIR to another directory."
         return Finding("configuration", "failed", f"{share} cannot be written: {error.strerror}.", advice)

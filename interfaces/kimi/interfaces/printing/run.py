@@ -86,6 +86,7 @@ class _Print:
         self._streams = streams
         self._stopping = Stopping(EXIT_BOUND_S, self._stop, self._give_up)
         self._broken = False
+        self._unwritten: OSError | None = None
 
     @property
     def ended_by(self) -> signal.Signals | None:
@@ -106,6 +107,8 @@ class _Print:
             status = await self._serve_until_end()
             resumable = not conversation.is_empty
         self._stopping.release()
+        if self._unwritten and not isinstance(self._unwritten, BrokenPipeError):  # who closes a pipe knows it
+            self._streams.write_error(f"The output could not be written: {self._unwritten.strerror}\n")
         if resumable:
             self._streams.write_error(f"\nTo resume this session: kimi -r {conversation.id}\n")
         return status
@@ -124,7 +127,7 @@ class _Print:
                 with anyio.move_on_after(KILLING_S):
                     await self._write(self._output.failure(INTERRUPTED))
             tasks.cancel_scope.cancel()
-        return status
+        return FAILED if self._unwritten else status
 
     async def _serve(self) -> int:
         """Run the prompts one after the other, to the first that fails; then wait for what they have started."""
@@ -181,6 +184,7 @@ class _Print:
         try:
             await write_all(self._streams.stdout_fd, data)
         except OSError as error:
+            self._unwritten = error
             logger.info("stdout cannot be written: %s", error.strerror)
             self._lose_output()
 
