@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -196,4 +197,5 @@ class _Process:
 
 
 def _end_lean_start(has_sessions: bool) -> None:
+    gc.collect()  # what is left of a session that was closed already must not stay for ever
     lean_start.end(freeze=not has_sessions)
