@@ -219,8 +219,9 @@ def test_shell_mode_runs_commands_of_the_person(place: Place) -> None:
         shown.type("echo it runs; sleep 20; echo not reached", ENTER)
         shown.until("\nit runs")
         shown.type(CTRL_C)
-        shown.until("status")
+        shown.until("ended with status -")
         shown.idle()
+        assert "again to leave" not in shown.text
         shown.type("/version", ENTER)
         shown.until("kimi 2")
         moved = place.work.with_name("moved")
@@ -230,6 +231,7 @@ def test_shell_mode_runs_commands_of_the_person(place: Place) -> None:
         moved.rename(place.work)
         shown.type("echo back", ENTER)
         shown.until("\nback")
+        shown.idle()
         shown.type(CTRL_X)
         shown.until_gone("SHELL")
         shown.type("hello", ENTER)
