@@ -218,3 +218,25 @@ async def test_before_the_start_everything_is_pending(tmp_path: Path) -> None:
     await real.ended(1)
     real.start()
     assert [server.state for server in real.servers()] == ["pending", "pending"]
+
+
+@pytest.mark.parametrize("kind", ["fake", "real"])
+async def test_whoever_waits_for_servers_does_not_outwait_the_end(kind: str, tmp_path: Path) -> None:
+    source: ToolSource
+    if kind == "fake":
+        source = fake()
+        source.hold = anyio.Event()
+    else:
+        from kimi.application.settings import McpSettings
+        from kimi.infrastructure.mcp.servers import McpServers
+        from tests.servers.stage import place_in
+
+        source = McpServers(McpSettings(servers=(raw_server("s", silent=True),)), place_in(tmp_path))
+    source.start()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(source.settled)
+            await anyio.sleep(0.05)
+            source.end()
+        await source.settled()
+        await source.ended(3)

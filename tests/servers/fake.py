@@ -41,12 +41,13 @@ class FakeToolSource:
         self.views = {name: SourceServer(name, "pending") for name in servers}
         self.version = 0
         self.started = False
+        self.ending = False
         self.hold: anyio.Event | None = None
         self.calls: list[tuple[str, str, JsonObject]] = []
 
     def start(self) -> None:
         """See `ToolSource`; connects at once unless `hold` is there."""
-        if not self.started:
+        if not self.started and not self.ending:
             self.started = True
             if self.hold is None:
                 self.connect_all()
@@ -74,7 +75,8 @@ class FakeToolSource:
         """See `ToolSource`."""
         if self.hold is not None:
             await self.hold.wait()
-            self.connect_all()
+            if not self.ending:
+                self.connect_all()
 
     async def call(self, server: str, tool: str, arguments: JsonObject, elicit: Elicit) -> ToolReturnValue:
         """See `ToolSource`."""
@@ -96,6 +98,9 @@ class FakeToolSource:
 
     def end(self) -> None:
         """See `ToolSource`."""
+        self.ending = True
+        if self.hold is not None:
+            self.hold.set()
         for name in self.views:
             self.put(replace(self.views[name], state="pending"))
 

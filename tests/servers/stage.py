@@ -41,7 +41,7 @@ async def connected(
     times: Times = QUICK,
     transport: Callable[[McpServer], ClientTransport | None] | None = None,
     place: Place | None = None,
-    modes: Sequence[str] = ("legacy", "auto"),
+    modes: Sequence[str] | None = None,
 ) -> AsyncGenerator[McpServers, None]:
     """A source whose servers are all settled; ended on leaving."""
     settings, there = McpSettings(servers=servers), place or place_in(directory)

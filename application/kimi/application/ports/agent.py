@@ -256,7 +256,7 @@ class ToolSource(Protocol):
         ...
 
     async def settled(self) -> None:
-        """Wait until no server is being connected for the first time any more."""
+        """After `start`: wait until no server is being connected for the first time any more, or until `end`."""
         ...
 
     async def call(

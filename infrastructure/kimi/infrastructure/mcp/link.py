@@ -109,8 +109,9 @@ class ServerLink:
         return self.server.enabled and self.server.broken is None
 
     def stop(self) -> None:
-        """Let `run` close the session and end. Idempotent."""
+        """Let `run` close the session and end; nobody waits for it to settle any more. Idempotent."""
         self._stopped.set()
+        self.settled.set()
 
     async def run(self) -> None:
         """Connect and hold the session until `stop`, or until it has failed for good. Raises nothing."""
@@ -160,7 +161,7 @@ class ServerLink:
                     await self._list(session)
                     connecting.deadline = math.inf
                     self._session = session
-                    await self._watch(session)
+                    await self._watch(session, seconds)
                     return None
         except Exception as error:
             logger.debug("the MCP server %s cannot be connected", self.server.name, exc_info=error)
@@ -179,13 +180,14 @@ class ServerLink:
             return True
         return False
 
-    async def _watch(self, session: RemoteSession) -> None:
-        """Follow the list of tools until the session is lost."""
+    async def _watch(self, session: RemoteSession, seconds: float) -> None:
+        """Follow the list of tools until the session is lost. To list them may take `seconds`."""
         while not await _first_is_set(session.lost, session.list_changed):
             await anyio.sleep(self._times.quiet_s)
             session.list_changed.clear()
             try:
-                await self._list(session)
+                with anyio.fail_after(seconds):
+                    await self._list(session)
             except Exception as error:
                 logger.warning("the tools of %s could not be listed again: %s", self.server.name, self._reason(error))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -19,6 +19,9 @@ from kimi.infrastructure.mcp.reasons import reason_of
 
 if TYPE_CHECKING:
     from fastmcp.client.transports import ClientTransport
+
+    OtherWay: TypeAlias = Callable[[McpServer], ClientTransport | None]
+    """Another way to a server than its configuration says, e.g. one in memory."""
 
 KILLING_S: Final = 0.2
 """What is kept of the time for the end for killing who has not ended by then."""
@@ -36,11 +39,10 @@ class McpServers:
         place: Place,
         *,
         times: Times | None = None,
-        transport: Callable[[McpServer], ClientTransport | None] | None = None,
-        modes: Sequence[str] = ("legacy", "auto"),
+        transport: OtherWay | None = None,
+        modes: Sequence[str] | None = None,
     ) -> None:
-        """`transport` may give another way to a server than its configuration says, e.g. one in memory; `modes` are
-        the handshakes of the library, in the order in which they are tried."""
+        """`modes` are the handshakes of the library, in the order in which they are tried; None for our own."""
         self._place = place
         self._transport = transport
         self._modes = modes
@@ -72,8 +74,8 @@ class McpServers:
 
     async def settled(self) -> None:
         """See `ToolSource`."""
-        for link in list(self._links.values()):
-            await link.settled.wait()
+        while waiting := [link for link in self._links.values() if not link.settled.is_set()]:
+            await waiting[0].settled.wait()
 
     async def call(self, server: str, tool: str, arguments: JsonObject, elicit: Elicit) -> ToolReturnValue:
         """See `ToolSource`."""
@@ -103,7 +105,7 @@ class McpServers:
     def end(self) -> None:
         """See `ToolSource`."""
         self._ending = True
-        for link in self._tasks.values():
+        for link in (*self._links.values(), *self._tasks.values()):
             link.stop()
 
     async def ended(self, patience_s: float) -> None:
@@ -134,14 +136,13 @@ class McpServers:
     async def _load(self) -> OpenSession:
         async with self._loading:
             if self._open_session is None:
-                imported = anyio.to_thread.run_sync(_session_opener, abandon_on_cancel=True)
-                self._open_session = (await imported)(self._place, self._transport, self._modes)
+                opener = await anyio.to_thread.run_sync(_session_opener, abandon_on_cancel=True)
+                self._open_session = opener(self._place, self._transport, self._modes)
         return self._open_session
 
 
-def _session_opener() -> Callable[
-    [Place, Callable[[McpServer], ClientTransport | None] | None, Sequence[str]], OpenSession
-]:
+def _session_opener() -> Callable[[Place, OtherWay | None, Sequence[str] | None], OpenSession]:
+    """Blocks for as long as the library takes to import."""
     from kimi.infrastructure.mcp.library import load_library
 
     load_library()

@@ -53,9 +53,11 @@ VERSION_UNKNOWN: Final = -32022
 def session_opener(
     place: Place,
     transport: Callable[[McpServer], ClientTransport | None] | None = None,
-    modes: Sequence[str] = MODES,
+    modes: Sequence[str] | None = None,
 ) -> OpenSession:
-    """Opens sessions for servers at `place`. `transport` may give another way to a server than its configuration."""
+    """Opens sessions for servers at `place`. `transport` may give another way to a server than its configuration;
+    `modes` are the handshakes to try instead of `MODES`.
+    """
 
     @asynccontextmanager
     async def open_session(server: McpServer, elicit: Elicit) -> AsyncGenerator[RemoteSession, None]:
@@ -66,7 +68,7 @@ def session_opener(
         way = LenientTransport((transport and transport(server)) or _transport(server, place, login))
         async with AsyncExitStack() as stack:
             try:
-                await session.enter(stack, way, elicit, modes)
+                await session.enter(stack, way, elicit, modes or MODES)
             except Exception as error:
                 _check_login(server, login, way.status, error)
                 if way.status is not None:
