@@ -1,4 +1,7 @@
-"""How each kind of block looks: rendered screens, to be read in review. Colours are left out of the pictures."""
+"""How each kind of block looks: rendered screens, to be read in review. Colours are left out of the pictures.
+
+python -m tests.interfaces.shell.test_blocks    writes the pictures anew
+"""
 
 import re
 from pathlib import Path
@@ -173,3 +176,7 @@ def test_titles_come_from_unfinished_arguments(arguments: str, key: str | None, 
 
 def test_times_for_a_reader() -> None:
     assert [duration(one) for one in (0.4, 59, 61, 3700)] == ["0s", "59s", "1m 01s", "1h 01m"]
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(screens(), encoding="utf-8")
