@@ -48,7 +48,7 @@ def test_the_last_of_a_name_counts() -> None:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        ({}, "mcpServers: must be a list"),
+        ({"a": {}}, "mcpServers: must be a list"),
         (["fs"], r"mcpServers\[0\]: must be an object"),
         ([STDIO, {"command": "x"}], r"mcpServers\[1\]\.name"),
         ([{**STDIO, "name": " "}], r"mcpServers\[0\]\.name"),

@@ -24,7 +24,7 @@ def mcp_servers(raw: object, cwd: str) -> tuple[McpServer, ...]:
     Of entries with the same name the last counts. Values stand for themselves: variables of this process are not put
     in. Raises BadMcpServer.
     """
-    if raw is None:
+    if raw is None or raw == {}:  # an empty table of Lua may be written either way
         return ()
     if not isinstance(raw, list):
         raise BadMcpServer("mcpServers: must be a list")
