@@ -219,6 +219,9 @@ async def test_models_of_one_session_share_the_tape_and_sessions_do_not(tmp_path
         ('{"cassette":1}\n{"part":{}}\n', "damaged at line 2"),
         ('{"cassette":1}\n{"call":{"roles":"u","said":"x","digest":"d"}}\n{"par', "damaged at line 3"),
         ('{"cassette":1}\n{"call":{}}\n{"end":{}}\n', "cannot be understood"),
+        ('{"cassette":1}\n{"call":7}\n', "cannot be understood"),
+        ('{"cassette":1}\n{"call":{"roles":"u","said":"x","digest":"d","started":"then"}}\n', "cannot be understood"),
+        ('{"cassette":1}\n{"call":{"roles":"u","said":"x","digest":"d","started":null}}\n', "cannot be understood"),
         ('{"cassette":1}\n{"call":{"roles":"u","said":"x","digest":"d"}}\n{"part":{}}\n', "cannot be understood"),
     ],
 )

@@ -288,6 +288,8 @@ class Recorded:
     asked: Asked
     items: tuple[ModelItem, ...]
     error: ChatProviderError | None
+    started: int = 0
+    """The moment, in nanoseconds: what it is does not matter, but the order does."""
 
 
 class Tape:
@@ -383,9 +385,8 @@ def load_calls(path: str) -> list[Recorded]:
     except OSError as error:
         raise ConfigError(f"The cassette {path} cannot be read: {error.strerror}.") from error
     _check_header(path, lines[0] if lines else b"")
-    blocks = _blocks(path, lines[1:])
-    blocks.sort(key=lambda block: int(block[0]["call"].get("started", 0)))
-    return [_recorded(path, block) for block in blocks]
+    calls = [_recorded(path, block) for block in _blocks(path, lines[1:])]
+    return sorted(calls, key=lambda call: call.started)
 
 
 def _check_header(path: str, line: bytes) -> None:
@@ -422,11 +423,12 @@ def _recorded(path: str, block: Sequence[Json]) -> Recorded:
         items = [_item(entry) for entry in rest if "part" in entry or "end" in entry]
         error = next((_raised(entry["error"]) for entry in rest if "error" in entry), None)
         request = Asked(head["call"]["roles"], head["call"]["said"], head["call"]["digest"])
+        started = int(head["call"].get("started", 0))
     except (KeyError, TypeError, ValueError, AttributeError) as damage:
         raise ConfigError(f"The cassette {path} is damaged: a call in it cannot be understood.") from damage
     if error is None and not (items and isinstance(items[-1], ResponseEnd)):
         error = ChatProviderError(f"The recording of this call in the cassette {path} ends here.")
-    return Recorded(request, tuple(items), error)
+    return Recorded(request, tuple(items), error, started)
 
 
 def _item(entry: Json) -> ModelItem:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from kimi.application.flags import share_directory
 from kimi.domain.errors import ConfigError
 
 MAX_CLIENT_LENGTH = 200
@@ -80,8 +81,7 @@ def device_headers(version: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _device_id(environ: Mapping[str, str]) -> str:
-    share = environ.get("KIMI_SHARE_DIR")
-    path = (Path(share).expanduser() if share else Path.home() / ".kimi") / "device_id"
+    path = Path(share_directory(environ), "device_id")
     try:
         return printable(path.read_text("ascii", "ignore")) or _stored_device_id(path)
     except OSError:
@@ -94,7 +94,7 @@ def _stored_device_id(path: Path) -> str:
 
     device_id = uuid4().hex
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
         path.write_text(device_id, "ascii")
     except OSError:
