@@ -225,7 +225,7 @@ def _mcp_servers(flags: Flags, share: str) -> tuple[McpServer, ...]:
 
 def _mcp_secrets(servers: Sequence[McpServer], environ: Mapping[str, str], share: str) -> Iterator[str]:
     if servers:
-        from kimi.infrastructure.mcp.config import server_secrets
+        from kimi.infrastructure.mcp.server_secrets import server_secrets
 
         for server in servers:
             yield from server_secrets(server, environ, share)

@@ -64,7 +64,7 @@ def authorize(server: McpServer, share: str, say: Say) -> int:
 
 
 def _streams(server: McpServer, share: str) -> Streams:
-    from kimi.infrastructure.mcp.config import server_secrets
+    from kimi.infrastructure.mcp.server_secrets import server_secrets
 
     streams = take_streams(share, protocol=False)
     start_logging(share, debug=False, secrets=server_secrets(server, os.environ, share))

@@ -288,7 +288,10 @@ def test_secrets_of_servers_join_those_that_are_masked(tmp_path: Path) -> None:
     file_of(
         tmp_path / "mcp.json",
         {
-            "a": {"command": "x", "env": {"KEY": "env-secret", "DEBUG": "1", "REF": "${FROM_ENV}"}},
+            "a": {
+                "command": "x",
+                "env": {"KEY": "env-secret", "DEBUG": "1", "ARGS": "--level x", "REF": "${FROM_ENV}"},
+            },
             "b": {
                 "url": "https://me:url-password@h.test/mcp?api_key=query-secret&mode=fast-and-loose",
                 "headers": {"Authorization": "Bearer header-secret"},
@@ -302,7 +305,7 @@ def test_secrets_of_servers_join_those_that_are_masked(tmp_path: Path) -> None:
         *("env-secret", "value-of-variable", "url-password", "query-secret"),
         *("Bearer header-secret", "header-secret", "bearer-secret"),
     }
-    assert not loaded.secret_values & {"1", "oauth", "fast-and-loose", ""}
+    assert not loaded.secret_values & {"1", "x", "oauth", "fast-and-loose", ""}
     shown = repr(loaded)
     assert "env-secret" not in shown
     assert "header-secret" not in shown

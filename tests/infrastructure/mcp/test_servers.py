@@ -296,6 +296,14 @@ async def test_secrets_are_hidden(tmp_path: Path) -> None:
     assert hidden == [{"the-token-value"}]
 
 
+async def test_no_reason_repeats_a_secret_that_came_from_a_variable(tmp_path: Path) -> None:
+    place = place_in(tmp_path, {**os.environ, "TOKEN": "the-token-value"})
+    told = {"initialize": {"code": -32603, "message": "the-token-value is refused"}}
+    server = raw_server("s", errors=told, env={"A_KEY": "${TOKEN}"})
+    async with connected(tmp_path, server, place=place) as source:
+        assert (view(source, "s").state, view(source, "s").reason) == ("failed", "*** is refused")
+
+
 def test_a_log_masks_secrets_and_survives_a_full_disk(tmp_path: Path) -> None:
     log = ServerLog(str(tmp_path / "logs"), "a/b c", ["sec-ret"])
     log.write(b"one sec-")

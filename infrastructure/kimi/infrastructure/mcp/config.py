@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from kimi.application.flags import Flags
 from kimi.application.settings import McpServer
 from kimi.domain.errors import ConfigError, UsageError
-from kimi.infrastructure.mcp.oauth import login_secrets
-from kimi.infrastructure.mcp.variables import expanded_text, is_reference
 
 _log = logging.getLogger("kimi.settings")
 
 _TRANSPORTS = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
 _TRANSFORMS = ("tools", "include_tags", "exclude_tags")
 """Keys of fastmcp that rewrite what a server offers; leaving them out silently would offer too much."""
-_SHORTEST_SECRET = 6
-"""Shorter values of variables are switches and numbers; to mask them would make the log unreadable."""
-_SECRET_NAME = re.compile(r"key|token|secret|password|auth|credential|signature", re.IGNORECASE)
-"""In the query of a URL."""
 
 _AS_IT_IS = (
     *("command", "args", "env", "cwd", "url", "headers", "auth", "enabled_tools", "disabled_tools"),
@@ -197,41 +190,3 @@ def _report(error: Any) -> str:
     details = error.errors(include_url=False, include_context=False, include_input=False)
     rules = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in details)
     return f"{rules}."
-
-
-# --- secrets ---------------------------------------------------------------------------------------------------
-
-
-def server_secrets(server: McpServer, environ: Mapping[str, str], share: str | None = None) -> Iterator[str]:
-    """What must never be shown of a server (R-48): headers, variables, its token, the password and keys in its URL;
-    as they are written, and as they are once the environment is put in. With `share`, also its stored login.
-    """
-    for text in _secret_texts(server):
-        if not is_reference(text):
-            yield text
-        value = expanded_text(text, environ)
-        if value is not None and len(value) >= _SHORTEST_SECRET:
-            yield value
-            yield from filter(None, [value.partition(" ")[2]])  # "Bearer X": X alone is as bad
-    url = expanded_text(server.url, environ) if server.url is not None and server.auth == "oauth" else None
-    if share is not None and url is not None:
-        yield from login_secrets(share, url)
-
-
-def _secret_texts(server: McpServer) -> Iterator[str]:
-    values = (*server.headers.values(), *server.env.values(), *_in_url(server.url or ""))
-    yield from (value for value in values if len(value) >= _SHORTEST_SECRET)
-    if server.auth not in (None, "oauth"):
-        yield server.auth
-
-
-def _in_url(url: str) -> Iterator[str]:
-    """The password, and what looks like a key in the query: some servers take theirs there."""
-    rest = url.partition("://")[2]
-    credentials, at, _ = rest.partition("/")[0].rpartition("@")
-    if at:
-        yield credentials.partition(":")[2] or credentials
-    query = rest.partition("#")[0].partition("?")[2]
-    for name, _, value in (pair.partition("=") for pair in query.split("&")):
-        if _SECRET_NAME.search(name):
-            yield value

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kimi.application.ports import CheckSchema
 from kimi.application.settings import McpServer
 from kimi.infrastructure.mcp.server_log import ServerLog
+from kimi.infrastructure.mcp.server_secrets import server_secrets
 from kimi.infrastructure.workspace.processes import LocalProcess
 
 
@@ -31,15 +32,8 @@ class Place:
 
     def log_of(self, server: McpServer) -> ServerLog:
         """Where a server's own output goes."""
-        return ServerLog(os.path.join(self.share_dir, "logs", "mcp"), server.name, secrets_of(server))
+        return ServerLog(os.path.join(self.share_dir, "logs", "mcp"), server.name, self.secrets_of(server))
 
-
-_SHORTEST = 6
-"""Shorter values of variables are switches and numbers."""
-
-
-def secrets_of(server: McpServer) -> frozenset[str]:
-    """What of a server's configuration must not be seen anywhere."""
-    token = server.auth if server.auth != "oauth" else None
-    values = {*server.headers.values(), *(value for value in server.env.values() if len(value) >= _SHORTEST)}
-    return frozenset({token or "", *values} - {""})
+    def secrets_of(self, server: McpServer) -> frozenset[str]:
+        """What of a server's configuration must not be seen anywhere."""
+        return frozenset(server_secrets(server, self.environ))

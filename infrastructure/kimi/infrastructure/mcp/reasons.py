@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, cast
 
 from kimi.application.settings import McpServer
-from kimi.infrastructure.mcp.place import secrets_of
 
 MAX_REASON: Final = 500
 _KNOWN: Final = {
@@ -14,10 +14,10 @@ _KNOWN: Final = {
 }
 
 
-def reason_of(server: McpServer, error: BaseException) -> str:
-    """The error in a sentence without a secret of the server's configuration."""
+def reason_of(server: McpServer, error: BaseException, secrets: Collection[str]) -> str:
+    """The error in a sentence of at most `MAX_REASON` characters, with `secrets` masked."""
     text = _told(server, _innermost(error))
-    for secret in sorted(secrets_of(server), key=len, reverse=True):
+    for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text[:MAX_REASON]
 

@@ -122,7 +122,10 @@ class McpServers:
             await asyncio.wait(left, timeout=KILLING_S)
 
     def _new_link(self, server: McpServer) -> ServerLink:
-        return ServerLink(server, self._times, self._load, reason_of, self._change)
+        return ServerLink(server, self._times, self._load, self._reason_of, self._change)
+
+    def _reason_of(self, server: McpServer, error: BaseException) -> str:
+        return reason_of(server, error, self._place.secrets_of(server))
 
     def _run(self, link: ServerLink) -> None:
         if link.usable:

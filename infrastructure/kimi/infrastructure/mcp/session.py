@@ -31,7 +31,7 @@ from kimi.infrastructure.mcp.lenient import LenientTransport
 from kimi.infrastructure.mcp.link import Elicit, NeedsLogin, OpenSession, RemoteSession
 from kimi.infrastructure.mcp.oauth import headless_auth
 from kimi.infrastructure.mcp.oauth_login import StoredLogin
-from kimi.infrastructure.mcp.place import Place, secrets_of
+from kimi.infrastructure.mcp.place import Place
 from kimi.infrastructure.mcp.results import converted, usable_tools
 from kimi.infrastructure.mcp.stdio import ProcessTransport
 from kimi.infrastructure.mcp.transport import transport_to
@@ -62,7 +62,7 @@ def session_opener(
     @asynccontextmanager
     async def open_session(server: McpServer, elicit: Elicit) -> AsyncGenerator[RemoteSession, None]:
         server = expanded(server, place.environ)
-        place.hide(secrets_of(server))
+        place.hide(place.secrets_of(server))
         session = _Session(server, place)
         login = _login(server, place)
         way = LenientTransport((transport and transport(server)) or _transport(server, place, login))
