@@ -236,7 +236,10 @@ def make_front(settings: Settings, environ: Mapping[str, str]) -> RunningFront:
 
 def is_plain(environ: Mapping[str, str]) -> bool:
     """Is a terminal without cursor movement wanted, or the only one there is?"""
-    return environ.get("KIMI_PLAIN", "").lower() in ("1", "true", "yes", "on") or environ.get("TERM") == "dumb"
+    if environ.get("KIMI_PLAIN", "").lower() in ("1", "true", "yes", "on"):
+        return True
+    unknown = "" if sys.platform == "win32" else "dumb"
+    return (environ.get("TERM") or unknown) == "dumb"
 
 
 def colour_system(environ: Mapping[str, str]) -> ColorSystem | None:
