@@ -145,7 +145,8 @@ async def test_it_cannot_be_resumed_while_it_works_and_can_afterwards() -> None:
     async with beside(crew, FakeTasks()) as tasks:
         started = await start(crew)
         assert isinstance(started, Started)
-        await anyio.sleep(0.01)
+        while not child.asked:
+            await anyio.sleep(0.001)
         again = await start(crew, resume=started.agent_id)
         assert isinstance(again, Report)
         assert again.ending == "still_running"

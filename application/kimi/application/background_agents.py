@@ -12,7 +12,7 @@ from functools import partial
 import anyio
 
 from kimi.application.ports import BackgroundTasks
-from kimi.application.run_subagent import Instance, Order, Report, Subagents, chosen_instance, work
+from kimi.application.run_subagent import Instance, Order, Report, Subagents, prepared, work
 from kimi.domain.background import BackgroundTask, TaskOrder, TaskStatus
 from kimi.domain.errors import TooManyTasks
 from kimi.domain.subagent import Subagent
@@ -55,17 +55,14 @@ def start_in_background(
     tasks, group = parent.background.tasks, parent.hooks.tasks
     if tasks is None or group is None:
         return Report("failed", UNAVAILABLE)
-    timeout_s = order.timeout_s or parent.background.settings.agent_task_timeout_s
+    instance = prepared(subagents, order)
+    if isinstance(instance, Report):
+        return instance
+    timeout_s, ending = order.timeout_s or parent.background.settings.agent_task_timeout_s, _Ending()
     try:
-        instance = chosen_instance(subagents, order)
-        if isinstance(instance, Report):
-            return instance
-        ending = _Ending()
         task = tasks.adopt(TaskOrder("", order.description, (), timeout_s, "agent"), ending.ask)
     except (OSError, TooManyTasks) as error:
-        return Report("failed", str(error))
-    except Exception as error:
-        logger.exception("a subagent could not be prepared")
+        instance.files.close()
         return Report("failed", str(error))
     who = instance.who(call_id, task.id)
     subagents.working.add(who.agent_id)  # before the next call looks

@@ -122,11 +122,7 @@ class Instance:
 
 async def run_subagent(subagents: Subagents, order: Order, call_id: str) -> Report:
     """Carry out `order` for the call `call_id` of the parent; only cancellation comes out as an exception."""
-    try:
-        instance = chosen_instance(subagents, order)
-    except Exception as error:
-        logger.exception("a subagent could not be prepared")
-        return Report("failed", str(error))
+    instance = prepared(subagents, order)
     if isinstance(instance, Report):
         return instance
     return await work(subagents, instance, order, instance.who(call_id))
@@ -145,8 +141,16 @@ def settle_subagents(files: SessionFiles, time: float) -> None:
 # --- which instance ---------------------------------------------------------------------------------------------
 
 
-def chosen_instance(subagents: Subagents, order: Order) -> Instance | Report:
-    """A new instance, or the one to resume; a report when the order cannot be carried out."""
+def prepared(subagents: Subagents, order: Order) -> Instance | Report:
+    """A new instance, or the one to resume; a report when the order cannot be carried out, for whatever reason."""
+    try:
+        return _chosen(subagents, order)
+    except Exception as error:
+        logger.exception("a subagent could not be prepared")
+        return Report("failed", str(error))
+
+
+def _chosen(subagents: Subagents, order: Order) -> Instance | Report:
     files = None if order.resume is None else _files(subagents.parent.files, order.resume)
     if order.resume is not None and (files is None or files.record is None):
         return Report("unknown_agent", order.resume)
