@@ -52,13 +52,14 @@ class FakeTasks:
 
     def note(self, task_id: str, status: TaskStatus, *, reason: str = "", timed_out: bool = False) -> None:
         """See `BackgroundTasks`."""
-        task = self.held[task_id]
-        if task.active:
+        task = self.held.get(task_id)
+        if task is not None and task.active and task_id in self.stops:
             self.held[task_id] = replace(task, status=status, reason=reason, timed_out=timed_out)
 
     def write(self, task_id: str, text: str) -> None:
         """See `BackgroundTasks`."""
-        self.said[task_id] = self.said.get(task_id, b"") + text.encode()
+        if task_id in self.stops and self.held[task_id].active:
+            self.said[task_id] = self.said.get(task_id, b"") + text.encode()
 
     def finish(self, task_id: str, code: int) -> None:
         """The command ends by itself."""

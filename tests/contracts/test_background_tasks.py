@@ -123,6 +123,10 @@ async def test_an_adopted_task_is_what_its_keeper_notes(tasks: BackgroundTasks) 
     tasks.write(task.id, "done")
     tasks.note(task.id, "failed", reason="too late", timed_out=True)
     tasks.note(task.id, "completed")
+    tasks.write(task.id, " and more")
+    tasks.stop(task.id, "too late, too")
+    tasks.end()
+    assert reasons == ["enough"]
     ended = await outcome(tasks, task)
     assert (ended.status, ended.reason, ended.timed_out) == ("failed", "too late", True)
     assert tasks.output(task.id, 100).text == "half done"
@@ -134,6 +138,15 @@ async def test_an_adopted_task_is_told_of_the_end_of_the_program(tasks: Backgrou
     tasks.adopt(TaskOrder("", "by hand", (), 60, "agent"), reasons.append)
     tasks.end()
     assert len(reasons) == 1
+
+
+async def test_who_did_not_adopt_a_task_cannot_note_it(tasks: BackgroundTasks) -> None:
+    task = tasks.start(order("sleep 100"))
+    tasks.note(task.id, "completed")
+    tasks.write(task.id, "text")
+    found = tasks.find(task.id)
+    assert found is not None
+    assert (found.active, tasks.output(task.id, 100).text) == (True, "")
 
 
 async def test_there_is_a_limit_for_those_that_run(tasks: BackgroundTasks) -> None:
@@ -150,6 +163,8 @@ async def test_unknown_ids_are_no_tasks(tasks: BackgroundTasks) -> None:
         assert tasks.find(task_id) is None
         assert tasks.output(task_id, 10).text == ""
         tasks.stop(task_id, "why not")
+        tasks.note(task_id, "completed")
+        tasks.write(task_id, "text")
 
 
 # --- processes ------------------------------------------------------------------------------------------------

@@ -147,11 +147,13 @@ class BackgroundTasks(Protocol):
         ...
 
     def note(self, task_id: str, status: TaskStatus, *, reason: str = "", timed_out: bool = False) -> None:
-        """How an adopted task stands now. Its end is final: what is noted later does nothing. Raises OSError."""
+        """How an adopted task stands now. Its end is final: what is noted or written later does nothing, and nobody
+        asks it to end any more. Nothing happens to any other task. Raises OSError: it stands as before.
+        """
         ...
 
     def write(self, task_id: str, text: str) -> None:
-        """Add to the output of an adopted task. Raises OSError."""
+        """Add to the output of an adopted task that has not ended. Raises OSError."""
         ...
 
     def tasks(self) -> Sequence[BackgroundTask]:

@@ -72,7 +72,7 @@ class LocalTasks:
         self._environ = environ
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
         self._adopted: dict[str, Callable[[str], None]] = {}
-        """How to end the tasks that this program carries out itself."""
+        """How to end the tasks that this program carries out itself, until they have ended."""
         self._open: dict[str, BackgroundTask] | None = None
         """Tasks that may still change, or whose end not everybody was told of."""
         self._told: dict[str, set[str]] = {}
@@ -106,6 +106,8 @@ class LocalTasks:
         if status in TERMINAL:
             runtime |= {"ended_at": time.time(), "reason": reason, "timed_out": timed_out}
         write_object(directory, RUNTIME, runtime)
+        if status in TERMINAL:
+            del self._adopted[task_id]
 
     def write(self, task_id: str, text: str) -> None:
         """See `BackgroundTasks`."""
@@ -167,7 +169,7 @@ class LocalTasks:
 
     def end(self) -> None:
         """See `BackgroundTasks`."""
-        for stop in self._adopted.values():
+        for stop in list(self._adopted.values()):
             stop(_PROGRAM_GONE)
         if self._settings.keep_alive_on_exit:
             return
