@@ -303,7 +303,7 @@ async def test_asking_is_off_unless_it_is_configured() -> None:
     url = {"url": "https://example.com/"}
     assert await effect_of(tool(), url) is None
     asking = FetchUrl(PageFetcher({}).fetch, ask=True)
-    assert await effect_of(asking, url) == Effect(
+    assert await effect_of(asking, {"url": " https://example.com/\n"}) == Effect(
         "fetch url", "Fetch URL `https://example.com/`", (BriefBlock("https://example.com/"),),
         subject="https://example.com/",
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, TypeAlias
 
 import anyio.to_thread
@@ -70,8 +70,8 @@ class FetchUrl:
         if isinstance(params, ToolReturnValue):
             yield answered(params)
         else:
-            effect = fetch_effect(params.url) if self._ask else None
-            yield PreparedCall(lambda: self._run(params.url.strip(), context.call_id), effect)
+            url = params.url.strip()
+            yield PreparedCall(partial(self._run, url, context.call_id), fetch_effect(url) if self._ask else None)
 
     async def _run(self, url: str, call_id: str) -> ToolReturnValue:
         text = await self._from_service(url, call_id)

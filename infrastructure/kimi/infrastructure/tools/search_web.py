@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, TypeAlias
 
 from pydantic import BaseModel, Field
@@ -53,7 +53,7 @@ class SearchWeb:
         if isinstance(params, ToolReturnValue):
             yield answered(params)
         else:
-            yield PreparedCall(lambda: self._run(params, context.call_id))
+            yield PreparedCall(partial(self._run, params, context.call_id))
 
     async def _run(self, params: Params, call_id: str) -> ToolReturnValue:
         if self._search is None:
