@@ -145,8 +145,8 @@ async def test_it_cannot_be_resumed_while_it_works_and_can_afterwards() -> None:
     async with beside(crew, FakeTasks()) as tasks:
         started = await start(crew)
         assert isinstance(started, Started)
-        while not child.asked:
-            await anyio.sleep(0.001)
+        await anyio.wait_all_tasks_blocked()
+        assert child.asked
         again = await start(crew, resume=started.agent_id)
         assert isinstance(again, Report)
         assert again.ending == "still_running"
