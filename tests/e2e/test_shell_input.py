@@ -224,6 +224,9 @@ def test_shell_mode_runs_commands_of_the_person(place: Place) -> None:
         assert "again to leave" not in shown.text
         shown.type("/version", ENTER)
         shown.until("kimi 2")
+        shown.type("/export", ENTER)
+        shown.until("nothing to export")
+        shown.idle()
         moved = place.work.with_name("moved")
         place.work.rename(moved)
         shown.type("pwd", ENTER)

@@ -50,6 +50,7 @@ LEAVE_WINDOW_S: Final = 2.0
 """Within how many seconds the second Ctrl-C leaves."""
 LATE_S: Final = 0.5
 """How long after the end of a local command its Ctrl-C may still be on its way."""
+_AGENT_COMMANDS_IN_SHELL_MODE: Final = frozenset({"export", "import"})
 _LEAVING: Final = frozenset({"exit", "quit", "/exit", "/quit"})
 
 
@@ -254,7 +255,7 @@ class ShellSession:
             return await self.table.run[command.name](self, command.arguments)
         if not os.path.isdir(self._work_dir):
             raise StateError(f"The work directory {self._work_dir} is gone: bring it back, or leave with /exit.")
-        if entered.shell:
+        if entered.shell and not _is_for_agent(entered.text):
             await self._run_locally(entered.text)
         else:
             await self._prompt(_as_input(entered))
@@ -426,6 +427,12 @@ class ShellSession:
                 status=self._status,
             )
         )
+
+
+def _is_for_agent(text: str) -> bool:
+    """Is this one of the agent's commands that work in shell mode too?"""
+    command = parse_command(text)
+    return command is not None and command.name in _AGENT_COMMANDS_IN_SHELL_MODE
 
 
 def _as_input(entered: Entered) -> UserInput:
