@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,4 +119,5 @@ class Editor:
     def _kill(self, terminal_id: str) -> None:
         process = self.terminals[terminal_id].process
         if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended, and nobody has looked yet
+                os.killpg(process.pid, signal.SIGKILL)

@@ -47,12 +47,18 @@ async def first_option(request: Json) -> str:
     return request["options"][0]["optionId"]
 
 
+async def nothing(method: str) -> None:
+    """Go on."""
+
+
 @dataclass
 class SdkEditor:
     """What the library calls. `updates` are the updates as (session id, update), `asked` the permission requests."""
 
     desk: Editor = field(default_factory=Editor)
     choose: Choose = first_option
+    before: Callable[[str], Awaitable[None]] = nothing
+    """What is done before a call for a file or terminal is answered."""
     form: Json | None = field(default_factory=dict[str, Any])
     """What is filled in where a form is shown; None declines."""
     updates: list[tuple[str, Json]] = field(default_factory=list[tuple[str, Json]])
@@ -117,6 +123,7 @@ class SdkEditor:
         return schema.ReleaseTerminalResponse.model_validate(await self._at_desk("terminal/release", params))
 
     async def _at_desk(self, method: str, params: Json) -> Json:
+        await self.before(method)
         try:
             return dict(await self.desk(method, {_camel(name): value for name, value in params.items()}))
         except Refusal as error:

@@ -48,6 +48,7 @@ def resident_mb(kimi: AcpProcess) -> float:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+@pytest.mark.timeout(SECONDS + 120)
 def test_twenty_sessions_that_stream_all_the_time_do_not_grow(place: Place) -> None:
     """Turns of a second; then each history is cleared, for what a conversation holds is no growth of the agent."""
     pieces = [f"piece number {number:06d} " for number in range(RATE)]

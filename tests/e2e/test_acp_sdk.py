@@ -98,8 +98,8 @@ async def test_models_modes_and_options_are_chosen(connect: Connect, tmp_path: P
         session_id = await agent.new(place)
 
         async def chosen(**wanted: str) -> dict[str, str]:
-            for option, value in wanted.items():
-                result = await agent.sdk.set_config_option(session_id=session_id, config_id=option, value=value)
+            [(option, value)] = wanted.items()
+            result = await agent.sdk.set_config_option(session_id=session_id, config_id=option, value=value)
             return {one.id: one.current_value for one in result.config_options}
 
         assert await chosen(thinking="off") == {"model": "m", "thinking": "off", "mode": "default"}
@@ -123,7 +123,7 @@ async def test_requests_that_cannot_be_met_are_refused_at_once(
 ) -> None:
     place.script(DONE, DONE)
     (place.work / "file").write_text("")
-    at = {"cwd": str(place.work), "mcpServers": []}
+    at: Json = {"cwd": str(place.work), "mcpServers": []}
     outside = place.work.parent / "x"
     outside.mkdir()
     (outside / "context.jsonl").write_text("{}\n")
@@ -162,7 +162,7 @@ async def test_credentials_are_asked_for(connect: Connect, place: Place, editor:
     async with connect(place, editor) as agent:
         told = await agent.hello(**ALL_ABILITIES)
         assert [(one["id"], one["type"]) for one in told["authMethods"]] == [("login", "terminal")]
-        new = {"cwd": str(place.work), "mcpServers": []}
+        new: Json = {"cwd": str(place.work), "mcpServers": []}
         for method, params in (("session/new", new), ("authenticate", {"methodId": "login"})):
             error = await agent.refusal(agent.call(method, params))
             assert (error["code"], error["message"]) == (-32000, "Authentication required")
@@ -403,3 +403,23 @@ async def test_an_open_permission_and_what_waits_are_cancelled(
         never.set()
         assert await agent.say(session_id) == "end_turn"
         assert editor.said() == "after"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the commands are for a POSIX shell")
+async def test_a_terminal_that_is_made_too_late_is_given_back(
+    connect: Connect, place: Place, editor: SdkEditor
+) -> None:
+    place.script(step(shell("s1", "sleep 60")))
+    async with connect(place, editor) as agent:
+
+        async def make_late(method: str) -> None:
+            if method == "terminal/create":
+                await agent.sdk.cancel(session_id=session_id)
+                await anyio.sleep(0.1)
+
+        editor.before = make_late
+        await agent.hello(terminal=True)
+        session_id = await agent.new(place)
+        assert await agent.say(session_id) == "cancelled"
+        assert editor.desk.methods()[-1] == "terminal/release"
+        assert not editor.desk.terminals

@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 CALL_S: Final = 10.0
 """How long the client may take for anything but the command itself, in seconds."""
 
+LATE_S: Final = 0.5
+"""How long a terminal that is no longer wanted is waited for, in seconds."""
+
 OUTPUT_BYTES: Final = 200_000
 """How much of the end of the output the client shall keep: more than a tool shows."""
 
@@ -35,7 +38,10 @@ class ClientTerminal:
     _ended: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def create(self, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
-        """Start the command. Raises OSError when the client makes no terminal."""
+        """Start the command. Raises OSError when the client makes no terminal.
+
+        When it is cancelled the id may be known all the same: the client had made the terminal already.
+        """
         wanted: JsonObject = {
             "sessionId": self.session_id,
             "command": command[0],
@@ -44,17 +50,19 @@ class ClientTerminal:
             "env": [{"name": name, "value": value} for name, value in env.items()],
             "outputByteLimit": OUTPUT_BYTES,
         }
-        try:
-            with anyio.fail_after(CALL_S):
-                result = await self.call("terminal/create", wanted)
-        except TimeoutError:
-            raise OSError(f"no answer within {CALL_S:g} seconds") from None
-        except Exception as error:
-            raise OSError(str(error)) from error
-        terminal_id = result.get("terminalId")
-        if not isinstance(terminal_id, str) or not terminal_id:
-            raise OSError("the answer names no terminal")
-        self.id = terminal_id
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CALL_S) as patience:
+                tasks.start_soon(_shorten, patience)
+                try:
+                    self.id = _terminal_id(await self.call("terminal/create", wanted))
+                except Exception as error:
+                    failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise OSError(str(failure)) from failure
+        if not self.id:
+            raise OSError(f"no answer within {CALL_S:g} seconds")
 
     async def output(self) -> AsyncIterator[bytes]:
         """See `Process`. The client shows it as it comes; here it comes in one piece at the end."""
@@ -97,6 +105,21 @@ class ClientTerminal:
         except Exception as error:
             logger.warning("%s failed: %s", method, error)
             return {}
+
+
+async def _shorten(patience: anyio.CancelScope) -> None:
+    """Once this is cancelled, wait only a moment longer: what was made in vain must be given back."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        patience.deadline = min(patience.deadline, anyio.current_time() + LATE_S)
+
+
+def _terminal_id(result: JsonObject) -> str:
+    terminal_id = result.get("terminalId")
+    if not isinstance(terminal_id, str) or not terminal_id:
+        raise ValueError("the answer names no terminal")
+    return terminal_id
 
 
 def _exit_status(result: Mapping[str, Any]) -> int:

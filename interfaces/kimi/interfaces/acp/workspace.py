@@ -204,17 +204,25 @@ class ClientWorkspace:
     ) -> AsyncGenerator[Process, None]:
         terminal = ClientTerminal(self.session_id, self.call)
         try:
-            await terminal.create(command, self.work_dir, env)
-        except OSError as error:
-            logger.warning("the client made no terminal, the command runs without one: %s", error)
-            async with self.local.run(command, env=env, call=call) as process:
-                yield process
-            return
-        try:
-            await self.show_terminal(call, terminal.id)
-            yield terminal
+            if await _created(terminal, command, self.work_dir, env):
+                await self.show_terminal(call, terminal.id)
+                yield terminal
+                return
         finally:
-            await terminal.release()
+            if terminal.id:
+                await terminal.release()
+        async with self.local.run(command, env=env, call=call) as process:
+            yield process
+
+
+async def _created(terminal: ClientTerminal, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> bool:
+    """Did the client make the terminal?"""
+    try:
+        await terminal.create(command, cwd, env)
+    except OSError as error:
+        logger.warning("the client made no terminal, the command runs without one: %s", error)
+        return False
+    return True
 
 
 def _text(content: bytes) -> str | None:
