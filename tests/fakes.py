@@ -11,6 +11,7 @@ import anyio
 
 from kimi.application.ports import ModelItem, PreparedCall, ResponseEnd, ToolCallContext
 from kimi.domain.approval import Effect
+from kimi.domain.diff import ChangedText
 from kimi.domain.hook import ALLOW, CommandHook
 from kimi.domain.message import JsonObject, Message
 from kimi.domain.request import HookAnswer
@@ -68,13 +69,14 @@ async def forever() -> None:
 
 @dataclass
 class FakeTool:
-    """A tool whose body is `run`; with an `action` it needs approval."""
+    """A tool whose body is `run`; with an `action` it needs approval, `changed` is the file that its calls change."""
 
     name: str
     run: Callable[[JsonObject, ToolCallContext], Awaitable[ToolReturnValue]] | None = None
     action: str | None = None
     read_only: bool = False
     trusted_text: bool = True
+    changed: ChangedText | None = None
     ran: list[JsonObject] = field(default_factory=list[JsonObject])
 
     @property
@@ -91,7 +93,7 @@ class FakeTool:
             return await self.run(arguments, context) if self.run else tool_ok("done")
 
         effect = Effect(self.action, f"Do {self.action}") if self.action else None
-        yield PreparedCall(run, effect)
+        yield PreparedCall(run, effect, self.changed)
 
 
 @dataclass

@@ -109,3 +109,9 @@ async def test_fields_that_read_alike_are_told_apart() -> None:
     fields: dict[str, Any] = {"one": {"title": "Name"}, "two": {"title": "Name"}}
     assert (await answered(person, **fields)).content == {"one": "a", "two": "b"}
     assert [question.question for question in person.asked[0].questions] == ["Name (one)", "Name (two)"]
+
+
+@pytest.mark.parametrize(("text", "expected"), [("nan", CANCELLED), ("1e999", CANCELLED), ("-2", -2.0)])
+async def test_a_number_is_one_that_json_has(text: str, expected: object) -> None:
+    answer = await answered(Person(text), score={"type": "number"})
+    assert (answer if answer.content is None else answer.content["score"]) == expected

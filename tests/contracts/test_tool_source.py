@@ -201,6 +201,10 @@ async def test_the_end(source: ToolSource) -> None:
     source.end()
     await source.ended(3)
     await source.ended(3)
+    source.start()
+    source.reload([McpServer(name="s", command="no-such-program")])
+    with anyio.fail_after(1):
+        await source.settled()
     with pytest.raises(SourceCallFailed):
         await source.call("s", "echo", {}, decline)
 

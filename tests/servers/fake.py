@@ -88,6 +88,8 @@ class FakeToolSource:
 
     def reload(self, servers: Sequence[McpServer] | None = None) -> None:
         """See `ToolSource`; new servers have no tools."""
+        if self.ending:
+            return
         if servers is not None:
             names = [server.name for server in servers]
             self.made = {name: self.made.get(name, FakeServer()) for name in names}

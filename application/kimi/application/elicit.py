@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from math import isfinite
 from typing import Any, Final, cast
 
 from kimi.application.ports import Elicitation, ElicitationAnswer, NewId
@@ -53,7 +54,7 @@ def _accepted(fields: Mapping[str, JsonObject], texts: list[str]) -> Elicitation
         try:
             content[name] = _value(field, text)
         except ValueError:
-            logger.info("an elicitation was cancelled: %r is no %s", text, field.get("type"))
+            logger.info("an elicitation was cancelled: the answer for %r is no %s", name, field.get("type"))
             return CANCELLED
     return ElicitationAnswer("accept", content)
 
@@ -104,6 +105,7 @@ def _choices(field: JsonObject) -> list[str]:
 
 
 def _value(field: JsonObject, text: str) -> object:
+    """The answer as the field wants it. Raises ValueError."""
     match field.get("type"):
         case "boolean":
             if text.lower() in ("yes", "true", "no", "false"):
@@ -112,6 +114,9 @@ def _value(field: JsonObject, text: str) -> object:
         case "integer":
             return int(text)
         case "number":
-            return float(text)
+            number = float(text)
+            if not isfinite(number):
+                raise ValueError(text)
+            return number
         case _:
             return text

@@ -118,7 +118,9 @@ class PreparedCall:
 class CallWatch(Protocol):
     """Hears of calls what no event tells; a driver gives it to its conversation. Neither method may raise or wait.
 
-    The call may still be on its way to the driver. `agent_id` is that of the subagent that makes it.
+    Of each call it hears at most one of each, in this order; of one that is refused, or cancelled while it is asked
+    about, only the first. The call may still be on its way to the driver. `agent_id` is that of the subagent that
+    makes it, None for the main agent.
     """
 
     def will_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
@@ -243,7 +245,7 @@ class ToolSource(Protocol):
     """
 
     def start(self) -> None:
-        """Begin to connect. Returns at once; idempotent."""
+        """Begin to connect. Returns at once; idempotent, and nothing after `end`."""
         ...
 
     def servers(self) -> Sequence[SourceServer]:
@@ -274,14 +276,16 @@ class ToolSource(Protocol):
         ...
 
     def reload(self, servers: Sequence[McpServer] | None = None) -> None:
-        """Take these servers instead, or the same: who is new, changed, or not connected, is connected afresh; the
-        others keep their connection. Returns at once."""
+        """Take these servers instead, or the same: who is new, changed, or has failed, is connected afresh; the others
+        keep their connection, and calls that run there go on. Returns at once; nothing is connected before `start`.
+        """
         ...
 
     def end(self) -> None:
-        """Ask all servers to end. Returns at once; idempotent."""
+        """Ask all servers to end; none is connected any more. Returns at once; idempotent."""
         ...
 
     async def ended(self, patience_s: float) -> None:
-        """Wait until they have; after `patience_s` seconds none is left alive. Also without `end`, also cancelled."""
+        """`end`, then wait until they have; after `patience_s` seconds none is left alive, if this is not cancelled.
+        Idempotent."""
         ...

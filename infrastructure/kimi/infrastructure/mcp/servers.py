@@ -86,6 +86,8 @@ class McpServers:
 
     def reload(self, servers: Sequence[McpServer] | None = None) -> None:
         """See `ToolSource`."""
+        if self._ending:
+            return
         wanted = [link.server for link in self._links.values()] if servers is None else servers
         old = self._links
         self._links = {}
