@@ -91,6 +91,13 @@ DIALECT = Dialect(
     error=error,
     stream_error=lambda text: {"error": {"message": text, "code": 503}},
     quota=(429, {"error": {"message": "Pay first.", "type": "insufficient_quota", "code": "insufficient_quota"}}),
-    broken=(b"{not json", b"[]", b'"text"', b'{"choices":[1]}', b'{"choices":[{"delta":{"tool_calls":[1]}}]}'),
+    broken=(
+        b"{not json",
+        b"[]",
+        b'"text"',
+        b'{"choices":[1]}',
+        b'{"choices":[{"delta":{"tool_calls":[1]}}]}',
+        b'{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":7}}]}}]}',
+    ),
     harmless=({"choices": []}, {}, {"choices": [{"delta": None}]}, chunk({"what": 1}), chunk({"content": None})),
 )

@@ -120,6 +120,7 @@ DIALECT = Dialect(
         b'{"candidates":[1]}',
         b'{"candidates":[{"content":{"parts":[1]}}]}',
         b'{"candidates":[{"content":{"parts":[{"functionCall":{}}]}}]}',
+        b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":7}}]}}]}',
     ),
     harmless=(
         {},

@@ -140,6 +140,7 @@ DIALECT = Dialect(
         b"[]",
         b'"text"',
         b'{"type":"response.output_item.added","output_index":0,"item":1}',
+        b'{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","name":7}}',
         b'{"type":"response.completed","response":[1]}',
         b'{"type":"response.output_text.delta","delta":{}}',
     ),

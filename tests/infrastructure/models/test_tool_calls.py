@@ -112,3 +112,9 @@ def test_every_call_gets_an_id_of_its_own(deltas: list[dict[str, Any]], expected
 def test_arguments_that_come_as_an_object_are_written_as_text() -> None:
     whole = merged(run([{"index": 0, "id": "a", "function": {"name": "F", "arguments": {"x": 1}}}]))
     assert whole == [ToolCall("a", Function("F", '{"x": 1}'))]
+
+
+def test_an_id_that_is_a_number_is_text_afterwards() -> None:
+    order = ToolCallOrder()
+    parts = order.delta({"index": 0, "id": 5, "function": {"name": "Shell", "arguments": "{}"}})
+    assert [part.id for part in parts if isinstance(part, ToolCall)] == ["5"]

@@ -5,6 +5,7 @@ The provider's own words go into the message; its codes decide whether another t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from kimi.infrastructure.models.google_errors import is_used_up_today, retry_del
 from kimi.infrastructure.models.json_object import JsonDict, as_object
 
 _SHOWN = 200
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]..", re.DOTALL)
 _NOT_PAID = frozenset(
     {
         "insufficient_quota",
@@ -39,10 +42,19 @@ def event_object(payload: bytes) -> JsonDict:
     try:
         event = as_object(from_json(payload))
     except ValueError:
-        event = None
+        event = _with_halves_replaced(payload)
     if event is None:
         raise ChatProviderError(f"The provider sent an event that is not a JSON object: {_shown(payload)}")
     return event
+
+
+def _with_halves_replaced(payload: bytes) -> JsonDict | None:
+    """The object, if only half characters spoil it: servers that cut UTF-16 send one half in each of two events."""
+    whole = _ESCAPE.sub(lambda found: rb"\ufffd" if _HALF.fullmatch(found[0]) else found[0], payload)
+    try:
+        return as_object(from_json(whole)) if whole != payload else None
+    except ValueError:
+        return None
 
 
 def unknown_form(payload: bytes) -> ChatProviderError:

@@ -137,7 +137,9 @@ class GeminiReader:
         return None
 
     def _call(self, call: Chunk, signature: str | None) -> ToolCall:
-        name: str = call["name"]
+        name: object = call["name"]
+        if not isinstance(name, str):
+            raise TypeError("a name that is no text")
         arguments = json.dumps(call.get("args") or {}, ensure_ascii=False, separators=(",", ":"))
         extras = {SIGNATURE: signature} if signature else None
         return ToolCall(self._fresh_id(name, call.get("id") or ""), Function(name, arguments), extras)

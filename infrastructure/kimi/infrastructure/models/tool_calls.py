@@ -124,12 +124,15 @@ class ToolCallOrder:
         return self._advance()
 
     def delta(self, delta: Mapping[str, Any]) -> list[StreamPart]:
-        """One entry of `delta.tool_calls`."""
+        """One entry of `delta.tool_calls`. Raises TypeError: a name that is no text."""
         function: Mapping[str, Any] = delta.get("function") or {}
         piece = function.get("arguments")
         if piece is not None and not isinstance(piece, str):
             piece = json.dumps(piece)
-        call = self._call_of(delta.get("index"), delta.get("id") or "", function.get("name") or "", piece)
+        name = function.get("name") or ""
+        if not isinstance(name, str):
+            raise TypeError("a name that is no text")
+        call = self._call_of(delta.get("index"), str(delta.get("id") or ""), name, piece)
         if call is None:
             return []
         if piece is not None:
