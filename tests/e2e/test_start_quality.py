@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.acp_process import acp_process
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Place
 from tests.e2e.terminal import CTRL_D, ENTER, terminal
@@ -67,6 +68,10 @@ def test_nothing_but_the_configured_provider_is_talked_to(place: Place) -> None:
         shown.idle()
         shown.type(CTRL_D)
         assert shown.wait() == 0
+    with acp_process(place) as agent:
+        agent.shake_hands()
+        agent.new_session(place)
+        assert agent.finish() == 0
     assert place.run("--print", "-p", "hi").returncode == 0
     assert not network.exists()  # the scripted model needs no network, and so nothing does
     with loopback(text_reply("over the wire")) as server:
