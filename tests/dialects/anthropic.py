@@ -107,6 +107,8 @@ def check(request: Recorded) -> None:
 
 
 def _check_messages(messages: Sequence[Json]) -> None:
+    ids = [one["id"] for message in messages for one in message["content"] if one["type"] == "tool_use"]
+    assert len(ids) == len(set(ids))
     open_calls: list[str] = []
     for message in messages:
         blocks = message["content"]

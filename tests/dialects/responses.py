@@ -107,14 +107,16 @@ def check(request: Recorded) -> None:
         assert kind in ("message", "reasoning")
         assert kind == "reasoning" or one["content"]
     assert not open_calls
-    _check_thinking(body["input"])
+    _check_items(body["input"])
     for tool in body.get("tools", ()):
         assert tool["parameters"]["type"] == "object"
         assert tool["strict"] is False
 
 
-def _check_thinking(items: Sequence[Json]) -> None:
-    """Thinking belongs to what the model said after it."""
+def _check_items(items: Sequence[Json]) -> None:
+    """Thinking belongs to what the model said after it; no two calls have the same id."""
+    ids = [one["call_id"] for one in items if one["type"] == "function_call"]
+    assert len(ids) == len(set(ids))
     for one, following in zip(items, [*items[1:], {}], strict=True):
         if one["type"] == "reasoning":
             assert following.get("type") in ("reasoning", "function_call") or following.get("role") == "assistant"

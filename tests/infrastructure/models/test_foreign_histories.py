@@ -81,6 +81,7 @@ HARD: dict[str, Sequence[Message]] = {
         Message("assistant", (TextPart(" \n"),)),
         user_message("b"),
     ],
+    "ids that come again": [*_asked(*_TWO), *_asked(ToolCall("c1_2", Function("Read", "{}"))), *_asked(*_TWO)],
     "results and nothing more": _asked(*_TWO, picture=True)[:-1],
 }
 

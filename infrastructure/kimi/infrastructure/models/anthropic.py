@@ -16,6 +16,7 @@ from kimi.infrastructure.models.anthropic_stream import MessageReader
 from kimi.infrastructure.models.exchange import Exchange
 from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, assembled, encode
 from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.models.sent_calls import with_unique_ids
 from kimi.infrastructure.models.thinking import thinks
 
 API_VERSION = "2023-06-01"
@@ -82,7 +83,7 @@ class Anthropic:
         """The body of a request. What was encoded before stays as it is; the last message is written anew, with its
         mark.
         """
-        encoded = self._histories.encoded(history)
+        encoded = self._histories.encoded(with_unique_ids(history))
         self._encode_beside(system, tools)
         tokens = max(encoded.tokens + self._system.tokens + self._tools.tokens, tokens_used)
         units = [unit for unit in encoded.units if unit]

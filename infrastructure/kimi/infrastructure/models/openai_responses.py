@@ -15,6 +15,7 @@ from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, 
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.responses_body import ItemRules, system_item, thinking_of, tools_field, unit_rules
 from kimi.infrastructure.models.responses_stream import ResponseReader
+from kimi.infrastructure.models.sent_calls import with_unique_ids
 from kimi.infrastructure.models.thinking import thinks
 
 _THINKING: Json = {"reasoning": {"effort": "high", "summary": "auto"}, "include": ["reasoning.encrypted_content"]}
@@ -63,7 +64,7 @@ class OpenAiResponses:
 
     def body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int) -> bytes:
         """The body of a request; messages, tools and system prompt that are known already are not encoded again."""
-        encoded = self._histories.encoded(history)
+        encoded = self._histories.encoded(with_unique_ids(history))
         if not self._system.is_of(system):
             data = system_item(system, self._settings.model)
             self._system.keep(system, data, estimate_tokens(system))

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Final
 
 from pydantic_core import from_json
 
-from kimi.domain.message import ToolCall
+from kimi.domain.message import Message, ToolCall
 from kimi.infrastructure.models.json_object import JsonDict, as_object
 
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
@@ -42,6 +45,36 @@ def nine_letters(call_id: str) -> str:
     data = call_id.encode(errors="replace")
     number = (zlib.crc32(data) << 32 | zlib.crc32(data[::-1])) % _NINE
     return "".join(_DIGITS[number // 36**place % 36] for place in range(9))
+
+
+def with_unique_ids(history: Sequence[Message]) -> Sequence[Message]:
+    """`history`, with new ids for calls that have the id of an earlier one: some servers count anew in each answer."""
+    ids = [call.id for message in history for call in message.tool_calls]
+    taken = set(ids)
+    if len(ids) == len(taken):
+        return history
+    used: set[str] = set()
+    renamed: dict[str, str] = {}
+    messages: list[Message] = []
+    for message in history:
+        if message.tool_calls:
+            renamed = {call.id: _unused(call.id, used, taken) for call in message.tool_calls}
+            used.update(renamed.values())
+            calls = tuple(replace(call, id=renamed[call.id]) for call in message.tool_calls)
+            messages.append(replace(message, tool_calls=calls))
+        elif message.tool_call_id in renamed:
+            messages.append(replace(message, tool_call_id=renamed[message.tool_call_id]))
+        else:
+            messages.append(message)
+    return messages
+
+
+def _unused(call_id: str, used: set[str], taken: set[str]) -> str:
+    """`call_id` if no earlier call has it, else one with a number that no call at all has."""
+    if call_id not in used:
+        return call_id
+    numbered = (f"{call_id}_{number}" for number in count(2))
+    return next(one for one in numbered if one not in used and one not in taken)
 
 
 def name_for_wire(name: str) -> str:
