@@ -332,8 +332,8 @@ async def test_budgets(tmp_path: Path) -> None:
         "\n\n[Output truncated: exceeded 100000 character limit. "
         "Use pagination or more specific queries to get remaining content.]"
     )
-    assert spilled == TextPart(f"\n\n[The full text of the result is in {tmp_path / 'c1.txt'}]")
-    assert (tmp_path / "c1.txt").read_text() == text
+    assert spilled == TextPart(f"\n\n[The full text of the result is in {tmp_path / 'full.txt'}]")
+    assert (tmp_path / "full.txt").read_text() == text
     assert result(outcome, "c2").output == (small, TextPart("[image dropped: 7.0 MiB exceeds the limit]"), small)
 
 

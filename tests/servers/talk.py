@@ -38,10 +38,10 @@ async def talking(
     more = [McpServer(name=server.name, command="x") for server in source.servers() if server.name not in named]
     settings = settings.model_copy(update={"servers": (*settings.servers, *more)})
 
-    async def spill(name: str, text: str) -> str | None:
+    async def spill(text: str) -> str | None:
         if spill_to is None:
             return None
-        path = spill_to / f"{name}.txt"
+        path = spill_to / "full.txt"
         path.write_text(text)
         return str(path)
 

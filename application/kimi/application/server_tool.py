@@ -37,8 +37,8 @@ MARK: Final = "described "
 MARK_DIGITS: Final = 16
 TOOL_ERROR: Final = "Tool returned an error. The output may be error message or incomplete output"
 
-Spill: TypeAlias = Callable[[str, str], Awaitable[str | None]]
-"""Name and text -> the path of the file that keeps it for the session; None where there is none."""
+Spill: TypeAlias = Callable[[str], Awaitable[str | None]]
+"""A text -> the path of a new file that keeps it for the session; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ class ServerTool:
         )
 
     async def _run(self, arguments: JsonObject, context: ToolCallContext) -> ToolReturnValue:
+        """Raises SourceCallFailed, which is told to the model like any error of a tool's body (tools spec 4.6)."""
         from kimi.application.elicit import answer_elicitation  # start-up time
 
         server, name = self.tool.server, self.tool.name
@@ -106,15 +107,15 @@ class ServerTool:
             return tool_error(text, "MCP server disconnected")
         except SourceUnavailable:
             return tool_error(f"The MCP server `{server}` is not connected.", "MCP unavailable")
-        return await self._fitting(replace(result, message=TOOL_ERROR if result.is_error else ""), context.call_id)
+        return await self._fitting(replace(result, message=TOOL_ERROR if result.is_error else ""))
 
-    async def _fitting(self, result: ToolReturnValue, call_id: str) -> ToolReturnValue:
+    async def _fitting(self, result: ToolReturnValue) -> ToolReturnValue:
         """`result` within its budget; the whole text of one that is cut is kept in a file of the session."""
         cut = within_budget(result, self._deps.max_chars)
         text = _text(result)
         if len(text) <= self._deps.max_chars or isinstance(cut.output, str):
             return cut
-        path = await self._deps.spill(call_id, text)
+        path = await self._deps.spill(text)
         note = f"\n\n[The full text of the result is in {path}]"
         return replace(cut, output=(*cut.output, TextPart(note))) if path else cut
 

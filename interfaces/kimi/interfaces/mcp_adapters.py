@@ -1,11 +1,12 @@
 """The MCP servers of a conversation, composed (tools spec 4). Part of the composition root, beside `container`.
 
-Nothing of this is imported where no server is configured.
+Nothing that is made here is imported where no server is configured.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import anyio.to_thread
 from kimi.application.ports import SessionFiles, ToolSource, Workspace
 from kimi.application.settings import Settings
 from kimi.interfaces.process import hide_secrets
+from kimi.interfaces.tool_adapters import spill_directory
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
@@ -41,31 +43,19 @@ def server_tools(session: Session, source: ToolSource) -> ServerTools:
     from kimi.application.server_tool import ServerToolDeps
     from kimi.application.server_tools import ServerTools
     from kimi.infrastructure.json_schema import check_arguments
+    from kimi.infrastructure.tools.output import spilled
 
     def may_ask() -> bool:
         conversation = session.conversation()
         return conversation.client.supports_question and not conversation.policy.nobody_there
 
-    async def spill(name: str, text: str) -> str | None:
-        directory = session.files().directory
-        return await anyio.to_thread.run_sync(_spilled, directory, name, text) if directory else None
+    async def spill(text: str) -> str | None:
+        directory = spill_directory(session.files())
+        if directory is None:
+            return None
+        path = os.path.join(directory, f"mcp-{secrets.token_hex(8)}.txt")
+        return await anyio.to_thread.run_sync(spilled, path, text)
 
     settings, new_id = session.settings().mcp, session.new_id()
     deps = ServerToolDeps(source, check_arguments, new_id, may_ask, spill, settings.max_output_chars)
     return ServerTools(settings, deps)
-
-
-def _spilled(directory: str, name: str, text: str) -> str | None:
-    """Keep `text` in a file of the session, where tools may read it; None when that fails."""
-    place = os.path.join(directory, "output")
-    safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in name)[:80]
-    path = os.path.join(place, f"mcp-{safe}.txt")
-    try:
-        os.makedirs(place, mode=0o700, exist_ok=True)
-        with open(
-            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8", errors="replace"
-        ) as file:
-            file.write(text)
-    except OSError:
-        return None
-    return path

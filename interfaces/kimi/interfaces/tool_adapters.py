@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 def spill_directory(files: SessionFiles) -> str | None:
+    """Where the full text of what is too long for the model is kept; None for a store without files."""
     return os.path.join(files.directory, "output") if files.directory else None
 
 
@@ -139,7 +140,7 @@ def shell(settings: Settings, workspace: Workspace, files: SessionFiles, tasks: 
 
     def spill(name: str) -> str | None:
         directory = spill_directory(files)
-        return os.path.join(directory, f"{name}.txt") if directory else None
+        return os.path.join(directory, name) if directory else None
 
     return ShellTool(workspace, settings.shell, spill, lambda order: tasks().start(order))
 

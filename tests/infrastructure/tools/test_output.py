@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.infrastructure.tools.output import SPILL_BYTES, HeadTail, OutputBuilder, limited_line
+from kimi.infrastructure.tools.output import SPILL_BYTES, HeadTail, OutputBuilder, limited_line, spilled
 
 SENTENCE = "Output is truncated to fit in the message."
 
@@ -161,3 +161,12 @@ def test_memory_does_not_grow_with_the_output(tmp_path: Path, block: bytes) -> N
     tracemalloc.stop()
     builder.build()
     assert peak < 1_000_000
+
+
+def test_a_whole_text_goes_to_a_new_private_file_or_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "spill" / "full.txt"
+    assert spilled(str(path), "ü\ud800") == str(path)
+    assert path.read_text() == "ü?"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert spilled(str(path), "other") is None
+    assert path.read_text() == "ü?"

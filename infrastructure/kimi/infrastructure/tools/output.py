@@ -10,6 +10,7 @@ import codecs
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from kimi.domain.tool import DisplayBlock, ToolReturnValue, tool_error, tool_ok
@@ -235,6 +236,16 @@ class SpillFile:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
+
+
+def spilled(path: str, text: str) -> str | None:
+    """`path`, once it is a new file with `text` (at most `SPILL_BYTES` of it); None when it cannot be made. Blocks."""
+    file = SpillFile.create(path)
+    if file is None:
+        return None
+    with closing(file):
+        file.write(text)
+    return path
 
 
 def limited_lines(text: str, limit: int = MAX_LINE_CHARS) -> str:
