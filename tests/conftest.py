@@ -1,6 +1,7 @@
 """Fixtures that every test may use."""
 
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -15,3 +16,11 @@ if not os.environ.get("CI"):
 def anyio_backend() -> str:
     """The program runs on asyncio only: its transports use the event loop's own readers."""
     return "asyncio"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Reports travel between processes, where half of a surrogate pair in a captured log cannot go."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
