@@ -46,7 +46,7 @@ class World:
     def __init__(self, candidate: Candidate, root: Path, base_url: str, kind: str) -> None:
         self._candidate = candidate
         self._place = Place(root, context_size=10_000_000).provider(base_url, kind)
-        self._url = base_url
+        self.url = base_url
         self.work = self._place.work
 
     @property
@@ -57,7 +57,7 @@ class World:
         environ["PATH"] = os.pathsep.join(
             (os.path.dirname(sys.executable), environ.get("PATH", ""))
         )  # ripgrep is there
-        return environ | {"FLOOR_URL": self._url, "FLOOR_DIR": str(self.session_dir)}
+        return environ | {"FLOOR_URL": self.url, "FLOOR_DIR": str(self.session_dir)}
 
     @property
     def session_dir(self) -> Path:
