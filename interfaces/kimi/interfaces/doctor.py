@@ -33,7 +33,7 @@ from kimi.interfaces.process import hide_secrets, masked, start_logging, take_st
 BOUND_S: Final = 45.0
 """The longest time that all checks together may take: each has its own limit, and they run side by side."""
 
-CLOSING_S: Final = 6.0
+CLOSING_S: Final = 14.0
 """How long what the checks have started may take to be gone."""
 
 Check: TypeAlias = Callable[[], Awaitable[Finding]]
