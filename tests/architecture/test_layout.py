@@ -18,6 +18,13 @@ def test_the_namespace_stays_open() -> None:
     assert [path for layer in LAYERS for path in (ROOT / layer).glob("kimi/__init__.py")] == []
 
 
+def test_every_other_directory_is_a_package() -> None:
+    """One that is not would be there for Python, but not for the import contract, which then says nothing of it."""
+    assert [path for path in {path.parent for path in MODULES} if not (path / "__init__.py").is_file()] == [
+        ROOT / "interfaces" / "kimi"
+    ]
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_portion_is_typed(layer: str) -> None:
     assert (ROOT / layer / "kimi" / layer / "py.typed").is_file()
