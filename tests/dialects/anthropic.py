@@ -147,6 +147,7 @@ DIALECT = Dialect(
         b'{"type":"content_block_delta","index":0,"delta":1}',
         b'{"type":"message_start","message":[1]}',
         b'{"type":"content_block_start","index":0,"content_block":null}',
+        b'{"type":"content_block_start","index":0,"content_block":{"type":"redacted_thinking","data":7}}',
         b'{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c","name":7}}',
     ),
     harmless=({"type": "ping"}, {}, {"type": "content_block_delta", "index": 9, "delta": {"type": "new"}}),

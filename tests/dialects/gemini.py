@@ -121,6 +121,8 @@ DIALECT = Dialect(
         b'{"candidates":[{"content":{"parts":[1]}}]}',
         b'{"candidates":[{"content":{"parts":[{"functionCall":{}}]}}]}',
         b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":7}}]}}]}',
+        b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"a"},"thoughtSignature":7}]}}]}',
+        b'{"candidates":[{"content":{"parts":[{"text":7,"thought":true}]}}]}',
     ),
     harmless=(
         {},

@@ -57,6 +57,13 @@ def _with_halves_replaced(payload: bytes) -> JsonDict | None:
         return None
 
 
+def text_of(value: object) -> str:
+    """A field that has to be text. Raises TypeError: it is something else."""
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
 def unknown_form(payload: bytes) -> ChatProviderError:
     """What is raised for an event whose fields are not what they have to be."""
     return ChatProviderError(f"The provider sent an event of an unknown form: {_shown(payload)}")

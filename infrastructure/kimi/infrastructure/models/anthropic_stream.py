@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from kimi.application.ports import ResponseEnd
 from kimi.domain.content import TextPart, ThinkPart
@@ -17,6 +17,7 @@ from kimi.infrastructure.models.answer_errors import (
     error_text,
     event_object,
     status_error,
+    text_of,
     unknown_form,
 )
 from kimi.infrastructure.models.anthropic_body import UNSEEN
@@ -177,8 +178,8 @@ class MessageReader:
         return self._calls.content(TextPart(text))
 
     def _thinking(self, part: ThinkPart) -> Sequence[StreamPart]:
-        if not isinstance(cast(object, part.think), str):
-            raise TypeError("thinking that is no text")
+        text_of(part.think)
+        text_of(part.encrypted or "")
         self._thought = True
         return self._calls.content(part)
 

@@ -18,6 +18,7 @@ from kimi.infrastructure.models.answer_errors import (
     empty_response,
     event_object,
     reported_error,
+    text_of,
     unknown_form,
 )
 from kimi.infrastructure.models.gemini_body import OWN_ID, SIGNATURE
@@ -122,8 +123,7 @@ class GeminiReader:
         return [part for one in parts if (part := self._part(one)) is not None] if parts else ()
 
     def _part(self, part: Chunk) -> StreamPart | None:
-        text: str | None = part.get("text")
-        if text:
+        if text := text_of(part.get("text") or ""):
             if part.get("thought"):
                 self._thought = True
                 return ThinkPart(text)
@@ -137,11 +137,9 @@ class GeminiReader:
         return None
 
     def _call(self, call: Chunk, signature: str | None) -> ToolCall:
-        name: object = call["name"]
-        if not isinstance(name, str):
-            raise TypeError("a name that is no text")
+        name = text_of(call["name"])
         arguments = json.dumps(call.get("args") or {}, ensure_ascii=False, separators=(",", ":"))
-        extras = {SIGNATURE: signature} if signature else None
+        extras = {SIGNATURE: text_of(signature)} if signature else None
         return ToolCall(self._fresh_id(name, call.get("id") or ""), Function(name, arguments), extras)
 
     def _fresh_id(self, name: str, provider_id: str) -> str:

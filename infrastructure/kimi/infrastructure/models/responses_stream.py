@@ -16,6 +16,7 @@ from kimi.infrastructure.models.answer_errors import (
     error_text,
     event_object,
     status_error,
+    text_of,
     unknown_form,
 )
 from kimi.infrastructure.models.history_bytes import Json
@@ -121,7 +122,7 @@ class ResponseReader:
     # --- items ----------------------------------------------------------------------------------------------------
 
     def _text(self, event: Json) -> Sequence[StreamPart]:
-        text = _string(event["delta"])
+        text = text_of(event["delta"])
         if not text:
             return ()
         self._visible = self._visible or not text.isspace()
@@ -134,7 +135,7 @@ class ResponseReader:
 
     def _thinking(self, event: Json) -> Sequence[StreamPart]:
         self._thought = True
-        return self._calls.content(ThinkPart(_string(event["delta"])))
+        return self._calls.content(ThinkPart(text_of(event["delta"])))
 
     def _next_thought(self, event: Json) -> Sequence[StreamPart]:
         """Between two parts of a summary is an empty line."""
@@ -159,7 +160,7 @@ class ResponseReader:
         return self._more_arguments(event["output_index"], event.get("arguments") or "")
 
     def _more_arguments(self, index: int, piece: str) -> Sequence[StreamPart]:
-        return self._calls.delta({"index": index, "function": {"arguments": _string(piece)}})
+        return self._calls.delta({"index": index, "function": {"arguments": text_of(piece)}})
 
     def _item_done(self, event: Json) -> Sequence[StreamPart]:
         item: Json = event["item"]
@@ -167,7 +168,7 @@ class ResponseReader:
             return [*self._all_arguments({**event, **item}), *self._calls.close(event["output_index"])]
         if item["type"] == "reasoning" and item.get("encrypted_content"):
             self._thought = True
-            return self._calls.content(ThinkPart("", _string(item["encrypted_content"])))
+            return self._calls.content(ThinkPart("", text_of(item["encrypted_content"])))
         return ()
 
     # --- the response ---------------------------------------------------------------------------------------------
@@ -195,12 +196,6 @@ def read_usage(usage: Mapping[str, Any]) -> TokenUsage:
     cached = int(details.get("cached_tokens") or 0)
     given = int(usage.get("input_tokens") or 0)
     return TokenUsage(max(0, given - cached), int(usage.get("output_tokens") or 0), cached)
-
-
-def _string(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a string")
-    return value
 
 
 def _reported(event: Json) -> ChatProviderError:

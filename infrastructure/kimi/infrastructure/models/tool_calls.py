@@ -16,6 +16,7 @@ from typing import Any
 from kimi.domain.content import ContentPart
 from kimi.domain.message import Function, ToolCall, ToolCallPart
 from kimi.domain.stream import StreamPart
+from kimi.infrastructure.models.answer_errors import text_of
 
 _STRUCTURE = re.compile(r'["\\{}\[\]]')
 
@@ -129,9 +130,7 @@ class ToolCallOrder:
         piece = function.get("arguments")
         if piece is not None and not isinstance(piece, str):
             piece = json.dumps(piece)
-        name = function.get("name") or ""
-        if not isinstance(name, str):
-            raise TypeError("a name that is no text")
+        name = text_of(function.get("name") or "")
         call = self._call_of(delta.get("index"), str(delta.get("id") or ""), name, piece)
         if call is None:
             return []
