@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 
 from kimi.domain.errors import ConfigError
+from kimi.infrastructure.models.http_contract import HttpError, HttpLimits, HttpTimeout, PrivateAddress, socks_library
 from kimi.infrastructure.models.proxy import is_socks, proxy_for
 
 if TYPE_CHECKING:
@@ -26,39 +26,19 @@ if TYPE_CHECKING:
 
     from kimi.infrastructure.models.http_session import HttpResponse, HttpSession
 
+__all__ = [
+    "HttpError",
+    "HttpLayer",
+    "HttpLimits",
+    "HttpTimeout",
+    "PrivateAddress",
+    "checked_host",
+    "socks_library",
+    "tls_context",
+]
+
 _CA_FILES = ("/etc/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 """Where systems keep their certificates, for an interpreter that was built for another system's place."""
-
-
-class HttpError(Exception):
-    """The connection could not be made, broke, or did not carry HTTP. The text names no secret."""
-
-
-class HttpTimeout(HttpError):
-    """No connection, or no data, in time."""
-
-
-class PrivateAddress(HttpError, OSError):
-    """The name leads to an address that the layer must not connect to."""
-
-    def __init__(self) -> None:
-        super().__init__("the address is not public")
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """Seconds: to connect (name, TCP, proxy and TLS together), to send a request, without data, and to keep an idle
-    connection. How long an answer goes on is not limited."""
-
-    connect_s: float = 15.0
-    send_s: float = 300.0
-    read_s: float = 300.0
-    idle_s: float = 30.0
-
-    @property
-    def head_s(self) -> float:
-        """Until the head of the answer must be there."""
-        return self.connect_s + self.send_s + self.read_s
 
 
 class HttpLayer:
@@ -164,21 +144,6 @@ def _has_blank(text: str) -> bool:
 
 def _is_https(url: str) -> bool:
     return url[:6].lower() == "https:"
-
-
-def socks_library() -> None:
-    """Import what SOCKS proxies need.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        import_module("aiohttp_socks")
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "The environment names a SOCKS proxy, which needs the extra 'socks': install kimi-wire[socks], or unset "
-            "the variable (ALL_PROXY, HTTPS_PROXY or HTTP_PROXY)."
-        ) from error
 
 
 def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:

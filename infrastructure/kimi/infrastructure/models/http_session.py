@@ -22,7 +22,7 @@ from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 from aiohttp.payload import Payload
 from yarl import URL
 
-from kimi.infrastructure.models.http import HttpError, HttpLimits, HttpTimeout, PrivateAddress, socks_library
+from kimi.infrastructure.models.http_contract import HttpError, HttpLimits, HttpTimeout, PrivateAddress, socks_library
 
 _SKIPPED_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """aiohttp would add them. Above all no compression is asked for: it makes servers hold a stream back."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-from kimi.infrastructure.models.http import PrivateAddress
+from kimi.infrastructure.models.http_contract import PrivateAddress
 
 
 class WatchedResolver(AbstractResolver):
