@@ -116,6 +116,7 @@ class Instance:
         return Subagent(self.record.agent_id, self.record.type, call_id, self.spec.ask_commands, task_id)
 
     def report(self, ending: Ending, text: str = "", number: int = 0) -> Report:
+        """A report of this subagent."""
         record = self.record
         return Report(ending, text, record.agent_id, record.type, self.resumed, number)
 

@@ -19,7 +19,9 @@ class SessionFiles(Protocol):
     """
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """The id of the session, which a subagent shares."""
+        ...
 
     @property
     def directory(self) -> str | None:
@@ -32,7 +34,9 @@ class SessionFiles(Protocol):
         ...
 
     @property
-    def state(self) -> SessionState: ...
+    def state(self) -> SessionState:
+        """The state as it was last read or saved here."""
+        ...
 
     def load_context(self) -> list[ContextRecord]:
         """All records, unreadable lines left out, every tool call answered (runtime spec 4.7). Idempotent."""

@@ -45,6 +45,7 @@ class Admitted:
 
     @property
     def real(self) -> str:
+        """The real path, which is what is written."""
         return self.target.real
 
     @property
