@@ -337,6 +337,21 @@ def test_an_interrupt_is_heard_as_soon_as_something_was_said(place: Place) -> No
     assert (kimi.returncode, out.splitlines()[-1]) == (1, b"Interrupted by user")
 
 
+@pytest.mark.parametrize("mode", ["text", "stream-json"])
+def test_an_interrupt_of_the_start_has_its_line(place: Place, mode: str) -> None:
+    place.script(shell("c1", "touch running; sleep 60"))
+    with started(place, "--print", "--session", "S", "-p", "first") as first:
+        assert eventually((place.work / "running").exists, 20)
+        with started(place, "--print", "--session", "S", "--output-format", mode, "-p", "go") as kimi:
+            assert eventually(lambda: holds_file_of(kimi.pid, "eventpoll"), 20)
+            kimi.send_signal(signal.SIGINT)
+            out, _ = kimi.communicate(timeout=20)
+        first.send_signal(signal.SIGTERM)
+    assert kimi.returncode == 1
+    said = json.loads(out)["message"] if mode == "stream-json" else out.decode().rstrip("\n")
+    assert said == "Interrupted by user"
+
+
 def test_an_interrupt_ends_the_reading_of_stdin(place: Place) -> None:
     place.write_config("_echo")
     with started(place, "--print") as kimi:
@@ -345,6 +360,12 @@ def test_an_interrupt_ends_the_reading_of_stdin(place: Place) -> None:
         assert kimi.wait(20) == 1
         assert kimi.stdout is not None
         assert kimi.stdout.read() == b"Interrupted by user\n"
+
+
+def holds_file_of(pid: int, part: str) -> bool:
+    """Has the process opened a file with this in its path? An event loop has `eventpoll`."""
+    links = list(Path(f"/proc/{pid}/fd").iterdir())
+    return any(part in os.readlink(link) for link in links if link.is_symlink())
 
 
 def catches(pid: int, number: signal.Signals) -> bool:

@@ -48,6 +48,11 @@ def text_failure(failure: Failure) -> bytes:
     return encoded(plain_line(failure.message, limit=2000) + "\n")
 
 
+def failure_line(failure: Failure, output_format: str) -> bytes:
+    """The line for a failure in the format of the flags."""
+    return json_failure(failure) if output_format == "stream-json" else text_failure(failure)
+
+
 def encoded(text: str) -> bytes:
     """UTF-8; what is no character, like a byte of the command line that was not UTF-8, is written out."""
     return text.encode("utf-8", "backslashreplace")

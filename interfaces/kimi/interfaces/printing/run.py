@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import signal
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -29,7 +29,7 @@ from kimi.interfaces.container import App, open_conversation
 from kimi.interfaces.injector import providers
 from kimi.interfaces.printing.failure import FAILED, INTERRUPTED, Failure, failure_in, failure_of
 from kimi.interfaces.printing.messages import Messages
-from kimi.interfaces.printing.output import FinalMessage, Output
+from kimi.interfaces.printing.output import FinalMessage, Output, failure_line
 from kimi.interfaces.printing.prompts import prompts
 from kimi.interfaces.printing.tasks import wait_for_tasks
 from kimi.interfaces.printing.text import Text
@@ -56,7 +56,10 @@ def run_print(flags: Flags, settings: Settings, streams: Streams) -> int:
     """
     app = App(settings=providers.Object(settings.model_copy(update={"unattended": True})))
     driver = _Print(app, flags, streams)
-    status = anyio.run(driver.run)
+    try:
+        status = anyio.run(driver.run)
+    except KeyboardInterrupt:
+        return driver.interrupted_early()
     if (number := driver.ended_by) is not None:
         end_by(number)
     return status
@@ -87,6 +90,14 @@ class _Print:
         self._stopping = Stopping(EXIT_BOUND_S, self._stop, self._give_up)
         self._broken = False
         self._unwritten: OSError | None = None
+        self._listening = False
+
+    def interrupted_early(self) -> int:
+        """An interrupt came while no signals were heard; before the first prompt the line about it is still due."""
+        if not self._listening:
+            with suppress(OSError):
+                os.write(self._streams.stdout_fd, failure_line(INTERRUPTED, self._flags.output_format))
+        return FAILED
 
     @property
     def ended_by(self) -> signal.Signals | None:
@@ -120,6 +131,7 @@ class _Print:
             tasks.start_soon(self._stopping.watch_output, self._streams.stdout_fd, self._lose_output)
             tasks.start_soon(self._pump)
             await anyio.lowlevel.checkpoint()  # from here on signals are heard, before anything is said
+            self._listening = True
             with self._running:
                 status = await self._serve()
             if self._stopping.signal == signal.SIGINT:
