@@ -25,9 +25,6 @@ NOT_PROVIDED: Mapping[str, str] = {
 }
 """Commands of the reference that fail with a sentence instead of being taken for a prompt (R-08)."""
 
-UI_NOT_PROVIDED: Mapping[str, str] = {
-}
-
 ACP_IS_DEPRECATED = "'--acp' is deprecated; use 'kimi acp'.\n"
 
 NO_LOGIN = (

@@ -78,15 +78,16 @@ class Stopping:
                 self.bound_exit()
                 self._stop()
 
-    async def watch_output(self, fd: int, on_gone: Callable[[], None]) -> None:
-        """Nobody reads any more: end as after a failed write (W-32)."""
-        await hung_up(fd)
-        logger.info("stdout was closed by the client")
-        on_gone()
-
     def _leave(self) -> None:
         logger.error("the end took longer than %s s; leaving at once", self._bound_s)
         self._give_up()
+
+
+async def watch_output(fd: int, on_gone: Callable[[], None]) -> None:
+    """Call `on_gone` once nobody reads this output any more: that is the end as after a failed write (W-32)."""
+    await hung_up(fd)
+    logger.info("stdout was closed by the client")
+    on_gone()
 
 
 def end_by(number: signal.Signals) -> None:

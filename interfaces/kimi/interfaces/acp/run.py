@@ -30,7 +30,7 @@ from kimi.interfaces.container import App, load_settings, session_catalog, warm_
 from kimi.interfaces.injector import providers
 from kimi.interfaces.process import Streams
 from kimi.interfaces.stdio import BlockReader, write_all
-from kimi.interfaces.stopping import Stopping
+from kimi.interfaces.stopping import Stopping, watch_output
 
 if TYPE_CHECKING:
     from acp.connection import Connection
@@ -160,7 +160,7 @@ class _Process:
         self._out = Outgoing(self._write, self._app.settings().wire.max_queued_bytes, self._stop)
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._stopping.watch_signals)
-            self._tasks.start_soon(self._stopping.watch_output, self._streams.stdout_fd, self._out.fail)
+            self._tasks.start_soon(watch_output, self._streams.stdout_fd, self._out.fail)
             await self._server.serve(self._reader(BlockReader(self._streams.stdin_fd)), self._out)
             self._tasks.cancel_scope.cancel()
 

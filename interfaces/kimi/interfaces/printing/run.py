@@ -35,7 +35,7 @@ from kimi.interfaces.printing.tasks import wait_for_tasks
 from kimi.interfaces.printing.text import Text
 from kimi.interfaces.process import Streams, masked, set_session_id
 from kimi.interfaces.stdio import BlockReader, write_all
-from kimi.interfaces.stopping import Stopping, end_by
+from kimi.interfaces.stopping import Stopping, end_by, watch_output
 
 logger = logging.getLogger("kimi.print")
 
@@ -128,7 +128,7 @@ class _Print:
         status = FAILED
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._stopping.watch_signals)
-            tasks.start_soon(self._stopping.watch_output, self._streams.stdout_fd, self._lose_output)
+            tasks.start_soon(watch_output, self._streams.stdout_fd, self._lose_output)
             tasks.start_soon(self._pump)
             await anyio.lowlevel.checkpoint()  # from here on signals are heard, before anything is said
             self._listening = True

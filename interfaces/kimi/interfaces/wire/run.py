@@ -21,7 +21,7 @@ from kimi.interfaces.injector import providers
 from kimi.interfaces.jsonrpc import Outbox
 from kimi.interfaces.process import Streams, set_session_id
 from kimi.interfaces.stdio import BlockReader, write_all
-from kimi.interfaces.stopping import Stopping, end_by
+from kimi.interfaces.stopping import Stopping, end_by, watch_output
 from kimi.interfaces.wire.server import Read, WireServer
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class _Wire:
     async def _serve_until_end(self) -> None:
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._stopping.watch_signals)
-            self._tasks.start_soon(self._stopping.watch_output, self._streams.stdout_fd, self._outbox.fail)
+            self._tasks.start_soon(watch_output, self._streams.stdout_fd, self._outbox.fail)
             await self._server.serve(self._reading(BlockReader(self._streams.stdin_fd)), self._outbox)
             self._tasks.cancel_scope.cancel()
 
