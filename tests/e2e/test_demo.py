@@ -6,11 +6,12 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tomllib
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -287,6 +288,37 @@ def test_the_embedding_example_works(place: Place) -> None:
     assert outcome.stdout == "Hello from my own model.\nfinished\n"
     swap = example("docs/architecture.md", "override")
     assert swap in code, "the short example must be a piece of the one that is run here"
+
+
+def test_the_example_that_serves_the_protocol_works(place: Place) -> None:
+    place.script("text: Over a socket.")
+    code = example("docs/embedding.md", "serve_wire(")
+    command = [sys.executable, "-W", "error", "-c", code]
+    with subprocess.Popen(command, cwd=place.work, env=place.full_environ(), stderr=subprocess.PIPE) as server:
+        try:
+            path = place.work / "kimi.sock"
+            assert eventually(path.exists)
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(20)
+                client.connect(os.path.relpath(path))
+                client.sendall(b'{"jsonrpc": "2.0", "id": "1", "method": "prompt", "params": {"user_input": "hi"}}\n')
+                with client.makefile(encoding="utf-8") as lines:
+                    messages: list[Json] = list(until_answered(lines, "1"))
+            assert messages[-1]["result"] == {"status": "finished"}
+            assert "Over a socket." in json.dumps(messages)
+            assert eventually(lambda: bool(place.session_dirs()))
+            assert server.poll() is None, "a client that leaves ends its session, not the server"
+        finally:
+            server.kill()
+
+
+def until_answered(lines: Iterable[str], call_id: str) -> Iterator[Json]:
+    """Messages, up to the response of this call."""
+    for line in lines:
+        message: Json = json.loads(line)
+        yield message
+        if message.get("id") == call_id:
+            return
 
 
 METHODS = ("initialize", "prompt", "steer", "cancel", "replay", "set_plan_mode")
