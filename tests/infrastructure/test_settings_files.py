@@ -601,6 +601,11 @@ def test_bad_json_of_an_mcp_option_is_a_usage_error(tmp_path: Path) -> None:
     load(mcp_configs=('{"mcpServers": {}}',))
 
 
+def test_a_file_without_an_end_is_not_read_for_ever() -> None:
+    with pytest.raises(ConfigError, match="it has more than 4000000 characters"):
+        load_settings(Flags(work_dir="/tmp", config_file="/dev/zero"), {"KIMI_SHARE_DIR": "/nonexistent"})
+
+
 def test_services_of_the_web_need_a_key(caplog: pytest.LogCaptureFixture) -> None:
     assert load().web == WebSettings()
     service = {"base_url": "https://search.test", "api_key": "k", "custom_headers": {"X-Own": "1"}}

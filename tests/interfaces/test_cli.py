@@ -52,6 +52,16 @@ def test_the_version_is_printed_without_loading_the_program(tmp_path: Path, opti
     assert not foreign & {"typer", "pydantic", "anyio", "httpx", "aiohttp", "openai", "dependency_injector", "asyncio"}
 
 
+@pytest.mark.parametrize("arguments", [("--version",), ("info",), ("info", "--json")])
+def test_an_answer_that_cannot_be_written_is_one_sentence(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kimi", *arguments], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"The answer cannot be written: No space left on device.\n"
+
+
 def test_the_version_is_printed_among_other_options_too(tmp_path: Path) -> None:
     done = kimi("--debug", "--version", "--wire", "--print", share=tmp_path)
     assert (done.code, done.stdout, done.stderr) == (0, f"kimi, version {__version__}\n", "")

@@ -3,6 +3,7 @@
 Clients ask for `info` before each start, and the parser of the command line costs a tenth of a second.
 """
 
+import os
 import sys
 
 from kimi.interfaces.version import __version__
@@ -20,16 +21,26 @@ def main() -> int:
 
 def _run(arguments: list[str]) -> int:
     if arguments in (["--version"], ["-V"]):
-        sys.stdout.write(f"kimi, version {__version__}\n")
-        return 0
+        return _say(f"kimi, version {__version__}\n")
     if arguments in (["info"], ["info", "--json"]):
         from kimi.interfaces.info import info_text
 
-        sys.stdout.write(f"{info_text('--json' in arguments)}\n")
-        return 0
+        return _say(f"{info_text('--json' in arguments)}\n")
     from kimi.interfaces import lean_start
 
     lean_start.begin()
     from kimi.interfaces.cli import run
 
     return run(arguments)
+
+
+def _say(text: str) -> int:
+    """Write the answer, all of it or none: nothing is left for the end of the interpreter to fail on."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.stderr.write(f"The answer cannot be written: {error.strerror}.\n")
+        return 1
+    return 0
