@@ -6,6 +6,7 @@ import json
 import re
 import stat
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,16 @@ def test_any_names_and_values_survive(
     assert raw["providers"]["old"]["api_key"] == key
     assert raw["providers"]["old"].get("custom_headers", {}) == headers
     assert "# mine, all mine" in path.read_text()
+
+
+def test_changes_at_the_same_time_do_not_undo_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    keys = [f"key_{number}" for number in range(8)]
+
+    def add(key: str) -> None:
+        edit_configuration(str(path), {(key,): key})
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(add, keys))
+    assert sorted(tomllib.loads(path.read_text())) == keys
+    assert [one.name for one in tmp_path.iterdir()] == ["config.toml"]

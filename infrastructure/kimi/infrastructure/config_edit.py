@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.config_schema import validated
-from kimi.infrastructure.private_file import write_private_file
+from kimi.infrastructure.private_file import sole_change, write_private_file
 
 Table: TypeAlias = MutableMapping[str, Any]
 """A table of a configuration as it was parsed: the JSON edge."""
@@ -25,14 +25,23 @@ Changes: TypeAlias = Mapping[tuple[str, ...], str | int | bool | Sequence[str] |
 def edit_configuration(path: str, changes: Changes) -> None:
     """Set or remove these keys in the file, which need not exist; missing tables are made.
 
-    The file is replaced atomically and readable for its owner only; a link stays a link. Nothing of the old content is
-    kept elsewhere: a key that was removed is gone.
+    The file is replaced atomically and readable for its owner only; a link stays a link. Others that change it in this
+    way wait meanwhile. Nothing of the old content is kept elsewhere: a key that was removed is gone.
 
     Raises:
         ConfigError: the file cannot be read, parsed or written, or the result would not be a valid configuration. The
             file is as it was then. The message names it and holds no value.
     """
     changes = {keys: list(value) if isinstance(value, tuple) else value for keys, value in changes.items()}
+    try:
+        with sole_change(path):
+            write_private_file(path, _changed(path, changes))
+    except OSError as error:
+        raise ConfigError(f"Cannot write configuration file {path}: {error.strerror}") from None
+
+
+def _changed(path: str, changes: Changes) -> str:
+    """The text of the file with the changes."""
     is_json = path.lower().endswith(".json")
     text = _text(path)
     try:
@@ -46,7 +55,7 @@ def edit_configuration(path: str, changes: Changes) -> None:
         validated(raw)
     except ValueError as error:
         raise ConfigError(f"Invalid configuration file {path}: {error}") from None
-    _write(path, _json_text(raw) if is_json else _toml_text(text, changes, raw, path))
+    return _json_text(raw) if is_json else _toml_text(text, changes, raw, path)
 
 
 def _text(path: str) -> str:
@@ -131,13 +140,3 @@ def _new_table(*, inline: bool, is_above: bool) -> Any:
     import tomlkit
 
     return tomlkit.inline_table() if inline else tomlkit.table(is_super_table=is_above)
-
-
-# --- writing ---------------------------------------------------------------------------------------------------
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        write_private_file(path, text)
-    except OSError as error:
-        raise ConfigError(f"Cannot write configuration file {path}: {error.strerror}") from None

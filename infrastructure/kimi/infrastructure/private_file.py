@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.store.lock import FileLock
+
+WAIT_S: Final = 5.0
+"""For another program that changes the file."""
 
 
 def write_private_file(path: str, text: str) -> None:
@@ -26,3 +35,25 @@ def write_private_file(path: str, text: str) -> None:
     finally:
         with suppress(FileNotFoundError):
             os.unlink(fresh)
+
+
+@contextmanager
+def sole_change(path: str) -> Generator[None, None, None]:
+    """Between reading a file and writing it again: whoever else changes it in this way waits meanwhile. Blocks.
+
+    Raises:
+        ConfigError: somebody else does not stop changing it.
+        OSError: nothing can be written there.
+    """
+    target = os.path.realpath(path)
+    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+    lock = FileLock(f"{target}.lock")
+    end = time.monotonic() + WAIT_S
+    while not lock.try_acquire():
+        if time.monotonic() > end:
+            raise ConfigError(f"Another program is changing {target}; try again when it is done.")
+        time.sleep(0.02)
+    try:
+        yield
+    finally:
+        lock.release()

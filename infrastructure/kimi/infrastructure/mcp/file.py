@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.infrastructure.mcp.config import parsed_json, server_entries
-from kimi.infrastructure.private_file import write_private_file
-from kimi.infrastructure.store.lock import FileLock
-
-WAIT_S: Final = 5.0
-"""For another program that changes the file."""
+from kimi.infrastructure.private_file import sole_change, write_private_file
 
 
 def read_document(path: str) -> dict[str, Any]:
@@ -57,28 +51,13 @@ def changing(path: str) -> Generator[dict[str, Any], None, None]:
         UsageError: as `read_document`.
         ConfigError: the file cannot be written, or somebody else does not stop changing it.
     """
-    with _locked(os.path.realpath(path)):
-        document = read_document(path)
-        yield document
-        write_document(path, document)
-
-
-@contextmanager
-def _locked(target: str) -> Generator[None, None, None]:
-    lock = FileLock(f"{target}.lock")
-    end = time.monotonic() + WAIT_S
     try:
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        while not lock.try_acquire():
-            if time.monotonic() > end:
-                raise ConfigError(f"Another program is changing {target}; try again when it is done.")
-            time.sleep(0.02)
+        with sole_change(path):
+            document = read_document(path)
+            yield document
+            write_document(path, document)
     except OSError as error:
-        raise ConfigError(f"Cannot write the MCP config file {target}: {error.strerror}.") from None
-    try:
-        yield
-    finally:
-        lock.release()
+        raise ConfigError(f"Cannot write the MCP config file {path}: {error.strerror}.") from None
 
 
 def write_document(path: str, document: dict[str, Any]) -> None:
