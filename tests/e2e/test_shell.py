@@ -16,6 +16,7 @@ from tests.e2e.terminal import (
     CTRL_J,
     CTRL_S,
     CTRL_T,
+    CTRL_X,
     DOWN,
     ENTER,
     ESCAPE,
@@ -78,6 +79,27 @@ def test_a_signal_ends_the_shell_in_good_order(place: Place, number: signal.Sign
         os.kill(shown.process.pid, number)
         assert shown.wait() == -number
     assert "cancelled" in tool_results(place)
+
+
+def test_a_signal_ends_whatever_has_the_terminal(place: Place) -> None:
+    place.script(SLEEP)
+    place.run("--print", "-S", "one", "--yolo", "-p", "/yolo off")
+    with terminal(place, "-r") as shown:
+        shown.until("Sessions of this directory")
+        os.kill(shown.process.pid, signal.SIGTERM)
+        assert shown.wait() == -signal.SIGTERM
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type(CTRL_X, "sleep 30 # mine", ENTER)
+        shown.until("$ sleep 30 # mine")
+        os.kill(shown.process.pid, signal.SIGTERM)
+        assert shown.wait() == -signal.SIGTERM
+    with terminal(place, "--yolo", "-p", "sleep") as shown:
+        shown.until("Working")
+        shown.until("Shell sleep 30")
+        os.kill(shown.process.pid, signal.SIGTERM)
+        assert shown.wait() == -signal.SIGTERM
+        assert "Interrupted." in shown.text
 
 
 @pytest.mark.spec("R-152")

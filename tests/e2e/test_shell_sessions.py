@@ -219,7 +219,13 @@ def test_a_reload_reads_the_configuration_again(place: Place) -> None:
     with terminal(place, "-S", "mine", rows=40) as shown:
         ask(shown, ("hello", "x"))
         path = place.share / "config.toml"
-        path.write_text(path.read_text(encoding="utf-8").replace("100000", "77000"), encoding="utf-8")
+        configured = path.read_text(encoding="utf-8")
+        path.write_text("no = = toml", encoding="utf-8")
+        shown.type("/reload", ENTER)
+        shown.until("Invalid TOML")
+        shown.until(lambda text: text.count("› hello") == 2)
+        ask(shown, ("and still here", "x"))  # with the configuration from before
+        path.write_text(configured.replace("100000", "77000"), encoding="utf-8")
         shown.type("/reload", ENTER)
         shown.until("/77.0k")
         assert leave(shown) == "mine"
@@ -360,6 +366,24 @@ def test_a_question_beside_the_work(place: Place) -> None:
         shown.until("beside it")
         shown.until("the work is done")
     assert "what is this" not in str(place.context())
+
+
+def test_a_background_task_is_looked_at_and_stopped(place: Place) -> None:
+    background = call("c1", "Shell", command="echo far; sleep 60", run_in_background=True, description="a nap")
+    place.script(background, "text: started")
+    with terminal(place, "--yolo", columns=120) as shown:
+        ask(shown, ("go", "started"))
+        shown.until("1 in background")
+        for choice in ("1", "2"):
+            shown.type("/task", ENTER)
+            shown.until("a nap\n↑↓")
+            shown.type("1")
+            shown.until("2. Stop it")
+            assert "1 in background" in shown.text
+            shown.type(choice)
+            shown.until_gone("2. Stop it")
+        shown.until("is asked to stop.")
+        shown.until_gone("1 in background")
 
 
 def test_the_end_of_a_background_task_is_told_between_turns(place: Place) -> None:

@@ -180,3 +180,12 @@ def test_times_for_a_reader() -> None:
 
 if __name__ == "__main__":
     GOLDEN.write_text(screens(), encoding="utf-8")
+
+
+def test_a_call_takes_a_bounded_part_of_the_scrollback_however_long_its_lines_are() -> None:
+    long = "word " * 60_000
+    change = DiffBlock(path="min.js", old_text=long, new_text=long + "!")
+    calls = Called("WriteFile", "min.js", "ok", 0, "", "", (change,)), Called("Shell", "x", "error", 0, long)
+    for one in calls:
+        assert picture(one, width=80).count("\n") < 40
+    assert picture(Preview((change,)), width=80).count("word") == 120_000  # what is approved can be read whole

@@ -1,6 +1,7 @@
 """Nothing that models, tools or files say can drive the terminal."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -117,3 +118,9 @@ def test_columns_are_counted_as_terminals_do() -> None:
     assert cut("abc", 3) == "abc"
     assert one_line("a\n b\tc", 10) == "a b c"
     assert one_line("x" * 50, 10) == "x" * 9 + "…"
+
+
+def test_a_long_line_after_a_redrawn_one_costs_little() -> None:
+    began = time.process_time()
+    assert tool_text("10%\r100%\n" + "x" * 400_000).startswith("100%\nxxx")
+    assert time.process_time() - began < 2

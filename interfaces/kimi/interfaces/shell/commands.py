@@ -17,7 +17,7 @@ from kimi.domain.content import joined_text
 from kimi.domain.errors import StateError
 from kimi.interfaces.process import log_path
 from kimi.interfaces.shell.blocks import Note, Output, Said
-from kimi.interfaces.shell.front import Completions
+from kimi.interfaces.shell.front import Completions, Front
 from kimi.interfaces.shell.panels import Menu, Option
 from kimi.interfaces.shell.pick import pick_session
 from kimi.interfaces.shell.place import Place
@@ -44,6 +44,7 @@ KEYS = (
 
 
 NOT_PROVIDED = "Not provided"
+STOPPED_BY_PERSON = "Stopped by the user"
 
 
 async def leave(session: ShellSession, arguments: str) -> Outcome:
@@ -178,11 +179,14 @@ async def show_tasks(session: ShellSession, arguments: str) -> None:
         return
     chosen = found[picked.positions[0]]
     session.front.show(Output(tasks.output(chosen.id, 4000).text or "(no output yet)"))
-    if (
-        chosen.active
-        and await session.front.ask(Menu(f"{chosen.id}", (Option("Let it run"), Option("Stop it")))) is not None
-    ):
-        return
+    if chosen.active and await _wants_it_stopped(session.front, chosen.id):
+        tasks.stop(chosen.id, STOPPED_BY_PERSON)
+        session.front.show(Note(f"{chosen.id} is asked to stop."))
+
+
+async def _wants_it_stopped(front: Front, task_id: str) -> bool:
+    picked = await front.ask(Menu(task_id, (Option("Let it run"), Option("Stop it"))))
+    return picked is not None and picked.positions == (1,)
 
 
 async def show_changelog(session: ShellSession, arguments: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Sequence
@@ -14,6 +13,7 @@ from anyio.from_thread import BlockingPortal
 
 from kimi.interfaces.shell.blocks import Block
 from kimi.interfaces.shell.front import Entered, Input, Left, Setup, View
+from kimi.interfaces.shell.local import LocalCommand
 from kimi.interfaces.shell.panels import Menu, Picked, Tabs
 from kimi.interfaces.shell.plain import plain_text
 from kimi.interfaces.shell.sanitize import neutral, one_line
@@ -141,11 +141,11 @@ class LinesFront:
 
     async def run_local(self, command: Sequence[str], work_dir: str) -> int:
         """Run a program on this terminal."""
-
-        def run() -> int:
-            return subprocess.run(command, cwd=work_dir, stdin=subprocess.DEVNULL, check=False).returncode
-
-        return await anyio.to_thread.run_sync(run)
+        local = LocalCommand(command, work_dir, with_input=False)
+        try:
+            return await anyio.to_thread.run_sync(local.run, abandon_on_cancel=True)
+        finally:
+            local.stop()
 
     def _prompt(self) -> None:
         if not self._busy and self._asking is None and not self._prompted:

@@ -47,6 +47,9 @@ OUTPUT_LINES: Final = 6
 USER_LINES: Final = 12
 USER_CHARACTERS: Final = 2000
 DIFF_LINES: Final = 40
+LINE_CHARACTERS: Final = 400
+"""Of a line of a change, once it is made."""
+BRIEF_CHARACTERS: Final = 2000
 _SHARED: Final[Mapping[str, str]] = {
     "faint": "bright_black",
     "markdown.code": "cyan",
@@ -209,6 +212,10 @@ def _folded(text: str, media: int) -> str:
     return "\n".join(line[:USER_CHARACTERS] for line in shown) + (f" [{media} attached]" if media else "")
 
 
+def _shortened(text: str, characters: int = LINE_CHARACTERS) -> str:
+    return text if len(text) <= characters else text[:characters] + "…"
+
+
 def duration(seconds: float) -> str:
     """Seconds for a reader: `3s`, `1m 05s`, `2h 01m`."""
     whole = int(seconds)
@@ -273,7 +280,8 @@ def _called(block: Called) -> RenderableType:
 def _outcome(block: Called) -> list[RenderableType]:
     rows: list[RenderableType] = []
     if block.brief:
-        rows.append(Text(neutral(block.brief), "bad" if block.state == "error" else "faint"))
+        brief = _shortened(neutral(block.brief), BRIEF_CHARACTERS)
+        rows.append(Text(brief, "bad" if block.state == "error" else "faint"))
     rows += display_renderables(block.display, limit=DIFF_LINES)
     if not block.display:
         rows += _head(tool_text(block.output[:20_000]).strip("\n"), block.output)
@@ -304,7 +312,7 @@ def _welcome(block: Welcome) -> RenderableType:
 
 
 def display_renderables(display: tuple[DisplayBlock, ...], *, limit: int | None) -> list[RenderableType]:
-    """Display blocks; of a diff at most `limit` lines."""
+    """Display blocks; of a diff at most `limit` lines, and then of each line only the beginning."""
     found: list[RenderableType] = []
     for block in display:
         match block:
@@ -335,9 +343,10 @@ def _diff(block: DiffBlock, limit: int | None) -> list[RenderableType]:
     head = Text.assemble((f"+{added}", "add"), (f" -{removed}  ", "del"), (neutral(block.path), "underline"))
     width = len(str(max((line.number for line in lines), default=1)))
     styles = {" ": "faint", "+": "add", "-": "del"}
+    shown = lines if limit is None else [line._replace(text=_shortened(line.text)) for line in lines[:limit]]
     rows: list[RenderableType] = [
         _hanging(Text(f"{line.number:>{width}} {line.sign}", styles[line.sign]), Text(line.text, styles[line.sign]))
-        for line in lines[:limit]
+        for line in shown
     ]
     rest = len(lines) - len(rows)
     return [_Line(head), *rows, *([Text(f"… {rest} more lines", "faint")] if rest > 0 else [])]

@@ -15,7 +15,7 @@ from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted
 from prompt_toolkit.layout import BufferControl, ConditionalContainer, FormattedTextControl, HSplit, Window
 from prompt_toolkit.layout.dimension import Dimension
 
-from kimi.interfaces.shell.blocks import Block
+from kimi.interfaces.shell.blocks import Block, Preview
 from kimi.interfaces.shell.keys import panel_keys
 from kimi.interfaces.shell.paint import Painter
 from kimi.interfaces.shell.panels import (
@@ -65,6 +65,7 @@ class PanelView:
         self._outcome: _Outcome = None
         self._closed = anyio.Event()
         self._armed_at = 0.0
+        self._drawn: tuple[Preview, int, list[str]] | None = None
         self._note = Buffer(multiline=False, accept_handler=self._entered)
         listing = FormattedTextControl(self._fragments, focusable=True, show_cursor=False)
         self._listing = Window(listing, height=self._height, dont_extend_height=True)
@@ -109,6 +110,7 @@ class PanelView:
                 return self._outcome
             finally:
                 self._set(None)
+                self._drawn = None
 
     @property
     def _is_deaf(self) -> bool:
@@ -203,11 +205,19 @@ class PanelView:
     def _preview(self, menu: Menu, room: int) -> StyleAndTextTuples:
         if menu.preview is None:
             return []
-        lines = self._painter.paint(menu.preview).rstrip("\n").split("\n")
+        lines = self._painted(menu.preview)
         rest = len(lines) - room
         fragments = to_formatted_text(ANSI("\n".join(lines[:room]) + "\n"))
         more: StyleAndTextTuples = [("class:tip", f"… {rest} more lines, Ctrl-E shows all\n")] if rest > 0 else []
         return [*fragments, *more]
+
+    def _painted(self, preview: Preview) -> list[str]:
+        """The lines of a preview, drawn once for each width: a panel is drawn again many times, a change may be long."""
+        known = self._drawn
+        if known is None or known[0] is not preview or known[1] != self._painter.width:
+            lines = self._painter.paint(preview).rstrip("\n").split("\n")
+            self._drawn = known = (preview, self._painter.width, lines)
+        return known[2]
 
 
 def _window(menu: Menu, room: int) -> list[tuple[int, Option]]:

@@ -100,6 +100,8 @@ class RunningFront(Front, Protocol):
 class _Shell:
     """A run of the shell: the terminal, and one session after the other."""
 
+    _life: anyio.CancelScope
+
     def __init__(self, flags: Flags, settings: Settings, environ: Mapping[str, str]) -> None:
         self._flags = flags
         self._settings = settings
@@ -112,9 +114,11 @@ class _Shell:
     async def serve(self) -> int:
         front = make_front(self._settings, self._environ)
         status = 0
+        self._life = anyio.CancelScope()
         async with front.running(), anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch_signals, front)
-            status = await self._sessions(front)
+            tasks.start_soon(self._watch_signals)
+            with self._life:
+                status = await self._sessions(front)
             tasks.cancel_scope.cancel()
         return status
 
@@ -136,6 +140,7 @@ class _Shell:
         outcome: Outcome = GoOn(choice)
         before: Choice | None = None
         while isinstance(outcome, GoOn):
+            settings = self._settings
             try:
                 if outcome.reload:
                     self._settings = load_settings(self._flags, self._environ)
@@ -143,9 +148,10 @@ class _Shell:
                 before = outcome.choice if self.session_id is None else Choice(self.session_id)
                 outcome = next_one
             except KimiError as error:
-                if before is None or outcome.choice == before:
+                if before is None or (outcome.choice == before and not outcome.reload):
                     raise
                 front.show(*failure_note(error))
+                self._settings = settings
                 outcome = GoOn(before)
         return outcome.status
 
@@ -158,6 +164,7 @@ class _Shell:
             try:
                 return await self._serve_one(front, place, prefill)
             finally:
+                self._session = None
                 if place.flags != self._flags:  # another model was chosen, for the sessions that follow too
                     self._flags = place.flags
                     self._settings = load_settings(self._flags, self._environ)
@@ -200,19 +207,23 @@ class _Shell:
         except KimiError as error:
             front.show(Note(str(error), "warning"))
 
-    async def _watch_signals(self, front: Front) -> None:
+    async def _watch_signals(self) -> None:
         if sys.platform == "win32":
             return
         with anyio.open_signal_receiver(signal.SIGINT, *_STOP_SIGNALS) as received:
             async for number in received:
-                if self._session is None:
-                    continue
-                if number == signal.SIGINT:
-                    if not self._session.runs_locally:
-                        self._session.interrupt()
-                else:
+                if number != signal.SIGINT:
                     self.signal = number
-                    self._session.leave(Leave())
+                self._heed(number)
+
+    def _heed(self, number: signal.Signals) -> None:
+        """Between sessions, and before there is one, any signal ends the shell."""
+        if self._session is None:
+            self._life.cancel()
+        elif number != signal.SIGINT:
+            self._session.leave(Leave())
+        elif not self._session.runs_locally:
+            self._session.interrupt()
 
 
 def make_front(settings: Settings, environ: Mapping[str, str]) -> RunningFront:

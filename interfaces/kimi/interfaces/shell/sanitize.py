@@ -22,7 +22,6 @@ _PICTURES: dict[int, str] = {
     0x2029: "\n",
 }
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*[mK]")
-_REDRAWN = re.compile(r"[^\n]*\r(?=[^\n])")
 
 
 def neutral(text: str) -> str:
@@ -41,8 +40,13 @@ def tool_text(text: str) -> str:
     if "\x1b" in text:
         text = _COLOURS.sub("", text)
     if "\r" in text:
-        text = _REDRAWN.sub("", text)
+        text = "\n".join(map(_as_redrawn, text.split("\n")))
     return neutral(text).expandtabs(4)
+
+
+def _as_redrawn(line: str) -> str:
+    """What a line shows that goes back to its beginning: all after its last carriage return but one at its end."""
+    return line[line.rfind("\r", 0, max(0, len(line) - 1)) + 1 :]
 
 
 def one_line(text: str, width: int = 200) -> str:

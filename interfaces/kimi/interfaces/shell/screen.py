@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -42,6 +41,7 @@ from kimi.interfaces.shell.front import (
 )
 from kimi.interfaces.shell.keys import input_keys
 from kimi.interfaces.shell.layout import STYLES, Parts, screen_layout
+from kimi.interfaces.shell.local import LocalCommand
 from kimi.interfaces.shell.output import HeldOutput
 from kimi.interfaces.shell.paint import ColorSystem, Painter, ThemeName, duration
 from kimi.interfaces.shell.panel_view import PanelView
@@ -220,12 +220,13 @@ class Screen:
         """Give the terminal to a program until it ends."""
         from prompt_toolkit.application import run_in_terminal
 
-        def run() -> int:
-            return subprocess.run(command, cwd=work_dir, check=False).returncode
-
+        local = LocalCommand(command, work_dir, with_input=True)
         self._flush()
         self._release()
-        return await run_in_terminal(run, in_executor=True)
+        try:
+            return await run_in_terminal(local.run, in_executor=True)
+        finally:
+            local.stop()
 
     def set_theme(self, name: str) -> None:
         """Other colours from now on."""

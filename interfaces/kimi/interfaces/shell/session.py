@@ -110,6 +110,7 @@ class ShellSession:
         self._panels: dict[str, anyio.CancelScope] = {}
         self._interrupted_at = -LEAVE_WINDOW_S
         self._reading = anyio.CancelScope()
+        self._once = False
         self._outcome: Outcome = Leave()
         self._idle = anyio.Event()
         self._idle.set()
@@ -140,10 +141,12 @@ class ShellSession:
 
     async def run_once(self, entered: Entered) -> bool:
         """Do one thing and leave; gives whether it went well."""
+        self._once = True
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._pump)
             self._tasks.start_soon(self._watch_interrupts)
             self._since = time.monotonic()
+            self._refresh()
             await self._work(entered, go_on=False)
             self._tasks.cancel_scope.cancel()
         return not self.failed
@@ -214,6 +217,8 @@ class ShellSession:
         """End this session with this outcome."""
         self._outcome = outcome
         self._reading.cancel()
+        if self._once:
+            self.interrupt(leaves=False)
 
     def unqueue(self) -> Entered | None:
         """Take back what was queued last."""
