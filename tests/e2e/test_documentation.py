@@ -1,0 +1,127 @@
+"""The lists in the documentation, compared with what the program has: keys, defaults, variables, commands, events."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from kimi.application.commands import COMMANDS
+from kimi.domain.event import EVENT_TYPES
+from kimi.infrastructure.config_schema import Configuration, Hook, Model, OAuthReference, Provider, Section, Service
+from kimi.interfaces.shell.commands import NOT_PROVIDED, TABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+SOURCES = ("domain", "application", "infrastructure", "interfaces")
+
+
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def keys(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key below `section` that is no table, dotted, with its default."""
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from keys(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def documented_defaults() -> dict[str, str]:
+    """What the tables with a column `default` name for each key, as it is written there."""
+    found: dict[str, str] = {}
+    counts = False
+    for line in text_of("docs/configuration.md").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0].startswith("key") or not line:
+            counts = "default" in cells
+        elif counts and line.startswith("| `"):
+            names, values = re.findall(r"`([a-z_.]+)`", cells[0]), cells[1].split(", ")
+            assert len(values) == len(names) or values == [""], cells[0]
+            found |= dict(zip(names, values if any(values) else [""] * len(names), strict=True))
+    return found
+
+
+def as_written(value: Any) -> str:
+    """A default as a reader of TOML expects it; sizes of whole MiB as such."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, tuple):
+        return "[]"
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 2**20 and value % 2**20 == 0:
+        return f"{value // 2**20} MiB"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+TABLES = {"providers", "models", "hooks"}
+"""Keys that hold tables of the reader's naming: their keys are compared apart."""
+
+
+@pytest.mark.parametrize(("key", "default"), [pair for pair in keys(Configuration()) if pair[0] not in TABLES])
+def test_every_key_stands_in_the_tables_with_its_default(key: str, default: Any) -> None:
+    documented = documented_defaults()
+    assert key in documented, "docs/configuration.md"
+    assert documented[key].strip('`"') == as_written(default), key
+
+
+def test_no_documented_key_is_unknown() -> None:
+    known = {key for key, _ in keys(Configuration())}
+    assert {key for key in documented_defaults() if key not in known} == set()
+
+
+@pytest.mark.parametrize("section", [Provider, Model, Service, OAuthReference])
+def test_the_keys_of_each_kind_of_table_are_described(section: type[Section]) -> None:
+    page = text_of("docs/configuration.md")
+    missing = [name for name in section.model_fields if not re.search(rf"`{name}`|^#? ?{name} = ", page, re.MULTILINE)]
+    assert missing == []
+
+
+def test_the_keys_of_a_hook_are_described() -> None:
+    example = text_of("docs/hooks.md").partition("```toml")[2].partition("```")[0]
+    assert re.findall(r"^(\w+) = ", example, re.MULTILINE) == list(Hook.model_fields)
+
+
+def test_every_variable_that_the_program_reads_is_described() -> None:
+    """Those of a prompt's template are names of another kind and stand in agents.md."""
+    sources = [path.read_text(encoding="utf-8") for root in SOURCES for path in (ROOT / root).rglob("*.py")]
+    read = {name for text in sources for name in re.findall(r'"(KIMI_[A-Z_]+)"', text)}
+    page = text_of("docs/configuration.md")
+    arguments = set(re.findall(r"`(KIMI_[A-Z_]+)`", text_of("docs/agents.md")))
+    assert sorted(name for name in read - arguments if f"`{name}`" not in page) == []
+
+
+def test_every_slash_command_is_listed() -> None:
+    page = text_of("docs/commands.md")
+    names = [name for info, _ in COMMANDS for name in (info.name, *info.aliases)]
+    assert [name for name in names if f"`/{name}" not in page] == []
+    shells = [info for info in TABLE.infos if info.description != NOT_PROVIDED]
+    shell_page = text_of("docs/shell.md").partition("## Commands")[2]
+    for info in shells:
+        assert [name for name in (info.name, *info.aliases) if f"/{name}" not in shell_page] == []
+
+
+def test_every_type_of_event_is_described() -> None:
+    page = text_of("docs/wire.md")
+    assert [
+        name for name in sorted(set(EVENT_TYPES.values())) if f"`{name}`" not in page and f"**{name}**" not in page
+    ] == []
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    table = text_of("README.md").partition("## Read on")[2]
+    assert [name for name in PAGES if f"(docs/{name})" not in table] == []
+
+
+def test_no_line_of_prose_is_too_long() -> None:
+    """Rows of tables and what stands in blocks of code cannot be broken."""
+    for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{name}" for name in PAGES)):
+        prose = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+        assert [line for line in prose.splitlines() if len(line) > 120 and not line.startswith("|")] == [], page
