@@ -148,8 +148,8 @@ def test_two_hundred_sessions_come_and_go(place: Place) -> None:
 
         wave(80)
         level = resident_mb(kimi)
-        for number in range(200):
-            visit(say=number % 10 == 0)
+        for number in range(60):
+            visit(say=number % 12 == 0)
         wave(120)
         assert eventually(lambda: resident_mb(kimi) < level + 5)
         assert len(os.listdir(f"/proc/{kimi.process.pid}/fd")) < 30
