@@ -290,6 +290,17 @@ def test_the_embedding_example_works(place: Place) -> None:
     assert swap in code, "the short example must be a piece of the one that is run here"
 
 
+def test_the_example_of_a_tool_works(place: Place) -> None:
+    (place.work / "agent.yaml").write_text('agent: {extend: default, tools: ["ReadFile", "my_pkg:Lookup"]}')
+    code = example("docs/embedding.md", "class Lookup")
+    outcome = run_example(place, code)
+    assert (outcome.returncode, outcome.stderr) == (0, ""), outcome.stderr
+    assert outcome.stdout == "ReadFile Lookup\n"
+    call = "\nasync def call():\n    async with Lookup().prepare({'word': 'wire'}, None) as call:\n        "
+    run = f"{code}{call}print((await call.run()).output)\n\nanyio.run(call)\n"
+    assert run_example(place, run).stdout.endswith("\nJSON-RPC, one message per line\n")
+
+
 def test_the_example_that_serves_the_protocol_works(place: Place) -> None:
     place.script("text: Over a socket.")
     code = example("docs/embedding.md", "serve_wire(")
