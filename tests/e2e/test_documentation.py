@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,16 @@ from pydantic import BaseModel
 
 from kimi.application.commands import COMMANDS
 from kimi.domain.event import EVENT_TYPES
-from kimi.infrastructure.config_schema import Configuration, Hook, Model, OAuthReference, Provider, Section, Service
+from kimi.infrastructure.config_schema import (
+    Configuration,
+    Hook,
+    Model,
+    OAuthReference,
+    Provider,
+    Section,
+    Service,
+    validated,
+)
 from kimi.interfaces.shell.commands import NOT_PROVIDED, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +92,31 @@ def test_the_keys_of_each_kind_of_table_are_described(section: type[Section]) ->
     page = text_of("docs/configuration.md")
     missing = [name for name in section.model_fields if not re.search(rf"`{name}`|^#? ?{name} = ", page, re.MULTILINE)]
     assert missing == []
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text_of(page), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}" for name in PAGES)])
+def test_the_examples_of_configurations_are_valid(page: str) -> None:
+    for block in blocks(page, "toml"):
+        found = tomllib.loads(block)
+        if "project" in found:  # of a distribution
+            continue
+        assert set(found) <= set(Configuration.model_fields)
+        assert validated(found)
+        commented_in = tomllib.loads(re.sub(r"^# (?=\w+ = )", "", block, flags=re.MULTILINE))
+        for kind, described in (("providers", Provider), ("models", Model)):
+            for table in commented_in.get(kind, {}).values():
+                assert set(table) <= set(described.model_fields), page
+
+
+def test_the_examples_of_json_are_json() -> None:
+    for page in PAGES:
+        for block in blocks(f"docs/{page}", "json"):
+            whole = block.startswith("{\n") or "mcpServers" in block
+            assert [json.loads(text) for text in ([block] if whole else block.splitlines())], page
 
 
 def test_the_keys_of_a_hook_are_described() -> None:
