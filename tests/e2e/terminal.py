@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import select
 import signal
 import struct
 import subprocess
@@ -78,8 +79,12 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        with suppress(OSError):
-            while data := os.read(self._master, 65_536):
+        with suppress(OSError, ValueError):
+            while self._master >= 0:
+                if not select.select([self._master], [], [], 0.1)[0]:
+                    continue
+                if not (data := os.read(self._master, 65_536)):
+                    return
                 with self._lock:
                     self.raw += data
                     self._stream.feed(data)
@@ -154,6 +159,12 @@ class Terminal:
     def idle(self) -> str:
         """Wait until nothing runs."""
         return self.until(lambda text: "Working" not in text and "context:" in text)
+
+    def hang_up(self) -> None:
+        """Close the window, whatever runs in it."""
+        master, self._master = self._master, -1
+        self._reader.join(2)  # who reads holds it open
+        os.close(master)
 
     # --- the end ------------------------------------------------------------------------------------------------
 

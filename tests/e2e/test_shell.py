@@ -69,16 +69,30 @@ def test_a_person_prompts_interrupts_and_leaves(place: Place) -> None:
             assert shown.wait() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_shell_in_good_order(place: Place, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("end", "plain"), [(signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGHUP, True)], ids=str
+)
+def test_a_signal_or_a_closed_window_ends_the_shell_in_good_order(
+    place: Place, end: signal.Signals, plain: bool
+) -> None:
     place.script(f"text: wait\n{SLEEP}")
-    with terminal(place, "--yolo") as shown:
-        shown.until("context:")
+    if plain:
+        place.environ["KIMI_PLAIN"] = "1"
+    with terminal(place, "--yolo", "-S", "mine") as shown:
+        shown.until("Directory:" if plain else "context:")
         shown.type("sleep", ENTER)
-        shown.until("Shell sleep 30")
-        os.kill(shown.process.pid, number)
-        assert shown.wait() == -number
+        if plain:
+            shown.until("wait")
+            assert eventually(lambda: "ToolCall" in str(place.recorded()))
+        else:
+            shown.until("Shell sleep 30")
+        if end == signal.SIGHUP:
+            shown.hang_up()
+        else:
+            os.kill(shown.process.pid, end)
+        assert shown.wait() == -end
     assert "cancelled" in tool_results(place)
+    assert "Traceback" not in (place.share / "logs" / "kimi.log").read_text(encoding="utf-8")
 
 
 def test_a_signal_ends_whatever_has_the_terminal(place: Place) -> None:
@@ -121,6 +135,10 @@ def test_the_keys_of_the_approval_panel(place: Place) -> None:
         text = shown.until("4. Reject, and say")
         assert "Shell wants to: run command" in text
         assert "$ echo 1 > first.txt" in text
+        shown.resize(40, 8)
+        shown.until(lambda text: "wants to: run command\n$ echo 1" in text and text.count("\n") < 8 and "❯ 1. " in text)
+        shown.resize(80, 24)
+        shown.until("4. Reject, and say")
         shown.type("1")
         shown.until("one")
         shown.type("next", ENTER)

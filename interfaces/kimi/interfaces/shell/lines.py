@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -29,7 +30,7 @@ class LinesFront:
     interactive = False
 
     def __init__(self) -> None:
-        self._sent, self._inputs = anyio.create_memory_object_stream[str | None](1024)
+        self._sent, self._inputs = anyio.create_memory_object_stream[str | None](math.inf)
         self._asking: anyio.Event | None = None
         self._line = ""
         self._prefill = ""
@@ -48,7 +49,7 @@ class LinesFront:
         """A daemon thread: a blocked read never holds up the end of the program."""
         whole: list[str] = []
         with suppress(RuntimeError):  # the program has ended meanwhile
-            for line in iter(sys.stdin.readline, ""):
+            for line in _typed_lines():
                 text = line.rstrip("\r\n")
                 if text.endswith("\\"):
                     whole.append(text[:-1])
@@ -159,8 +160,15 @@ class LinesFront:
 
     def _write(self, text: str) -> None:
         encoding = sys.stdout.encoding or "utf-8"
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
+        with suppress(OSError):  # a terminal that went away; what runs is ended in order all the same
+            sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            sys.stdout.flush()
+
+
+def _typed_lines() -> Iterator[str]:
+    """Lines of stdin until it ends, or its terminal goes away."""
+    with suppress(OSError):
+        yield from iter(sys.stdin.readline, "")
 
 
 def _menu_text(menu: Menu) -> str:

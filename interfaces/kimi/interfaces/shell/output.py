@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TextIO
 
 from prompt_toolkit.output.vt100 import Vt100_Output
+
+logger = logging.getLogger(__name__)
 
 
 class HeldOutput(Vt100_Output):
@@ -19,6 +22,12 @@ class HeldOutput(Vt100_Output):
         return cls(stdout, plain.get_size, term=term, enable_cpr=False)
 
     def flush(self) -> None:
-        """Write what has gathered, unless it is held."""
-        if not self.held:
+        """Write what has gathered, unless it is held. A terminal that went away gets nothing, and that is no failure:
+        what runs is ended in order all the same.
+        """
+        if self.held:
+            return
+        try:
             super().flush()
+        except OSError as error:
+            logger.info("the terminal takes nothing: %s", error)

@@ -41,7 +41,7 @@ _Outcome = tuple[Picked, ...] | None
 
 
 class PanelView:
-    """Shows one panel at a time; those that come meanwhile wait their turn."""
+    """Shows one panel at a time; those that come meanwhile wait their turn. `room`: columns and rows it may take."""
 
     _app: Application[None]
     _home: Buffer
@@ -49,14 +49,14 @@ class PanelView:
     def __init__(
         self,
         painter: Painter,
-        size: Callable[[], tuple[int, int]],
+        room: Callable[[], tuple[int, int]],
         redraw: Callable[[], None],
         show: Callable[[Block], None],
         interrupt: Callable[[], None],
         typed_at: Callable[[], float],
     ) -> None:
         self._painter = painter
-        self._size = size
+        self._room = room
         self._redraw = redraw
         self._show = show
         self._typed_at = typed_at
@@ -176,9 +176,10 @@ class PanelView:
     def _fragments(self) -> StyleAndTextTuples:
         if self._tabs is None:
             return []
-        columns, rows = self._size()
+        columns, rows = self._room()
         menu = self._menu
         fragments: StyleAndTextTuples = []
+        room = rows - 3 - bool(menu.tabs) - 2 * menu.typing  # an empty line, the title, the hint
         if menu.tabs:
             fragments += self._tab_row(self._tabs, columns)
         waiting = self._turn.statistics().tasks_waiting
@@ -186,9 +187,11 @@ class PanelView:
         title = cut(one_line(menu.title, 400), columns - len(more))
         fragments.append(("class:panel.title", f"{title}{more}\n"))
         if menu.detail and menu.preview is None:
-            fragments += [("", cut(one_line(line, 400), columns) + "\n") for line in menu.detail.split("\n")[:4]]
-        shown = _window(menu, max(3, rows - 9))
-        fragments += self._preview(menu, max(3, rows - len(shown) - 8))
+            told = menu.detail.split("\n")[: max(0, min(4, room - 3))]
+            room -= len(told)
+            fragments += [("", cut(one_line(line, 400), columns) + "\n") for line in told]
+        shown = _window(menu, max(1, room - 2 * (menu.preview is not None)))
+        fragments += self._preview(menu, room - len(shown))
         for position, option in shown:
             fragments += _option_row(menu, position, option, columns)
         fragments.append(("class:tip", cut(_hint(menu), columns)))
@@ -203,16 +206,16 @@ class PanelView:
         return [*row, ("", "\n")]
 
     def _preview(self, menu: Menu, room: int) -> StyleAndTextTuples:
-        if menu.preview is None:
+        if menu.preview is None or room <= 0:
             return []
         lines = self._painted(menu.preview)
-        rest = len(lines) - room
-        fragments = to_formatted_text(ANSI("\n".join(lines[:room]) + "\n"))
-        more: StyleAndTextTuples = [("class:tip", f"… {rest} more lines, Ctrl-E shows all\n")] if rest > 0 else []
-        return [*fragments, *more]
+        if len(lines) <= room:
+            return to_formatted_text(ANSI("\n".join(lines) + "\n"))
+        head = to_formatted_text(ANSI("".join(f"{line}\n" for line in lines[: room - 1])))
+        return [*head, ("class:tip", f"… {len(lines) - room + 1} more lines, Ctrl-E shows all\n")]
 
     def _painted(self, preview: Preview) -> list[str]:
-        """The lines of a preview, drawn once for each width: a panel is drawn again many times, a change may be long."""
+        """The lines of a preview, drawn once for each width: a panel is drawn many times, and a change may be long."""
         known = self._drawn
         if known is None or known[0] is not preview or known[1] != self._painter.width:
             lines = self._painter.paint(preview).rstrip("\n").split("\n")

@@ -7,6 +7,7 @@ goes to the terminal in one write: nothing flickers.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import time
@@ -55,6 +56,8 @@ logger = logging.getLogger(__name__)
 
 REDRAW_S: Final = 0.1
 """Seconds between two drawings of what is open, at least."""
+LOW_WINDOW: Final = 16
+"""Rows below which a panel has the window for itself."""
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _DEPTHS: Final[Mapping[ColorSystem | None, ColorDepth]] = {
     None: ColorDepth.DEPTH_1_BIT,
@@ -90,14 +93,19 @@ class Screen:
         self._spin = 0
         self._shell_mode = False
         self._notice = ""
-        self._sent, self._inputs = anyio.create_memory_object_stream[Input](1024)
+        self._sent, self._inputs = anyio.create_memory_object_stream[Input](math.inf)
         self.buffer = Buffer(multiline=True, history=history, completer=DummyCompleter(), complete_while_typing=True)
         self._typed_at = 0.0
         self._started, self._ended = anyio.Event(), anyio.Event()
         self.buffer.on_text_changed += self._note_typing
         self._output = output or _terminal_output()
         self.panel = PanelView(
-            self._painter, self._size, self._redraw, self.show, self._interrupt_panel, lambda: self._typed_at
+            self._painter,
+            self._panel_room,
+            self._panel_changed,
+            self.show,
+            self._interrupt_panel,
+            lambda: self._typed_at,
         )
         self._app = self._application(_DEPTHS[colour], theme)
 
@@ -281,13 +289,10 @@ class Screen:
             self._app.invalidate()
 
     def _draw_open(self, columns: int, rows: int) -> None:
-        if not self._busy:
-            self._live, self._live_height = [], 0
-            return
-        room = max(2, min(rows // 2, 16))
-        text = self._paint(self._view.open_blocks())
+        room = _live_room(rows, self.panel.shown) if self._busy else 0
+        text = self._paint(self._view.open_blocks()) if room else ""
         lines = [line for line in text.split("\n")[-room - 1 :] if line.strip()][-room:]
-        if self.panel.shown and not lines:
+        if not room or (self.panel.shown and not lines):
             self._live, self._live_height = [], 0
             return
         since = self._view.since or 0.0
@@ -300,6 +305,15 @@ class Screen:
             ("class:tip", hint),
         ]
         self._live_height = len(lines) + 1
+
+    def _panel_changed(self) -> None:
+        self._draw_open(*self._size())
+        self._redraw()
+
+    def _panel_room(self) -> tuple[int, int]:
+        """What is left for a panel: below it stand a notice and the status bar."""
+        columns, rows = self._size()
+        return columns, rows - self._live_height - len(self._queued_lines()) - 1 - bool(self._notice)
 
     def _queued_lines(self) -> Sequence[str]:
         queued = self._view.queued
@@ -436,8 +450,15 @@ class Screen:
     def _send(self, one: Input) -> None:
         try:
             self._sent.send_nowait(one)
-        except (anyio.WouldBlock, anyio.BrokenResourceError):
+        except anyio.BrokenResourceError:
             logger.warning("a key was lost: %s", type(one).__name__)
+
+
+def _live_room(rows: int, beside_panel: bool) -> int:
+    """Rows for what is open; a panel needs most of the window, and all of a low one."""
+    if beside_panel:
+        return min(rows // 4, 8) if rows >= LOW_WINDOW else 0
+    return max(2, min(rows // 2, 16))
 
 
 def _terminal_output() -> Output:
