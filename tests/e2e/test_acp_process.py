@@ -59,15 +59,23 @@ def test_the_old_option_serves_the_same(place: Place) -> None:
 @pytest.mark.spec("A-10")
 def test_the_end_of_the_input_ends_an_idle_server(place: Place) -> None:
     for with_session in (False, True):
-        with acp_process(place) as kimi:
-            kimi.shake_hands()
-            if with_session:
-                kimi.new_session(place)
-                time.sleep(0.7)  # the imports are done
-            started = time.monotonic()
-            assert kimi.finish() == 0
-            assert time.monotonic() - started < 1.0
-            assert kimi.stderr == b""
+        took: list[float] = []
+        while len(took) < 3 and (not took or min(took) >= 1):  # a busy machine is no failure
+            took.append(idle_end(place, with_session=with_session))
+        assert min(took) < 1, took
+
+
+def idle_end(place: Place, *, with_session: bool) -> float:
+    """Seconds from the end of the input to the end of a process that has nothing to do."""
+    with acp_process(place) as kimi:
+        kimi.shake_hands()
+        if with_session:
+            kimi.new_session(place)
+            time.sleep(0.7)  # the imports are done
+        started = time.monotonic()
+        assert kimi.finish() == 0
+        assert kimi.stderr == b""
+        return time.monotonic() - started
 
 
 def test_nothing_at_all_on_the_input_ends_it_too(place: Place) -> None:

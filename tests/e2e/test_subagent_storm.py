@@ -31,6 +31,7 @@ def speak(request: Recorded) -> Reply:
     ))  # fmt: skip
 
 
+@pytest.mark.timeout(180)
 def test_subagents_cancelled_at_random_moments_leave_nothing_behind(place: Place) -> None:
     dice = random.Random(20)
     mark = f"storm-{time.monotonic_ns()}"
