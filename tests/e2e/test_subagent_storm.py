@@ -7,6 +7,8 @@ import random
 import time
 from typing import Any
 
+import pytest
+
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place, approval
 from tests.e2e.strict import fault_of, strictly
