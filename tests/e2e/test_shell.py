@@ -62,11 +62,6 @@ def test_a_person_prompts_interrupts_and_leaves(place: Place) -> None:
         shown.type(CTRL_C)
         assert shown.wait() == 0
         assert "To resume" not in shown.text  # nothing was said: the session left nothing behind
-    for word in ("exit", "quit", "/exit", "/quit"):
-        with terminal(place) as shown:
-            shown.until("context:")
-            shown.type(word, ENTER)
-            assert shown.wait() == 0
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 import json
 import os
 import re
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Json, Place, eventually, kimi_command
+from tests.e2e.process import Json, Place, eventually
 from tests.e2e.scripted_calls import call
 from tests.e2e.stored import event, write_session
 from tests.e2e.terminal import CTRL_A, CTRL_C, CTRL_D, CTRL_O, DOWN, ENTER, ESCAPE, Terminal, terminal
@@ -25,12 +24,17 @@ def ask(shown: Terminal, *pairs: tuple[str, str]) -> None:
         shown.idle()
 
 
-def leave(shown: Terminal) -> str:
-    """Leave; gives the id of the session that can be resumed."""
-    shown.type(CTRL_D)
+def leave(shown: Terminal, *how: str) -> str:
+    """Leave by Ctrl-D, or by these keys; gives the id of the session that can be resumed."""
+    shown.type(*(how or (CTRL_D,)))
     assert shown.wait() == 0
     found = re.findall(r"To resume this session: kimi -r (\S+)", shown.text)
     return found[-1] if found else ""
+
+
+def printed(place: Place, prompt: str, *arguments: str) -> None:
+    """One turn without a terminal, for a session that has something in it."""
+    assert place.run("--print", *arguments, "-p", prompt).returncode == 0
 
 
 def answers(count: int) -> list[str]:
@@ -43,13 +47,13 @@ def test_the_last_five_turns_are_shown_again(place: Place) -> None:
     place.script(*answers(7))
     with terminal(place, "--session", "mine", "--yolo") as shown:
         ask(shown, *[(f"question {number}", f"answer {number}") for number in range(7)])
-        leave(shown)
+        leave(shown, "exit", ENTER)
     place.script("text: a short summary", "text: after the summary")
     with terminal(place, "-r", "mine", rows=50) as shown:
         text = shown.until("answer 6")
         assert [f"question {number}" in text for number in range(7)] == [False, False, *[True] * 5]
         ask(shown, ("/compact", "compacted"), ("question 7", "after the summary"))
-        leave(shown)
+        leave(shown, "/quit", ENTER)
     place.script("text: after the fork")
     with terminal(place, "-r", "mine", rows=60) as shown:
         text = shown.until("after the summary")
@@ -62,15 +66,13 @@ def test_the_last_five_turns_are_shown_again(place: Place) -> None:
         text = shown.until(lambda text: text.count("question 7") == 2)
         assert "<system>" not in text
         ask(shown, ("question 8", "after the fork"))
-        forked = leave(shown)
+        forked = leave(shown, "quit", ENTER)
         assert forked not in ("", "mine")
 
 
 def test_a_session_without_a_log_is_told_from_its_context(place: Place) -> None:
     place.script("text: an answer", "text: more")
-    with terminal(place, "-S", "mine") as shown:
-        ask(shown, ("a question", "an answer"))
-        leave(shown)
+    printed(place, "a question", "-S", "mine")
     (directory,) = place.session_dirs()
     (directory / "wire.jsonl").unlink()
     with terminal(place, "-r", "mine") as shown:
@@ -81,14 +83,8 @@ def test_a_session_without_a_log_is_told_from_its_context(place: Place) -> None:
 
 def test_clearing_begins_the_window_anew(place: Place) -> None:
     place.script("text: before", "text: since", "text: x")
-    with terminal(place, "-S", "mine") as shown:
-        ask(shown, ("old question", "before"))
-        leave(shown)
-    command = [*kimi_command(), "--print", "--session", "mine", "-p", "/clear"]
-    subprocess.run(command, cwd=place.work, env=place.full_environ(), check=True, capture_output=True, timeout=20)
-    with terminal(place, "-r", "mine") as shown:
-        ask(shown, ("new question", "before"))  # the first script again: another process
-        leave(shown)
+    for prompt in ("old question", "/clear", "new question"):
+        printed(place, prompt, "-S", "mine")
     with terminal(place, "-r", "mine") as shown:
         assert "old question" not in shown.until("› new question")
 
@@ -103,20 +99,22 @@ def test_the_options_that_name_a_session(place: Place) -> None:
         shown.until("› prompt 1")
         shown.type(CTRL_D)
         shown.wait()
-    for arguments in (("--session",), ("-S",), ("-r", "--yolo"), ("--resume", " ")):
+    chosen, left = (DOWN, ENTER), ((ESCAPE,), (CTRL_C,))
+    for arguments, keys in (
+        (("--session",), chosen),
+        (("-S",), chosen),
+        (("-r", "--yolo"), left[0]),
+        (("--resume", " "), left[1]),
+    ):
         with terminal(place, *arguments) as shown:
             text = shown.until("Sessions of this directory")
             titles = re.findall(r"prompt (\d) \(named-\d\)", text)
             assert titles == ["3", "2", "1", "0"], text  # newest first
             assert "just now" in text
-            shown.type(DOWN, ENTER)
-            shown.until("› prompt 2")
-            shown.type(CTRL_D)
-            assert shown.wait() == 0
-    for key in (ESCAPE, CTRL_C):
-        with terminal(place, "-r") as shown:
-            shown.until("Sessions of this directory")
-            shown.type(key)
+            shown.type(*keys)
+            if keys == chosen:
+                shown.until("› prompt 2")
+                shown.type(CTRL_D)
             assert shown.wait() == 0
 
 
@@ -127,12 +125,8 @@ def test_the_picker_without_sessions_and_for_all_directories(place: Place) -> No
         assert "There are no sessions of this directory yet." in shown.text
     elsewhere = place.root / "elsewhere"
     elsewhere.mkdir()
-    with terminal(place, "-S", "here") as shown:
-        ask(shown, ("said here", "answer 0"))
-        leave(shown)
-    with terminal(place, "-S", "there", "-w", str(elsewhere)) as shown:
-        ask(shown, ("said there", "answer 0"))
-        leave(shown)
+    printed(place, "said here", "-S", "here")
+    printed(place, "said there", "-S", "there", "-w", str(elsewhere))
     with terminal(place, "--session", columns=120) as shown:
         text = shown.until("said here")
         assert "said there" not in text
@@ -261,8 +255,7 @@ def test_without_a_terminal_it_says_what_it_needs(place: Place) -> None:
         shown.until("There is no editor: set one with /editor.")
 
 
-@pytest.mark.parametrize("variables", [{"KIMI_PLAIN": "1"}, {"TERM": "dumb"}])
-def test_a_plain_terminal_gets_lines_only(place: Place, variables: dict[str, str]) -> None:
+def test_a_plain_terminal_gets_lines_only(place: Place) -> None:
     place.script(
         "think: hmm\ntext: I **will** look.\n" + call("c1", "Shell", command="echo plain"),
         "text: It says plain.",
@@ -271,7 +264,7 @@ def test_a_plain_terminal_gets_lines_only(place: Place, variables: dict[str, str
         call("c3", "Shell", command="sleep 20"),
         "text: never",
     )
-    place.environ |= variables
+    place.environ["TERM"] = "dumb"
     with terminal(place, rows=80) as shown:
         shown.until("Directory: ")
         shown.type("look", ENTER)
@@ -472,6 +465,7 @@ def test_plain_lines_run_commands_too(place: Place) -> None:
         shown.until("/undo")
         shown.type(CTRL_D)
         assert shown.wait() == 0
+        assert b"\x1b" not in shown.raw
 
 
 def test_a_long_session_is_there_soon(place: Place) -> None:
