@@ -1,8 +1,8 @@
 """A child process of the tests: runs the program as it is and says on stderr which modules were loaded, as JSON.
 
-`python loaded.py ARGUMENT…` runs the command line to its end. With `--wire` or `acp` among the arguments the client is a thread
-of this process: it shakes hands, and what is loaded then is what counts. What worker threads import ahead for the first
-prompt is left out: it starts when the answer is out.
+`python loaded.py ARGUMENT…` runs the command line to its end. With `--wire` or `acp` among the arguments the client is
+a thread of this process: it shakes hands, and what is loaded then is what counts. What worker threads import ahead for
+the first prompt is left out: it starts when the answer is out.
 """
 
 from __future__ import annotations
