@@ -12,6 +12,10 @@ if not os.environ.get("CI"):
     settings.load_profile("patient")
 
 
+# An installed program starts from bytecode, and so does the one that the tests start, hundreds of times.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The program runs on asyncio only: its transports use the event loop's own readers."""
