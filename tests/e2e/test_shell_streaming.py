@@ -10,8 +10,9 @@ from tests.e2e.scripted_calls import call
 from tests.e2e.terminal import ENTER, Terminal, terminal
 from tests.provider_server import text_reply
 
-SHARE_OF_A_CORE = 0.45
-"""Generous: on a shared machine the same work counts for three times the processor seconds of a quiet one."""
+SHARE_OF_A_CORE = 0.2
+"""While a hundred pieces a second are shown, once what the first turn needs has been imported: about 6 % on a quiet
+machine, 10 % beside another test."""
 
 
 def processor_seconds(shown: Terminal) -> float:
@@ -39,17 +40,22 @@ def test_fifty_thousand_chunks(place: Place) -> None:
 
 
 def test_a_hundred_chunks_a_second_leave_the_machine_free(place: Place) -> None:
-    pieces = [f"word{number} " if number % 25 else "\n\n" for number in range(300)]
+    pieces = [f"word{number} " if number % 25 else "\n\n" for number in range(600)]
     with loopback(replace(text_reply(*pieces), event_delay_s=0.0095)) as server:
         place.provider(server.base_url)
         with terminal(place, columns=100, rows=40) as shown:
             shown.until("context:")
             shown.type("go", ENTER)
-            shown.until("word30")
-            before, began = processor_seconds(shown), time.monotonic()
-            shown.until("word299")
-            used = processor_seconds(shown) - before
-            assert used < SHARE_OF_A_CORE * (time.monotonic() - began)
+            shown.until("word249")  # what is imported for the first turn is there
+            shares = [share_until(shown, word) for word in ("word424", "word599")]
+            assert min(shares) < SHARE_OF_A_CORE, shares
+
+
+def share_until(shown: Terminal, word: str) -> float:
+    """The share of a core that the shell takes until this is shown."""
+    before, began = processor_seconds(shown), time.monotonic()
+    shown.until(word)
+    return (processor_seconds(shown) - before) / (time.monotonic() - began)
 
 
 def test_nothing_that_is_printed_is_drawn_again(place: Place) -> None:
