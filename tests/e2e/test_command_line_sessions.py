@@ -86,4 +86,4 @@ def test_a_bad_configuration_is_reported_in_half_a_second(place: Place, content:
         times.append(processor_seconds_of_children() - before)
         assert (done.returncode, done.stdout) == (1, b"")
         assert b"config.toml" in done.stderr.splitlines()[0]
-    assert min(times) < 1.0  # half a second on a quiet machine; beside other tests the same work counts for twice that
+    assert min(times) < 2.0  # half a second on a quiet machine; a shared one counts several times that
