@@ -97,6 +97,20 @@ def test_completion_of_commands_and_files(place: Place) -> None:
     assert said(place) == ["see @src/deep/target_file.py mail me@no"]
 
 
+def test_enter_sends_a_command_that_is_typed_out_by_any_of_its_names(place: Place) -> None:
+    place.script("text: x")
+    with terminal(place, rows=40) as shown:
+        shown.until("context:")
+        shown.type("/rename")
+        shown.until("/title (rename)")  # the menu is there, with the other name of the command
+        shown.type(ENTER)
+        shown.until("The session has no title yet")
+        shown.type("/quit")
+        shown.until("/exit (quit)")
+        shown.type(ENTER)
+        assert shown.wait() == 0
+
+
 def test_files_complete_without_git_too(place: Place) -> None:
     place.script("text: fine")
     for name in ("a/b/needle.txt", "skipped/needle.log"):

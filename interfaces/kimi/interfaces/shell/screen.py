@@ -360,12 +360,16 @@ class Screen:
         chosen = state.current_completion
         if chosen is None:
             typed = self.buffer.text
-            if not typed.startswith("/") or any(one.text == typed for one in state.completions):
+            if not typed.startswith("/") or self._is_command(typed[1:]):
                 return False
             chosen = state.completions[0]
         self.buffer.apply_completion(chosen)
         self.buffer.cancel_completion()
         return True
+
+    def _is_command(self, name: str) -> bool:
+        """Is this the whole name of a command, or another name of it? Then there is nothing left to complete."""
+        return any(name in (info.name, *info.aliases) for info in self._setup.completions.commands())
 
     def _note_typing(self, buffer: Buffer) -> None:
         self._typed_at = time.monotonic() if buffer.text else 0.0
