@@ -41,7 +41,7 @@ from kimi.interfaces.shell.transcript import Transcript, call_title
 
 DIFF = DiffBlock("src/app.py", "def f():\n    return 1\n\n", "def f() -> int:\n    return 1\n\n", 10, 10)
 
-TODO = TodoBlock((TodoItem("a", "done"), TodoItem("b", "in_progress"), TodoItem("c")))
+ENTRIES = TodoBlock((TodoItem("a", "done"), TodoItem("b", "in_progress"), TodoItem("c")))
 
 
 def picture(*blocks: Block, width: int = 40) -> str:
@@ -68,7 +68,7 @@ SCREENS: dict[str, Block] = {
     "output": Called("Shell", "ls", "ok", output="\n".join(f"file{number}" for number in range(9))),
     "failed call": Called("Shell", "false", "error", 2, "Failed"),
     "diff": Called("StrReplaceFile", "src/app.py", "ok", display=(DIFF,)),
-    "todo": Called("SetTodoList", "", "ok", display=(TODO,)),
+    "todo": Called("SetTodoList", "", "ok", display=(ENTRIES,)),
     "command to approve": Preview((ShellBlock(language="bash", command="a &&\nb"),)),
     "plan": PlanShown("# Do it\n\n1. now", "p.md"),
     "error": Note("It is so, and so it goes on for a while.", "error"),
