@@ -61,6 +61,7 @@ def in_words(report: Report) -> str:
     return f"{report.ending}: {report.text}"
 
 
+@pytest.mark.spec("R-123")
 async def test_the_call_returns_at_once_and_the_end_is_notified_in_a_later_turn() -> None:
     model = FakeModel([[call()], [TextPart("started")], [TextPart("read it")]])
     crew = await crew_with(model, by_type={"coder": FakeModel([[TextPart(LONG)]])})

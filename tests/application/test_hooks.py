@@ -449,6 +449,7 @@ async def test_the_end_of_a_session_is_bounded_and_an_error_comes_out_as_it_is()
     assert {command for command, _ in runner.told} == {"s", "e"}
 
 
+@pytest.mark.spec("R-141")
 async def test_what_each_other_event_tells() -> None:
     runner = FakeHookRunner()
     events = ("SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "Notification")

@@ -8,6 +8,7 @@ from kimi.application.retry_wait import retry_wait
 from kimi.domain.errors import APIConnectionError, APIStatusError
 
 
+@pytest.mark.spec("R-81")
 @pytest.mark.parametrize(("attempt", "shortest"), [(1, 0.3), (2, 0.6), (3, 1.2), (5, 4.8), (6, 5.0), (50, 5.0)])
 def test_waits_grow_up_to_five_seconds(attempt: int, shortest: float) -> None:
     error = APIConnectionError("gone")
@@ -15,6 +16,7 @@ def test_waits_grow_up_to_five_seconds(attempt: int, shortest: float) -> None:
     assert retry_wait(attempt, error, lambda: 1.0) == pytest.approx(min(5.0, shortest + 0.5))
 
 
+@pytest.mark.spec("R-81")
 @pytest.mark.parametrize(
     ("said", "waited"), [(None, 0.3), (0.0, 0.3), (0.1, 0.3), (7.0, 7.0), (60.0, 60.0), (3600.0, 60.0), (1e300, 60.0)]
 )

@@ -16,7 +16,7 @@ from tests.fakes import FakeModel, FakeTool, forever
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.spec("W-79")
+@pytest.mark.spec("W-79", "R-110")
 async def test_steers_become_user_messages_in_order_before_the_next_step_and_slashes_stay_text() -> None:
     model = FakeModel([[ToolCall("c1", Function("Look", "{}"))], [TextPart("ok")]])
     conversation = await conversation_with(model, [FakeTool("Look")])
@@ -51,6 +51,7 @@ async def test_a_steer_during_the_last_step_forces_another_one() -> None:
     assert outcome.names.count("StepBegin") == 2
 
 
+@pytest.mark.spec("R-110")
 async def test_a_steer_is_refused_without_a_turn_after_its_last_step_and_after_cancel() -> None:
     conversation = await conversation_with(FakeModel([[TextPart("done")], [TextPart("a"), forever]]))
     with pytest.raises(StateError):
@@ -78,6 +79,7 @@ async def test_a_steer_is_refused_without_a_turn_after_its_last_step_and_after_c
     assert not any(isinstance(event, SteerInput) for event in outcome.events)
 
 
+@pytest.mark.spec("R-110")
 async def test_an_accepted_steer_survives_a_failing_turn() -> None:
     conversation = await conversation_with(FakeModel([[TextPart("par"), APIStatusError(400, "no")]]))
 

@@ -151,7 +151,7 @@ async def test_events_are_wrapped_and_requests_are_not() -> None:
     assert outcome.names[-1] == "TurnEnd"
 
 
-@pytest.mark.spec("T-89")
+@pytest.mark.spec("T-89", "R-123")
 async def test_the_result_names_the_instance_and_gives_its_last_message() -> None:
     crew = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]))
 
@@ -194,7 +194,7 @@ async def test_what_a_model_writes_to_a_subagent_is_no_command() -> None:
     assert facts(result(await run(crew.parent, "go")))["summary"] == REPORT.strip()
 
 
-@pytest.mark.spec("T-111")
+@pytest.mark.spec("T-111", "R-96")
 async def test_a_rejection_without_a_word_does_not_end_the_subagent() -> None:
     model = FakeModel([[agent()], [command()], [TextPart(REPORT)], DONE])
     crew = await crew_with(model, [CommandTool("Run")])
@@ -299,7 +299,7 @@ async def test_the_step_limit() -> None:
     )
 
 
-@pytest.mark.spec("T-89")
+@pytest.mark.spec("T-89", "R-123")
 async def test_a_limit_of_time() -> None:
     crew = await crew_with(FakeModel([[forever]]))
     order = Order("look around", "look", "coder", timeout_s=0.01)
@@ -330,6 +330,7 @@ async def test_what_is_not_there(arguments: Mapping[str, object], message: str, 
     assert list(crew.parent.files.children()) == []
 
 
+@pytest.mark.spec("R-123")
 async def test_a_model_by_its_alias() -> None:
     fast = FakeModel([[TextPart(REPORT)]], name="fast")
     crew = await crew_with(FakeModel([[agent(model="fast")], DONE]), models={"fast": fast})
@@ -337,7 +338,7 @@ async def test_a_model_by_its_alias() -> None:
     assert len(fast.asked) == 1
 
 
-@pytest.mark.spec("T-89", "R-124")
+@pytest.mark.spec("T-89", "R-124", "R-123")
 async def test_a_subagent_goes_on_after_a_restart_with_its_prompt_and_its_memory() -> None:
     store = MemoryStore("/w")
     first = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]), files=await store.create("s1"))
@@ -358,7 +359,7 @@ async def test_a_subagent_goes_on_after_a_restart_with_its_prompt_and_its_memory
     assert list(files.children()) == [agent_id]
 
 
-@pytest.mark.spec("T-89")
+@pytest.mark.spec("T-89", "R-123")
 async def test_an_instance_does_one_thing_at_a_time() -> None:
     crew = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]))
     agent_id = facts(result(await run(crew.parent, "go")))["agent_id"]

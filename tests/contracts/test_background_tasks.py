@@ -170,7 +170,7 @@ async def test_unknown_ids_are_no_tasks(tasks: BackgroundTasks) -> None:
 # --- processes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("T-59")
+@pytest.mark.spec("T-59", "R-146")
 async def test_a_command_out_of_time_is_ended(local: MakeLocal) -> None:
     tasks = local()
     ended = await outcome(tasks, tasks.start(order("echo so far; sleep 100", 1)))
@@ -181,7 +181,7 @@ async def test_a_command_out_of_time_is_ended(local: MakeLocal) -> None:
 STUBBORN = "trap '' TERM; (trap '' TERM; sleep 100) & setsid sh -c \"trap '' TERM; sleep 100\" & sleep 100; sleep 100"
 
 
-@pytest.mark.spec("T-58")
+@pytest.mark.spec("T-58", "R-146")
 async def test_stopping_ends_the_whole_tree(local: MakeLocal, word: str) -> None:
     tasks = local(kill_grace_period_ms=300)
     task = tasks.start(order(STUBBORN))
@@ -272,7 +272,7 @@ async def test_a_dead_worker_is_lost_and_its_command_ended(local: MakeLocal, tmp
     assert [one.id for one in tasks.unannounced("llm")] == [task.id]
 
 
-@pytest.mark.spec("T-59")
+@pytest.mark.spec("T-59", "R-146")
 @pytest.mark.parametrize(("age_s", "status"), [(14, "running"), (16, "lost")])
 async def test_a_worker_is_given_up_after_fifteen_seconds(
     local: MakeLocal, tmp_path: Path, age_s: int, status: str

@@ -291,6 +291,7 @@ async def test_files_and_terminals_of_the_editor_are_used(connect: Connect, plac
     assert not editor.desk.terminals
 
 
+@pytest.mark.spec("A-89")
 @pytest.mark.parametrize("by", ["form", "options"])
 async def test_questions_are_asked(connect: Connect, place: Place, editor: SdkEditor, by: str) -> None:
     place.script(step(call("q1", "AskUserQuestion", {"questions": [QUESTION]})), DONE)

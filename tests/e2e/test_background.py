@@ -55,7 +55,7 @@ def status(task: Path) -> str:
     return json.loads((task / "runtime.json").read_text())["status"]
 
 
-@pytest.mark.spec("T-57")
+@pytest.mark.spec("T-57", "R-146")
 def test_a_task_is_started_after_approval(marked_place: Place) -> None:
     bad = call("Shell", command="sleep 100", run_in_background=True, description=" ")
     marked_place.script(bad, background("sleep 100"), "text: Started.")
@@ -101,7 +101,7 @@ def test_a_task_is_started_after_approval(marked_place: Place) -> None:
         }
 
 
-@pytest.mark.spec("T-58")
+@pytest.mark.spec("T-58", "R-146")
 def test_the_fifth_task_is_refused_and_stop_ends_the_group(marked_place: Place, word: str) -> None:
     starts = [background("sleep 100 & setsid sleep 100", f"c{number}") for number in range(5)]
     marked_place.script("\n".join(starts), "text: Done.")
@@ -115,7 +115,7 @@ def test_the_fifth_task_is_refused_and_stop_ends_the_group(marked_place: Place, 
         assert eventually(lambda: len(marked(word)) >= 4 * 3)
 
 
-@pytest.mark.spec("T-60")
+@pytest.mark.spec("T-60", "R-146")
 @pytest.mark.parametrize("end", ["eof", "term", "kill"])
 def test_no_task_outlives_the_program(marked_place: Place, word: str, end: str) -> None:
     marked_place.script(background("sleep 100 & setsid sleep 100 & sleep 100"), "text: Started.")
@@ -132,7 +132,7 @@ def test_no_task_outlives_the_program(marked_place: Place, word: str, end: str) 
         assert status(only_task(marked_place)) == "killed"
 
 
-@pytest.mark.spec("T-60")
+@pytest.mark.spec("T-60", "R-146")
 def test_tasks_are_kept_alive_when_so_configured(marked_place: Place, word: str) -> None:
     marked_place.config = "[background]\nkeep_alive_on_exit = true\n"
     marked_place.script(background("sleep 100"), "text: Started.")

@@ -277,6 +277,7 @@ def test_what_is_recorded_of_hooks(tmp_path: Path) -> None:
 # --- commands of the configuration ------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("R-141")
 def test_commands_are_told_in_order_and_counted(tmp_path: Path) -> None:
     """A turn with a call that works, one that fails, and a turn that fails, between start and end of the session."""
     place = Place(tmp_path)
@@ -323,6 +324,7 @@ def test_commands_are_told_in_order_and_counted(tmp_path: Path) -> None:
     assert told(place, "told-SessionStart")[0]["source"] == "resume"
 
 
+@pytest.mark.spec("R-141")
 def test_commands_are_told_of_subagents_and_compaction(tmp_path: Path) -> None:
     place = Place(tmp_path)
     events = ("SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "PreToolUse", "UserPromptSubmit", "Stop")
@@ -363,6 +365,7 @@ def denial(reason: str) -> str:
     return f"echo {shlex.quote(json.dumps(said))}"
 
 
+@pytest.mark.spec("R-141")
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -395,6 +398,7 @@ def test_what_commands_decide(tmp_path: Path, config: str, message: str | None) 
     assert (place.work / "made.txt").exists() is (message is None)
 
 
+@pytest.mark.spec("R-141")
 def test_commands_run_at_once_and_each_only_once(tmp_path: Path) -> None:
     """Each of the two waits for a file that the other one makes."""
     place = Place(tmp_path)

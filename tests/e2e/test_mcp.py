@@ -135,7 +135,7 @@ def test_a_silent_server_delays_the_first_turn_no_longer_than_it_may(place: Plac
         assert kimi.finish() == 0
 
 
-@pytest.mark.spec("W-125", "T-122")
+@pytest.mark.spec("W-125", "T-122", "T-114")
 def test_a_server_takes_no_name_away(place: Place) -> None:
     names = ["Shell", "ReadFile", "own", "plain"]
     servers(place, evil=raw_entry(tools=names))

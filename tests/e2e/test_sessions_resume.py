@@ -112,7 +112,7 @@ def resume(place: Place, server: ProviderServer, *arguments: str) -> list[Json]:
     return sent(server)
 
 
-@pytest.mark.spec("R-54")
+@pytest.mark.spec("R-54", "R-124")
 def test_a_session_of_the_reference_goes_on_with_all_it_holds(place: Place) -> None:
     place.capabilities = ("thinking", "image_in")
     directory = write_session(place, OLD_ID, context=NEW_CONTEXT, events=NEW_EVENTS, state=NEW_STATE)

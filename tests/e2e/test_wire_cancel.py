@@ -53,16 +53,17 @@ def test_with_no_turn_and_in_one_go(place: Place) -> None:
         assert kimi.prompt("again")["result"] == {"status": "finished"}
 
 
-@pytest.mark.spec("W-73", "W-74", "R-98")
+@pytest.mark.spec("W-73", "W-74", "R-98", "R-97")
 def test_with_an_open_approval(place: Place) -> None:
     place.script(step("text: x", shell("c1", "touch made")), "text: next")
     with place.wire() as kimi:
         kimi.initialize()
         prompt = kimi.call("prompt", {"user_input": "go"})
         asked = kimi.until("ApprovalRequest")
-        before = len(kimi.lines)
+        before, started = len(kimi.lines), time.monotonic()
         kimi.send_bytes(b'{"id":"one","method":"cancel"}\n{"id":"two","method":"cancel"}\n')
         assert kimi.response(prompt)["result"] == {"status": "cancelled"}
+        assert time.monotonic() - started < 1
         names = stage_names(kimi.lines[before:])
         assert names == [
             "response one", "response two", "ApprovalResponse", "ToolResult", "StepInterrupted", "TurnEnd",
@@ -77,7 +78,7 @@ def test_with_an_open_approval(place: Place) -> None:
         assert len(kimi.payloads("ApprovalResponse")) == 1
 
 
-@pytest.mark.spec("W-75", "T-25")
+@pytest.mark.spec("W-75", "T-25", "R-97")
 def test_while_a_command_runs(place: Place) -> None:
     mark = f"mark-{place.root.name}"
     place.environ["KIMI_TEST_MARK"] = mark
@@ -94,7 +95,7 @@ def test_while_a_command_runs(place: Place) -> None:
     assert all_gone(mark)
 
 
-@pytest.mark.spec("W-76")
+@pytest.mark.spec("W-76", "T-115")
 def test_with_an_open_external_tool(place: Place) -> None:
     place.script(step(call("c1", "ext"), call("c2", "ext")), call("c3", "ext"), "text: done")
     with place.wire() as kimi:
@@ -126,9 +127,11 @@ def stalled_reply(*pieces: str) -> Reply:
     return Reply(text_events(*pieces), fault="stall", fault_after=len(pieces))
 
 
-def test_while_the_provider_streams_and_stalls(place: Place) -> None:
+@pytest.mark.spec("R-97")
+def test_while_the_provider_streams_stalls_or_summarises(place: Place) -> None:
     slow = Reply(text_events(*["x"] * 2000), event_delay_s=0.005)
-    with loopback(slow, stalled_reply("half"), Reply(fault="mute"), text_reply("next")) as server:
+    mute = Reply(fault="mute")
+    with loopback(slow, stalled_reply("half"), mute, mute, text_reply("next")) as server:
         place.provider(server.base_url)
         with place.wire() as kimi:
             kimi.initialize()
@@ -138,6 +141,10 @@ def test_while_the_provider_streams_and_stalls(place: Place) -> None:
                 assert eventually(lambda asked=number: len(server.requests) == asked)
                 names = [name for name in cancelled(kimi, prompt) if name != "ContentPart"]
                 assert names == ["cancel", "StepInterrupted", "TurnEnd", "response"]
+            prompt = kimi.call("prompt", {"user_input": "/compact"})
+            kimi.until("CompactionBegin")
+            assert eventually(lambda: len(server.requests) == 4)
+            assert cancelled(kimi, prompt) == ["cancel", "CompactionEnd", "TurnEnd", "response"]
             assert kimi.prompt("next")["result"] == {"status": "finished"}
             asked: list[Json] = server.requests[-1].json["messages"]
             assert all(request.gone.is_set() for request in server.requests[:-1])

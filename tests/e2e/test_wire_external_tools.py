@@ -15,7 +15,7 @@ def outputs(kimi: WireProcess) -> dict[str, object]:
     return {item["tool_call_id"]: item["return_value"]["output"] for item in kimi.payloads("ToolResult")}
 
 
-@pytest.mark.spec("W-118")
+@pytest.mark.spec("W-118", "T-114")
 def test_which_offers_are_accepted(place: Place) -> None:
     place.script("text: ok")
     bad_type = {"type": "objekt"}

@@ -149,6 +149,7 @@ def test_a_repeated_handshake_replaces_tools_and_subscriptions(place: Place) -> 
         assert [item["return_value"]["is_error"] for item in kimi.payloads("ToolResult")] == [True, False]
 
 
+@pytest.mark.spec("W-48")
 def test_a_handshake_in_a_turn_changes_nothing(place: Place) -> None:
     place.script(call("c1", "ext"), call("c2", "late"), "text: ok")
     with place.wire() as kimi:

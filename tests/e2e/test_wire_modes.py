@@ -205,7 +205,7 @@ ASK = call(
 )
 
 
-@pytest.mark.spec("W-112", "R-145")
+@pytest.mark.spec("W-112", "R-145", "T-93")
 @pytest.mark.parametrize(
     ("reply", "output", "message", "brief"),
     [
@@ -265,7 +265,7 @@ def test_answers_to_a_question(place: Place, reply: Json, output: str, message: 
         }
 
 
-@pytest.mark.spec("W-55")
+@pytest.mark.spec("W-55", "T-93", "R-145")
 def test_without_the_capability_questions_and_plan_tools_are_refused(place: Place) -> None:
     calls = [ASK, call("c2", "EnterPlanMode"), call("c3", "ExitPlanMode")]
     place.script("\n".join(calls), "text: end")
@@ -281,6 +281,7 @@ def test_without_the_capability_questions_and_plan_tools_are_refused(place: Plac
         assert kimi.payloads("QuestionRequest") == []
 
 
+@pytest.mark.spec("T-93", "R-145")
 def test_nobody_is_asked_in_away_mode(place: Place) -> None:
     place.script(ASK, "text: end")
     with place.wire("--afk") as kimi:

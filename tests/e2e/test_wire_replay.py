@@ -113,7 +113,7 @@ def test_answering_a_replayed_request_changes_nothing(place: Place) -> None:
         assert kimi.prompt("again")["result"] == {"status": "finished"}
 
 
-@pytest.mark.spec("W-81")
+@pytest.mark.spec("W-81", "R-110")
 def test_no_accepted_steer_disappears(place: Place) -> None:
     place.script(*["text: ok"] * 400)
     accepted = seen = 0
@@ -133,6 +133,7 @@ def test_no_accepted_steer_disappears(place: Place) -> None:
                 if "method" not in line:
                     answered.add(line["id"])
                     accepted += line.get("result") == {"status": "steered"}
+                    assert "result" in line or (line["id"][0], line["error"]["code"]) == ("s", -32000)
             seen += sum("method" in line and line["params"]["type"] == "SteerInput" for line in kimi.lines[start:])
         assert accepted == seen
         assert accepted > 0

@@ -221,7 +221,7 @@ TOOL_ANSWERS: list[tuple[Json, tuple[str, str] | str]] = [
 ]
 
 
-@pytest.mark.spec("W-106", "W-107", "W-108", "W-109", "W-110")
+@pytest.mark.spec("W-106", "W-107", "W-108", "W-109", "W-110", "T-115")
 def test_odd_answers_to_a_tool_call_settle_it(place: Place) -> None:
     scripts: list[str] = []
     for number in range(len(TOOL_ANSWERS)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -160,6 +161,16 @@ def test_a_subagent_that_extends_its_own_parent_ends(tmp_path: Path) -> None:
     assert agent.subagents["me"].spec.prompt_args == {"ROLE_ADDITIONAL": SUBAGENT_NOTICE}
 
 
+DOCUMENTED_TOOLS = (
+    "agent:Agent", "multiagent:Task", "multiagent:CreateSubagent", "dmail:SendDMail", "think:Think",
+    "ask_user:AskUserQuestion", "todo:SetTodoList", "shell:Shell", "background:TaskList", "background:TaskOutput",
+    "background:TaskStop", "file:ReadFile", "file:ReadMediaFile", "file:Glob", "file:Grep", "file:WriteFile",
+    "file:StrReplaceFile", "web:SearchWeb", "web:FetchURL", "plan:ExitPlanMode", "plan.enter:EnterPlanMode",
+)  # fmt: skip
+"""The table of tools spec 7.2, below `kimi_cli.tools.`."""
+
+
+@pytest.mark.spec("R-117")
 def test_unknown_tools_are_all_named(tmp_path: Path) -> None:
     agent = load_agent_file(complete(tmp_path, tools='tools: ["evil_pkg.tools:Bad", Shell, "evil_pkg:Worse"]'))
     with pytest.raises(ConfigError) as raised:
@@ -167,8 +178,12 @@ def test_unknown_tools_are_all_named(tmp_path: Path) -> None:
     assert str(raised.value) == "Invalid tools: ['evil_pkg.tools:Bad', 'evil_pkg:Worse']"
 
 
-def test_the_ids_of_the_table_and_bare_names() -> None:
-    assert len(KNOWN_TOOLS) == 21
+@pytest.mark.spec("R-117", "T-142")
+def test_the_ids_of_the_table_and_bare_names(tmp_path: Path) -> None:
+    assert sorted(KNOWN_TOOLS) == sorted(f"kimi_cli.tools.{path}" for path in DOCUMENTED_TOOLS)
+    agent = load_agent_file(complete(tmp_path, tools=f"tools: {json.dumps(list(KNOWN_TOOLS))}"))
+    check_tools(agent, KNOWN_TOOLS.__contains__)
+    assert agent.tools == tuple(KNOWN_TOOLS)
     for one in KNOWN_TOOLS:
         assert tool_id(one) == tool_id(one.rpartition(":")[2]) == one
     assert tool_id("my_pkg.tools:Shell") == "my_pkg.tools:Shell"

@@ -182,6 +182,7 @@ def settings(**more: Any) -> ModelSettings:
     return ModelSettings(provider_name="p", type="kimi", model="m", **more)
 
 
+@pytest.mark.spec("R-75")
 @pytest.mark.parametrize(
     ("cap", "tokens", "expected"),
     [
@@ -256,6 +257,7 @@ def test_nested_schemas_are_filled_in_as_well() -> None:
     assert properties["deep"] == {"type": "object", "properties": {"inner": {"type": "string"}}}
 
 
+@pytest.mark.spec("R-71")
 def test_a_tool_is_sent_as_a_function_or_as_one_of_the_provider() -> None:
     tool = ToolSpec("Shell", "runs", {"type": "object"})
     assert tool_entry(tool, tool.parameters) == {

@@ -195,6 +195,7 @@ async def test_reasoning_goes_in_and_out_also_when_it_is_empty(kind: str, though
     assert body["messages"][2] == {"role": "assistant", "content": "so", "reasoning_content": thought}
 
 
+@pytest.mark.spec("R-75")
 @pytest.mark.parametrize(
     ("cap", "tokens", "expected"), [(None, 50_000, 148_976), (1000, 0, 1000), (None, 300_000, 1), (0, 0, None)]
 )
@@ -204,6 +205,7 @@ async def test_the_completion_limit(cap: int | None, tokens: int, expected: int 
         assert c.server.requests[0].json.get("max_completion_tokens") == expected
 
 
+@pytest.mark.spec("R-75")
 async def test_the_estimate_counts_system_prompt_tools_and_history() -> None:
     history = [user_message("x" * 4000), Message("user", (TextPart("é" * 100), ImagePart(MediaUrl("u"))))]
     schema = json.dumps({"type": "object"}, separators=(",", ":"))

@@ -69,7 +69,7 @@ async def test_output_is_a_snapshot_or_waits() -> None:
         assert (await call(tool, {"task_id": done.id, "timeout": timeout})).is_error
 
 
-@pytest.mark.spec("T-96")
+@pytest.mark.spec("T-96", "R-146")
 async def test_long_output_is_its_last_32_kilobytes() -> None:
     tasks = FakeTasks()
     task = started(tasks, "exit 0")

@@ -158,6 +158,7 @@ def test_requests_that_do_not_occur_are_refused() -> None:
     assert subject.permission_answer(HookRequest("h", "s", "Stop", "", {}), None) == HookAnswer()
 
 
+@pytest.mark.spec("A-89")
 def test_a_form() -> None:
     subject = asking(ASKED, "AskUserQuestion", ClientAbilities(elicitation_form=True), questions=[])
     assert subject.asks_by(ASKED) == "form"
@@ -192,6 +193,7 @@ def test_a_form() -> None:
     }
 
 
+@pytest.mark.spec("A-89")
 @pytest.mark.parametrize(
     ("result", "answers"),
     [
@@ -209,12 +211,14 @@ def test_answers_in_a_form(result: Any, answers: dict[str, Any]) -> None:
     assert subject.elicitation_answer(ASKED, {"action": "accept", "content": result}) == QuestionAnswer(answers)
 
 
+@pytest.mark.spec("A-89")
 @pytest.mark.parametrize("result", [None, {"action": "decline"}, {"action": "cancel", "content": {"q0": "SQLite"}}, {}])
 def test_a_form_that_is_not_filled_in_dismisses(result: Any) -> None:
     subject = asking(ASKED, "AskUserQuestion", ClientAbilities(elicitation_form=True), questions=[])
     assert subject.elicitation_answer(ASKED, result) == QuestionAnswer({})
 
 
+@pytest.mark.spec("A-89")
 def test_questions_without_forms() -> None:
     subject = asking(ASKED, "AskUserQuestion", questions=[{"question": "Which database?"}])
     assert subject.asks_by(ASKED) == "options"

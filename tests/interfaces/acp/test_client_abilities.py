@@ -127,7 +127,7 @@ async def test_a_command_is_shown_in_a_terminal_of_the_editor(place: Place) -> N
     assert editor.terminals == {}
 
 
-@pytest.mark.spec("A-68")
+@pytest.mark.spec("A-68", "T-61")
 async def test_cancel_kills_and_releases_the_terminal(place: Place) -> None:
     model = FakeModel([[a_call("Shell", command="sleep 60")]])
     editor = Editor()

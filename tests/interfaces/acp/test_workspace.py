@@ -210,7 +210,7 @@ def shell_in(workspace: ClientWorkspace) -> ShellTool:
     return ShellTool(workspace, ShellSettings(), lambda name: None)
 
 
-@pytest.mark.spec("A-103")
+@pytest.mark.spec("A-103", "T-61")
 async def test_commands_run_in_terminals_that_are_always_released(make: Make, editor: Editor, shown: list[str]) -> None:
     workspace = make()
     ran = await call(shell_in(workspace), {"command": "pwd; echo two words >&2"})
@@ -249,6 +249,7 @@ async def test_without_a_terminal_the_command_runs_on_this_machine(
     assert editor.methods() == ["terminal/create"]
 
 
+@pytest.mark.spec("T-61")
 async def test_a_cancelled_command_is_killed_and_its_terminal_released(make: Make, editor: Editor) -> None:
     workspace = make()
     async with anyio.create_task_group() as tasks:

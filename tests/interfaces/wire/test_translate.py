@@ -157,6 +157,7 @@ def test_every_request_carries_the_id_of_its_payload(request_: rq.Request, name:
     assert line.decode() == f'{head}{{"type":"{name}","payload":{payload}}}}}\n'
 
 
+@pytest.mark.spec("W-89")
 def test_no_event_type_is_without_a_golden_line() -> None:
     shown = {type(event) for event, _, _ in GOLDEN} | {type(request) for request, _, _ in REQUESTS} | {ImagePart}
     assert shown == set(ev.EVENT_TYPES)
