@@ -38,6 +38,12 @@ def test_deny_rules_beat_every_mode() -> None:
     assert decide(policy, "Shell", command("ls")) == Verdict("allow", "yolo")
 
 
+@pytest.mark.parametrize("line", ["echo $(date); rm x", 'rm "${x}"', "cd x && rm x # tidy up", "(ls); rm x"])
+def test_deny_rules_match_what_can_be_seen_of_a_line_that_hides_something(line: str) -> None:
+    policy = Policy(yolo=True, rules=(Rule("deny", tool="Shell", match="rm *"),))
+    assert decide(policy, "Shell", command(line)) == Verdict("deny", "rule")
+
+
 @pytest.mark.spec("T-110")
 @pytest.mark.parametrize(
     "line",
@@ -54,6 +60,10 @@ def test_deny_rules_beat_every_mode() -> None:
         "git status <<E\nx\nE",
         "git status 'open",
         "git status ${x}",
+        'git status #"\nrm x #"',
+        'git status;#"\nrm x #"',
+        "git status $'\\''; rm x #'",
+        "git status () ( rm x ); git status",
     ],
 )
 def test_an_allow_rule_for_one_command_does_not_allow_what_hides_behind_it(line: str) -> None:
@@ -115,5 +125,6 @@ def test_simple_commands_are_the_pieces_between_the_operators(pieces: list[str],
     assert simple_commands(f" {operator} ".join(pieces)) == expected
 
 
-def test_quotes_hold_a_command_together() -> None:
-    assert simple_commands("echo 'a; b' \"c && d\" e\\;f") == ["echo 'a; b' \"c && d\" e\\;f"]
+@pytest.mark.parametrize("line", ["echo 'a; b' \"c && d\" e\\;f", "python -c 'print(1) # one'", "echo a#b"])
+def test_quotes_hold_a_command_together(line: str) -> None:
+    assert simple_commands(line) == [line]

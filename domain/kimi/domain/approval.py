@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
-from kimi.domain.shell_line import simple_commands
+from kimi.domain.shell_line import simple_commands, visible_commands
 from kimi.domain.tool import DisplayBlock
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
@@ -132,7 +132,7 @@ def _prefix(effect: Effect) -> str:
 
 
 def _matches(rule: Rule, tool: str, effect: Effect) -> bool:
-    """Does a deny rule match: any simple command of a line, or the line as a whole?"""
+    """Does a deny rule match: any command that can be seen in a line, or the line as a whole?"""
     if not _names(rule, tool, effect):
         return False
     if rule.match is None:
@@ -161,4 +161,4 @@ def _names(rule: Rule, tool: str, effect: Effect) -> bool:
 def _subjects(effect: Effect) -> Iterable[str]:
     yield effect.subject
     if effect.kind == "command":
-        yield from simple_commands(effect.subject) or ()
+        yield from visible_commands(effect.subject)
