@@ -6,7 +6,8 @@ Keys: `tools` (names, or whole descriptions), `tools_after` (those after the fir
 answers initialize), `exit` (status, at once), `garbage` (lines on stdout that are none of the protocol), `noise`
 (bytes on stderr), `stubborn` (ignores the end of its input and SIGTERM), `child` (starts a process that outlives it),
 `delay` (seconds before initialize is answered), `pid` (file that gets the number of the process, one a line),
-`dies_after` (with more lines in that file it exits at once), `errors` (tools and methods that give an error).
+`dies_after` (with more lines in that file it exits at once), `errors` (tools and methods that give an error), `modern`
+(knows the newer handshake only).
 
 What a call does is decided by the tool's name: echo, env, where, crash, slow, big, wrong, fail, grow, ask (the person),
 sample (the model), roots, and what `results` has.
@@ -27,6 +28,9 @@ ERRORS: dict[str, Any] = {
     "wrong": {"code": -32602, "message": "wrong in every way: it timed out"},
     **OPTIONS.get("errors", {}),
 }
+if OPTIONS.get("modern"):
+    ERRORS["initialize"] = {"code": -32022, "message": "unsupported", "data": {"supported": ["2026-07-28"]}}
+MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
@@ -107,6 +111,8 @@ def answer(message: dict[str, Any]) -> None:
             "capabilities": {"tools": {"listChanged": True}},
             "serverInfo": {"name": "raw", "version": "1"},
         }
+    elif method == "server/discover" and OPTIONS.get("modern"):
+        result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
     elif method == "tools/list":
         result = {"tools": [described(tool) for tool in OPTIONS.get("tools", ["echo"])]}
     elif method == "tools/call":
@@ -117,7 +123,7 @@ def answer(message: dict[str, Any]) -> None:
     else:
         send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
         return
-    send({"id": message["id"], "result": result})
+    send({"id": message["id"], "result": {**MODERN, **result} if OPTIONS.get("modern") else result})
 
 
 def main() -> None:

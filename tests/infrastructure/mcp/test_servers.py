@@ -14,7 +14,14 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from kimi.application.ports import SourceCallFailed, SourceDisconnected, SourceTimedOut, SourceUnavailable
+from kimi.application.ports import (
+    Elicitation,
+    ElicitationAnswer,
+    SourceCallFailed,
+    SourceDisconnected,
+    SourceTimedOut,
+    SourceUnavailable,
+)
 from kimi.application.settings import McpServer
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import ToolReturnValue
@@ -91,6 +98,7 @@ async def test_what_becomes_of_calls(tmp_path: Path) -> None:
             await source.call("s", "crash", {}, decline)
 
 
+@pytest.mark.spec("T-129")
 async def test_a_server_that_crashes_is_started_again_three_times(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     slower = QUICK.__class__(connect_s=20, call_s=10, pauses_s=(0.05, 0.1, 0.15), quiet_s=0.01)
@@ -162,6 +170,25 @@ async def test_a_server_that_knows_the_handshake_no_more_is_asked_the_newer_way(
     assert len(note.read_text().split()) == 2
 
 
+async def test_a_server_that_knows_only_the_newer_handshake_stays_connected(tmp_path: Path) -> None:
+    note = tmp_path / "pids"
+    async with connected(tmp_path, raw_server("s", modern=True, pid=str(note))) as source:
+        await anyio.sleep(0.2)
+        assert view(source, "s").state == "connected"
+        assert text_of(await source.call("s", "echo", {"text": "hi"}, decline)) == "hi"
+    assert len(note.read_text().split()) == 2, "one start for each handshake"
+
+
+async def test_half_a_surrogate_pair_costs_no_connection(tmp_path: Path) -> None:
+    async def answer(wanted: Elicitation) -> ElicitationAnswer:
+        return ElicitationAnswer("accept", {"name": "a\ud83db"})
+
+    async with connected(tmp_path, raw_server("s", tools=["echo", "ask"])) as source:
+        assert text_of(await source.call("s", "echo", {"text": "a\ud83db"}, decline)) == "a\ufffdb"
+        assert text_of(await source.call("s", "ask", {}, answer)) == "accept a\ufffdb"
+        assert view(source, "s").state == "connected"
+
+
 async def test_garbage_and_floods_do_no_harm(tmp_path: Path) -> None:
     garbage = ["hello", '{"jsonrpc": "2.0", ', "[1, 2", "{}", "\x00\x01", '{"jsonrpc":"2.0","id":99,"result":{}}']
     async with connected(tmp_path, raw_server("s", garbage=garbage, noise=3_000_000)) as source:
@@ -227,6 +254,7 @@ async def test_twenty_servers_of_which_ten_are_broken(tmp_path: Path) -> None:
         assert [text_of(result) for result in results] == [server.name for server in good]
 
 
+@pytest.mark.spec("T-130")
 async def test_a_server_may_change_its_tools(tmp_path: Path) -> None:
     after = ["new", {"name": "grow", "description": "Another text."}]
     async with connected(tmp_path, raw_server("s", tools=["grow", "old"], tools_after=after)) as source:

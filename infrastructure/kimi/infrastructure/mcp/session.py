@@ -17,6 +17,7 @@ from fastmcp.client.transports import ClientTransport
 from mcp import MCPError
 from pydantic import ValidationError
 
+from kimi.application.envelope import scrubbed
 from kimi.application.ports import (
     Elicitation,
     SourceCallFailed,
@@ -137,8 +138,9 @@ class _Session:
 
     async def call(self, tool: str, arguments: JsonObject) -> ToolReturnValue:
         """See `RemoteSession`."""
+        sent = scrubbed(dict(arguments))  # half a surrogate pair cannot be written, and would cost the connection
         try:
-            result = await self._client.call_tool_mcp(tool, dict(arguments), progress_handler=self._on_progress)
+            result = await self._client.call_tool_mcp(tool, sent, progress_handler=self._on_progress)
         except MCPError as error:
             raise _failure(error) from error
         except ValidationError as error:
@@ -156,7 +158,8 @@ class _Session:
             message: str, response_type: object, params: ElicitRequestParams, context: object
         ) -> ElicitResult[dict[str, Any]]:
             answer = await elicit(_elicitation(message, params))
-            return ElicitResult(action=answer.action, content=dict(answer.content) if answer.content else None)
+            content = scrubbed(dict(answer.content)) if answer.content else None
+            return ElicitResult(action=answer.action, content=content)
 
         return Client(
             way,

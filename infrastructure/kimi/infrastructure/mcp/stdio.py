@@ -55,7 +55,8 @@ _INHERITED: Final = (
 class ProcessTransport(ClientTransport):
     """Starts the command for each session and ends it, with all it has started, when the session ends.
 
-    `running` holds the processes of all transports that share it, so that they can be killed from outside.
+    `running` holds the processes of all transports that share it, so that they can be killed from outside. `ended` is
+    set when the process of the newest session says nothing more.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class ProcessTransport(ClientTransport):
     ) -> AsyncGenerator[ClientSession, None]:
         """See `ClientTransport`. Raises OSError: the command cannot be started."""
         options = transport_options or TransportOptions()
+        self.ended = asyncio.Event()
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         with incoming, read, write, outgoing:
