@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
@@ -100,3 +101,21 @@ async def test_what_others_wrote_is_brought_into_todays_form(stored: dict[str, A
 
 async def test_what_cannot_be_understood_is_left_out() -> None:
     assert await replayed({"type": "Nope", "payload": {}}, {"type": "StepBegin", "payload": {"n": "x"}}) == []
+
+
+def damaged(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The payload without one of its members, or with a value of another kind there; inside of objects as well."""
+    for key, value in payload.items():
+        yield {name: kept for name, kept in payload.items() if name != key}
+        for other in (None, 5, "x", [1], {"a": 1}):
+            yield payload | {key: other}
+        if isinstance(value, dict):
+            yield from (payload | {key: inner} for inner in damaged(cast("dict[str, Any]", value)))
+
+
+@pytest.mark.parametrize("event", [event for event, _, _ in GOLDEN] + [request for request, _, _ in REQUESTS])
+async def test_no_damaged_record_ends_a_replay(event: ev.Event) -> None:
+    whole = json.loads(encode_event(event))
+    records = [{"type": whole["type"], "payload": payload} for payload in damaged(whole["payload"])]
+    last = encode_event(ev.TurnEnd())
+    assert (await replayed(*records, last))[-1] == Replayed("TurnEnd", last)

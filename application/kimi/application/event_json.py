@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kimi.application.payloads import (
     decode_content_part,
-    decode_display_block,
+    decode_display,
     decode_tool_call,
     decode_tool_return_value,
     decode_user_input,
@@ -51,13 +51,14 @@ def _decoded(name: str, payload: JsonObject) -> Event | None:
         case "ToolCall":
             return decode_tool_call(payload)
         case "ToolResult":
-            return ToolResult(member(payload, "tool_call_id", str), decode_tool_return_value(payload["return_value"]))
+            return ToolResult(
+                member(payload, "tool_call_id", str), decode_tool_return_value(payload.get("return_value"))
+            )
         case "SubagentEvent":
             return _subagent_event(payload)
         case "ApprovalRequest":
-            blocks = tuple(decode_display_block(block) for block in payload.get("display") or ())
             plain: ApprovalRequest = _adapter(ApprovalRequest).validate_python({**payload, "display": ()})
-            return replace(plain, display=blocks)
+            return replace(plain, display=decode_display(payload))
         case _:
             kind = _CLASSES.get(name)
             return None if kind is None else _adapter(kind).validate_python(payload)

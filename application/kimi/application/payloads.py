@@ -105,12 +105,17 @@ def decode_tool_return_value(value: object) -> ToolReturnValue:
         is_error=member(source, "is_error", bool),
         output=decode_content(source.get("output")),
         message=member(source, "message", str, ""),
-        display=tuple(decode_display_block(block) for block in _items(source, "display")),
+        display=decode_display(source),
         extras=None if extras is None else json_object(extras, "`extras`"),
     )
 
 
-def decode_display_block(value: object) -> DisplayBlock:
+def decode_display(source: JsonObject) -> tuple[DisplayBlock, ...]:
+    """The member `display`, which may be absent or null."""
+    return tuple(_display_block(block) for block in _items(source, "display"))
+
+
+def _display_block(value: object) -> DisplayBlock:
     """A display block; one of a foreign type is kept as it is (tools spec 1.5)."""
     source = json_object(value, "a display block")
     kind = member(source, "type", str)
