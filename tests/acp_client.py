@@ -186,15 +186,26 @@ def _opening(model: FakeModel) -> OpenModel:
     return lambda session_id, client: model
 
 
+def acp_server(
+    place: Place,
+    *,
+    adapt: Adapt = adapt_nothing,
+    flags: dict[str, Any] | None = None,
+    on_loaded: Callable[[bool], None] = lambda has_sessions: None,
+) -> AcpServer:
+    """A server for the configuration of a place."""
+    environ = place.full_environ()
+    given = Flags(work_dir=str(place.work), ui="acp", **(flags or {}))
+    app = App(settings=providers.Object(load_settings(given, environ)), environ=providers.Object(environ))
+    return AcpServer(given, app, time_left=lambda: 3.0, on_loaded=on_loaded, adapt=adapt)
+
+
 @asynccontextmanager
 async def acp_client(
     place: Place, *, adapt: Adapt = adapt_nothing, flags: dict[str, Any] | None = None
 ) -> AsyncGenerator[AcpClient, None]:
     """A server for the configuration of a place, and its client; the input ends on leaving."""
-    environ = place.full_environ()
-    given = Flags(work_dir=str(place.work), ui="acp", **(flags or {}))
-    app = App(settings=providers.Object(load_settings(given, environ)), environ=providers.Object(environ))
-    server = AcpServer(given, app, time_left=lambda: 3.0, adapt=adapt)
+    server = acp_server(place, adapt=adapt, flags=flags)
     to_server, incoming = anyio.create_memory_object_stream[bytes](1000)
     outgoing, from_server = anyio.create_memory_object_stream[Json](100_000)
     client = AcpClient(to_server, from_server)

@@ -57,8 +57,6 @@ class AcpAgent:
         self._new_id = new_id
         self._turns = anyio.Semaphore(MAX_TURNS)
         self._cancels: dict[Any, Callable[[], None]] = {}
-        self.answered = anyio.Event()
-        """Set, and replaced, when a request is answered."""
 
     # --- the table ------------------------------------------------------------------------------------------------
 
@@ -99,16 +97,9 @@ class AcpAgent:
                     raise refusal_for(error, self._handshake.methods()) from None
                 finally:
                     self._cancels.pop(_key(request.id), None)
-                    self.answered.set()
-                    self.answered = anyio.Event()
             raise Refused(CANCELLED, "Request cancelled")
 
         return answer
-
-    async def idle(self) -> None:
-        """Wait until every request is answered."""
-        while self._cancels:
-            await self.answered.wait()
 
     # --- authentication -------------------------------------------------------------------------------------------
 

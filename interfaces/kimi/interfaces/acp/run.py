@@ -98,7 +98,7 @@ class AcpServer:
             if connection is not None:
                 client.connect(connection)
                 await connection.main_loop()
-            await self._wind_down(agent, sessions, out)
+            await self._wind_down(transport, sessions)
             if connection is not None:
                 await connection.close()
             tasks.cancel_scope.cancel()
@@ -114,19 +114,17 @@ class AcpServer:
     ) -> Connection | None:
         """Serve until the SDK can take over; None when the input ended before."""
         with anyio.CancelScope() as early:
-            tasks.start_soon(self._load, agent, transport.out, lambda: bool(sessions.all()), early.cancel)
+            tasks.start_soon(self._load, transport, lambda: bool(sessions.all()), early.cancel)
             await serve_early(agent, transport, tasks)
             return None
         return connect(agent, transport)
 
-    async def _load(
-        self, agent: AcpAgent, out: Outgoing, has_sessions: Callable[[], bool], done: Callable[[], None]
-    ) -> None:
+    async def _load(self, transport: AcpTransport, has_sessions: Callable[[], bool], done: Callable[[], None]) -> None:
         """Import what sessions need, behind the handshake and the first session if it comes at once."""
         await self._initialized.wait()
         with anyio.move_on_after(PATIENCE_S):
-            await agent.answered.wait()
-        await out.flush()
+            await transport.answered.wait()
+        await transport.out.flush()
         try:
             await anyio.to_thread.run_sync(load_sdk, abandon_on_cancel=True)
             done()
@@ -135,14 +133,14 @@ class AcpServer:
             logger.exception("importing ahead failed")
         self._on_loaded(has_sessions())
 
-    async def _wind_down(self, agent: AcpAgent, sessions: OpenSessions, out: Outgoing) -> None:
+    async def _wind_down(self, transport: AcpTransport, sessions: OpenSessions) -> None:
         sessions.stop()
         with anyio.move_on_after(WIND_DOWN_S):
-            await agent.idle()
+            await transport.all_answered()
         with anyio.move_on_after(max(0.0, self._time_left())):
             await sessions.close_all()
         with anyio.move_on_after(FLUSH_S):
-            await out.flush()
+            await transport.out.flush()
 
 
 class _Process:

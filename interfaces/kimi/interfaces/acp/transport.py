@@ -13,6 +13,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, cast
 
+import anyio
+
 from kimi.application.envelope import encode_json
 from kimi.domain.message import JsonObject
 from kimi.interfaces.acp.errors import Refused, bug, refusal_for
@@ -64,8 +66,10 @@ class AcpTransport:
         self._initialize = initialize
         self._splitter = LineSplitter(MAX_LINE_BYTES)
         self._lines: deque[bytes | None] = deque()
-        self._returned: Message | None = None
         self._ended = False
+        self._unanswered = 0
+        self.answered = anyio.Event()
+        """Set, and replaced, when a request is answered."""
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -75,17 +79,20 @@ class AcpTransport:
         Whoever asks for it gets the request into the context of the tasks that it starts (`incoming`).
         """
         message = await self._next()
-        _incoming.set(Incoming(message.get("id")) if message is not None and "method" in message else None)
+        if message is None or "method" not in message:
+            _incoming.set(None)
+            return message
+        _incoming.set(Incoming(message.get("id")))
+        if "id" in message:
+            self._unanswered += 1
         return message
 
-    def unread(self, message: Message) -> None:
-        """Let `receive` give this message again, as the next one."""
-        self._returned = message
+    async def all_answered(self) -> None:
+        """Wait until every request that `receive` gave has its answer in the queue."""
+        while self._unanswered:
+            await self.answered.wait()
 
     async def _next(self) -> Message | None:
-        if (message := self._returned) is not None:
-            self._returned = None
-            return message
         while True:
             line = await self._next_line()
             if line is _END:
@@ -166,6 +173,9 @@ class AcpTransport:
         if isinstance(error, dict) and cast("Message", error).get("data", "") is None:
             del error["data"]
         self._put_message(message)
+        self._unanswered -= 1
+        self.answered.set()
+        self.answered = anyio.Event()
         if (request := _incoming.get()) is not None:
             actions, request.afterwards = request.afterwards, []  # idle threads keep contexts, and what is in them
             for action in actions:
