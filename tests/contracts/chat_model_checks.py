@@ -244,6 +244,14 @@ async def reports_that_nobody_listens(stage: HttpStage) -> None:
         assert type(await failure(rig)) is APIConnectionError
 
 
+async def reports_a_proxy_that_cannot_be_used(stage: HttpStage) -> None:
+    async with stage.serve(environ={"HTTP_PROXY": "ftp://proxy"}) as rig:
+        error = await failure(rig)
+        assert not rig.provider.requests
+    assert type(error) is ChatProviderError
+    assert "proxy" in str(error)
+
+
 async def takes_silence_for_a_timeout(stage: HttpStage) -> None:
     dialect = stage.row.dialect
     stalls = [dialect.cut(Answer(text="ab"), fault="stall"), dialect.cut(Answer(calls=(CALL,)), fault="stall")]
@@ -321,11 +329,13 @@ async def takes_a_used_up_quota_for_final(stage: HttpStage) -> None:
 
 async def reports_errors_inside_the_stream(stage: HttpStage) -> None:
     dialect = stage.row.dialect
-    async with stage.serve(dialect.with_event(dialect.stream_error("too busy"), Answer(text="a"))) as rig:
+    event = dialect.stream_error(f"too busy for {KEY}")
+    async with stage.serve(dialect.with_event(event, Answer(text="a"))) as rig:
         error = await failure(rig)
     assert isinstance(error, APIStatusError)
     assert error.transient
     assert "too busy" in str(error)
+    assert KEY not in str(error)
 
 
 async def takes_documents_for_no_answer(stage: HttpStage) -> None:
@@ -412,6 +422,7 @@ OVER_HTTP: tuple[Check[HttpStage], ...] = (
     skips_events_that_say_nothing,
     refuses_events_that_are_none,
     reports_that_nobody_listens,
+    reports_a_proxy_that_cannot_be_used,
     takes_silence_for_a_timeout,
     waits_for_slow_heads_and_slow_text,
     never_takes_a_lost_connection_for_the_end,

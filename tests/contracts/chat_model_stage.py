@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -89,10 +89,12 @@ class HttpStage:
         return Reply(status=status, body=dumps(self.row.dialect.error(status, text)), headers=named)
 
     @asynccontextmanager
-    async def serve(self, *replies: Reply, read_s: float = 30, **more: Any) -> AsyncGenerator[Rig]:
+    async def serve(
+        self, *replies: Reply, read_s: float = 30, environ: Mapping[str, str] | None = None, **more: Any
+    ) -> AsyncGenerator[Rig]:
         """A model before a server that gives these replies; `more` are settings."""
         async with provider(replies) as server:
-            http = HttpLayer({}, HttpLimits(read_s=read_s, connect_s=30))
+            http = HttpLayer(environ or {}, HttpLimits(read_s=read_s, connect_s=30))
             try:
                 yield Rig(self.wrap(self._model(http, {"base_url": server.base_url, **more})), server, self.patience_s)
             finally:

@@ -18,6 +18,7 @@ from kimi.domain.errors import (
     APIStatusError,
     APITimeoutError,
     ChatProviderError,
+    ConfigError,
 )
 from kimi.domain.message import Function, Message, ToolCall, ToolCallPart
 from kimi.domain.tool import ToolSpec
@@ -322,6 +323,7 @@ MUTANTS: list[tuple[Check[Any], Callable[[ChatModel], ChatModel]]] = [
     (checks.ends_when_the_provider_says_so, Patient),
     (checks.passes_on_malformed_arguments, lambda model: Spoiled(model, items=whole(mended))),
     (checks.reports_that_nobody_listens, lambda m: SpoiledOnEntry(m, error=lambda error: APITimeoutError("late"))),
+    (checks.reports_a_proxy_that_cannot_be_used, lambda m: SpoiledOnEntry(m, error=lambda error: ConfigError("no"))),
     (checks.takes_silence_for_a_timeout, lambda m: Spoiled(m, error=lambda error: APIConnectionError("gone"))),
     (checks.waits_for_slow_heads_and_slow_text, Hurried),
     (checks.never_takes_a_lost_connection_for_the_end, lambda m: Spoiled(m, error=lambda error: None)),
@@ -336,6 +338,7 @@ MUTANTS: list[tuple[Check[Any], Callable[[ChatModel], ChatModel]]] = [
     (checks.takes_a_used_up_quota_for_final, lambda model: SpoiledOnEntry(model, error=status(transient=True))),
     (checks.reports_errors_inside_the_stream, lambda model: Spoiled(model, error=status(transient=False))),
     (checks.reports_errors_inside_the_stream, lambda model: Spoiled(model, error=lambda error: None)),
+    (checks.reports_errors_inside_the_stream, lambda model: SpoiledOnEntry(model, error=reworded("{} " + KEY))),
     (checks.takes_documents_for_no_answer, lambda m: SpoiledOnEntry(m, error=lambda error: APIConnectionError("no"))),
     (checks.takes_an_answer_without_parts_for_empty, lambda m: Spoiled(m, error=lambda error: None)),
     (checks.closes_the_connection_when_cancelled, Leaking),
@@ -355,6 +358,7 @@ FOUND_OUT = (
     pytest.fail.Exception,
     TimeoutError,
     OSError,
+    ConfigError,
     ChatProviderError,
     ValueError,
     ExceptionGroup,

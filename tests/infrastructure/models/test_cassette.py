@@ -27,12 +27,12 @@ from kimi.infrastructure.models.cassette import (
     Recording,
     Tape,
     load_calls,
-    masking,
     secrets_of,
     without_secrets,
 )
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import model_opener, open_model
+from kimi.infrastructure.models.provider_secrets import masking
 from tests.contracts.chat_model_checks import EVERY, OVER_HTTP, Check, serves_several_callers_at_a_time
 from tests.contracts.chat_model_stage import CAPABILITIES, WINDOW, Failure, HttpStage, Rig, ScriptStage, Stage
 from tests.dialects.script import Answer, Row
@@ -326,8 +326,9 @@ def test_other_parts_stay_as_they_are() -> None:
 def test_what_counts_as_a_secret() -> None:
     variables = {"GOOGLE_CLOUD_LOCATION": "us-central1", "MY_API_KEY": "of-the-provider"}
     settings = ModelSettings(provider_name="p", type="kimi", model="m", api_key="none", env=variables)
-    found = secrets_of(settings, {"MY_PASSWORD": "correct horse", "X_KEY": "1", "HOME": "/home/somebody"})
-    assert found == ["of-the-provider", "correct horse"]
+    mask = masking(secrets_of(settings, {"MY_PASSWORD": "correct horse", "X_KEY": "1", "HOME": "/home/somebody"}))
+    values = "of-the-provider, correct horse, none, 1, us-central1, /home/somebody"
+    assert mask(values) == "***, ***, none, 1, us-central1, /home/somebody"
 
 
 async def test_recording_does_not_change_what_is_raised_without_a_model(tmp_path: Path) -> None:

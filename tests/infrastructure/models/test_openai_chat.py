@@ -47,6 +47,7 @@ from tests.provider_server import (
 pytestmark = pytest.mark.anyio
 
 HISTORY = [user_message("hello")]
+KEY = "sk-secret-123"
 TOOL = ToolSpec("Shell", "Runs a command.", {"type": "object", "properties": {"x": {"enum": ["a"]}}})
 
 
@@ -567,6 +568,7 @@ LATER = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
         (LATER, 60, 3601),
         (LATER.replace("GMT", "-0000"), 60, 3601),
         ("soon", None, None),
+        ("Mon, 01 Jan 99999999999999 00:00:00 GMT", None, None),
     ],
 )
 async def test_retry_after(value: str, low: float | None, high: float | None) -> None:
@@ -597,11 +599,31 @@ async def test_the_text_of_an_error_is_the_providers(body: bytes, text: str) -> 
     assert str(raised.value) == f"HTTP 400: {text}"
 
 
-async def test_an_error_text_never_repeats_the_key() -> None:
-    async with client(error_reply(401, "wrong key: sk-secret-123")) as c:
+async def test_an_error_status_counts_although_its_text_is_lost() -> None:
+    async with client(Reply([b"no such mo"], status=404, fault="close", fault_after=1)) as c:
         with pytest.raises(APIStatusError) as raised:
-            await ask(c.model(api_key="sk-secret-123"))
-    assert str(raised.value) == "HTTP 401: wrong key: ***"
+            await ask(c.model())
+    assert raised.value.status_code == 404
+    assert not raised.value.transient
+
+
+@pytest.mark.parametrize("more", [{"api_key": KEY}, {"custom_headers": {"Authorization": f"Bearer {KEY}"}}])
+async def test_an_error_text_never_repeats_the_key(more: dict[str, Any]) -> None:
+    in_stream = Reply([{"error": {"message": f"wrong key: {KEY}", "code": 401}}])
+    document = Reply(body=dumps({"error": {"message": f"wrong key: {KEY}", "code": 401}}))
+    async with client(error_reply(401, f"wrong key: {KEY}"), in_stream, document) as c:
+        for _ in range(3):
+            with pytest.raises(APIStatusError) as raised:
+                await ask(c.model(**more))
+            assert str(raised.value) == "HTTP 401: wrong key: ***"
+
+
+@pytest.mark.parametrize("reply", [error_reply(400, "x" * 5000), Reply([{"error": {"message": "x" * 5000}}])])
+async def test_an_error_text_is_not_endless(reply: Reply) -> None:
+    async with client(reply) as c:
+        with pytest.raises(ChatProviderError) as raised:
+            await ask(c.model())
+    assert len(str(raised.value)) == 2000
 
 
 async def test_an_expired_login() -> None:

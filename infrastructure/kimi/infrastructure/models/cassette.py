@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -42,6 +42,7 @@ from kimi.domain.stream import PART_TYPES, StreamPart
 from kimi.domain.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.json_object import as_object
+from kimi.infrastructure.models.provider_secrets import Mask, masking, provider_secrets
 
 RECORD_VARIABLE = "KIMI_RECORD"
 """Names the file to record to; `{session}` in it becomes the id of the session."""
@@ -50,9 +51,7 @@ REPLAY_VARIABLE = "KIMI_REPLAY"
 """Names the cassette that a provider of the type `_replay` plays."""
 
 VERSION = 1
-MASK = "***"
 
-_SHORTEST_SECRET = 8
 _SHOWN = 120
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 _ROLES = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
@@ -64,31 +63,16 @@ _STATUS_ERRORS: dict[str, type[APIStatusError]] = {cls.__name__: cls for cls in 
 _log = logging.getLogger(__name__)
 
 Json: TypeAlias = Mapping[str, Any]
-Mask: TypeAlias = Callable[[str], str]
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------
 
 
-def secrets_of(settings: ModelSettings, environ: Mapping[str, str]) -> list[str]:
-    """The values that a cassette must not hold: key and headers of the provider, and variables named like secrets.
-    Longest first, so that one that is part of another leaves nothing behind."""
+def secrets_of(settings: ModelSettings, environ: Mapping[str, str]) -> set[str]:
+    """The values that a cassette must not hold: those of the provider, and of variables named like secrets."""
     variables = [*environ.items(), *settings.env.items()]
-    found = {settings.api_key.strip(), *settings.custom_headers.values()}
-    found |= {value for name, value in variables if any(word in name.upper() for word in _SECRET_NAMES)}
-    return sorted((value for value in found if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
-
-
-def masking(secrets: Sequence[str]) -> Mask:
-    """A function that puts `***` in the place of every secret."""
-
-    def mask(text: str) -> str:
-        for secret in secrets:
-            if secret in text:
-                text = text.replace(secret, MASK)
-        return text
-
-    return mask
+    named = {value for name, value in variables if any(word in name.upper() for word in _SECRET_NAMES)}
+    return provider_secrets(settings) | named
 
 
 def without_secrets(parts: Sequence[StreamPart], mask: Mask) -> list[StreamPart]:

@@ -16,12 +16,13 @@ from pydantic_core import from_json
 
 from kimi.application.ports import ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
-from kimi.domain.errors import APIConnectionError, APITimeoutError, AuthExpired, ChatProviderError
+from kimi.domain.errors import APIConnectionError, APITimeoutError, AuthExpired, ChatProviderError, ConfigError
 from kimi.domain.stream import StreamPart
 from kimi.infrastructure.models.answer_errors import error_text, reported_error, status_error
 from kimi.infrastructure.models.headers import checked_headers, merged, printable
 from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpTimeout, checked_host
 from kimi.infrastructure.models.json_object import as_object
+from kimi.infrastructure.models.provider_secrets import masking, provider_secrets
 from kimi.infrastructure.models.sse import DONE, SseParser
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Exchange:
         self._http = http
         self._user_agent = user_agent
         self._custom = checked_headers(settings.custom_headers)
+        self._mask = masking(provider_secrets(settings))
         self.host = checked_host(settings.base_url)
 
     def agent(self) -> str:
@@ -119,9 +121,14 @@ class Exchange:
 
     @contextmanager
     def _failures_named(self) -> Generator[None]:
-        """Failures of the connection as those of the model branch."""
+        """Failures as those of the model branch, without our secrets: a provider's words may repeat what was sent."""
         try:
             yield
+        except ChatProviderError as error:
+            error.args = (self._mask(str(error))[:_MAX_ERROR_TEXT],)
+            raise
+        except ConfigError as error:
+            raise ChatProviderError(str(error)) from error
         except HttpTimeout as error:
             raise APITimeoutError(f"The provider at {self.host} did not answer in time: {error}.") from error
         except HttpError as error:
@@ -132,19 +139,20 @@ class Exchange:
             return AuthExpired(401, LOGIN_EXPIRED)
         trace = response.headers.get("x-trace-id") or response.headers.get("request-id")
         _log.warning("HTTP %d from %s, trace %s", response.status, self.host, trace)
-        content = await response.read()
+        content = await _error_body(response)
         body = _json(content)
-        text = self._without_secrets((error_text(body) or content.decode(errors="replace").strip())[:_MAX_ERROR_TEXT])
         location = response.headers.get("location")
-        text = text or (f"the address has moved to {location}" if location else "no further text")
+        nothing = f"the address has moved to {location}" if location else "no further text"
+        text = error_text(body) or content.decode(errors="replace").strip() or nothing
         return status_error(response.status, text, body, _retry_after(response.headers))
 
-    def _without_secrets(self, text: str) -> str:
-        """An error text may repeat what was sent: our key never goes further."""
-        for secret in (self._settings.api_key.strip(), *self._custom.values()):
-            if len(secret) >= 8:
-                text = text.replace(secret, "***")
-        return text
+
+async def _error_body(response: HttpResponse) -> bytes:
+    """What a response with an error status says; its status counts even when the rest of it never comes."""
+    try:
+        return await response.read()
+    except HttpError:
+        return b""
 
 
 async def _payloads(response: HttpResponse, reader: Reader) -> AsyncGenerator[list[bytes]]:
@@ -199,7 +207,7 @@ def _seconds_until(date: str) -> float | None:
 
     try:
         moment = parsedate_to_datetime(date)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
