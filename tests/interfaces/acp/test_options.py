@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import anyio
@@ -9,6 +10,7 @@ import pytest
 
 from kimi.application.ports import ResponseEnd
 from kimi.domain.content import TextPart
+from kimi.domain.message import Function, ToolCall
 from kimi.domain.turn import TokenUsage
 from tests.acp_client import AcpClient, acp_client, prompt, using
 from tests.e2e.process import Json, Place
@@ -183,3 +185,86 @@ async def test_commands_tell_what_they_change(place: Place) -> None:
         assert client.updates("config_option_update") == []
         await client.say(session_id, "/model")
         assert "- other" in client.said()
+
+
+@pytest.mark.spec("A-98")
+async def test_what_looks_like_a_command_and_is_none_goes_to_the_model(place: Place) -> None:
+    model = FakeModel([[TextPart("a path")] for _ in range(3)])
+    async with acp_client(place, adapt=using(model)) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        await client.say(session_id, "  /nope:a more")
+        assert (client.said(), model.asked) == ('Unknown slash command "/nope:a".', [])
+        for number, path in enumerate(("/usr/bin is where?", "/a.b", "//"), 1):
+            client.lines.clear()
+            await client.say(session_id, path)
+            assert (client.said(), len(model.asked)) == ("a path", number)
+
+
+def a_call(name: str, call_id: str, **arguments: object) -> ToolCall:
+    """A whole call."""
+    return ToolCall(call_id, Function(name, json.dumps(arguments)))
+
+
+async def mode_after(client: AcpClient, place: Place, session_id: str, method: str) -> str:
+    """The mode of a session that was closed and is opened again."""
+    await client.result("session/close", {"sessionId": session_id})
+    opened = await client.result(method, {"sessionId": session_id, "cwd": str(place.work), "mcpServers": []})
+    return opened["modes"]["currentModeId"]
+
+
+@pytest.mark.spec("A-90")
+async def test_yolo_asks_nothing_until_it_is_left_and_does_not_come_back(place: Place) -> None:
+    release = anyio.Event()
+    commands = [a_call("Shell", f"c{number}", command="true") for number in range(3)]
+    model = FakeModel(
+        [commands[:1], [TextPart("begun"), release.wait, *commands[1:2]], commands[2:], [TextPart("end")]]
+    )
+    async with acp_client(place, adapt=using(model)) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        mode: Json = {"sessionId": session_id, "modeId": "yolo"}
+        await client.result("session/set_mode", mode)
+        running = await client.request("session/prompt", prompt(session_id, "hi"))
+        await client.until_update("agent_message_chunk")
+        assert "session/request_permission" not in [line.get("method") for line in client.lines]
+        await client.result("session/set_mode", {**mode, "modeId": "default"})
+        release.set()
+        for _ in range(2):
+            asked = await client.until_method("session/request_permission")
+            answer: Json = {"outcome": {"outcome": "selected", "optionId": "approve"}}
+            await client.send({"jsonrpc": "2.0", "id": asked["id"], "result": answer})
+        assert (await client.answer_of(running))["result"]["stopReason"] == "end_turn"
+        for method in ("session/load", "session/resume"):
+            await client.result("session/set_mode", mode)
+            assert await mode_after(client, place, session_id, method) == "default"
+
+
+@pytest.mark.spec("A-91")
+async def test_plan_mode_refuses_to_write_and_is_left_with_the_plan(place: Place) -> None:
+    model = FakeModel([[a_call("WriteFile", "w1", path="a.txt", content="x")], [TextPart("planned")]])
+    async with acp_client(place, adapt=using(model)) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        await client.result("session/set_mode", {"sessionId": session_id, "modeId": "plan"})
+        await client.say(session_id, "plan it")
+        refused = client.updates("tool_call_update")[-1]
+        assert refused["status"] == "failed"
+        text = refused["content"][0]["content"]["text"]
+        assert "Plan mode is active" in text
+        assert not (place.work / "a.txt").exists()
+
+        plan = text.split("`")[1]
+        model.scripts += [[a_call("WriteFile", "w2", path=plan, content="# The plan")], [a_call("ExitPlanMode", "p1")]]
+        model.scripts += [[TextPart("carried out")]]
+        client.lines.clear()
+        running = await client.request("session/prompt", prompt(session_id, "go on"))
+        asked = await client.until_method("session/request_permission")
+        assert asked["params"]["toolCall"]["content"][0]["content"]["text"] == "# The plan"
+        assert client.updates("current_mode_update") == []
+        chosen: Json = {"outcome": {"outcome": "selected", "optionId": "plan_approve"}}
+        await client.send({"jsonrpc": "2.0", "id": asked["id"], "result": chosen})
+        assert (await client.answer_of(running))["result"]["stopReason"] == "end_turn"
+        assert [update["currentModeId"] for update in client.updates("current_mode_update")] == ["default"]
+        (options,) = client.updates("config_option_update")
+        assert values(options["configOptions"])["mode"] == "default"

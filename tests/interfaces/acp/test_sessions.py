@@ -133,7 +133,24 @@ async def test_a_slow_session_does_not_hold_up_another(place: Place) -> None:
         assert (await client.answer_of(running))["result"]["stopReason"] == "cancelled"
 
 
-@pytest.mark.spec("A-39")
+@pytest.mark.spec("A-38")
+async def test_each_session_works_in_its_own_directory(place: Place, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    model = FakeModel([])
+    async with acp_client(place, adapt=using(model)) as client:
+        await client.shake_hands()
+        one = await client.new_session(place)
+        two = (await client.result("session/new", {"cwd": str(other), "mcpServers": []}))["sessionId"]
+        for session_id, directory in ((one, place.work), (two, other), (one, place.work)):
+            await client.result("session/set_mode", {"sessionId": session_id, "modeId": "yolo"})
+            model.scripts += [[shell("pwd")], [TextPart("done")]]
+            await client.say(session_id, "where are you?")
+            ended = client.updates("tool_call_update", session_id)[-1]
+            assert ended["content"][0]["content"]["text"].strip() == str(directory)
+
+
+@pytest.mark.spec("A-39", "A-86")
 async def test_what_is_chosen_in_one_session_stays_there(tmp_path: Path) -> None:
     place = Place(tmp_path, capabilities=("thinking",))
     place.config = '[models.other]\nprovider = "p"\nmodel = "o"\nmax_context_size = 5000\n'
@@ -148,6 +165,10 @@ async def test_what_is_chosen_in_one_session_stays_there(tmp_path: Path) -> None
         chosen: Json = {"outcome": {"outcome": "selected", "optionId": "approve_for_session"}}
         await client.send({"jsonrpc": "2.0", "id": asked["id"], "result": chosen})
         await client.answer_of(call_id)
+        model.scripts += [[shell()], [TextPart("done")]]
+        client.lines.clear()
+        await client.say(one, "again")  # would wait for ever if somebody were asked
+        assert "session/request_permission" not in [line.get("method") for line in client.lines]
         for option, value in (("mode", "yolo"), ("model", "other")):
             await client.result("session/set_config_option", {"sessionId": one, "configId": option, "value": value})
         fresh = await client.result("session/new", {"cwd": str(place.work)})

@@ -75,6 +75,17 @@ def test_kind_title_and_places_of_every_tool(asked: ToolCall, kind: str, titled:
     assert shown["rawInput"] == json.loads(asked.function.arguments or "{}")
 
 
+@pytest.mark.spec("T-34")
+@pytest.mark.parametrize(("asked", "kind", "titled", "places"), LOOKS, ids=lambda value: str(value)[:30])
+def test_titles_are_known_before_the_arguments_are_complete(
+    asked: ToolCall, kind: str, titled: str, places: list[Any]
+) -> None:
+    """But for those that no single string says: they are called by their tool alone until then."""
+    name, text = asked.function.name, asked.function.arguments or ""
+    shown = folded(play(translator(), [*BEGIN, *pieces(name, text[:-1], 3), 9.0]))
+    assert (shown["kind"], shown["title"]) == (kind, name if FACES.get(name, Face()).title_of else titled)
+
+
 def test_every_built_in_tool_has_a_look() -> None:
     assert FACES.keys() == {asked.function.name for asked, *_ in LOOKS} - {"nobody_knows"}
 
