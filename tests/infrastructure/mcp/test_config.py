@@ -298,6 +298,8 @@ def test_secrets_of_servers_join_those_that_are_masked(tmp_path: Path) -> None:
                 "auth": "bearer-secret",
             },
             "c": {"url": URL, "auth": "oauth"},
+            "d": {"url": URL, "auth": ""},
+            "e": {"url": URL, "auth": "x"},
         },
     )
     loaded = settings(tmp_path, {"FROM_ENV": "value-of-variable"})

@@ -10,7 +10,7 @@ from kimi.infrastructure.mcp.oauth import login_secrets
 from kimi.infrastructure.mcp.variables import expanded_text, is_reference
 
 _SHORTEST_SECRET = 6
-"""Shorter values of values are switches and numbers; to mask them would make texts unreadable."""
+"""Shorter values are switches and numbers, or nothing at all; to mask them would make texts unreadable."""
 _SECRET_NAME = re.compile(r"key|token|secret|password|auth|credential|signature", re.IGNORECASE)
 """In the query of a URL."""
 
@@ -34,10 +34,9 @@ def server_secrets(server: McpServer, environ: Mapping[str, str], share: str | N
 
 
 def _secret_texts(server: McpServer) -> Iterator[str]:
-    values = (*server.headers.values(), *server.env.values(), *_in_url(server.url or ""))
+    token = "" if server.auth in (None, "oauth") else server.auth
+    values = (*server.headers.values(), *server.env.values(), *_in_url(server.url or ""), token)
     yield from (value for value in values if len(value) >= _SHORTEST_SECRET)
-    if server.auth not in (None, "oauth"):
-        yield server.auth
 
 
 def _in_url(url: str) -> Iterator[str]:
