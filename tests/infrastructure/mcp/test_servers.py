@@ -53,6 +53,7 @@ async def test_faults_at_the_start_have_a_reason_each(tmp_path: Path) -> None:
     ]
     async with http_server(always(401)) as denied, http_server(always(500)) as ill:
         servers.append(McpServer(name="denied", url=denied, transport="http", auth="secret-token"))
+        servers.append(McpServer(name="closed", url=denied, transport="http"))
         servers.append(McpServer(name="ill", url=ill, transport="http", headers={"X": "secret-header"}))
         async with connected(tmp_path, *servers) as source:
             found = {server.name: (server.state, server.reason) for server in source.servers()}
@@ -65,6 +66,8 @@ async def test_faults_at_the_start_have_a_reason_each(tmp_path: Path) -> None:
     assert found["off"] == ("disabled", "It is switched off.")
     assert found["good"] == ("connected", "")
     assert found["denied"] == ("unauthorized", "It does not take the login that is configured (HTTP 401).")
+    advice = 'give its entry "auth": "oauth", a token as "auth", or "headers".'
+    assert found["closed"] == ("unauthorized", f"It wants a login (HTTP 401); {advice}")
     assert found["ill"] == ("failed", "It answered with HTTP status 500.")
     assert not any("secret" in reason for _, reason in found.values())
 

@@ -44,6 +44,7 @@ alone; and a server that knows nothing newer may not answer anything else."""
 
 _LOGIN: Final = "It wants a login; run: kimi mcp auth {}"
 _REFUSED: Final = "It does not take the login that is configured (HTTP {})."
+_NO_LOGIN: Final = 'It wants a login (HTTP {}); give its entry "auth": "oauth", a token as "auth", or "headers".'
 _STATUS: Final = "It answered with HTTP status {}."
 TIMED_OUT: Final = -32001
 CLOSED: Final = -32000
@@ -101,7 +102,8 @@ def _check_login(server: McpServer, login: StoredLogin | None, status: int | Non
     if login is not None and login.refused:
         raise NeedsLogin(_LOGIN.format(server.name)) from error
     if status in (401, 403):
-        raise NeedsLogin(_REFUSED.format(status)) from error
+        told = _REFUSED if server.auth or server.headers else _NO_LOGIN
+        raise NeedsLogin(told.format(status)) from error
 
 
 class _Session:
