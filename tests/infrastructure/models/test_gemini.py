@@ -67,8 +67,10 @@ class Client:
 async def client(*replies: Reply) -> AsyncGenerator[Client]:
     async with provider(replies or [OK]) as server:
         http = HttpLayer({}, HttpLimits(read_s=5))
-        yield Client(server, http)
-        await http.close()
+        try:
+            yield Client(server, http)
+        finally:
+            await http.close()
 
 
 async def ask(
@@ -232,9 +234,13 @@ async def test_a_tool_exchange_is_sent_back_in_the_order_of_the_calls() -> None:
     ids=["missing", "extra", "twice", "none", "no call", "alone"],
 )
 async def test_results_that_do_not_fit_their_calls_are_an_error(history: list[Message]) -> None:
+    """However often it is asked, and whatever came before."""
     async with client() as to:
-        with pytest.raises(ChatProviderError, match="tool result"):
-            await ask(to.model(), history)
+        model = to.model()
+        for before in ([], [user_message("so")]):
+            for _ in range(2):
+                with pytest.raises(ChatProviderError, match="tool result"):
+                    await ask(model, [*before, *history])
         assert not to.server.requests
 
 

@@ -73,8 +73,10 @@ class Client:
 async def client(*replies: Reply, read_s: float = 5) -> AsyncGenerator[Client]:
     async with provider(replies or [text_reply("ok")]) as server:
         http = HttpLayer({}, HttpLimits(read_s=read_s))
-        yield Client(server, http)
-        await http.close()
+        try:
+            yield Client(server, http)
+        finally:
+            await http.close()
 
 
 async def ask(

@@ -130,21 +130,21 @@ class EncodedHistory:
         return bool(self._messages) and bool(history) and self._messages[0] is history[0]
 
     def update(self, history: Sequence[Message]) -> None:
-        """Make this the encoded form of `history`; what has not changed is kept."""
+        """Make this the encoded form of `history`; what has not changed is kept. Raises what `write` raises: it is
+        then the form of the messages before."""
         kept = self._common_length(history)
         if 0 < kept < len(history) and self._rules.together(history[kept - 1], history[kept]):
             kept -= 1
         kept = self._cut(kept)
-        self._messages[kept:] = history[kept:]
         while kept < len(history):
             kept = self._add_unit(history, kept)
 
     def last_unit(self) -> list[Message]:
         """The messages of the last unit, as they are sent."""
-        return self._readable(self._starts[-1], len(self._messages))
+        return self._readable(self._messages[self._starts[-1] :])
 
-    def _readable(self, start: int, end: int) -> list[Message]:
-        return [readable(message, self._rules.capabilities) for message in self._messages[start:end]]
+    def _readable(self, messages: Sequence[Message]) -> list[Message]:
+        return [readable(message, self._rules.capabilities) for message in messages]
 
     def _common_length(self, history: Sequence[Message]) -> int:
         """How many first messages are the same. The usual case, a longer history, is one comparison in C."""
@@ -156,26 +156,25 @@ class EncodedHistory:
 
     def _cut(self, length: int) -> int:
         """Forget the units that hold messages from `length` on; how many messages the others hold."""
-        while self._starts and self._end_of_last() > length:
+        while len(self._messages) > length:
             del self._messages[self._starts.pop() :]
             self.tokens -= self._tokens.pop()
             self._thinking.pop()
             self.units.pop()
-        return self._end_of_last()
-
-    def _end_of_last(self) -> int:
-        return len(self._messages) if self._starts else 0
+        return len(self._messages)
 
     def _add_unit(self, history: Sequence[Message], start: int) -> int:
         end = start + 1
         while end < len(history) and self._rules.together(history[end - 1], history[end]):
             end += 1
-        unit = self._readable(start, end)
+        unit = self._readable(history[start:end])
+        written = self._rules.write(unit)
         tokens = sum(estimate_message(message, per_medium=TOKENS_PER_MEDIUM) for message in unit)
+        self._messages += history[start:end]
         self._starts.append(start)
         self._tokens.append(tokens)
         self._thinking.append(any(isinstance(part, ThinkPart) for message in unit for part in message.content))
-        self.units.append(self._rules.write(unit))
+        self.units.append(written)
         self.tokens += tokens
         return end
 
