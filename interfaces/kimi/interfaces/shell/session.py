@@ -7,7 +7,8 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -21,6 +22,7 @@ from kimi.application.resolve_request import resolve_request
 from kimi.application.servers import start_servers
 from kimi.application.set_mode import set_plan_mode
 from kimi.application.steer import steer
+from kimi.application.waiting import refusal
 from kimi.domain.command import Command, CommandInfo, parse_command
 from kimi.domain.content import UserInput
 from kimi.domain.errors import KimiError, StateError, StoreFailed
@@ -122,7 +124,7 @@ class ShellSession:
 
         `warm_up` imports in a thread, while the person types, what the first turn needs.
         """
-        async with anyio.create_task_group() as self._tasks:
+        async with anyio.create_task_group() as self._tasks, self._shown_to_its_end():
             self._tasks.start_soon(self._pump)
             self._tasks.start_soon(self._tell_of_tasks)
             self._tasks.start_soon(self._keep_status)
@@ -136,20 +138,27 @@ class ShellSession:
                     await self._take(one)
             with anyio.CancelScope(shield=True):
                 await self._wind_down()
-            self._tasks.cancel_scope.cancel()
         return self._outcome
 
     async def run_once(self, entered: Entered) -> bool:
         """Do one thing and leave; gives whether it went well."""
         self._once = True
-        async with anyio.create_task_group() as self._tasks:
+        async with anyio.create_task_group() as self._tasks, self._shown_to_its_end():
             self._tasks.start_soon(self._pump)
             self._tasks.start_soon(self._watch_interrupts)
             self._since = time.monotonic()
             self._refresh()
             await self._work(entered, go_on=False)
-            self._tasks.cancel_scope.cancel()
         return not self.failed
+
+    @asynccontextmanager
+    async def _shown_to_its_end(self) -> AsyncGenerator[None, None]:
+        """However the session ends, its tasks do too, and no turn waits for somebody to look at its events."""
+        try:
+            yield
+        finally:
+            self.conversation.channel.close()
+            self._tasks.cancel_scope.cancel()
 
     # --- what the person does -----------------------------------------------------------------------------------
 
@@ -326,7 +335,6 @@ class ShellSession:
             turn.scope.cancel()
         with anyio.move_on_after(3):
             await self._idle.wait()
-        self.conversation.channel.close()
 
     async def _watch_interrupts(self) -> None:
         while True:
@@ -373,7 +381,8 @@ class ShellSession:
         match event:
             case ApprovalRequest() | QuestionRequest():
                 self.front.show(*self.transcript.take(event))
-                self._tasks.start_soon(self._ask, event)
+                self._panels[event.id] = scope = anyio.CancelScope()  # before its task runs: what is settled is closed
+                self._tasks.start_soon(self._ask, event, scope)
             case ToolCallRequest() | HookRequest():
                 pass  # this client offers no tools and subscribes to no hooks
             case ApprovalResponse(request_id=request_id):
@@ -387,15 +396,14 @@ class ShellSession:
                 if blocks := self.transcript.take(event):
                     self.front.show(*blocks)
 
-    async def _ask(self, request: ApprovalRequest | QuestionRequest) -> None:
-        with anyio.CancelScope() as scope:
-            self._panels[request.id] = scope
+    async def _ask(self, request: ApprovalRequest | QuestionRequest, scope: anyio.CancelScope) -> None:
+        with scope:
             try:
                 answer = await self._answer(request)
-                resolve_request(self.conversation, request.id, answer)
             except Exception:
                 logger.exception("a panel failed; its request is refused")
-                resolve_request(self.conversation, request.id, approval_answer(None))
+                answer = refusal(request)
+            resolve_request(self.conversation, request.id, answer)
         self._panels.pop(request.id, None)
 
     async def _answer(self, request: ApprovalRequest | QuestionRequest) -> Answer:

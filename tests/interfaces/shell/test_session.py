@@ -1,0 +1,150 @@
+"""What a session does with a front that fails, or is late."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from kimi.application.conversation import Conversation
+from kimi.application.flags import Flags
+from kimi.application.settings import Settings
+from kimi.domain.content import TextPart
+from kimi.domain.event import ApprovalResponse, TurnEnd
+from kimi.domain.request import (
+    Answer,
+    ApprovalAnswer,
+    ApprovalRequest,
+    Question,
+    QuestionAnswer,
+    QuestionOption,
+    QuestionRequest,
+    Request,
+)
+from kimi.interfaces.container import App
+from kimi.interfaces.injector import providers
+from kimi.interfaces.shell.blocks import Block
+from kimi.interfaces.shell.front import Entered, Input, Left, Setup, View
+from kimi.interfaces.shell.panels import Menu, Picked, Tabs
+from kimi.interfaces.shell.place import Place
+from kimi.interfaces.shell.session import CommandTable, ShellSession
+from kimi.interfaces.shell.status import Status
+from tests.conversations import conversation_with
+from tests.fakes import FakeModel
+
+pytestmark = pytest.mark.anyio
+
+APPROVAL = ApprovalRequest("r1", "c1", "Shell", "run command", "Run it")
+QUESTION = QuestionRequest("r2", "c2", (Question("Which?", options=(QuestionOption("a"), QuestionOption("b"))),))
+
+
+@dataclass
+class FakeFront:
+    """A terminal at which nothing is typed but what `type` is given; its panels stay open, or break."""
+
+    breaks: bool = False
+    interactive: bool = True
+    asked: list[str] = field(default_factory=list[str])
+    open: int = 0
+    shown: list[Block] = field(default_factory=list[Block])
+
+    typed: list[Input] = field(default_factory=list[Input])
+    arrived: anyio.Event = field(default_factory=anyio.Event)
+
+    def type(self, one: Input) -> None:
+        self.typed.append(one)
+        self.arrived.set()
+
+    def begin(self, setup: Setup) -> None: ...
+
+    async def read(self) -> Input:
+        await self.arrived.wait()
+        self.arrived = anyio.Event()
+        return self.typed.pop(0)
+
+    def show(self, *blocks: Block) -> None:
+        self.shown += blocks
+
+    def update(self, view: View) -> None: ...
+
+    async def ask(self, menu: Menu) -> Picked | None:
+        return await self._panel(menu.title)
+
+    async def ask_all(self, tabs: Tabs) -> tuple[Picked, ...] | None:
+        return await self._panel(tabs.menu.title)
+
+    async def _panel(self, title: str) -> None:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        self.asked.append(title)
+        if self.breaks:
+            raise ValueError("it cannot be drawn")
+        self.open += 1
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.open -= 1
+
+    def prefill(self, text: str) -> None: ...
+
+    def bell(self) -> None: ...
+
+    async def run_local(self, command: Sequence[str], work_dir: str) -> int:
+        return 0
+
+    def set_theme(self, name: str) -> None: ...
+
+
+def session_on(front: FakeFront, conversation: Conversation) -> ShellSession:
+    settings = Settings.model_validate({"share_dir": "/nowhere", "work_dir": "/"})
+    place = Place(App(settings=providers.Object(settings)), conversation, settings, Flags("/"), {})
+    return ShellSession(conversation, front, CommandTable(), lambda: Status("m", "/"), place)
+
+
+@pytest.mark.parametrize(
+    ("request_", "refused"), [(APPROVAL, ApprovalAnswer("reject")), (QUESTION, QuestionAnswer({}))]
+)
+async def test_a_panel_that_breaks_refuses_its_request_in_its_own_kind(request_: Request, refused: Answer) -> None:
+    conversation = await conversation_with(None)
+    front = FakeFront(breaks=True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session_on(front, conversation).run)
+        with anyio.fail_after(5):
+            assert await conversation.waiting.ask(request_, conversation.emit) == refused
+        front.type(Left())
+    assert len(front.asked) == 1
+
+
+@pytest.mark.parametrize("settled", [ApprovalResponse("r1", "approve"), TurnEnd()])
+async def test_a_request_that_is_settled_before_its_panel_is_open_opens_none(
+    settled: ApprovalResponse | TurnEnd,
+) -> None:
+    conversation = await conversation_with(None)
+    conversation.post(APPROVAL)
+    conversation.post(settled)
+    conversation.post(TextPart("on it goes\n\n"))
+    front = FakeFront()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session_on(front, conversation).run)
+        await anyio.wait_all_tasks_blocked()
+        assert front.shown
+        assert front.open == 0
+        front.type(Left())
+
+
+async def test_a_session_whose_front_is_gone_ends_with_its_turn() -> None:
+    streams = anyio.Event()
+
+    async def answer_for_ever() -> None:
+        streams.set()
+        await anyio.sleep_forever()
+
+    conversation = await conversation_with(FakeModel([[TextPart("wait"), answer_for_ever]]))
+    front = FakeFront()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session_on(front, conversation).run)
+            front.type(Entered("go"))
+            await streams.wait()
+            tasks.cancel_scope.cancel()
+    assert conversation.turn is None
