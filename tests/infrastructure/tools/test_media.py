@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import random
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,28 @@ async def test_large_images_are_scaled_down(files: Files, form: str) -> None:
     result = await call(tool(files), path="a." + form.lower())
     assert shown(result).size == (2048, 512)
     assert "original size 4096x1024px" in result.message
+
+
+@pytest.mark.spec("T-67")
+async def test_an_image_of_many_bytes_is_scaled_down(files: Files) -> None:
+    noise = Image.frombytes("RGB", (1500, 1500), random.Random(1).randbytes(1500 * 1500 * 3))
+    noise.save(files.put("a.png"), "PNG")
+    result = await call(tool(files), path="a.png")
+    image = shown(result)
+    image.save(output := io.BytesIO(), "PNG")
+    assert len(output.getvalue()) < 5 * 1024 * 1024
+    assert 700 < image.size[0] == image.size[1] < 1500
+    assert "original size 1500x1500px" in result.message
+
+
+async def test_a_photo_that_is_scaled_down_stays_upright(files: Files) -> None:
+    photo = Image.new("RGB", (3000, 1500))
+    exif = photo.getexif()
+    exif[0x0112] = 6  # orientation: turned to the right when it is shown
+    photo.save(files.put("a.jpg"), "JPEG", exif=exif)
+    result = await call(tool(files), path="a.jpg")
+    assert shown(result).size == (1024, 2048)
+    assert "original size 1500x3000px" in result.message
 
 
 @pytest.mark.spec("T-67")

@@ -50,7 +50,7 @@ def prepared_picture(content: bytes, mime: str) -> Picture:
     try:
         with Image.open(io.BytesIO(content)) as image:
             return _fitted(image, content, mime)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:  # what the library raises for a damaged file, or for its EXIF, is no closed list
         if mime in ACCEPTED:
             return Picture(content, mime, png_size(content))  # the provider may be able to read it
         raise PictureRefused(f"{mime} cannot be converted here ({error}); convert the file to PNG or JPEG.") from None
@@ -65,6 +65,8 @@ def png_size(content: bytes) -> tuple[int, int] | None:
 
 
 def _fitted(image: Image, content: bytes, mime: str) -> Picture:
+    from PIL.ImageOps import exif_transpose
+
     size = image.size
     if size[0] * size[1] > MAX_PIXELS:
         raise ValueError(f"{size[0]}x{size[1]} pixels are too many")
@@ -72,9 +74,20 @@ def _fitted(image: Image, content: bytes, mime: str) -> Picture:
     if mime in ACCEPTED and not large:
         return Picture(content, mime, size)
     photo = mime == "image/jpeg"
-    smaller = image.convert("RGB" if photo else "RGBA")
-    smaller.thumbnail((MAX_SIDE, MAX_SIDE))
-    return Picture(_encoded(smaller, photo=photo), "image/jpeg" if photo else "image/png", size)
+    upright = exif_transpose(image)  # the new file will not say how the camera was held
+    smaller = upright.convert("RGB" if photo else "RGBA")
+    return Picture(_within_limits(smaller, photo=photo), "image/jpeg" if photo else "image/png", upright.size)
+
+
+def _within_limits(image: Image, *, photo: bool) -> bytes:
+    """The picture in a file, as large as the limits let it be."""
+    side = MAX_SIDE
+    while True:
+        image.thumbnail((side, side))
+        found = _encoded(image, photo=photo)
+        if len(found) <= MAX_BYTES:
+            return found
+        side = max(image.size) * 3 // 4
 
 
 def _encoded(image: Image, *, photo: bool) -> bytes:
