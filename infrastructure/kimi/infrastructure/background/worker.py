@@ -56,7 +56,8 @@ def main(directory: str) -> None:
         _write(directory, runtime, status="failed", ended_at=time.time(), reason=f"Command execution failed: {error}")
         return
     mark = start_mark(child.pid)
-    _write(directory, runtime, status="running", started_at=time.time(), pid=child.pid, mark=mark)
+    with suppress(OSError):  # a full disk is no reason to leave the command alone
+        _write(directory, runtime, status="running", started_at=time.time(), pid=child.pid, mark=mark)
     run = _Run(directory, spec, runtime, child)
     _listen(run)
     _watch(run)
@@ -151,7 +152,3 @@ def _finish(run: _Run) -> None:
 def _write(directory: str, runtime: dict[str, Any], **changes: Any) -> None:
     runtime.update(changes)
     write_object(directory, RUNTIME, runtime)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
