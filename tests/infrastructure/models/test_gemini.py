@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
+from google.auth.exceptions import TransportError
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
@@ -31,6 +33,7 @@ from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.gemini import vertex_access
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.vertex_access import Transport
 from tests.dialects.gemini import DIALECT, call, event, quota
 from tests.dialects.script import Answer
 from tests.provider_server import Event, Json, ProviderServer, Recorded, Reply, dumps, provider
@@ -578,7 +581,24 @@ async def test_tokens_that_cannot_be_fetched(tmp_path: Path) -> None:
             await ask(to.model("vertexai", api_key="", env=variables))
 
 
-@pytest.mark.parametrize("content", [None, "{not json", "{}"])
+async def test_a_time_limit_of_the_library_is_kept() -> None:
+    async with client(Reply(fault="mute")) as to:
+        with pytest.raises(TransportError, match=r"no answer within 0\.2 seconds"), anyio.fail_after(4):
+            await anyio.to_thread.run_sync(lambda: Transport(to.http)(to.root, timeout=0.2))
+
+
+async def test_a_proxy_that_cannot_be_used_is_told_before_a_token_is_asked_for(tmp_path: Path) -> None:
+    http = HttpLayer({"HTTP_PROXY": "ftp://proxy"})
+    variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(service_account(tmp_path, "http://127.0.0.1:1"))}
+    settings = ModelSettings(provider_name="p", type="vertexai", model="m", base_url="http://x", env=variables)
+    with pytest.raises(ChatProviderError, match=r"^The proxy in the environment"):
+        await ask(open_model(settings, "s", http, lambda: "", {}))
+
+
+ODD_EXPIRY = '{"type":"authorized_user","client_id":"a","client_secret":"b","refresh_token":"c","expiry":5}'
+
+
+@pytest.mark.parametrize("content", [None, "{not json", "{}", ODD_EXPIRY])
 async def test_credentials_that_cannot_be_read(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "account.json"
     if content is not None:

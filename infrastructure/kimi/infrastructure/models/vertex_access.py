@@ -18,6 +18,7 @@ import anyio.from_thread
 import anyio.to_thread
 
 from kimi.domain.errors import APIConnectionError, ChatProviderError, ConfigError
+from kimi.infrastructure.models.answer_errors import FORM_ERRORS
 from kimi.infrastructure.models.http import HttpError, HttpLayer
 from kimi.infrastructure.models.json_object import as_object
 
@@ -54,7 +55,7 @@ class CloudTokens:
     """
 
     def __init__(self, http: HttpLayer, environ: Mapping[str, str]) -> None:
-        self._http = http
+        self._request = Transport(http)
         self._file = environ.get(CREDENTIALS_VARIABLE) or ""
         self._loaded: list[Any] = []
         """The credentials, once they are loaded."""
@@ -93,7 +94,9 @@ class CloudTokens:
             raise APIConnectionError(f"No access token for Google Cloud: {_reason(error)}.") from error
         except errors.GoogleAuthError as error:
             raise ChatProviderError(f"No access token for Google Cloud: {_reason(error)}.") from error
-        except (OSError, ValueError) as error:
+        except ConfigError as error:
+            raise ChatProviderError(str(error)) from error
+        except (OSError, *FORM_ERRORS) as error:
             raise ChatProviderError(f"The credentials for Google Cloud cannot be read: {_reason(error)}.") from error
 
     def _load(self) -> None:
@@ -104,7 +107,14 @@ class CloudTokens:
             credentials, project = auth.default(scopes=[SCOPE], request=self._request)
         self._loaded, self._project = [credentials], project or ""
 
-    def _request(
+
+class Transport:
+    """What google-auth calls a transport: requests through our HTTP layer, made from the threads that it runs in."""
+
+    def __init__(self, http: HttpLayer) -> None:
+        self._http = http
+
+    def __call__(
         self,
         url: str,
         method: str = "GET",
@@ -113,17 +123,21 @@ class CloudTokens:
         timeout: float | None = None,
         **more: object,
     ) -> Answer:
-        """What google-auth calls a transport, from the thread that it runs in."""
-        return anyio.from_thread.run(self._exchange, method, url, dict(headers or {}), _as_bytes(body))
+        """One request; `timeout` is in seconds. Raises google-auth's TransportError: there is no answer in time."""
+        return anyio.from_thread.run(self._exchange, method, url, dict(headers or {}), _as_bytes(body), timeout)
 
-    async def _exchange(self, method: str, url: str, headers: dict[str, str], body: bytes) -> Answer:
+    async def _exchange(
+        self, method: str, url: str, headers: dict[str, str], body: bytes, timeout: float | None
+    ) -> Answer:
         errors: Any = import_module("google.auth.exceptions")
         try:
-            blocks = [body] if body else []
-            async with self._http.request(method, url, list(headers.items()), blocks) as response:
-                return Answer(response.status, response.headers, await response.read(_MAX_ANSWER))
+            with anyio.fail_after(timeout):
+                async with self._http.request(method, url, list(headers.items()), [body] if body else []) as response:
+                    return Answer(response.status, response.headers, await response.read(_MAX_ANSWER))
         except HttpError as error:
             raise errors.TransportError(str(error)) from error
+        except TimeoutError as error:
+            raise errors.TransportError(f"no answer within {timeout:g} seconds") from error
 
 
 def _from_file(path: str) -> tuple[Any, str | None]:
