@@ -6,12 +6,13 @@ The provider's own words go into the message; its codes decide whether another t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json
 
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
+from kimi.domain.stream import StreamPart
 from kimi.infrastructure.models.google_errors import is_used_up_today, retry_delay
 from kimi.infrastructure.models.json_object import JsonDict, as_object
 
@@ -57,16 +58,24 @@ def _with_halves_replaced(payload: bytes) -> JsonDict | None:
         return None
 
 
+def read_event(payload: bytes, parts_of: Callable[[JsonDict], Sequence[StreamPart]]) -> Sequence[StreamPart]:
+    """What `parts_of` makes of the event in `payload`.
+
+    Raises:
+        ChatProviderError: the payload is no JSON object, or one of an unknown form; and what `parts_of` raises.
+    """
+    event = event_object(payload)
+    try:
+        return parts_of(event)
+    except FORM_ERRORS as error:
+        raise ChatProviderError(f"The provider sent an event of an unknown form: {_shown(payload)}") from error
+
+
 def text_of(value: object) -> str:
     """A field that has to be text. Raises TypeError: it is something else."""
     if not isinstance(value, str):
         raise TypeError("not a text")
     return value
-
-
-def unknown_form(payload: bytes) -> ChatProviderError:
-    """What is raised for an event whose fields are not what they have to be."""
-    return ChatProviderError(f"The provider sent an event of an unknown form: {_shown(payload)}")
 
 
 def status_error(status: int, text: str, body: object, retry_after: float | None = None) -> APIStatusError:

@@ -12,13 +12,11 @@ from kimi.domain.errors import ChatProviderError
 from kimi.domain.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
 from kimi.infrastructure.models.answer_errors import (
-    FORM_ERRORS,
     empty_response,
     error_text,
-    event_object,
+    read_event,
     status_error,
     text_of,
-    unknown_form,
 )
 from kimi.infrastructure.models.anthropic_body import UNSEEN
 from kimi.infrastructure.models.history_bytes import Json
@@ -97,15 +95,7 @@ class MessageReader:
         Raises:
             ChatProviderError: the payload is no event, or reports an error; APIStatusError when its kind is known.
         """
-        event = event_object(payload)
-        try:
-            if (handler := self._handlers.get(event.get("type", ""))) is not None:
-                return handler(event)
-        except FORM_ERRORS as error:
-            raise unknown_form(payload) from error
-        if event.get("type") == "error":
-            raise _reported(event)
-        return ()
+        return read_event(payload, self._parts)
 
     def finish(self) -> Sequence[StreamPart]:
         """The parts that still waited at the end of the stream."""
@@ -120,6 +110,13 @@ class MessageReader:
         if not (self._visible or self._calls.any_calls):
             raise empty_response(thought=self._thought)
         return ResponseEnd(self._message_id, self._usage(), self._stop_reason)
+
+    def _parts(self, event: Json) -> Sequence[StreamPart]:
+        if (handler := self._handlers.get(event.get("type", ""))) is not None:
+            return handler(event)
+        if event.get("type") == "error":
+            raise _reported(event)
+        return ()
 
     # --- blocks ---------------------------------------------------------------------------------------------------
 

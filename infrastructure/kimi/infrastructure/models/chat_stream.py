@@ -10,13 +10,7 @@ from kimi.application.ports import ResponseEnd
 from kimi.domain.content import ContentPart, TextPart, ThinkPart
 from kimi.domain.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
-from kimi.infrastructure.models.answer_errors import (
-    FORM_ERRORS,
-    empty_response,
-    event_object,
-    reported_error,
-    unknown_form,
-)
+from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error
 from kimi.infrastructure.models.tool_calls import ToolCallOrder
 
 Chunk: TypeAlias = dict[str, Any]
@@ -72,11 +66,7 @@ class ChunkReader:
             ChatProviderError: the payload is no JSON object.
             APIStatusError: it reports an error with an HTTP status.
         """
-        chunk = event_object(payload)
-        try:
-            return self._parts(chunk)
-        except FORM_ERRORS as error:
-            raise unknown_form(payload) from error
+        return read_event(payload, self._parts)
 
     def finish(self) -> list[StreamPart]:
         """The parts that still waited at the end of the stream."""

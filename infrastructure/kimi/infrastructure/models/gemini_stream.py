@@ -13,14 +13,7 @@ from kimi.domain.errors import APIEmptyResponseError, ChatProviderError
 from kimi.domain.message import Function, ToolCall
 from kimi.domain.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
-from kimi.infrastructure.models.answer_errors import (
-    FORM_ERRORS,
-    empty_response,
-    event_object,
-    reported_error,
-    text_of,
-    unknown_form,
-)
+from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error, text_of
 from kimi.infrastructure.models.gemini_body import OWN_ID, SIGNATURE
 
 Chunk: TypeAlias = dict[str, Any]
@@ -78,11 +71,7 @@ class GeminiReader:
             ChatProviderError: the payload is no JSON object, or the prompt was blocked.
             APIStatusError: it reports an error with an HTTP status.
         """
-        chunk = event_object(payload)
-        try:
-            return self._chunk(chunk)
-        except FORM_ERRORS as error:
-            raise unknown_form(payload) from error
+        return read_event(payload, self._chunk)
 
     def finish(self) -> list[StreamPart]:
         """The parts that still waited at the end of the stream: none, for nothing waits."""

@@ -11,13 +11,11 @@ from kimi.domain.errors import ChatProviderError
 from kimi.domain.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
 from kimi.infrastructure.models.answer_errors import (
-    FORM_ERRORS,
     empty_response,
     error_text,
-    event_object,
+    read_event,
     status_error,
     text_of,
-    unknown_form,
 )
 from kimi.infrastructure.models.history_bytes import Json
 from kimi.infrastructure.models.json_object import as_object
@@ -89,15 +87,7 @@ class ResponseReader:
         Raises:
             ChatProviderError: the payload is no event, or reports an error; APIStatusError when its code is known.
         """
-        event = event_object(payload)
-        try:
-            if (handler := self._handlers.get(event.get("type", ""))) is not None:
-                return handler(event)
-        except FORM_ERRORS as error:
-            raise unknown_form(payload) from error
-        if event.get("type") in ("error", "response.failed"):
-            raise _reported(event)
-        return ()
+        return read_event(payload, self._parts)
 
     def finish(self) -> Sequence[StreamPart]:
         """The parts that still waited at the end of the stream."""
@@ -118,6 +108,13 @@ class ResponseReader:
         if self._refused:
             return "content_filter"
         return "tool_calls" if self._calls.any_calls else "end"
+
+    def _parts(self, event: Json) -> Sequence[StreamPart]:
+        if (handler := self._handlers.get(event.get("type", ""))) is not None:
+            return handler(event)
+        if event.get("type") in ("error", "response.failed"):
+            raise _reported(event)
+        return ()
 
     # --- items ----------------------------------------------------------------------------------------------------
 
