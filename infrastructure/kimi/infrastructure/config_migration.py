@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -41,11 +40,10 @@ def ensure_default_file(share: str, path: str) -> None:
     A share directory that cannot be written is logged and otherwise ignored: the defaults hold without a file.
 
     Raises:
-        ConfigError: the legacy file is there and unusable.
+        ConfigError: the legacy file is there and unusable, or another program does not stop changing `path`.
     """
     legacy = os.path.join(share, "config.json")
     try:
-        os.makedirs(share, mode=0o700, exist_ok=True)
         if os.path.isfile(legacy):
             _migrate(legacy, path)
         else:
@@ -89,17 +87,11 @@ def _defaults() -> dict[str, Any]:
 
 def _create(path: str, text: str) -> None:
     """Write `path` whole, readable for its owner only, unless somebody else created it meanwhile."""
-    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".config-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+    from kimi.infrastructure.private_file import sole_change, write_private_file  # start-up time: the first start only
+
+    with sole_change(path):
         if not os.path.exists(path):
-            os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+            write_private_file(path, text)
 
 
 # --- a small TOML writer ---------------------------------------------------------------------------------------

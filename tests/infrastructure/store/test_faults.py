@@ -10,7 +10,7 @@ from kimi.domain.errors import StoreFailed
 from kimi.domain.message import user_message
 from kimi.domain.session import SessionState
 from kimi.infrastructure.store.append_file import AppendFile
-from kimi.infrastructure.store.disk import store_failed
+from kimi.infrastructure.store.disk import replace_file, store_failed
 from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at
 
 pytestmark = pytest.mark.anyio
@@ -153,3 +153,10 @@ def test_an_append_begins_on_a_new_line(tmp_path: Path, torn: bytes) -> None:
     file.close()
     file.close()
     assert path.read_bytes().splitlines() == [*torn.splitlines(), b"next", b"more"]
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "state.json").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        replace_file(str(tmp_path / "state.json"), b"{}")
+    assert os.listdir(tmp_path) == ["state.json"]

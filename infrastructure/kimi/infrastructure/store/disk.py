@@ -95,7 +95,11 @@ def replace_file(path: str, data: bytes) -> None:
     """
     fresh = path + FRESH
     write_fresh(fresh, data)
-    os.replace(fresh, path)
+    try:
+        os.replace(fresh, path)
+    except OSError:
+        remove_file(fresh)
+        raise
     sync_directory(os.path.dirname(path))
 
 

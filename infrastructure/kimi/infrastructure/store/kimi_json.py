@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any, cast
 
 from kimi.application.context_line import parse_object
@@ -15,13 +12,10 @@ from kimi.application.envelope import encode_json, scrubbed
 from kimi.domain.errors import StoreFailed
 from kimi.infrastructure.store.disk import failing_as, make_private_directory, replace_file
 from kimi.infrastructure.store.layout import REGISTRY, REGISTRY_LOCK, normal_path
-from kimi.infrastructure.store.lock import FileLock
+from kimi.infrastructure.store.lock import sole_owner
 from kimi.infrastructure.store.state import read_raw
 
 logger = logging.getLogger(__name__)
-
-WAIT_S = 5.0
-_PAUSE_S = 0.01
 
 _newest: dict[tuple[str, str], object] = {}
 """Who wants the last session of a work dir to be stored, of those of this process that wait: the newest of them."""
@@ -65,9 +59,10 @@ def set_last_session_id(share_dir: str, work_dir: str, session_id: str | None, *
 
 def _store(share_dir: str, work_dir: str, session_id: str | None, only_if: str | None) -> None:
     path = os.path.join(share_dir, REGISTRY)
+    busy = StoreFailed(f"Another process keeps {REGISTRY} in {share_dir} locked; end it and try again.")
     with failing_as("write", path):
         make_private_directory(share_dir)
-        with _locked(share_dir):
+        with sole_owner(os.path.join(share_dir, REGISTRY_LOCK), busy):
             source = _readable(path)
             if _changed(source, _path_as_stored(work_dir), session_id, only_if):
                 replace_file(path, encode_json(source))
@@ -117,17 +112,3 @@ def _is_for(entry: dict[str, Any], work_dir: str) -> bool:
 
 def _path_as_stored(work_dir: str) -> str:
     return scrubbed(normal_path(work_dir))
-
-
-@contextmanager
-def _locked(share_dir: str) -> Generator[None, None, None]:
-    lock = FileLock(os.path.join(share_dir, REGISTRY_LOCK))
-    deadline = time.monotonic() + WAIT_S
-    while not lock.try_acquire():
-        if time.monotonic() > deadline:
-            raise StoreFailed(f"Another process keeps {REGISTRY} in {share_dir} locked; end it and try again.")
-        time.sleep(_PAUSE_S)
-    try:
-        yield
-    finally:
-        lock.release()

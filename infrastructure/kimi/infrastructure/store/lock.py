@@ -10,11 +10,20 @@ import errno
 import logging
 import os
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Final
 
+from kimi.domain.errors import KimiError
 from kimi.infrastructure.store.disk import BINARY, FILE_MODE, remove_file
 
 logger = logging.getLogger(__name__)
+
+WAIT_S: Final = 5.0
+"""How long `sole_owner` waits."""
+
+_PAUSE_S: Final = 0.01
 
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
@@ -119,3 +128,23 @@ class FileLock:
             os.lseek(fd, 0, os.SEEK_SET)
             os.ftruncate(fd, 0)
             os.write(fd, b"%d" % os.getpid())
+
+
+@contextmanager
+def sole_owner(path: str, busy: KimiError) -> Generator[None, None, None]:
+    """Hold the lock at `path` meanwhile; whoever else wants it waits. Blocks, for `WAIT_S` seconds at the most.
+
+    Raises:
+        KimiError: `busy`, when somebody else holds it all the time.
+        OSError: its file cannot be made.
+    """
+    lock = FileLock(path)
+    deadline = time.monotonic() + WAIT_S
+    while not lock.try_acquire():
+        if time.monotonic() > deadline:
+            raise busy
+        time.sleep(_PAUSE_S)
+    try:
+        yield
+    finally:
+        lock.release()
