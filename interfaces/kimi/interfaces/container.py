@@ -419,11 +419,13 @@ async def open_conversation(
     adapt: Callable[[Session], None] = lambda session: None,
     ends_app: bool = True,
     connect_servers: bool = True,
+    kept_dirs: Sequence[str] | None = None,
 ) -> AsyncGenerator[Conversation, None]:
     """Open the chosen session and its conversation; both are closed on leaving. `time_left()` is asked then: how many
     seconds the hooks of the end may take, at most. `adapt` may override members of the session's container before
     anything is made. With `ends_app` the way to providers is closed too: nobody else uses it. Without
-    `connect_servers` MCP servers are connected when `start_servers` says so, or with the first turn.
+    `connect_servers` MCP servers are connected when `start_servers` says so, or with the first turn. `kept_dirs` are
+    the additional directories that become part of the session; None means all of the settings'.
 
     Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made, or
     a required MCP server cannot be used.
@@ -431,7 +433,9 @@ async def open_conversation(
     app.agent()  # what is wrong with an agent file is said before a session is touched
     files = await open_session(app.store(), choice, app.new_id())
     try:
-        keep_directories(files, app.settings())
+        settings = app.settings()
+        kept = settings.additional_dirs if kept_dirs is None else tuple(kept_dirs)
+        keep_directories(files, settings.model_copy(update={"additional_dirs": kept}))
         session = new_session(app, files)
         adapt(session)
         check_prompts(app.agent(), session.load_prompt())

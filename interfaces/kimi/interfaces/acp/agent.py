@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, cast
 
 import anyio
@@ -130,8 +131,7 @@ class AcpAgent:
 
     async def _fork(self, params: Params) -> JsonObject:
         self._handshake.gate()
-        source_id, place = _text(params, "sessionId"), place_in(params)
-        new_id = await self._forked(source_id, place)
+        new_id, place = await self._forked(_text(params, "sessionId"), place_in(params))
         session = self._session(new_id, place)
         async with self._sessions.added(session) as live:
             return {"sessionId": new_id, **self._opened(session, live)}
@@ -150,25 +150,27 @@ class AcpAgent:
             return self._session(session_id, place)
         if session.place.cwd != place.cwd:
             raise invalid_params("session belongs to another directory", cwd=place.cwd)
-        if session.lane.is_empty and (session.place.servers, session.place.roots) != (place.servers, place.roots):
-            await self._sessions.moved(session, place)
+        if session.lane.is_empty:
+            await self._sessions.equip(session, place)
         return session
 
-    async def _forked(self, source_id: str, place: Place) -> str:
+    async def _forked(self, source_id: str, place: Place) -> tuple[str, Place]:
+        """A copy of a session, as it is now: its id and place."""
         source = self._sessions.find(source_id)
         if source is not None and source.place.cwd == place.cwd:
             async with self._sessions.using(source) as live:
                 if live.conversation.turn is not None:
                     raise Refused(INVALID_REQUEST, "A turn of this session is running; fork it afterwards.")
                 live.conversation.flush()
-                return await fork(self._sessions.store(source), live.conversation.files, self._new_id)
+                new_id = await fork(self._sessions.store(source), live.conversation.files, self._new_id)
+            return new_id, replace(place, stored_in=source.place.stored_in)
         place = await anyio.to_thread.run_sync(where_stored, self._catalog, source_id, place)
         store = self._sessions.store(self._session(source_id, place))
         files = await store.open(source_id)
         if files is None:
             raise Refused(INVALID_PARAMS, "Session not found")
         try:
-            return await fork(store, files, self._new_id)
+            return await fork(store, files, self._new_id), place
         finally:
             files.close()
 

@@ -73,6 +73,12 @@ def queue_full() -> Refused:
     return Refused(INVALID_REQUEST, "Too many prompts are waiting for this session.", {"reason": "queue_full"})
 
 
+def nothing_to_replay() -> Refused:
+    """A conversation that cannot be shown again: an empty success would look as if it were lost (acp spec 4.6)."""
+    message = "Nothing of this session's record can be read, so it cannot be shown; resume it to go on without."
+    return Refused(INTERNAL_ERROR, message, {"reason": "record_unreadable"})
+
+
 def unsupported_content(missing: Sequence[str]) -> Refused:
     """Content that the model of the session cannot take; nothing was recorded."""
     types = [_CAPABILITIES.get(name, name) for name in missing]

@@ -31,7 +31,7 @@ from kimi.domain.turn import TurnStatus
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.client import ClientSide
 from kimi.interfaces.acp.commands import available_commands
-from kimi.interfaces.acp.errors import bug, unsupported_content
+from kimi.interfaces.acp.errors import bug, nothing_to_replay, unsupported_content
 from kimi.interfaces.acp.lane import Ticket
 from kimi.interfaces.acp.options import config_options
 from kimi.interfaces.acp.replay import replay_updates, stored_events
@@ -215,7 +215,8 @@ class LiveSession:
     async def replay(self) -> None:
         """Send the whole conversation again. What happens meanwhile is sent after it: nothing twice, nothing lost.
 
-        A turn that is running goes on with what is new of it.
+        A turn that is running goes on with what is new of it. Raises Refused: there is a conversation, and nothing of
+        it can be read; StoreFailed: its record cannot be opened.
         """
         conversation = self.conversation
         async with self._gate:
@@ -226,11 +227,14 @@ class LiveSession:
             envelopes = list(conversation.files.events()) if is_running else conversation.files.events()
             translator = self._new_translator(replaying=True)
             updates = replay_updates(stored_events(envelopes), translator, is_running=is_running)
+            sent = 0
             for sent, update in enumerate(updates, start=1):
                 self._client.update(self.id, update)
                 if sent % REPLAY_BATCH == 0:
                     await self._client.room()
                     await anyio.lowlevel.checkpoint()
+            if not sent and conversation.history.messages:
+                raise nothing_to_replay()
             translator.go_live()
             self._translator = translator
 

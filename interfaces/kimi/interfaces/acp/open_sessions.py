@@ -119,10 +119,20 @@ class OpenSessions:
 
     @asynccontextmanager
     async def added(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
-        """Open a session and use it. Raises what `open_conversation` raises, TooManySessions; it is not open then."""
-        async with self._live.opened(session.id, lambda: self._opened(session)) as live:
-            self._open[session.id] = session
-            yield live
+        """Open a session and use it; what fails meanwhile closes it again, unless it was open before.
+
+        Raises what `open_conversation` raises, TooManySessions; it is not open then.
+        """
+        was_open = session.id in self._open
+        try:
+            async with self._live.opened(session.id, lambda: self._opened(session)) as live:
+                self._open[session.id] = session
+                yield live
+        except BaseException:
+            if not was_open:
+                with anyio.CancelScope(shield=True):
+                    await self.close(session.id)
+            raise
 
     @asynccontextmanager
     async def using(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
@@ -135,11 +145,14 @@ class OpenSessions:
                 raise
             raise session_not_open(session.id) from None
 
-    async def moved(self, session: OpenSession, place: Place) -> None:
-        """Let a session that is idle have another place from its next use on."""
-        session.place = place
-        session.settle()
-        await self._live.suspend(session.id)
+    async def equip(self, session: OpenSession, place: Place) -> None:
+        """Let a session have the roots and servers of `place` from its next use on; a busy one keeps its own."""
+        live = self.live(session)
+        wanted = replace(session.place, roots=place.roots, servers=place.servers)
+        if wanted != session.place and (live is None or live.is_idle):
+            session.place = wanted
+            session.settle()
+            await self._live.suspend(session.id)
 
     async def close(self, session_id: str) -> None:
         """Cancel what runs, wait until its prompts are answered, and close it. Nothing for one that is not open."""
@@ -197,6 +210,7 @@ class OpenSessions:
             time_left=self._time_left,
             adapt=lambda container: self._prepare(container, session),
             ends_app=False,
+            kept_dirs=session.base.additional_dirs,
         ) as conversation:
             set_session_id(conversation.id)
             negotiation(app, conversation)(session.client, ())
