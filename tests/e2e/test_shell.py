@@ -24,6 +24,7 @@ from tests.e2e.terminal import (
     UP,
     terminal,
 )
+from tests.processes import all_gone
 
 USAGE = "usage: input_other=4200 output=5"
 SLEEP = call("c1", "Shell", command="sleep 30")
@@ -99,10 +100,11 @@ def test_a_signal_ends_whatever_has_the_terminal(place: Place) -> None:
         assert shown.wait() == -signal.SIGTERM
     with terminal(place) as shown:
         shown.until("context:")
-        shown.type(CTRL_X, "sleep 30 # mine", ENTER)
-        shown.until("$ sleep 30 # mine")
+        shown.type(CTRL_X, "sleep 30 & trap '' TERM; echo it has begun; sleep 30; sleep 30", ENTER)
+        shown.until("\nit has begun")
         os.kill(shown.process.pid, signal.SIGTERM)
         assert shown.wait() == -signal.SIGTERM
+    assert all_gone(str(place.root))  # with what it had started, and although it would not hear
     with terminal(place, "--yolo", "-p", "sleep") as shown:
         shown.until("Working")
         shown.until("Shell sleep 30")

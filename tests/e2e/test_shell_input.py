@@ -2,16 +2,19 @@
 
 import base64
 import json
+import os
 import shlex
+import signal
 import struct
 import subprocess
+import termios
 import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.process import Place, read_lines
+from tests.e2e.process import Place, eventually, read_lines
 from tests.e2e.scripted_calls import call
 from tests.e2e.terminal import (
     CTRL_C,
@@ -29,6 +32,7 @@ from tests.e2e.terminal import (
     paste,
     terminal,
 )
+from tests.processes import all_gone
 
 
 def png(width: int, height: int) -> bytes:
@@ -215,6 +219,33 @@ def test_the_editor_changes_the_input(place: Place) -> None:
         shown.type(ENTER)
         shown.until("well written")
     assert said(place) == ["changed: draft"]
+
+
+def test_a_turn_goes_on_while_the_person_writes_in_an_editor(place: Place) -> None:
+    go = place.root / "go"
+    place.script(call("c1", "Shell", command=f"touch {place.root / 'begun'}"), "text: done meanwhile")
+    wait = f'echo in the editor; while [ ! -e {go} ]; do sleep 0.05; done; echo " and so on" >> "$1"'
+    place.environ["VISUAL"] = str(program(place.root / "bin" / "edit", wait))
+    with terminal(place, "--yolo") as shown:
+        shown.until("context:")
+        shown.type("work", ENTER, "draft", CTRL_O)
+        shown.until("in the editor")
+        assert eventually(lambda: (place.root / "begun").exists() and "done meanwhile" in str(place.context()))
+        assert "done meanwhile" not in shown.text  # the editor has the terminal
+        go.touch()
+        shown.until("done meanwhile")
+        shown.until("› draft and so on")
+        shown.type(CTRL_C)
+        shown.until_gone("and so on")
+        go.unlink()
+        shown.type("more", CTRL_O)
+        shown.until(lambda text: text.count("in the editor") == 2)
+        device = Path(f"/proc/{shown.process.pid}/fd/0").readlink()
+        os.kill(shown.process.pid, signal.SIGTERM)
+        assert shown.wait() == -signal.SIGTERM
+        with device.open("rb") as tty:
+            assert termios.tcgetattr(tty)[3] & termios.ECHO  # the terminal is as it was
+    assert all_gone(str(place.root))  # the editor, too
 
 
 @pytest.mark.spec("R-158")

@@ -14,6 +14,16 @@ def walk_files(directory: str) -> Sequence[str]:
     return walk(directory)
 
 
+def end_tree(pid: int, grace_s: float) -> None:
+    """Ask a process and its descendants to end, and make them after so many seconds. Blocks until then.
+
+    Where the system does not show descendants, only a process that leads a group is found.
+    """
+    from kimi.infrastructure.workspace.process_table import end_tree_now
+
+    end_tree_now(pid, grace_s)
+
+
 def demo_model() -> ChatModel:
     """The model that needs no account."""
     from kimi.infrastructure.models.demo import DemoModel

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
 import pytest
 
 from kimi.interfaces.shell.editor import edited, editor_command
@@ -46,13 +48,20 @@ def test_the_editor_is_the_configured_one_first() -> None:
     assert editor_command("", environ) == ["vis", "-w"]
     assert editor_command("", {"EDITOR": "ed"}) == ["ed"]
     assert editor_command("", {"PATH": "/nowhere"}) == ()
+    assert editor_command("my 'editor", {}) == ("my 'editor",)  # which is then said to be missing
 
 
-def test_an_editor_that_fails_changes_nothing() -> None:
-    assert edited([sys.executable, "-c", "raise SystemExit(3)"], "text")[0] is None
-    assert edited([sys.executable, "-c", "pass"], "text") == (None, "")
-    assert edited(["/no/such/editor"], "text")[1].startswith("The editor /no/such/editor could not be run")
-    assert edited([], "text")[1] == "There is no editor: set one with /editor."
+async def ran(command: Sequence[str]) -> int:
+    return (await anyio.run_process(command, check=False)).returncode
+
+
+@pytest.mark.anyio
+async def test_an_editor_that_fails_changes_nothing() -> None:
+    assert (await edited([sys.executable, "-c", "raise SystemExit(3)"], "text", ran))[0] is None
+    assert await edited([sys.executable, "-c", "pass"], "text", ran) == (None, "")
+    said = (await edited(["/no/such/editor"], "text", ran))[1]
+    assert said.startswith("The editor /no/such/editor could not be run")
+    assert (await edited([], "text", ran))[1] == "There is no editor: set one with /editor."
 
 
 def test_the_branch_of_a_directory(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ class LinesFront:
         try:
             return await anyio.to_thread.run_sync(local.run, abandon_on_cancel=True)
         finally:
-            local.stop()
+            await local.ended()
 
     def _prompt(self) -> None:
         if not self._busy and self._asking is None and not self._prompted:

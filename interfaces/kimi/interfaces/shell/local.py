@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from kimi.interfaces.shell_adapters import end_tree
+
+GRACE_S: Final = 1.0
+"""How long a program may take to end that is asked to, in seconds."""
 
 
 class LocalCommand:
-    """One run of a program. `run` blocks a thread; `stop`, from another one, ends it early."""
+    """One run of a program. `run` blocks a thread; `ended` sees to it that nothing of it stays."""
 
     def __init__(self, command: Sequence[str], work_dir: str, *, with_input: bool) -> None:
         self._command = command
@@ -20,11 +30,21 @@ class LocalCommand:
         """Start it and wait for its end; gives its status. Raises OSError."""
         self._process = subprocess.Popen(self._command, cwd=self._work_dir, stdin=self._stdin)
         if self._stopped:
-            self.stop()
+            self._stop()
         return self._process.wait()
 
-    def stop(self) -> None:
-        """The shell has to end, and waits for nobody."""
+    async def ended(self) -> None:
+        """Nobody waits for it any more: if it still runs, the shell has to end, and the program with it."""
         self._stopped = True
         if self._process is not None and self._process.returncode is None:
-            self._process.terminate()
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._stop)
+
+    def _stop(self) -> None:
+        """End it and all that it has started; where that cannot be seen, at least the program itself."""
+        assert self._process is not None
+        end_tree(self._process.pid, GRACE_S)
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_S)
+        self._process.kill()

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 import anyio
+from anyio.abc import TaskGroup
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import DummyCompleter, ThreadedCompleter
@@ -71,6 +72,7 @@ class Screen:
     """A person at a terminal. `colour` None: no colours; `work_dir` is where `@` names files."""
 
     interactive = True
+    _beside: TaskGroup
 
     def __init__(
         self,
@@ -92,6 +94,7 @@ class Screen:
         self._live_height = 0
         self._spin = 0
         self._shell_mode = False
+        self._lent = 0
         self._notice = ""
         self._sent, self._inputs = anyio.create_memory_object_stream[Input](math.inf)
         self.buffer = Buffer(multiline=True, history=history, completer=DummyCompleter(), complete_while_typing=True)
@@ -145,7 +148,9 @@ class Screen:
             tasks.start_soon(self._tick)
             await self._started.wait()
             try:
-                yield
+                async with anyio.create_task_group() as self._beside:
+                    yield
+                    self._beside.cancel_scope.cancel()
             finally:
                 self._flush()
                 if self._app.is_running:
@@ -225,16 +230,19 @@ class Screen:
         self._output.flush()
 
     async def run_local(self, command: Sequence[str], work_dir: str) -> int:
-        """Give the terminal to a program until it ends."""
+        """Give the terminal to a program until it ends; what there is to show meanwhile waits."""
         from prompt_toolkit.application import run_in_terminal
 
         local = LocalCommand(command, work_dir, with_input=True)
         self._flush()
         self._release()
+        self._lent += 1
         try:
             return await run_in_terminal(local.run, in_executor=True)
         finally:
-            local.stop()
+            await local.ended()
+            self._lent -= 1
+            self._flush()
 
     def set_theme(self, name: str) -> None:
         """Other colours from now on."""
@@ -250,7 +258,9 @@ class Screen:
         return size.columns, size.rows
 
     def _flush(self) -> None:
-        """Print what is final, draw what is open."""
+        """Print what is final, draw what is open; later, while a program has the terminal."""
+        if self._lent:
+            return
         columns, rows = self._size()
         self._painter.width = columns
         blocks, self._pending = self._pending, []
@@ -434,18 +444,22 @@ class Screen:
         self.buffer.insert_text(self._pasted.add_image(image))
 
     def edit(self) -> None:
-        """Ctrl-O: change the input in an editor."""
-        self._app.create_background_task(self._edit())
+        """Ctrl-O: change the input in an editor; a turn goes on meanwhile."""
+        self._beside.start_soon(self._edit)
 
     async def _edit(self) -> None:
-        from prompt_toolkit.application import run_in_terminal
-
-        command = self._setup.editor()
-        text, fault = await run_in_terminal(lambda: edited(command, self._pasted.expand(self.buffer.text)))
+        try:
+            text, fault = await edited(self._setup.editor(), self._pasted.expand(self.buffer.text), self._run_editor)
+        except Exception:
+            logger.exception("the editor failed")
+            text, fault = None, "The editor failed; the log has the details (/debug)."
         if fault:
             self._notify(fault)
         elif text is not None:
             self.prefill(text)
+
+    async def _run_editor(self, command: Sequence[str]) -> int:
+        return await self.run_local(command, self._work_dir)
 
     def _notify(self, text: str) -> None:
         self._notice = text
