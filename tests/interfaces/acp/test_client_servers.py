@@ -115,6 +115,33 @@ async def test_servers_of_a_session_are_its_own_and_die_with_it(tmp_path: Path) 
     assert not alive(int(theirs.read_text()))
 
 
+@pytest.mark.spec("A-106")
+async def test_servers_that_are_dead_or_hang_cost_no_turn_and_are_named(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.config = "[mcp.client]\nfirst_turn_wait_ms = 1000\n"
+    place.script(step("text: Done."))
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        dead: Json = {"name": "dead", "command": "no-such-program", "args": [], "env": []}
+        mute = program("mute", silent=True, pid=str(tmp_path / "pid"))
+        session_id = await client.new_session(place, mcpServers=[mute, dead])
+        assert await anyio.to_thread.run_sync(eventually, (tmp_path / "pid").exists, 15)  # the library is loaded
+        started = anyio.current_time()
+        assert (await client.say(session_id, "go"))["result"]["stopReason"] == "end_turn"
+        assert 0.9 < anyio.current_time() - started < 8
+        assert "Done." in client.said()
+    shown = [one["toolCallId"] for one in client.updates("tool_call") if one["title"] == "Connecting MCP servers"]
+    texts = [
+        *(one["content"][0]["content"]["text"] for one in client.updates("tool_call") if one.get("content")),
+        *(one["content"][0]["content"]["text"] for one in client.updates("tool_call_update")),
+    ]
+    assert {one["toolCallId"] for one in client.updates("tool_call_update")} <= set(shown)
+    assert "\n".join(texts).split("\n") == [
+        "These MCP servers could not be connected; their tools are missing: dead",
+        "These MCP servers have not answered yet; their tools are missing so far: mute",
+    ]
+
+
 @pytest.mark.spec("A-69")
 async def test_a_prompt_is_cancelled_while_servers_connect(tmp_path: Path) -> None:
     place = Place(tmp_path).script(step("text: one"), step("text: two"))

@@ -11,6 +11,7 @@ LOADING_S: Final = 0.5
 """A shorter wait for MCP servers is not shown."""
 
 _FAILED = ("failed", "unauthorized")
+_ON_THE_WAY = ("pending", "connecting")
 
 
 def _call(call_id: str, title: str, status: str, text: str | None = None) -> Json:
@@ -32,6 +33,7 @@ class McpLoading:
         self._servers: dict[str, str] = {}
         self._untold: dict[str, None] = {}
         self._told: set[str] = set()
+        self._late: list[str] = []
         self._is_loading = False
         self._shown_id: str | None = None
         self._number = 0
@@ -44,6 +46,7 @@ class McpLoading:
 
     def learn(self, status: McpStatus) -> None:
         """Take in which servers there are."""
+        self._late = [server.name for server in status.servers if server.status in _ON_THE_WAY]
         for server in status.servers:
             self._servers |= dict.fromkeys(server.tools, server.name)
             if server.status in _FAILED and server.name not in self._told:
@@ -73,7 +76,8 @@ class McpLoading:
         shown, self._shown_id = self._shown_id, None
         if shown is None:
             return self.untold(turn_id)
-        return [_ended(shown, "completed", self._names())]
+        missing = [self._names(), self._late_names()]
+        return [_ended(shown, "completed", "\n".join(text for text in missing if text) or None)]
 
     def untold(self, turn_id: str) -> list[Json]:
         """Name servers that failed when nobody waited for them."""
@@ -99,6 +103,10 @@ class McpLoading:
         self._told |= self._untold.keys()
         self._untold.clear()
         return f"These MCP servers could not be connected; their tools are missing: {names}" if names else None
+
+    def _late_names(self) -> str | None:
+        names = ", ".join(self._late)
+        return f"These MCP servers have not answered yet; their tools are missing so far: {names}" if names else None
 
 
 class Compactions:
