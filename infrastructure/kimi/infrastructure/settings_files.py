@@ -27,7 +27,7 @@ from kimi.application.settings import (
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config_migration import ensure_default_file
-from kimi.infrastructure.config_schema import Configuration, Mcp, Provider, Service, Services, validated
+from kimi.infrastructure.config_schema import Configuration, Provider, Service, Services, validated
 from kimi.infrastructure.model_choice import choose_model, named_models
 from kimi.infrastructure.models.headers import checked_headers
 
@@ -57,7 +57,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     """
     share = share_directory(environ)
     configuration = _configuration(flags, share)
-    mcp = _mcp(configuration.mcp, flags, share)
+    mcp = _mcp(configuration, flags, share)
     variables = _secret_variables(configuration, environ)
     return Settings(
         share_dir=share,
@@ -213,11 +213,14 @@ def _table(raw: Any, path: Sequence[str]) -> dict[str, Any]:
 # --- MCP servers -----------------------------------------------------------------------------------------------
 
 
-def _mcp(keys: Mcp, flags: Flags, share: str) -> McpSettings:
+def _mcp(configuration: Configuration, flags: Flags, share: str) -> McpSettings:
+    keys = configuration.mcp
     limits = keys.client.model_dump()
     if limits["tool_call_timeout_ms"] <= 0:
         del limits["tool_call_timeout_ms"]
-    return McpSettings(servers=_mcp_servers(flags, share), always_qualify=keys.always_qualify, **limits)
+    is_used = flags.ui != "acp" or configuration.acp.load_user_mcp
+    servers = _mcp_servers(flags, share) if is_used else ()
+    return McpSettings(servers=servers, always_qualify=keys.always_qualify, **limits)
 
 
 def _mcp_servers(flags: Flags, share: str) -> tuple[McpServer, ...]:

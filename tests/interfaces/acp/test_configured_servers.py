@@ -54,3 +54,11 @@ async def test_a_key_leaves_the_servers_of_the_user_out(tmp_path: Path) -> None:
     found = await answers(place, "kept", "new", brought=[program("its", **said_by("the editor", "new"))])
     assert found["new"] == "new of the editor"
     assert "not found" in found["kept"]
+
+
+async def test_a_file_that_is_not_used_may_be_broken(tmp_path: Path) -> None:
+    place = Place(tmp_path, config="[acp]\nload_user_mcp = false\n").script("text: Hello")
+    (place.share / "mcp.json").write_text("{broken", encoding="utf-8")
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        assert (await client.say(await client.new_session(place), "hi"))["result"]["stopReason"] == "end_turn"

@@ -92,8 +92,7 @@ def _look_of(path: str) -> tuple[str, int, int] | None:
 def settings_at(settings: Settings, place: Place) -> Settings:
     """The settings of a session: those of the process, its directories, and its servers over those configured."""
     mine = {server.name for server in place.servers}
-    configured = settings.mcp.servers if settings.acp.load_user_mcp else ()
-    servers = (*(server for server in configured if server.name not in mine), *place.servers)
+    servers = (*(server for server in settings.mcp.servers if server.name not in mine), *place.servers)
     mcp = settings.mcp.model_copy(update={"servers": servers})
     roots = tuple(dict.fromkeys((*settings.additional_dirs, *place.roots)))
     return settings.model_copy(update={"work_dir": place.cwd, "additional_dirs": roots, "mcp": mcp})
