@@ -1,7 +1,8 @@
-"""What a session does with a front that fails, or is late."""
+"""What a session does with a front that fails or is late, and what its commands refuse."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -11,6 +12,7 @@ from kimi.application.conversation import Conversation
 from kimi.application.flags import Flags
 from kimi.application.settings import Settings
 from kimi.domain.content import TextPart
+from kimi.domain.errors import StateError
 from kimi.domain.event import ApprovalResponse, TurnEnd
 from kimi.domain.request import (
     Answer,
@@ -28,6 +30,7 @@ from kimi.interfaces.shell.blocks import Block
 from kimi.interfaces.shell.front import Entered, Input, Left, Setup, View
 from kimi.interfaces.shell.panels import Menu, Picked, Tabs
 from kimi.interfaces.shell.place import Place
+from kimi.interfaces.shell.preferences import FIRST_RUN, choose_model, log_in
 from kimi.interfaces.shell.session import CommandTable, ShellSession
 from kimi.interfaces.shell.status import Status
 from tests.conversations import conversation_with
@@ -41,11 +44,13 @@ QUESTION = QuestionRequest("r2", "c2", (Question("Which?", options=(QuestionOpti
 
 @dataclass
 class FakeFront:
-    """A terminal at which nothing is typed but what `type` is given; its panels stay open, or break."""
+    """A terminal at which nothing is typed but what `type` is given; its panels stay open, break, or are answered."""
 
     breaks: bool = False
+    picks: Picked | None = None
     interactive: bool = True
     asked: list[str] = field(default_factory=list[str])
+    commands: list[Sequence[str]] = field(default_factory=list[Sequence[str]])
     open: int = 0
     shown: list[Block] = field(default_factory=list[Block])
 
@@ -69,7 +74,7 @@ class FakeFront:
     def update(self, view: View) -> None: ...
 
     async def ask(self, menu: Menu) -> Picked | None:
-        return await self._panel(menu.title)
+        return self.picks or await self._panel(menu.title)
 
     async def ask_all(self, tabs: Tabs) -> tuple[Picked, ...] | None:
         return await self._panel(tabs.menu.title)
@@ -90,14 +95,15 @@ class FakeFront:
     def bell(self) -> None: ...
 
     async def run_local(self, command: Sequence[str], work_dir: str) -> int:
-        return 0
+        self.commands.append(command)
+        return 1
 
     def set_theme(self, name: str) -> None: ...
 
 
-def session_on(front: FakeFront, conversation: Conversation) -> ShellSession:
+def session_on(front: FakeFront, conversation: Conversation, flags: Flags | None = None) -> ShellSession:
     settings = Settings.model_validate({"share_dir": "/nowhere", "work_dir": "/"})
-    place = Place(App(settings=providers.Object(settings)), conversation, settings, Flags("/"), {})
+    place = Place(App(settings=providers.Object(settings)), conversation, settings, flags or Flags("/"), {})
     return ShellSession(conversation, front, CommandTable(), lambda: Status("m", "/"), place)
 
 
@@ -148,3 +154,27 @@ async def test_a_session_whose_front_is_gone_ends_with_its_turn() -> None:
             await streams.wait()
             tasks.cancel_scope.cancel()
     assert conversation.turn is None
+
+
+async def test_what_sets_a_provider_up_is_this_program_whatever_lies_in_the_work_dir(tmp_path: Path) -> None:
+    front = FakeFront()
+    await log_in(session_on(front, await conversation_with(None)), "")
+    (command,) = front.commands
+    (tmp_path / "kimi").mkdir()
+    (tmp_path / "kimi" / "__init__.py").write_text("raise SystemExit('not me')", encoding="utf-8")
+    done = await anyio.run_process([*command, "--help"], cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["", FIRST_RUN])
+async def test_a_given_configuration_is_not_set_up(arguments: str) -> None:
+    front = FakeFront(picks=Picked((0,)))
+    session = session_on(front, await conversation_with(None), Flags("/", config="{}"))
+    with pytest.raises(StateError, match="not with --config"):
+        await log_in(session, arguments)
+    assert not front.commands
+
+
+async def test_a_model_is_not_chosen_with_words_that_mean_nothing() -> None:
+    with pytest.raises(StateError, match=r"/model \[alias\] \[on\|off\]"):
+        await choose_model(session_on(FakeFront(), await conversation_with(None)), "m loud")

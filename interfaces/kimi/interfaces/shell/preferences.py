@@ -21,6 +21,7 @@ from kimi.interfaces.shell_adapters import demo_model
 
 _EDITORS = ("code --wait", "vim", "nano")
 _DEFAULT_EDITOR = "$VISUAL, then $EDITOR"
+_THINKING = {"": None, "on": True, "off": False}
 
 
 async def choose_model(session: ShellSession, arguments: str) -> None:
@@ -28,7 +29,9 @@ async def choose_model(session: ShellSession, arguments: str) -> None:
     _refuse_with_given_configuration(session)
     conversation = session.conversation
     alias, _, thinking = arguments.partition(" ")
-    wants = {"on": True, "off": False}.get(thinking.strip())
+    if thinking.strip() not in _THINKING:
+        raise StateError("Thinking is on or off: /model [alias] [on|off]")
+    wants = _THINKING[thinking.strip()]
     if not alias:
         known = aliases(conversation.models())
         names = sorted(known)
@@ -86,7 +89,6 @@ async def log_in(session: ShellSession, arguments: str) -> Outcome | None:
     """`/login`: runs `kimi setup` on this terminal, then goes on with what it wrote."""
     if arguments == FIRST_RUN:
         return await _first_run(session)
-    _refuse_with_given_configuration(session)
     return await _set_up(session)
 
 
@@ -110,10 +112,11 @@ async def _first_run(session: ShellSession) -> Outcome | None:
 
 
 async def _set_up(session: ShellSession) -> Outcome | None:
+    _refuse_with_given_configuration(session)
     if not session.front.interactive:
         session.front.show(Note("Run `kimi setup` in another terminal, then type /reload."))
         return None
-    command = [sys.executable, "-m", "kimi", "setup"]
+    command = [sys.executable, "-P", "-m", "kimi", "setup"]  # not a `kimi` that lies in the work dir
     status = await session.front.run_local(command, session.place.settings.work_dir)
     if status != 0:
         session.front.show(Note("Nothing was changed.", "warning"))
