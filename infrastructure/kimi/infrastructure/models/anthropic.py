@@ -14,7 +14,7 @@ from kimi.domain.tool import ToolSpec
 from kimi.infrastructure.models.anthropic_body import system_field, tools_field, unit_rules, write_marked
 from kimi.infrastructure.models.anthropic_stream import MessageReader
 from kimi.infrastructure.models.exchange import Exchange
-from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, assembled, encode
+from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Latest, assembled, encode
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.sent_calls import with_unique_ids
 from kimi.infrastructure.models.thinking import thinks
@@ -50,25 +50,16 @@ class Anthropic:
     def __init__(
         self, settings: ModelSettings, session_id: str, http: HttpLayer, user_agent: Callable[[], str]
     ) -> None:
+        self.name = settings.model
+        self.capabilities = settings.capabilities
+        self.context_size = settings.max_context_size
         self._settings = settings
         self._session_id = session_id
         self._exchange = Exchange(settings, http, user_agent)
         self._url = settings.base_url.rstrip("/").removesuffix("/v1") + "/v1/messages"
         self._histories = KeptHistories(unit_rules(settings.capabilities))
-        self._system = Once()
-        self._tools = Once()
-
-    @property
-    def name(self) -> str:
-        return self._settings.model
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        return self._settings.capabilities
-
-    @property
-    def context_size(self) -> int:
-        return self._settings.max_context_size
+        self._system = Latest(_counted_system)
+        self._tools = Latest(_counted_tools)
 
     @asynccontextmanager
     async def stream(
@@ -84,12 +75,13 @@ class Anthropic:
         mark.
         """
         encoded = self._histories.encoded(with_unique_ids(history))
-        self._encode_beside(system, tools)
-        tokens = max(encoded.tokens + self._system.tokens + self._tools.tokens, tokens_used)
+        prompt, prompt_tokens = self._system(system)
+        offered, tools_tokens = self._tools(tuple(tools))
+        tokens = max(encoded.tokens + prompt_tokens + tools_tokens, tokens_used)
         units = [unit for unit in encoded.units if unit]
         if units and encoded.units[-1]:
             units[-1] = write_marked(encoded.last_unit())
-        beside = [data for data in (self._system.data, self._tools.data) if data]
+        beside = [data for data in (prompt, offered) if data]
         start = b'{"model":' + encode(self._settings.model) + b',"messages":['
         return assembled(start, units or [b""], [*beside, encode(self._fields(tokens))[1:]])
 
@@ -98,14 +90,6 @@ class Anthropic:
         owner = {"metadata": {"user_id": self._session_id}} if self._session_id else {}
         return {"max_tokens": limit, "stream": True, **owner, **thinking_fields(self._settings, limit)}
 
-    def _encode_beside(self, system: str, tools: Sequence[ToolSpec]) -> None:
-        if not self._system.is_of(system):
-            self._system.keep(system, system_field(system), estimate_tokens(system))
-        known = list(tools)
-        if not self._tools.is_of(known):
-            data = tools_field(known)
-            self._tools.keep(known, data, estimate_tokens(data.decode()))
-
     def _headers(self) -> Mapping[str, str]:
         headers = {"anthropic-version": API_VERSION}
         if key := self._exchange.key():
@@ -113,6 +97,15 @@ class Anthropic:
         if thinks(self._settings) and not is_adaptive(self._settings.model):
             headers["anthropic-beta"] = INTERLEAVED
         return headers
+
+
+def _counted_system(system: str) -> tuple[bytes, int]:
+    return system_field(system), estimate_tokens(system)
+
+
+def _counted_tools(tools: Sequence[ToolSpec]) -> tuple[bytes, int]:
+    field = tools_field(tools)
+    return field, estimate_tokens(field.decode())
 
 
 def max_tokens(settings: ModelSettings, tokens: int) -> int:

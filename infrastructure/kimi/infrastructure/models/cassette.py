@@ -159,29 +159,20 @@ class Recording:
     """A `ChatModel` that answers as another one does and writes down what it answered."""
 
     def __init__(self, model: ChatModel, path: str, mask: Mask) -> None:
+        self.name = model.name
+        self.capabilities = model.capabilities
+        self.context_size = model.context_size
         self._model = model
         self._path = path
         self._mask = mask
         _prepare(path)
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        return self._model.capabilities
-
-    @property
-    def context_size(self) -> int:
-        return self._model.context_size
 
     @asynccontextmanager
     async def stream(
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """See `kimi.application.ports.ChatModel.stream`."""
-        call = _Call(asked(history, self._mask), self._model.name)
+        call = _Call(asked(history, self._mask), self.name)
         try:
             async with (
                 self._model.stream(system, history, tools, tokens_used) as items,
@@ -313,21 +304,11 @@ class Player:
     """A `ChatModel` that answers from a tape."""
 
     def __init__(self, tape: Tape, settings: ModelSettings, mask: Mask) -> None:
+        self.name = settings.model or "replay"
+        self.capabilities = settings.capabilities
+        self.context_size = settings.max_context_size
         self._tape = tape
-        self._settings = settings
         self._mask = mask
-
-    @property
-    def name(self) -> str:
-        return self._settings.model or "replay"
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        return self._settings.capabilities
-
-    @property
-    def context_size(self) -> int:
-        return self._settings.max_context_size
 
     @asynccontextmanager
     async def stream(

@@ -13,7 +13,6 @@ from urllib.parse import quote, urlsplit
 
 from kimi.application.ports import ModelItem
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import estimate_tokens
 from kimi.domain.errors import ChatProviderError, ConfigError
 from kimi.domain.message import Message
 from kimi.domain.tool import ToolSpec
@@ -23,12 +22,13 @@ from kimi.infrastructure.models.gemini_body import (
     generation_config,
     is_gemini_3,
     remote_media,
-    tool_declaration,
+    system_field,
+    tools_field,
     unit_rules,
 )
 from kimi.infrastructure.models.gemini_stream import GeminiReader
 from kimi.infrastructure.models.headers import printable
-from kimi.infrastructure.models.history_bytes import KeptHistories, Once, assembled, encode
+from kimi.infrastructure.models.history_bytes import KeptHistories, Latest, assembled, encode
 from kimi.infrastructure.models.http import HttpLayer, checked_host
 from kimi.infrastructure.models.remote_media import fetch_all
 from kimi.infrastructure.models.vertex_access import CloudTokens, check_library
@@ -58,28 +58,18 @@ class Gemini:
     """A `ChatModel` over `POST …/models/{model}:streamGenerateContent`. One request per call of `stream`."""
 
     def __init__(self, settings: ModelSettings, http: HttpLayer, user_agent: Callable[[], str], access: Access) -> None:
-        self._settings = settings
+        self.name = settings.model
+        self.capabilities = settings.capabilities
+        self.context_size = settings.max_context_size
         self._http = http
         self._exchange = Exchange(settings, http, user_agent)
         self._access = access
         self._media: dict[str, tuple[str, bytes] | str] = {}
         rules = GeminiRules(is_gemini_3(settings.model), self._media)
         self._histories = KeptHistories(unit_rules(settings.capabilities, rules))
-        self._system = Once()
-        self._tools = Once()
+        self._system = Latest(system_field)
+        self._tools = Latest(tools_field)
         self._config = generation_config(settings)
-
-    @property
-    def name(self) -> str:
-        return self._settings.model
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        return self._settings.capabilities
-
-    @property
-    def context_size(self) -> int:
-        return self._settings.max_context_size
 
     @asynccontextmanager
     async def stream(
@@ -94,30 +84,17 @@ class Gemini:
 
     async def _fetch_media(self, history: Sequence[Message]) -> None:
         """Download what the provider cannot fetch; each address once, and only what the model can read."""
-        wanted = remote_media(history, self._settings.capabilities) - self._media.keys()
+        wanted = remote_media(history, self.capabilities) - self._media.keys()
         if wanted:
             self._media.update(await fetch_all(self._http, sorted(wanted)))
 
     def _body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec]) -> bytes:
         """The body; messages, tools and system prompt that are known already are not encoded again."""
         turns = [unit for unit in self._histories.encoded(history).units if unit]
-        self._encode_system(system)
-        self._encode_tools(list(tools))
-        fields = [data for data in (self._system.data, self._tools.data) if data]
+        fields = [data for data in (self._system(system), self._tools(tuple(tools))) if data]
         more = encode({"generationConfig": self._config})[1:] if self._config else b""
         body = assembled(b'{"contents":[', turns, [*fields, *([more] if more else [])])
         return body if more else body + b"}"
-
-    def _encode_system(self, system: str) -> None:
-        if not self._system.is_of(system):
-            data = b'"systemInstruction":' + encode({"parts": [{"text": system}]}) if system else b""
-            self._system.keep(system, data, estimate_tokens(system))
-
-    def _encode_tools(self, tools: list[ToolSpec]) -> None:
-        if not self._tools.is_of(tools):
-            declared = [tool_declaration(tool) for tool in tools if not tool.name.startswith("$")]
-            data = b'"tools":' + encode([{"functionDeclarations": declared}]) if declared else b""
-            self._tools.keep(tools, data, 0)
 
 
 # --- addresses --------------------------------------------------------------------------------------------------

@@ -218,7 +218,18 @@ def _url(part: ContentPart) -> str:
 # --- tools and settings -----------------------------------------------------------------------------------------
 
 
-def tool_declaration(tool: ToolSpec) -> Json:
+def system_field(system: str) -> bytes:
+    """The system prompt; empty without one."""
+    return b'"systemInstruction":' + encode({"parts": [{"text": system}]}) if system else b""
+
+
+def tools_field(tools: Sequence[ToolSpec]) -> bytes:
+    """The tools; empty without any. Functions of other providers are left out."""
+    declared = [_declaration(tool) for tool in tools if not tool.name.startswith("$")]
+    return b'"tools":' + encode([{"functionDeclarations": declared}]) if declared else b""
+
+
+def _declaration(tool: ToolSpec) -> Json:
     """A tool with its JSON schema as it is."""
     return {"name": tool.name, "description": tool.description, "parametersJsonSchema": dict(tool.parameters)}
 

@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -27,6 +27,8 @@ from kimi.domain.content import (
 from kimi.domain.message import Message, estimate_message
 
 Json: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+R = TypeVar("R")
 
 TOKENS_PER_MEDIUM = 2000
 """What a picture or a video counts in the estimate (runtime spec 3.2)."""
@@ -200,20 +202,18 @@ class KeptHistories:
         return encoded
 
 
-class Once:
-    """Encodes a value and keeps the bytes and their token estimate until another value comes."""
+class Latest(Generic[T, R]):
+    """A function whose result is kept until it is asked about another value; values are compared, so they must not
+    change."""
 
-    __slots__ = ("_value", "data", "tokens")
+    __slots__ = ("_known", "_make")
 
-    def __init__(self) -> None:
-        self._value: object = None
-        self.data = b""
-        self.tokens = 0
+    def __init__(self, make: Callable[[T], R]) -> None:
+        self._make = make
+        self._known: tuple[T, R] | None = None
 
-    def is_of(self, value: object) -> bool:
-        """Is what is kept the encoded form of `value`?"""
-        return self._value is not None and self._value == value
-
-    def keep(self, value: object, data: bytes, tokens: int) -> None:
-        """Keep `data` as the encoded form of `value`."""
-        self._value, self.data, self.tokens = value, data, tokens
+    def __call__(self, value: T) -> R:
+        """What `make` makes of `value`."""
+        if self._known is None or self._known[0] != value:
+            self._known = (value, self._make(value))
+        return self._known[1]

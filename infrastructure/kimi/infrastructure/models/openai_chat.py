@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from kimi.application.ports import ModelItem
@@ -18,7 +19,7 @@ from kimi.domain.tool import ToolSpec
 from kimi.infrastructure.models.chat_body import OWN_FORM, HistoryForm, MessageRules, tool_entry, unit_rules
 from kimi.infrastructure.models.chat_stream import REASONING_CONTENT, ChunkReader, ReasoningNames
 from kimi.infrastructure.models.exchange import Exchange
-from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, assembled, encode
+from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Latest, assembled, encode
 from kimi.infrastructure.models.http import HttpLayer
 
 Schema: TypeAlias = Mapping[str, Any]
@@ -54,6 +55,9 @@ class OpenAiChat:
     def __init__(
         self, settings: ModelSettings, session_id: str, http: HttpLayer, user_agent: Callable[[], str], quirks: Quirks
     ) -> None:
+        self.name = settings.model
+        self.capabilities = settings.capabilities
+        self.context_size = settings.max_context_size
         self._settings = settings
         self._session_id = session_id
         self._exchange = Exchange(settings, http, user_agent)
@@ -61,20 +65,8 @@ class OpenAiChat:
         self._url = settings.base_url.rstrip("/") + "/chat/completions"
         rules = MessageRules(quirks.reasoning.write, settings.capabilities, quirks.history)
         self._histories = KeptHistories(unit_rules(rules))
-        self._system = Once()
-        self._tools = Once()
-
-    @property
-    def name(self) -> str:
-        return self._settings.model
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        return self._settings.capabilities
-
-    @property
-    def context_size(self) -> int:
-        return self._settings.max_context_size
+        self._system = Latest(_system_message)
+        self._tools = Latest(partial(_tools_field, schema=quirks.schema))
 
     @asynccontextmanager
     async def stream(
@@ -91,35 +83,33 @@ class OpenAiChat:
     def _body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int) -> bytes:
         """The body; messages, tools and system prompt that are known already are not encoded again."""
         encoded = self._histories.encoded(history)
-        self._encode_system(system)
-        self._encode_tools(tools)
+        prompt, prompt_tokens = self._system(system)
+        offered, tools_tokens = self._tools(tuple(tools))
         ask = Ask(
             self._settings,
             self._session_id,
-            max(encoded.tokens + self._system.tokens + self._tools.tokens, tokens_used),
+            max(encoded.tokens + prompt_tokens + tools_tokens, tokens_used),
             lambda: self._quirks.reasoning.write is not None and encoded.holds_thinking,
         )
         fields: Json = {"stream": True, "stream_options": {"include_usage": True}, **self._quirks.fields(ask)}
         fields = _adjusted(fields, self._settings, self._quirks.omit)
         start = b'{"model":' + encode(self._settings.model) + b',"messages":['
-        messages = [self._system.data, *encoded.units] if self._system.data else encoded.units
-        tools_field = [b'"tools":[' + self._tools.data + b"]"] if self._tools.data else []
-        return assembled(start, messages, [*tools_field, encode(fields)[1:]])
-
-    def _encode_system(self, system: str) -> None:
-        if not self._system.is_of(system):
-            data = encode({"role": "system", "content": system}) if system else b""
-            self._system.keep(system, data, estimate_tokens(system))
-
-    def _encode_tools(self, tools: Sequence[ToolSpec]) -> None:
-        known = list(tools)
-        if not self._tools.is_of(known):
-            schema = self._quirks.schema
-            data = b",".join(encode(tool_entry(tool, schema(tool.parameters))) for tool in known)
-            self._tools.keep(known, data, estimate_tokens(data.decode()))
+        messages = [prompt, *encoded.units] if prompt else encoded.units
+        return assembled(start, messages, [*([offered] if offered else []), encode(fields)[1:]])
 
     def _headers(self) -> Mapping[str, str]:
         return {**self._exchange.bearer(), **self._quirks.headers(self._exchange.host, self._exchange.agent())}
+
+
+def _system_message(system: str) -> tuple[bytes, int]:
+    """The system prompt as the first message, empty without one, and its estimate in tokens."""
+    return encode({"role": "system", "content": system}) if system else b"", estimate_tokens(system)
+
+
+def _tools_field(tools: Sequence[ToolSpec], schema: Callable[[Schema], Schema]) -> tuple[bytes, int]:
+    """The tools, empty without any, and the estimate of their entries in tokens."""
+    entries = b",".join(encode(tool_entry(tool, schema(tool.parameters))) for tool in tools)
+    return b'"tools":[' + entries + b"]" if entries else b"", estimate_tokens(entries.decode())
 
 
 def _adjusted(fields: Json, settings: ModelSettings, omit: tuple[str, ...]) -> Json:

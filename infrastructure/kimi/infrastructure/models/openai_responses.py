@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from kimi.application.ports import ModelItem
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import estimate_tokens
 from kimi.domain.message import Message
 from kimi.domain.tool import ToolSpec
 from kimi.infrastructure.models.exchange import Exchange
-from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Once, assembled, encode
+from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Latest, assembled, encode
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.responses_body import ItemRules, system_item, thinking_of, tools_field, unit_rules
 from kimi.infrastructure.models.responses_stream import ResponseReader
@@ -29,29 +29,19 @@ class OpenAiResponses:
     """
 
     def __init__(self, settings: ModelSettings, http: HttpLayer, user_agent: Callable[[], str]) -> None:
-        self._settings = settings
+        self.name = settings.model
+        self.capabilities = settings.capabilities
+        self.context_size = settings.max_context_size
         self._exchange = Exchange(settings, http, user_agent)
         self._url = settings.base_url.rstrip("/") + "/responses"
         rules = ItemRules(settings.capabilities, thinking_of(self._exchange.host))
         self._histories = KeptHistories(unit_rules(rules))
-        self._system = Once()
-        self._tools = Once()
+        self._system = Latest(partial(system_item, model=settings.model))
+        self._tools = Latest(tools_field)
         fields: Json = {"stream": True, "store": False, **(_THINKING if thinks(settings) else {})}
         if settings.max_completion_tokens is not None and settings.max_completion_tokens > 0:
             fields["max_output_tokens"] = settings.max_completion_tokens
         self._fields = encode(fields)[1:]
-
-    @property
-    def name(self) -> str:
-        return self._settings.model
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        return self._settings.capabilities
-
-    @property
-    def context_size(self) -> int:
-        return self._settings.max_context_size
 
     @asynccontextmanager
     async def stream(
@@ -65,12 +55,7 @@ class OpenAiResponses:
     def body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int) -> bytes:
         """The body of a request; messages, tools and system prompt that are known already are not encoded again."""
         encoded = self._histories.encoded(with_unique_ids(history))
-        if not self._system.is_of(system):
-            data = system_item(system, self._settings.model)
-            self._system.keep(system, data, estimate_tokens(system))
-        known = list(tools)
-        if not self._tools.is_of(known):
-            self._tools.keep(known, tools_field(known), 0)
-        items = [item for item in (self._system.data, *encoded.units) if item]
-        start = b'{"model":' + encode(self._settings.model) + b',"input":['
-        return assembled(start, items or [b""], [*([self._tools.data] if self._tools.data else []), self._fields])
+        items = [item for item in (self._system(system), *encoded.units) if item]
+        offered = self._tools(tuple(tools))
+        start = b'{"model":' + encode(self.name) + b',"input":['
+        return assembled(start, items or [b""], [*([offered] if offered else []), self._fields])

@@ -35,22 +35,10 @@ class ScriptedModel:
     """A `ChatModel` whose answers are scripts: `_echo` and `_scripted_echo` differ in where these come from."""
 
     def __init__(self, name: str, next_script: NextScript, capabilities: frozenset[str], context_size: int) -> None:
-        self._name = name
+        self.name = name
+        self.capabilities = capabilities
+        self.context_size = context_size
         self._next_script = next_script
-        self._capabilities = capabilities
-        self._context_size = context_size
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        return self._capabilities
-
-    @property
-    def context_size(self) -> int:
-        return self._context_size
 
     @asynccontextmanager
     async def stream(
