@@ -68,23 +68,25 @@ def test_the_version_is_printed_among_other_options_too(tmp_path: Path) -> None:
 
 
 COMMANDS = [
-    *("info", "demo", "export", "login", "logout"),
+    *("info", "demo", "doctor", "export", "login", "logout"),
     *("acp", "setup", "mcp", "term", "plugin", "web", "vis"),
     *("__background-task-worker", "__web-worker"),
+    *(f"mcp {name}" for name in ("add", "remove", "list", "auth", "reset-auth", "test", "get", "enable", "disable")),
 ]
 
 
-@pytest.mark.spec("R-02")
+@pytest.mark.spec("R-02", "R-23")
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_help_works_everywhere(tmp_path: Path, option: str, capfd: pytest.CaptureFixture[str]) -> None:
     done = kimi(option, share=tmp_path)
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: kimi [OPTIONS] [COMMAND [ARGS]...]\n")
     assert "--no-thinking" in done.stdout
+    assert "Deprecated: the same as 'kimi acp'." in " ".join(done.stdout.split())
     assert run([option, "--session"]) == 0
     assert capfd.readouterr().out.startswith("Usage: kimi [OPTIONS]")
     for command in COMMANDS:
-        assert run([command, option]) == 0
+        assert run([*command.split(), option]) == 0
         out, err = capfd.readouterr()
         assert out.startswith(f"Usage: kimi {command} [OPTIONS]")
         assert err == ""

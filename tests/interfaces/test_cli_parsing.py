@@ -28,8 +28,13 @@ def parsed(*arguments: str) -> Flags:
 
 def changed(flags: Flags) -> dict[str, Any]:
     """The fields that differ from a command line without options."""
-    plain = Flags(work_dir=os.getcwd())
-    return {name: value for name in Flags.__slots__ if (value := getattr(flags, name)) != getattr(plain, name)}
+    plain = everything(Flags(work_dir=os.getcwd()))
+    return {name: value for name, value in everything(flags).items() if value != plain[name]}
+
+
+def everything(flags: Flags) -> dict[str, Any]:
+    """All fields by their names."""
+    return {name: getattr(flags, name) for name in Flags.__slots__}
 
 
 SWITCHES: list[tuple[str, dict[str, Any]]] = [
@@ -76,6 +81,9 @@ VALUES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
 @pytest.mark.spec("R-03")
 def test_every_option_and_alias_is_accepted(tmp_path: Path) -> None:
     assert changed(parsed()) == {}
+    assert {name: value for name, value in everything(parsed()).items() if value not in (None, False, ())} == {
+        "work_dir": os.getcwd(), "ui": "shell", "input_format": "text", "output_format": "text",
+    }  # fmt: skip
     for switch, fields in SWITCHES:
         assert changed(parsed(switch)) == fields, switch
     for arguments, fields in VALUES:
@@ -97,6 +105,7 @@ def test_every_option_and_alias_is_accepted(tmp_path: Path) -> None:
 PICKER: dict[str, Any] = {"pick_session": True}
 
 
+@pytest.mark.spec("R-11")
 @pytest.mark.parametrize("option", ["--session", "--resume", "-S", "-r"])
 def test_the_value_of_the_session_option_may_be_left_out(option: str) -> None:
     assert changed(parsed(option, "id-1")) == {"session": "id-1"}
