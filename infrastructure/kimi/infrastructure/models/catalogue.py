@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from pydantic_core import from_json
 
 from kimi.infrastructure.models.headers import printable
 from kimi.infrastructure.models.http import HttpError, HttpLayer
+from kimi.infrastructure.models.json_object import as_object
 
 _MAX_BYTES = 4 << 20
 """Of the answer: some providers describe hundreds of models at length."""
@@ -30,9 +31,9 @@ async def listed_models(base_url: str, api_key: str, http: HttpLayer) -> list[st
     return _ids(from_json(body))
 
 
-def _ids(answer: Any) -> list[str]:
-    data = cast("dict[str, Any]", answer).get("data") if isinstance(answer, dict) else None
+def _ids(answer: object) -> list[str]:
+    data = (as_object(answer) or {}).get("data")
     if not isinstance(data, list):
         raise ValueError("the list of models is missing")
-    entries = [cast("dict[str, Any]", entry) for entry in cast("list[Any]", data) if isinstance(entry, dict)]
-    return [entry["id"] for entry in entries if isinstance(entry.get("id"), str)]
+    ids = ((as_object(entry) or {}).get("id") for entry in cast(list[object], data))
+    return [model_id for model_id in ids if isinstance(model_id, str)]
