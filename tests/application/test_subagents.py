@@ -12,6 +12,7 @@ from kimi.application.conversation import Conversation
 from kimi.application.envelope import encode_event
 from kimi.application.hooks import Hooks
 from kimi.application.ports import SessionFiles
+from kimi.application.resolve_request import resolve_request
 from kimi.application.run_subagent import CONTINUATION, Order, run_subagent, settle_subagents
 from kimi.domain.approval import Policy, Rule
 from kimi.domain.content import TextPart
@@ -234,6 +235,30 @@ async def test_an_explorer_asks_for_every_command_unless_in_yolo() -> None:
     for free in (Policy(yolo=True), Policy(afk=True)):
         crew = await crew_with(FakeModel(list(scripts)), [CommandTool("Run")], policy=free)
         assert asked(await run(crew.parent, "go")) == []
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(plan=True)], ids=["explorer", "plan mode"])
+async def test_approval_of_another_command_for_the_session_does_not_answer_what_is_asked_in_any_case(
+    policy: Policy,
+) -> None:
+    kind = "coder" if policy.plan else "explore"
+    calls = [agent(subagent_type=kind), command("top", "make")]
+    own = FakeModel([[command()], [TextPart(REPORT)]])
+    crew = await crew_with(FakeModel([calls, DONE]), [CommandTool("Run")], policy=policy, by_type={kind: own})
+    waiting: dict[str, str] = {}
+
+    def answer(request: Request) -> Answer | None:
+        assert isinstance(request, ApprovalRequest)
+        waiting[request.tool_call_id] = request.id
+        if len(waiting) == 2:
+            assert resolve_request(crew.parent, waiting["top"], ApprovalAnswer("approve_for_session"))
+            assert resolve_request(crew.parent, waiting["c1"], ApprovalAnswer("reject"))
+        return None
+
+    outcome = await run(crew.parent, "go", answer=answer)
+
+    answered = {one.request_id: one.response for one in outcome.events if isinstance(one, ApprovalResponse)}
+    assert answered == {waiting["top"]: "approve_for_session", waiting["c1"]: "reject"}
 
 
 async def test_a_new_explorer_is_told_of_the_repository() -> None:

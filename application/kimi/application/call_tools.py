@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.hook_points import blocked_call, call_done
 from kimi.application.ports import CallRejected, PreparedCall, Tool, ToolCallContext
-from kimi.domain.approval import Effect, decide, memory_key
+from kimi.domain.approval import Effect, Policy, Verdict, decide, memory_key
 from kimi.domain.event import ApprovalResponse, ToolResult
 from kimi.domain.message import JsonObject, ToolCall
 from kimi.domain.repeat import with_reminder
@@ -207,8 +207,7 @@ async def _carried_out(tool: Tool, prepared: PreparedCall, arguments: JsonObject
 
 async def _refused(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> Outcome | None:
     """None when the call may run, else the outcome that says why not. Each decision is logged (tools 5.6)."""
-    standing = conversation.subagent is None or not conversation.subagent.asks_for(effect)
-    verdict = decide(conversation.policy, call.function.name, effect, standing=standing)
+    verdict = _verdict(conversation, conversation.policy, call, effect)
     decision, origin = verdict.decision, str(verdict.origin)
     answer = ApprovalAnswer("approve")
     if decision == "ask":
@@ -223,6 +222,11 @@ async def _refused(conversation: Conversation, turn: RunningTurn, call: ToolCall
         message = f"The tool call is rejected by the user. User feedback: {answer.feedback}"
         return Outcome(tool_error(message, f"Rejected: {answer.feedback}"), rejected="feedback")
     return _rejected(conversation)
+
+
+def _verdict(conversation: Conversation, policy: Policy, call: ToolCall, effect: Effect) -> Verdict:
+    standing = conversation.subagent is None or not conversation.subagent.asks_for(effect)
+    return decide(policy, call.function.name, effect, standing=standing)
 
 
 def _rejected(conversation: Conversation) -> Outcome:
@@ -248,11 +252,13 @@ async def _ask(conversation: Conversation, turn: RunningTurn, call: ToolCall, ef
         subagent_type=subagent.type if subagent else None,
         display=effect.display,
     )
-    key = memory_key(effect, conversation.policy.scope)
+    policy = conversation.policy
+    key = memory_key(effect, policy.scope)
+    releasable = _verdict(conversation, policy.remember(effect), call, effect).decision == "allow"
     answer = ApprovalAnswer("reject")
     conversation.tell_waiting(True)
     try:
-        given = await conversation.waiting.ask(request, conversation.emit, key)
+        given = await conversation.waiting.ask(request, conversation.emit, key, releasable=releasable)
         if isinstance(given, ApprovalAnswer):
             answer = given
     finally:

@@ -28,6 +28,7 @@ CONNECTION_CLOSED = tool_error("Wire connection closed before tool result was re
 class _Waiting:
     request: Request
     memory_key: str | None
+    releasable: bool
     settled: anyio.Event = field(default_factory=anyio.Event)
     answer: Answer | None = None
 
@@ -63,14 +64,17 @@ class WaitingRequests:
         request: Request,
         announce: Callable[[Request], Awaitable[None]],
         memory_key: str | None = None,
+        *,
+        releasable: bool = True,
     ) -> Answer:
         """Announce a request and wait for its answer. Cancellation takes it out of the registry.
 
-        `memory_key` is what approval for the session of this request would remember.
+        `memory_key` is what approval for the session of this request would remember; a `releasable` one is approved
+        together with any other of the same key.
         """
         if self._closed:
             return refusal(request)
-        entry = _Waiting(request, memory_key)
+        entry = _Waiting(request, memory_key, releasable)
         self._waiting[request.id] = entry
         try:
             await announce(request)
@@ -94,9 +98,9 @@ class WaitingRequests:
         return entry.memory_key if entry else None
 
     def release(self, memory_key: str) -> None:
-        """Approve every waiting approval request that would be remembered under `memory_key`."""
+        """Approve every waiting approval request that would be remembered under `memory_key` and may be released."""
         for entry in list(self._waiting.values()):
-            if isinstance(entry.request, ApprovalRequest) and entry.memory_key == memory_key:
+            if isinstance(entry.request, ApprovalRequest) and entry.memory_key == memory_key and entry.releasable:
                 self.settle(entry.request.id, ApprovalAnswer("approve"))
 
     def close(self) -> None:
