@@ -82,6 +82,13 @@ async def run(
     outcome = Run()
 
     async def drive() -> None:
+        try:
+            await take()
+        except Exception:
+            conversation.channel.close()  # else the turn would wait for its failed driver for ever
+            raise
+
+    async def take() -> None:
         while batch := await conversation.channel.receive():
             for event, _ in batch:
                 outcome.events.append(event)
