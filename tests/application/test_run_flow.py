@@ -210,7 +210,7 @@ async def test_steers_go_to_the_node_that_runs() -> None:
 
 @pytest.mark.spec("R-129")
 async def test_neither_commands_nor_skills_nor_flows_name_the_session() -> None:
-    model = FakeModel([said("did"), said("<choice>yes</choice>"), said("did"), said("ok")])
+    model = FakeModel([said("did"), said("<choice>yes</choice>"), said("did"), said("analysed"), said("ok")])
     conversation = await conversation_with(model)
     conversation.skills = SkillBook(lambda: [skill("x", LOOP), skill("bad", None, "No.")], lambda path: "Do it.")
     for command in (
@@ -222,11 +222,19 @@ async def test_neither_commands_nor_skills_nor_flows_name_the_session() -> None:
         "/flow:x more",
         "/skill:x words",
         "/flow:bad",
+        "/init",
+        "/compact",
+        "/afk",
+        "/plan",
+        "/add-dir",
+        "/export",
+        "/import",
     ):
         await run(conversation, command)
         assert conversation.files.state.custom_title is None, command
     await run(conversation, "hello")
     assert conversation.files.state.custom_title == "hello"
+    assert model.scripts == []
 
 
 async def test_arguments_make_a_flow_do_nothing_but_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

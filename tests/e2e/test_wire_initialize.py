@@ -43,7 +43,7 @@ def nulls(value: Any) -> bool:
     return value is None
 
 
-@pytest.mark.spec("W-40", "W-41", "W-42")
+@pytest.mark.spec("W-40", "W-41", "W-42", "R-126")
 def test_the_shape_of_the_result(served: WireProcess) -> None:
     plain = served.initialize()
     assert list(plain) == KEYS
@@ -63,6 +63,9 @@ def test_the_shape_of_the_result(served: WireProcess) -> None:
         assert all(isinstance(alias, str) for alias in command["aliases"])
         assert not command["name"].startswith("/")
     assert {"name": "clear", "description": "Clear the context", "aliases": ["reset"]} in plain["slash_commands"]
+    names = [command["name"] for command in plain["slash_commands"]]
+    agent_level = ["init", "compact", "clear", "yolo", "afk", "plan", "add-dir", "export", "import"]
+    assert sorted(name for name in names if name in agent_level) == sorted(agent_level)
 
 
 @pytest.mark.spec("W-43", "W-44", "W-46")
@@ -171,25 +174,32 @@ def offered(server_request: Any) -> dict[str, Any]:
     return {item["function"]["name"]: item["function"] for item in server_request.json["tools"]}
 
 
-@pytest.mark.spec("W-119")
-def test_a_later_handshake_replaces_a_tool_of_the_same_name(place: Place) -> None:
+@pytest.mark.spec("W-119", "W-49")
+def test_a_later_handshake_replaces_a_tool_of_the_same_name_and_tells_what_the_client_can(place: Place) -> None:
     with loopback(text_reply("ok")) as server:
         place.provider(server.base_url)
         with place.wire() as kimi:
             kimi.initialize(external_tools=[tool("one", "First."), tool("two", "")])
             kimi.prompt("a")
-            second = kimi.initialize(external_tools=[tool("one", "Second.", properties={"x": {"type": "integer"}})])
+            second = kimi.initialize(
+                external_tools=[tool("one", "Second.", properties={"x": {"type": "integer"}})],
+                capabilities={"supports_question": True},
+            )
             assert second["external_tools"] == {"accepted": ["one"], "rejected": []}
             kimi.prompt("b")
-            kimi.initialize()
+            kimi.initialize(capabilities={"supports_question": True, "supports_plan_mode": True})
             kimi.prompt("c")
         first, then, last = (offered(request) for request in server.requests)
+        plan = {"EnterPlanMode", "ExitPlanMode"}
+        assert not {"AskUserQuestion", *plan} & set(first)
+        assert {"AskUserQuestion", *plan} & set(then) == {"AskUserQuestion"}
+        assert {"AskUserQuestion", *plan} <= set(last)
         assert first["one"]["description"] == "First."
         assert first["two"]["description"] == "No description provided."
         assert then["one"]["description"] == "Second."
         assert then["one"]["parameters"] == {"type": "object", "properties": {"x": {"type": "integer"}}}
         assert then["two"] == first["two"]
-        assert last == then
+        assert {name: last[name] for name in then} == then
 
 
 @pytest.mark.spec("W-51")
