@@ -6,7 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from tests.e2e.process import Json, Place, WireProcess, kimi_command
+from tests import program
+from tests.e2e.process import Json, Place, WireProcess
 
 Serve: TypeAlias = Callable[[Json], Json | None]
 """What a client answers to a request of the agent: the members of the answer, or None for no answer."""
@@ -106,9 +107,11 @@ def choose(option: str) -> Serve:
 
 
 @contextmanager
-def acp_process(place: Place, *before: str, command: Sequence[str] = ("acp",)) -> Generator[AcpProcess, None, None]:
+def acp_process(
+    place: Place, *before: str, command: Sequence[str] = ("acp",), cold: bool = False
+) -> Generator[AcpProcess, None, None]:
     """A `kimi acp` process; killed on leaving if it still runs."""
-    process = AcpProcess([*kimi_command(), *before, *command], place.work, place.full_environ())
+    process = AcpProcess(program.start([*before, *command], place.work, place.full_environ(), cold=cold))
     try:
         yield process
     finally:

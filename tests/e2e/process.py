@@ -1,35 +1,29 @@
 """A real `kimi --wire` process and a client for it.
 
-The command is taken from `KIMI_E2E_COMMAND` when set, so that another implementation can run the same suite.
+`tests/program.py` says how it is started.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, TypeAlias
 
+from tests import program
+
 Json: TypeAlias = dict[str, Any]
 """A message as parsed: the JSON edge of the tests."""
 
 DEADLINE_S = 20.0
 """How long a test waits for a line before it fails."""
-
-
-def kimi_command() -> list[str]:
-    """How the program is started."""
-    named = os.environ.get("KIMI_E2E_COMMAND")
-    return shlex.split(named) if named else [sys.executable, "-m", "kimi"]
 
 
 @dataclass
@@ -98,23 +92,15 @@ class Place:
         return kept | mine | self.environ
 
     def run(
-        self, *arguments: str, stdin: bytes = b"", timeout: float = DEADLINE_S
+        self, *arguments: str, stdin: bytes = b"", timeout: float = DEADLINE_S, cold: bool = False
     ) -> subprocess.CompletedProcess[bytes]:
         """Run the program to its end."""
-        return subprocess.run(
-            [*kimi_command(), *arguments],
-            input=stdin,
-            capture_output=True,
-            cwd=self.work,
-            env=self.full_environ(),
-            timeout=timeout,
-            check=False,
-        )
+        return program.run(arguments, self.work, self.full_environ(), stdin=stdin, timeout=timeout, cold=cold)
 
     @contextmanager
-    def wire(self, *arguments: str) -> Generator[WireProcess, None, None]:
+    def wire(self, *arguments: str, cold: bool = False) -> Generator[WireProcess, None, None]:
         """A `kimi --wire` process; killed on leaving if it still runs."""
-        process = WireProcess([*kimi_command(), "--wire", *arguments], self.work, self.full_environ())
+        process = WireProcess(program.start(["--wire", *arguments], self.work, self.full_environ(), cold=cold))
         try:
             yield process
         finally:
@@ -145,10 +131,8 @@ Answer: TypeAlias = Callable[[Json], Json | None]
 class WireProcess:
     """A running server. Lines are read by a thread into a queue; `lines` keeps all of them, raw ones in `raw`."""
 
-    def __init__(self, command: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> None:
-        self.process = subprocess.Popen(
-            command, cwd=cwd, env=dict(environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+    def __init__(self, process: program.Program) -> None:
+        self.process = process
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         assert self.process.stderr is not None

@@ -24,8 +24,9 @@ from kimi.interfaces.acp.run import AcpServer
 from kimi.interfaces.container import App, load_settings
 from kimi.interfaces.injector import providers
 from tests.acp_schema import AgentLines
-from tests.e2e.process import Json, Place, kimi_command
+from tests.e2e.process import Json, Place
 from tests.editor import Editor, Refusal
+from tests.program import kimi_command
 
 Where: TypeAlias = Literal["in process", "a process"]
 Choose: TypeAlias = Callable[[Json], Awaitable[str | None]]

@@ -8,8 +8,6 @@ import pty
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
 import threading
 import time
@@ -21,16 +19,14 @@ from typing import NamedTuple
 
 import pyte
 
-from tests.e2e.process import Place, kimi_command
+from tests.e2e.process import Place
+from tests.program import start_on_terminal
 
 DEADLINE_S = 12.0
 ENTER = "\r"
 CTRL_A, CTRL_C, CTRL_D, CTRL_E, CTRL_J, CTRL_O = "\x01", "\x03", "\x04", "\x05", "\n", "\x0f"
 CTRL_R, CTRL_S, CTRL_T, CTRL_V, CTRL_X = "\x12", "\x13", "\x14", "\x16", "\x18"
 ESCAPE, TAB, SHIFT_TAB, UP, DOWN, RIGHT = "\x1b", "\t", "\x1b[Z", "\x1b[A", "\x1b[B", "\x1b[C"
-
-_TAKE_TERMINAL = "import fcntl,os,sys,termios; fcntl.ioctl(0,termios.TIOCSCTTY,0); os.execvp(sys.argv[1],sys.argv[1:])"
-"""Makes the terminal that of the process: its signals and its size belong to it."""
 
 
 def paste(text: str) -> str:
@@ -54,10 +50,10 @@ def _contains(wanted: str, text: str) -> bool:
 
 
 class Terminal:
-    """A process on a terminal of `columns` by `rows`; `raw` keeps every byte it wrote."""
+    """`kimi ARGUMENTS` on a terminal of `columns` by `rows`; `raw` keeps every byte it wrote."""
 
     def __init__(
-        self, command: Sequence[str], cwd: Path, environ: Mapping[str, str], columns: int = 80, rows: int = 24
+        self, arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], columns: int = 80, rows: int = 24
     ) -> None:
         self._screen = pyte.HistoryScreen(columns, rows, history=20_000, ratio=0.5)
         self._stream = pyte.ByteStream(self._screen)
@@ -65,15 +61,7 @@ class Terminal:
         self.raw = bytearray()
         self._master, slave = pty.openpty()
         self.resize(columns, rows)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE_TERMINAL, *command],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=cwd,
-            env=dict(environ),
-            start_new_session=True,
-        )
+        self.process = start_on_terminal(arguments, cwd, environ, slave)
         os.close(slave)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -192,7 +180,7 @@ def terminal(
     environ = {**place.full_environ(), "TERM": term}
     environ.pop("NO_COLOR", None)
     environ |= place.environ
-    started = Terminal([*kimi_command(), *arguments], place.work, environ, columns, rows)
+    started = Terminal(arguments, place.work, environ, columns, rows)
     try:
         yield started
     finally:

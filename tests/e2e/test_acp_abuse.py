@@ -12,8 +12,9 @@ import pytest
 
 from tests.acp_schema import AgentLines
 from tests.e2e.acp_process import AcpProcess, acp_process, text_prompt
-from tests.e2e.process import Place, alive, eventually, kimi_command
+from tests.e2e.process import Place, alive, eventually
 from tests.e2e.scripts import shell
+from tests.program import kimi_command
 
 FRAMES: list[tuple[bytes, int | None]] = [
     (b"{bad", -32700),

@@ -1,6 +1,6 @@
 """Killed at any moment of a turn, a session goes on: nothing that was seen is lost, no call is left open.
 
-Twenty-four moments by default, two hundred with `KIMI_LONG_TESTS=1`. The moments are the same in every run as far as a
+Sixty moments by default, two hundred with `KIMI_LONG_TESTS=1`. The moments are the same in every run as far as a
 seed can say: after how many lines of output, and how much later, the process is killed.
 """
 
@@ -24,7 +24,7 @@ from tests.e2e.process import Place, WireProcess
 from tests.e2e.strict import Json, strictly, text_of
 from tests.provider_server import ProviderServer, Recorded, Reply, call_events, end_events, text_events, text_reply
 
-MOMENTS = 200 if os.environ.get("KIMI_LONG_TESTS") == "1" else 24
+MOMENTS = 200 if os.environ.get("KIMI_LONG_TESTS") == "1" else 60
 WORKERS = 4
 FRESH_EVERY = 4
 """Every so many moments a session is killed in its first turn, which makes all its files."""

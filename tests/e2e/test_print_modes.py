@@ -12,9 +12,10 @@ from contextlib import suppress
 
 import pytest
 
-from tests.e2e.process import Json, Place, kimi_command
+from tests.e2e.process import Json, Place
 from tests.e2e.scripts import call, shell, step
 from tests.processes import all_gone, comes_true, marked
+from tests.program import kimi_command
 
 QUESTION = {"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}
 

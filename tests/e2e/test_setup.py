@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.loopback import loopback
-from tests.e2e.process import Place, kimi_command
+from tests.e2e.process import Place
+from tests.program import kimi_command
 from tests.provider_server import text_reply
 
 

@@ -83,7 +83,7 @@ def test_while_a_command_runs(place: Place) -> None:
     mark = f"mark-{place.root.name}"
     place.environ["KIMI_TEST_MARK"] = mark
     place.script(shell("c1", "trap '' TERM INT; sleep 30"), "text: next")
-    with place.wire("--yolo") as kimi:
+    with place.wire("--yolo", cold=True) as kimi:
         kimi.initialize()
         prompt = kimi.call("prompt", {"user_input": "go"})
         kimi.until("StatusUpdate")

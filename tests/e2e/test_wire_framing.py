@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Json, Place, WireProcess, eventually, kimi_command
+from tests.e2e.process import Json, Place, WireProcess, eventually
 from tests.e2e.scripts import answer, error_of, shell, step, tool, tool_answer
 from tests.e2e.unread import read_until, say, stalled, unread
+from tests.program import kimi_command
 
 PARSE = (-32700, "Invalid JSON format")
 INVALID = (-32600, "Invalid request")

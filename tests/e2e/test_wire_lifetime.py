@@ -10,10 +10,11 @@ import time
 import pytest
 
 from tests.e2e.loopback import loopback
-from tests.e2e.process import DEADLINE_S, Json, Place, eventually, kimi_command
+from tests.e2e.process import DEADLINE_S, Json, Place, eventually
 from tests.e2e.scripts import call, shell, step, tool
 from tests.e2e.unread import say, stalled, unread
 from tests.processes import all_gone, marked
+from tests.program import kimi_command
 from tests.provider_server import Reply, text_events
 
 CLOSED = "Wire connection closed before tool result was received."

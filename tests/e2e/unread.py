@@ -9,7 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.e2e.process import Json, Place, kimi_command
+from tests.e2e.process import Json, Place
+from tests.program import kimi_command
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.program import run
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,5 @@ def kimi(
     variables: Mapping[str, str] | None = None,
 ) -> Finished:
     """Run `kimi` with `arguments` to its end; without `stdin` its input is empty."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kimi", *arguments],
-        input=stdin or "",
-        capture_output=True,
-        encoding="utf-8",
-        cwd=cwd,
-        env=environment(share, **(variables or {})),
-        timeout=30,
-        check=False,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)
+    done = run(arguments, cwd, environment(share, **(variables or {})), stdin=(stdin or "").encode("utf-8"), timeout=30)
+    return Finished(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))

@@ -13,8 +13,9 @@ import pytest
 from acp import schema
 from acp.client.connection import ClientSideConnection
 
-from tests.e2e.process import Place, kimi_command
+from tests.e2e.process import Place
 from tests.e2e.scripts import shell, step
+from tests.program import kimi_command
 
 pytestmark = pytest.mark.anyio
 

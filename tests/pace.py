@@ -1,0 +1,21 @@
+"""Bounds in seconds are for a quiet machine. This tells how far the one under us is from it at the moment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+QUIET_START_S = 0.009
+"""A start of the interpreter that does nothing, on the quiet machine with two cores of `docs/performance.md`."""
+
+
+def slowdown() -> float:
+    """How many times longer everything takes now than on the quiet machine: at least 1."""
+    return max(1.0, min(_bare_start() for _ in range(5)) / QUIET_START_S)
+
+
+def _bare_start() -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    return time.perf_counter() - began
