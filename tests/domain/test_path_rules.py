@@ -179,3 +179,25 @@ def test_windows_names_and_roots() -> None:
     assert (found.absolute, found.relative) == ("C:\\work\\a.txt", False)
     assert within(found.absolute, ["c:\\WORK"], windows=True)
     assert is_sensitive("C:\\Work\\.ENV::$DATA", Zones(("C:\\Work",), windows=True))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "C:\\Users\\u\\.kimi\\config.toml",
+        "C:\\Users\\u\\.KIMI\\config.toml::$DATA",
+        "C:\\Users\\u\\.kimi.\\config.toml. ",
+        "\\\\?\\C:\\Users\\u\\.kimi\\config.toml",
+        "\\\\.\\C:\\Users\\u\\.kimi\\config.toml",
+    ],
+)
+def test_our_own_files_are_closed_by_every_name_that_windows_opens_them_by(path: str) -> None:
+    zones = Zones(("C:\\Work",), protected=("C:\\Users\\u\\.kimi\\config.toml",), windows=True)
+    target = name_path(path, work_dir="C:\\Work", home="C:\\Users\\u", windows=True)
+    assert isinstance(read_access(target, path, zones), Refused)
+    assert isinstance(write_access(target, path, "write", zones), Refused)
+
+
+def test_a_share_by_its_long_name_is_the_same_share() -> None:
+    assert within("\\\\?\\UNC\\server\\share\\x", ["\\\\server\\share"], windows=True)
+    assert not within("\\\\?\\UNC\\server\\other\\x", ["\\\\server\\share"], windows=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from kimi.domain.windows_paths import native_windows_path, plain_windows_name
+from kimi.domain.windows_paths import native_windows_path, plain_windows_path
 
 ReadOutside: TypeAlias = Literal["allow", "ask", "deny"]
 Verb: TypeAlias = Literal["read", "write", "edit"]
@@ -252,13 +252,13 @@ def _folded(paths: tuple[str, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=256)
 def _components(path: str, windows: bool) -> tuple[str, ...]:
     if windows:
-        path = ntpath.normcase(path).replace("\\", "/")
+        path = plain_windows_path(ntpath.normcase(path))
     return tuple(part for part in path.split("/") if part)
 
 
 def _plain(path: str, windows: bool) -> str:
     if windows:
-        path = "/".join(plain_windows_name(part) for part in path.replace("\\", "/").split("/"))
+        path = plain_windows_path(path)
     return path.casefold()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_DEVICE = re.compile(r"^//[?.]/(?:(unc)/)?", re.IGNORECASE)
 _DRIVE = re.compile(r"^(?:/cygdrive)?/([A-Za-z])(?:/(.*))?$", re.DOTALL)
 
 
@@ -16,6 +17,15 @@ def native_windows_path(path: str) -> str:
         return path
     rest = (drive[2] or "").replace("/", "\\")
     return f"{drive[1]}:\\{rest}"
+
+
+def plain_windows_path(path: str) -> str:
+    """A path with slashes in which every component is the name that Windows really opens.
+
+    Of `\\\\?\\c:\\x` and `\\\\.\\c:\\x` the prefix, which leads to the same file, is left out.
+    """
+    slashed = _DEVICE.sub(lambda found: "//" if found[1] else "", path.replace("\\", "/"))
+    return "/".join(plain_windows_name(part) for part in slashed.split("/"))
 
 
 def plain_windows_name(component: str) -> str:
