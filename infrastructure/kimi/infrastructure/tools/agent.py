@@ -16,7 +16,7 @@ from kimi.domain.agent import SubagentType
 from kimi.domain.background import one_line
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import answered, prepared, schema_of
 
 Run = Callable[[Order, str], Awaitable[Report]]
 """The use-case run-subagent: an order and the id of the call -> what became of it."""
@@ -71,13 +71,12 @@ class AgentTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: what the subagent does is decided call by call."""
-        params = parse_arguments(AgentParams, arguments)
         if context.agent_id is not None:
             yield answered(NESTED)
-        elif isinstance(params, ToolReturnValue):
-            yield answered(params)
         else:
-            yield PreparedCall(lambda: self._carry_out(params, context.call_id))
+            yield prepared(
+                AgentParams, arguments, lambda params: PreparedCall(lambda: self._carry_out(params, context.call_id))
+            )
 
     async def _carry_out(self, params: AgentParams, call_id: str) -> ToolReturnValue:
         order = Order(
@@ -184,13 +183,12 @@ class TaskTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: what the subagent does is decided call by call."""
-        params = parse_arguments(TaskParams, arguments)
         if context.agent_id is not None:
             yield answered(NESTED)
-        elif isinstance(params, ToolReturnValue):
-            yield answered(params)
         else:
-            yield PreparedCall(lambda: self._carry_out(params, context.call_id))
+            yield prepared(
+                TaskParams, arguments, lambda params: PreparedCall(lambda: self._carry_out(params, context.call_id))
+            )
 
     async def _carry_out(self, params: TaskParams, call_id: str) -> ToolReturnValue:
         return task_result(await self._run(Order(params.description, params.prompt, params.subagent_name), call_id))
@@ -237,13 +235,10 @@ class CreateSubagentTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: a new type may do nothing that its maker may not."""
-        params = parse_arguments(CreateParams, arguments)
         if context.agent_id is not None:
             yield answered(NESTED)
-        elif isinstance(params, ToolReturnValue):
-            yield answered(params)
         else:
-            yield PreparedCall(lambda: self._add(params))
+            yield prepared(CreateParams, arguments, lambda params: PreparedCall(lambda: self._add(params)))
 
     async def _add(self, params: CreateParams) -> ToolReturnValue:
         if not self._create(params.name, params.system_prompt):

@@ -14,7 +14,7 @@ from kimi.application.ports import NewId, PreparedCall, ToolCallContext
 from kimi.domain.message import JsonObject
 from kimi.domain.request import Question, QuestionAnswer, QuestionOption, QuestionRequest
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import prepared, schema_of
 
 UNSUPPORTED = tool_error(
     "The connected client does not support interactive questions. Do NOT call this tool again. "
@@ -84,11 +84,7 @@ class AskUserQuestion:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """Nothing needs approval: the question is the question."""
-        params = parse_arguments(Params, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-            return
-        yield PreparedCall(lambda: self._ask(params, context))
+        yield prepared(Params, arguments, lambda params: PreparedCall(lambda: self._ask(params, context)))
 
     async def _ask(self, params: Params, context: ToolCallContext) -> ToolReturnValue:
         if self._nobody_there():

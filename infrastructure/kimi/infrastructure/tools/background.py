@@ -15,7 +15,7 @@ from kimi.domain.approval import Effect
 from kimi.domain.background import BackgroundTask, TaskOutput, task_facts
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import BackgroundTaskBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import P, prepared, schema_of
 
 OUTPUT_BYTES = 32 * 1024
 """How much of the end of a log TaskOutput shows."""
@@ -62,13 +62,7 @@ class TaskList:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`."""
-        params = parse_arguments(ListParams, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-        elif context.agent_id is not None:
-            yield answered(ROOT_ONLY)
-        else:
-            yield PreparedCall(partial(self._run, params))
+        yield _of_root(ListParams, arguments, context, lambda params: PreparedCall(partial(self._run, params)))
 
     async def _run(self, params: ListParams) -> ToolReturnValue:
         found = [task for task in self._tasks.tasks() if task.active or not params.active_only]
@@ -92,13 +86,7 @@ class TaskOutputTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`."""
-        params = parse_arguments(OutputParams, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-        elif context.agent_id is not None:
-            yield answered(ROOT_ONLY)
-        else:
-            yield PreparedCall(partial(self._run, params))
+        yield _of_root(OutputParams, arguments, context, lambda params: PreparedCall(partial(self._run, params)))
 
     async def _run(self, params: OutputParams) -> ToolReturnValue:
         wait_s = params.timeout if params.block else 0
@@ -129,17 +117,14 @@ class TaskStop:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. What cannot be stopped is said without asking."""
-        params = parse_arguments(StopParams, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-        elif context.agent_id is not None:
-            yield answered(ROOT_ONLY)
-        elif self._plan_mode():
-            yield answered(_IN_PLAN_MODE)
-        elif self._tasks.find(params.task_id) is None:
-            yield answered(not_found(params.task_id))
-        else:
-            yield PreparedCall(partial(self._run, params), stop_effect(params.task_id))
+        yield _of_root(StopParams, arguments, context, self._ready)
+
+    def _ready(self, params: StopParams) -> PreparedCall | ToolReturnValue:
+        if self._plan_mode():
+            return _IN_PLAN_MODE
+        if self._tasks.find(params.task_id) is None:
+            return not_found(params.task_id)
+        return PreparedCall(partial(self._run, params), stop_effect(params.task_id))
 
     async def _run(self, params: StopParams) -> ToolReturnValue:
         try:
@@ -150,6 +135,16 @@ class TaskStop:
         if task is None:
             return not_found(params.task_id)
         return tool_ok(_lines(task_facts(task)), "Task stop requested.", display=(_block(task),))
+
+
+def _of_root(
+    params: type[P],
+    arguments: JsonObject,
+    context: ToolCallContext,
+    prepare: Callable[[P], PreparedCall | ToolReturnValue],
+) -> PreparedCall:
+    """What `prepare` makes of the arguments when the call is one of the root agent."""
+    return prepared(params, arguments, lambda parsed: ROOT_ONLY if context.agent_id is not None else prepare(parsed))
 
 
 def stop_effect(task_id: str) -> Effect:

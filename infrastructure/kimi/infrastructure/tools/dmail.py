@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated
 
 from pydantic import BaseModel, Field
@@ -13,7 +13,7 @@ from kimi.application.ports import PreparedCall, ToolCallContext
 from kimi.domain.dmail import NO_CHECKPOINT, TOOL
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import prepared, schema_of
 
 NOT_SENT = (
     "If you see this message, the D-Mail was NOT sent successfully. "
@@ -51,19 +51,14 @@ class SendDMailTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: only the context changes. A subagent's checkpoints have no names."""
-        params = parse_arguments(Params, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-            return
+        of_root = context.agent_id is None
+        yield prepared(Params, arguments, lambda params: PreparedCall(partial(self._run, params, of_root)))
 
-        async def run() -> ToolReturnValue:
-            own = context.agent_id is None
-            reason = self._send(params.message, params.checkpoint_id) if own else NO_CHECKPOINT
-            if reason is not None:
-                return tool_error(f"Failed to send D-Mail. Error: {reason}", "Failed to send D-Mail")
-            return tool_ok("", NOT_SENT, brief="El Psy Kongroo")
-
-        yield PreparedCall(run)
+    async def _run(self, params: Params, of_root: bool) -> ToolReturnValue:
+        reason = self._send(params.message, params.checkpoint_id) if of_root else NO_CHECKPOINT
+        if reason is not None:
+            return tool_error(f"Failed to send D-Mail. Error: {reason}", "Failed to send D-Mail")
+        return tool_ok("", NOT_SENT, brief="El Psy Kongroo")
 
 
 @lru_cache(maxsize=1)

@@ -17,7 +17,7 @@ from kimi.domain.message import JsonObject
 from kimi.domain.tool import BriefBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.models.http import HttpError, HttpTimeout
 from kimi.infrastructure.tools.output import OutputBuilder
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import prepared, schema_of
 from kimi.infrastructure.web.pages import Page, PageRefused
 from kimi.infrastructure.web.services import BadAnswer, ServiceStatus
 from kimi.infrastructure.web.text import is_text, main_text, plain_text
@@ -66,12 +66,10 @@ class FetchUrl:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`."""
-        params = parse_arguments(Params, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-        else:
-            url = params.url.strip()
-            yield PreparedCall(partial(self._run, url, context.call_id), fetch_effect(url) if self._ask else None)
+        yield prepared(Params, arguments, lambda params: self._ready(params.url.strip(), context.call_id))
+
+    def _ready(self, url: str, call_id: str) -> PreparedCall:
+        return PreparedCall(partial(self._run, url, call_id), fetch_effect(url) if self._ask else None)
 
     async def _run(self, url: str, call_id: str) -> ToolReturnValue:
         text = await self._from_service(url, call_id)

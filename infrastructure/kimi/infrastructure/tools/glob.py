@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Annotated
 
 from anyio import to_thread
@@ -17,8 +17,8 @@ from kimi.domain.path_rules import Zones, within
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.glob_walk import Found, Pattern, Walk
 from kimi.infrastructure.tools.listing import two_level_listing
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
-from kimi.infrastructure.tools.paths import PathPolicy, reason
+from kimi.infrastructure.tools.params import prepared, schema_of
+from kimi.infrastructure.tools.paths import PathPolicy, printable, reason
 
 MAX_MATCHES = 1000
 BUDGET_S = 10.0
@@ -64,15 +64,7 @@ class Glob:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
         """Ready to search; nothing needs approval."""
-        params = parse_arguments(Params, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-            return
-
-        async def run() -> ToolReturnValue:
-            return await self._search(params)
-
-        yield PreparedCall(run)
+        yield prepared(Params, arguments, lambda params: PreparedCall(partial(self._search, params)))
 
     async def _search(self, params: Params) -> ToolReturnValue:
         try:
@@ -135,7 +127,7 @@ class Glob:
             "convenience, a list of all files and directories in the top level of the working directory is provided "
             "below.",
             "Unsafe pattern",
-            output=_printable(listing),
+            output=printable(listing),
         )
 
 
@@ -163,9 +155,4 @@ def _result(pattern: str, found: Found, budget_s: float) -> ToolReturnValue:
         message += f" Only the first {MAX_MATCHES} matches are returned. You may want to use a more specific pattern."
     if found.stopped:
         message += f" The search ended after {budget_s:g} seconds; there may be more matches."
-    return tool_ok(_printable("\n".join(found.paths)), message)
-
-
-def _printable(names: str) -> str:
-    """File names need not be text; what is not becomes U+FFFD."""
-    return names.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return tool_ok(printable("\n".join(found.paths)), message)

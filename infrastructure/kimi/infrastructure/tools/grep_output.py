@@ -13,7 +13,7 @@ from typing import Protocol
 
 from kimi.domain.path_rules import Zones, is_sensitive, within
 from kimi.infrastructure.tools.output import Output, OutputBuilder
-from kimi.infrastructure.tools.paths import Target
+from kimi.infrastructure.tools.paths import Target, printable
 
 BUFFER_BYTES = 20 * 1024 * 1024
 """How much of a list of files is kept."""
@@ -335,11 +335,6 @@ def secrets_remark(names: list[str]) -> str:
         f"Skipped {len(names)} sensitive file(s) ({listed}) to protect secrets. "
         "These files may contain credentials or private keys."
     )
-
-
-def printable(name: str) -> str:
-    """File names need not be text; what is not becomes U+FFFD."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _plain(text: bytes) -> str:

@@ -15,13 +15,12 @@ from pydantic import BaseModel, Field
 from kimi.application.ports import FileStat, PreparedCall, ToolCallContext, Workspace
 from kimi.domain.content import ContentPart, ImagePart, MediaUrl, TextPart, VideoPart
 from kimi.domain.message import JsonObject
-from kimi.domain.path_rules import Refused, read_access
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.file_types import HEAD_BYTES, FileType, file_type
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
 from kimi.infrastructure.tools.paths import PathPolicy, Target, missing_file, not_a_file, reason
 from kimi.infrastructure.tools.pictures import MAX_BYTES, MAX_SIDE, Picture, PictureRefused, prepared_picture
-from kimi.infrastructure.tools.read_file import read_effect
+from kimi.infrastructure.tools.read_file import prepared_read
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 
@@ -59,12 +58,7 @@ class ReadMediaFile:
         if isinstance(params, ToolReturnValue):
             yield answered(params)
             return
-        target = await self._policy.locate(params.path)
-        access = read_access(target.named, target.real, await self._policy.zones())
-        if isinstance(access, Refused):
-            yield answered(tool_error(access.message, access.brief))
-            return
-        yield PreparedCall(partial(self._read, params.path, target), read_effect(access, target))
+        yield await prepared_read(self._policy, params.path, partial(self._read, params.path))
 
     async def _read(self, given: str, target: Target) -> ToolReturnValue:
         try:

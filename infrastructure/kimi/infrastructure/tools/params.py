@@ -5,7 +5,7 @@ The class may have any name; what the model is told of an error always says `Par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -46,6 +46,15 @@ def parse_arguments(params: type[P], arguments: JsonObject) -> P | ToolReturnVal
         return params.model_validate(dict(arguments))
     except ValidationError as error:
         return tool_error(_error_text(error), "Invalid arguments")
+
+
+def prepared(
+    params: type[P], arguments: JsonObject, prepare: Callable[[P], PreparedCall | ToolReturnValue]
+) -> PreparedCall:
+    """What `prepare` makes of the arguments; a result in its place, as for those that are invalid, is the answer."""
+    parsed = parse_arguments(params, arguments)
+    made = parsed if isinstance(parsed, ToolReturnValue) else prepare(parsed)
+    return made if isinstance(made, PreparedCall) else answered(made)
 
 
 def answered(result: ToolReturnValue) -> PreparedCall:

@@ -168,6 +168,11 @@ def not_a_file(given: str) -> ToolReturnValue:
     return tool_error(f"`{given}` is not a file.", "Invalid path")
 
 
+def printable(name: str) -> str:
+    """File names need not be text; what is not becomes U+FFFD."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def reason(error: Exception) -> str:
     """The error in the words of the operating system, without the path, which the caller names."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -16,7 +16,7 @@ from kimi.domain.event import PlanDisplay
 from kimi.domain.message import JsonObject
 from kimi.domain.request import Question, QuestionAnswer, QuestionOption, QuestionRequest
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import prepared, schema_of
 
 UNSUPPORTED = tool_error(
     "The connected client does not support plan mode. Do NOT call this tool again.", "Client unsupported"
@@ -139,11 +139,9 @@ class ExitPlanMode:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """The question is asked by `run`; the policy has nothing to decide."""
-        params = parse_arguments(ExitParams, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-            return
-        yield PreparedCall(lambda: self._exit(params.options or [], context))
+        yield prepared(
+            ExitParams, arguments, lambda params: PreparedCall(lambda: self._exit(params.options or [], context))
+        )
 
     async def _exit(self, approaches: list[Approach], context: ToolCallContext) -> ToolReturnValue:
         mode = self._mode

@@ -7,10 +7,10 @@ Memory does not depend on the size of the file, nor on the length of a line: the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, model_validator
 from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
 from kimi.domain.approval import Effect
 from kimi.domain.message import JsonObject
-from kimi.domain.path_rules import Granted, Refused, read_access
+from kimi.domain.path_rules import Refused, read_access
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.file_types import HEAD_BYTES, FileType, file_type
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
@@ -87,16 +87,7 @@ class ReadFile:
         if isinstance(params, ToolReturnValue):
             yield answered(params)
             return
-        target = await self._policy.locate(params.path)
-        access = read_access(target.named, target.real, await self._policy.zones())
-        if isinstance(access, Refused):
-            yield answered(tool_error(access.message, access.brief))
-            return
-
-        async def run() -> ToolReturnValue:
-            return await self._read(params, target)
-
-        yield PreparedCall(run, read_effect(access, target))
+        yield await prepared_read(self._policy, params.path, partial(self._read, params))
 
     async def _read(self, params: Params, target: Target) -> ToolReturnValue:
         try:
@@ -197,11 +188,21 @@ def _spec() -> ToolSpec:
     return ToolSpec("ReadFile", _DESCRIPTION, schema_of(Params), True, "read", key_argument="path")
 
 
-def read_effect(access: Granted, target: Target) -> Effect | None:
-    """What a read asks for: nothing, unless reads outside the workspace have to be approved."""
-    if access.action is None:
-        return None
-    return Effect(access.action, target.titled("Read file"), kind="path", subject=target.real)
+async def prepared_read(
+    policy: PathPolicy, given: str, read: Callable[[Target], Awaitable[ToolReturnValue]]
+) -> PreparedCall:
+    """A call that reads the file behind `given`; the error for one that may not be read.
+
+    Nothing has to be approved, unless it lies outside the workspace and the settings say so.
+    """
+    target = await policy.locate(given)
+    access = read_access(target.named, target.real, await policy.zones())
+    if isinstance(access, Refused):
+        return answered(tool_error(access.message, access.brief))
+    effect = None
+    if access.action is not None:
+        effect = Effect(access.action, target.titled("Read file"), kind="path", subject=target.real)
+    return PreparedCall(partial(read, target), effect)
 
 
 class LineBreaks:

@@ -14,7 +14,7 @@ from kimi.domain.message import JsonObject
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error
 from kimi.infrastructure.models.http import HttpError, HttpTimeout
 from kimi.infrastructure.tools.output import OutputBuilder
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import prepared, schema_of
 from kimi.infrastructure.web.services import BadAnswer, SearchResult, ServiceStatus
 
 MAX_CONTENT_CHARS = 8_000
@@ -49,11 +49,7 @@ class SearchWeb:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: only the query leaves the machine, to a service of the configuration."""
-        params = parse_arguments(Params, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-        else:
-            yield PreparedCall(partial(self._run, params, context.call_id))
+        yield prepared(Params, arguments, lambda params: PreparedCall(partial(self._run, params, context.call_id)))
 
     async def _run(self, params: Params, call_id: str) -> ToolReturnValue:
         if self._search is None:

@@ -32,7 +32,7 @@ from kimi.infrastructure.tools.output import (
     HeadTail,
     Output,
 )
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import prepared, schema_of
 
 MAX_BACKGROUND_S = 86_400
 """The longest time limit of a background task, in seconds."""
@@ -97,18 +97,17 @@ class ShellTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. The effect is the command line as it was given."""
-        params = parse_arguments(self._params, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-        elif not params.command.strip():
-            yield answered(tool_error("Command cannot be empty.", "Empty command"))
-        elif params.run_in_background and context.agent_id is not None:
-            yield answered(ROOT_ONLY)
-        elif params.run_in_background:
-            yield PreparedCall(partial(self._start, params), background_effect(params.command, self._workspace.shell))
-        else:
-            run = partial(self._run, params.command, params.timeout, context)
-            yield PreparedCall(run, command_effect(params.command, self._workspace.shell))
+        yield prepared(self._params, arguments, lambda params: self._ready(params, context))
+
+    def _ready(self, params: Params, context: ToolCallContext) -> PreparedCall | ToolReturnValue:
+        if not params.command.strip():
+            return tool_error("Command cannot be empty.", "Empty command")
+        if params.run_in_background and context.agent_id is not None:
+            return ROOT_ONLY
+        if params.run_in_background:
+            return PreparedCall(partial(self._start, params), background_effect(params.command, self._workspace.shell))
+        run = partial(self._run, params.command, params.timeout, context)
+        return PreparedCall(run, command_effect(params.command, self._workspace.shell))
 
     async def _start(self, params: Params) -> ToolReturnValue:
         order = TaskOrder(params.command, params.description.strip(), self._words(params.command), params.timeout)

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext
 from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_ok
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.domain.tool import ToolSpec, tool_ok
+from kimi.infrastructure.tools.params import prepared, schema_of
 
 
 class Params(BaseModel):
@@ -32,8 +32,7 @@ class ThinkTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. The thought lives on in the call itself."""
-        params = parse_arguments(Params, arguments)
-        yield answered(params if isinstance(params, ToolReturnValue) else tool_ok("", "Thought logged"))
+        yield prepared(Params, arguments, lambda params: tool_ok("", "Thought logged"))
 
 
 @lru_cache(maxsize=1)

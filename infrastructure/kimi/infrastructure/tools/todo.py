@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from kimi.application.ports import PreparedCall, ToolCallContext
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import TodoBlock, TodoItem, TodoStatus, ToolReturnValue, ToolSpec, tool_ok
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import prepared, schema_of
 
 MAX_ITEMS = 200
 MAX_TITLE_CHARS = 500
@@ -55,15 +55,10 @@ class TodoTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: the list is the agent's own."""
-        params = parse_arguments(Params, arguments)
-        if isinstance(params, ToolReturnValue):
-            yield answered(params)
-            return
+        yield prepared(Params, arguments, lambda params: PreparedCall(partial(self._run, params)))
 
-        async def run() -> ToolReturnValue:
-            return self._show() if params.todos is None else self._replace(params.todos)
-
-        yield PreparedCall(run)
+    async def _run(self, params: Params) -> ToolReturnValue:
+        return self._show() if params.todos is None else self._replace(params.todos)
 
     def _show(self) -> ToolReturnValue:
         items = self._read()
