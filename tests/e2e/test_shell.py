@@ -91,6 +91,23 @@ def test_a_signal_or_a_closed_window_ends_the_shell_in_good_order(
     assert "Traceback" not in (place.share / "logs" / "kimi.log").read_text(encoding="utf-8")
 
 
+def test_a_signal_leaves_the_hooks_of_the_end_little_time(place: Place) -> None:
+    hook = "sleep 30 & trap '' TERM; touch ended; sleep 30"
+    place.config = f'[[hooks]]\nevent = "SessionEnd"\ncommand = "{hook}"\ntimeout = 30\n'
+    place.script("text: hello")
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type("hi", ENTER)
+        shown.until("hello")
+        shown.idle()
+        began = time.monotonic()
+        os.kill(shown.process.pid, signal.SIGTERM)
+        assert shown.wait() == -signal.SIGTERM
+        assert time.monotonic() - began < 4  # without a signal they have five seconds
+    assert (place.work / "ended").exists()
+    assert all_gone(str(place.root))
+
+
 def test_a_signal_ends_whatever_has_the_terminal(place: Place) -> None:
     place.script(SLEEP)
     place.run("--print", "-S", "one", "--yolo", "-p", "/yolo off")

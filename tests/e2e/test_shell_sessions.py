@@ -225,6 +225,25 @@ def test_a_reload_reads_the_configuration_again(place: Place) -> None:
         assert leave(shown) == "mine"
 
 
+def test_what_was_chosen_holds_for_the_next_session_and_a_broken_file_does_not_disturb_the_end(place: Place) -> None:
+    place.config = "[models.other]\nprovider = 'p'\nmodel = 'other-model'\nmax_context_size = 50000\n"
+    place.script(*answers(2))
+    with terminal(place, rows=40) as shown:
+        shown.until("context:")
+        shown.type("/editor no-such-editor", ENTER)
+        shown.until("Editor: no-such-editor")
+        shown.type("/new", ENTER)
+        shown.until(lambda text: text.count("kimi 2") == 2)
+        shown.type(CTRL_O)
+        shown.until("The editor no-such-editor could not be run")
+        shown.type("/model other", ENTER)
+        shown.until("Model: other")
+        ask(shown, ("hello", "answer 0"))
+        (place.share / "config.toml").write_text("no = = toml", encoding="utf-8")
+        assert leave(shown)
+        assert "Invalid TOML" not in shown.text
+
+
 @pytest.mark.spec("R-159")
 def test_without_a_terminal_it_says_what_it_needs(place: Place) -> None:
     place.script("text: x")

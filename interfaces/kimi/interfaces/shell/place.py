@@ -30,9 +30,6 @@ class Place:
     _background: int = 0
     _counted_at: float = -1.0
 
-    def __post_init__(self) -> None:
-        self.editor = self.settings.interface.editor
-
     @property
     def bell_after_s(self) -> float:
         """After how many seconds the end of a turn rings the bell."""

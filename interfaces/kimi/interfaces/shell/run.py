@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import sys
@@ -54,6 +55,10 @@ _FROM_ENVIRONMENT: Final = {
     "OPENAI_BASE_URL": "the base URL",
     "OPENAI_API_KEY": "the API key",
 }
+EXIT_BOUND_S: Final = 2.0
+"""From a signal to the end of the process (R-13)."""
+KILLING_S: Final = 0.9
+"""What is kept of that for ending programs that are still running."""
 _STOP_SIGNALS: Final = [signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
 
 
@@ -103,13 +108,15 @@ class _Shell:
     _life: anyio.CancelScope
 
     def __init__(self, flags: Flags, settings: Settings, environ: Mapping[str, str]) -> None:
-        self._flags = flags
+        self._flags = self._loaded_for = flags
         self._settings = settings
+        self._editor = settings.interface.editor
         self._environ = environ
         self._session: ShellSession | None = None
         self.session_id: str | None = None
         self.resumable: str | None = None
         self.signal: signal.Signals | None = None
+        self._gone_at = math.inf
 
     async def serve(self) -> int:
         front = make_front(self._settings, self._environ)
@@ -142,8 +149,8 @@ class _Shell:
         while isinstance(outcome, GoOn):
             settings = self._settings
             try:
-                if outcome.reload:
-                    self._settings = load_settings(self._flags, self._environ)
+                if outcome.reload or self._flags != self._loaded_for:
+                    self._load_settings(with_editor=outcome.reload)
                 next_one = await self._one_session(front, outcome.choice, outcome.prefill)
                 before = outcome.choice if self.session_id is None else Choice(self.session_id)
                 outcome = next_one
@@ -151,23 +158,28 @@ class _Shell:
                 if before is None or (outcome.choice == before and not outcome.reload):
                     raise
                 front.show(*failure_note(error))
-                self._settings = settings
+                self._settings, self._loaded_for = settings, self._flags
                 outcome = GoOn(before)
         return outcome.status
 
+    def _load_settings(self, *, with_editor: bool) -> None:
+        """Read the configuration again. An editor that was chosen meanwhile stays, unless that was to be read, too."""
+        self._settings = load_settings(self._flags, self._environ)
+        self._loaded_for = self._flags
+        if with_editor:
+            self._editor = self._settings.interface.editor
+
     async def _one_session(self, front: Front, choice: Choice, prefill: str) -> Outcome:
         app = App(settings=providers.Object(self._settings))
-        async with open_conversation(app, choice) as conversation:
+        async with open_conversation(app, choice, time_left=self._time_left) as conversation:
             set_session_id(conversation.id)
             self.session_id = conversation.id
-            place = Place(app, conversation, self._settings, self._flags, self._environ)
+            place = Place(app, conversation, self._settings, self._flags, self._environ, self._editor)
             try:
                 return await self._serve_one(front, place, prefill)
             finally:
                 self._session = None
-                if place.flags != self._flags:  # another model was chosen, for the sessions that follow too
-                    self._flags = place.flags
-                    self._settings = load_settings(self._flags, self._environ)
+                self._flags, self._editor = place.flags, place.editor  # chosen for the sessions that follow too
                 self.resumable = None if conversation.is_empty else conversation.id
 
     async def _serve_one(self, front: Front, place: Place, prefill: str) -> Outcome:
@@ -212,9 +224,14 @@ class _Shell:
             return
         with anyio.open_signal_receiver(signal.SIGINT, *_STOP_SIGNALS) as received:
             async for number in received:
-                if number != signal.SIGINT:
+                if number != signal.SIGINT and self.signal is None:
                     self.signal = number
+                    self._gone_at = time.monotonic() + EXIT_BOUND_S
                 self._heed(number)
+
+    def _time_left(self) -> float:
+        """Seconds that the hooks of the end may take: as many as they want, unless a signal asked for the end."""
+        return self._gone_at - time.monotonic() - KILLING_S
 
     def _heed(self, number: signal.Signals) -> None:
         """Between sessions, and before there is one, any signal ends the shell."""
