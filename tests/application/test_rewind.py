@@ -7,19 +7,21 @@ import json
 import pytest
 
 from kimi.application.conversation import Conversation
+from kimi.application.hooks import Hooks
 from kimi.application.ports import ResponseEnd
 from kimi.application.rewind import send_dmail
 from kimi.domain.content import TextPart
 from kimi.domain.dmail import DMail, mail_message
 from kimi.domain.event import StepBegin, ToolResult
+from kimi.domain.hook import CommandHook
 from kimi.domain.message import Function, Message, ToolCall, message_text
-from kimi.domain.request import Answer, ApprovalAnswer, Request
+from kimi.domain.request import Answer, ApprovalAnswer, HookAnswer, Request
 from kimi.domain.session import CheckpointRecord, ContextRecord
 from kimi.domain.tool import BriefBlock
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.tools.dmail import NOT_SENT, SendDMailTool
 from tests.conversations import Run, conversation_with, run
-from tests.fakes import FakeModel, FakeTool, Script
+from tests.fakes import FakeHookRunner, FakeModel, FakeTool, Script
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +72,14 @@ async def test_checkpoints_are_named_only_where_mail_can_be_sent() -> None:
     plain = await conversation_with(FakeModel([[TextPart("Hello.")]]), [FakeTool("Look")])
     await run(plain, "hi")
     assert shown(plain.files.load_context()) == ["#0", "hi", "#1", "Hello."]
+
+
+async def test_the_checkpoint_of_a_turn_that_a_hook_sends_on_is_named_too() -> None:
+    conversation = await mailing([TextPart("Done.")], [TextPart("Tested.")])
+    runner = FakeHookRunner({"x": HookAnswer("block", "run the tests")})
+    conversation.hooks = Hooks([CommandHook("Stop", "x")], runner)
+    await run(conversation, "go")
+    assert shown(conversation.files.load_context())[6:9] == ["#2", "<system>CHECKPOINT 2</system>", "run the tests"]
 
 
 async def test_the_conversation_goes_on_from_the_checkpoint() -> None:

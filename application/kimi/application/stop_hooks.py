@@ -5,11 +5,11 @@ from __future__ import annotations
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.hook_points import run_hooks
 from kimi.application.ports import ChatModel, Random
+from kimi.application.rewind import checkpoint
 from kimi.application.run_steps import run_steps
 from kimi.application.steer import inject_steers
 from kimi.domain.content import TextPart
 from kimi.domain.message import Message
-from kimi.domain.session import CheckpointRecord
 from kimi.domain.turn import TurnStatus
 
 
@@ -31,7 +31,7 @@ async def heed_stop_hooks(
         if verdict.action == "block" and verdict.reason and not sent_on:
             said = Message("user", (TextPart(verdict.reason),))
             conversation.system_prompt()
-            conversation.append(CheckpointRecord(conversation.history.next_checkpoint), said)
+            conversation.append(*checkpoint(conversation), said)
             goes_on = sent_on = True
         if not await inject_steers(conversation, turn, model) and not goes_on:
             break
