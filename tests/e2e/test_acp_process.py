@@ -48,7 +48,7 @@ def test_the_handshake_is_answered_within_a_second_of_the_start(place: Place) ->
     assert min(answers) < 0.05 * slower
 
 
-@pytest.mark.spec("A-16")
+@pytest.mark.spec("A-16", "R-23")
 def test_the_old_option_serves_the_same(place: Place) -> None:
     with acp_process(place, command=("--acp",)) as kimi:
         kimi.shake_hands()
@@ -104,7 +104,7 @@ def running_command(place: Place, kimi: AcpProcess) -> int:
     return int(pid_file.read_text(encoding="utf-8"))
 
 
-@pytest.mark.spec("A-11", "A-14")
+@pytest.mark.spec("A-11", "A-14", "R-13")
 @pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_end_leaves_no_process_behind(place: Place, number: signal.Signals | None) -> None:
     place.script(shell("c1", "sleep 60 & echo $! > pid; wait"))
@@ -242,7 +242,7 @@ threading.Thread(target=write, daemon=True).start()
 """
 
 
-@pytest.mark.spec("A-02", "A-20")
+@pytest.mark.spec("A-02", "A-20", "R-14")
 def test_stray_output_neither_blocks_nor_disturbs(place: Place, tmp_path: Path) -> None:
     (tmp_path / "stray").mkdir()
     (tmp_path / "stray" / "sitecustomize.py").write_text(STRAY, encoding="utf-8")

@@ -239,7 +239,7 @@ def test_a_server_gets_no_secrets_and_its_noise_stays_in_its_log(place: Place) -
     assert b"nnnn" not in (place.share / "logs" / "kimi.log").read_bytes()
 
 
-@pytest.mark.spec("T-133")
+@pytest.mark.spec("T-133", "R-13")
 @pytest.mark.parametrize("end", ["input", "signal"])
 def test_the_end_leaves_no_server_behind(place: Place, end: str) -> None:
     note = place.root / "pids"

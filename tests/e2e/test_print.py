@@ -118,7 +118,7 @@ def test_lines_are_answered_as_they_come(place: Place) -> None:
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
 
-@pytest.mark.spec("R-29")
+@pytest.mark.spec("R-29", "R-31", "R-80")
 def test_pictures_of_the_input_reach_a_model_that_can_see(place: Place) -> None:
     message = json.dumps({"role": "user", "content": [{"type": "text", "text": "what is it?"}, IMAGE]}).encode()
     arguments = ("--quiet", "--input-format", "stream-json")
@@ -273,7 +273,7 @@ def session_flags(session: Path) -> tuple[bool, bool]:
 # --- how it ends ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("R-31", "R-32", "R-82")
+@pytest.mark.spec("R-31", "R-32", "R-82", "R-94", "R-80")
 @pytest.mark.parametrize(
     ("error", "message", "code"),
     [
@@ -304,7 +304,7 @@ def test_a_passing_failure_is_retried_first(place: Place) -> None:
     assert text(done).count("\n") == 1
 
 
-@pytest.mark.spec("R-31", "R-32")
+@pytest.mark.spec("R-31", "R-32", "R-80")
 def test_without_a_model_there_is_one_line(place: Place) -> None:
     (place.share / "config.toml").write_text("")
     for arguments, expected in (
@@ -315,7 +315,7 @@ def test_without_a_model_there_is_one_line(place: Place) -> None:
         assert (done.returncode, text(done)) == (1, expected)
 
 
-@pytest.mark.spec("R-31", "R-33")
+@pytest.mark.spec("R-31", "R-33", "R-80")
 def test_an_interrupt_ends_everything(place: Place) -> None:
     place.script(shell("c1", "touch running; sleep 60"), "text: never")
     with started(place, "--print", "--output-format", "stream-json", "-p", "go") as kimi:

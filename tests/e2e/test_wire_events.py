@@ -79,7 +79,7 @@ def test_parts_of_parallel_calls_do_not_interleave(place: Place) -> None:
             assert results == {"c0": "first\n", "c1": "second\n"}
 
 
-@pytest.mark.spec("W-92", "R-83")
+@pytest.mark.spec("W-92", "R-83", "R-80")
 def test_retries_are_announced(place: Place) -> None:
     place.config = "[loop_control]\nmax_retries_per_step = 2\n"
     think_only = Reply([chunk({"reasoning_content": "hm"}), *end_events()])

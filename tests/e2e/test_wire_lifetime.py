@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from tests.e2e.loopback import loopback
-from tests.e2e.process import DEADLINE_S, Json, Place, eventually
+from tests.e2e.process import DEADLINE_S, Json, Place, alive, eventually
 from tests.e2e.scripts import call, shell, step, tool
 from tests.e2e.unread import say, stalled, unread
 from tests.processes import all_gone, marked
@@ -70,7 +71,7 @@ def test_the_end_of_the_input_answers_the_open_prompt(place: Place) -> None:
     assert recorded_types(place) == without_approvals(kimi.lines)
 
 
-@pytest.mark.spec("W-27")
+@pytest.mark.spec("W-27", "T-115")
 def test_the_end_of_the_input_with_an_open_external_tool(place: Place) -> None:
     place.script(call("c1", "ext", {"a": 1}))  # a second model call would find no script and fail
     with place.wire() as kimi:
@@ -133,11 +134,11 @@ def test_a_client_that_does_not_read_cannot_hold_the_process(place: Place, end: 
 
 @pytest.mark.spec("W-29", "W-30", "R-13")
 def test_sigterm_in_a_turn(place: Place) -> None:
-    place.script(step("text: a", "text: b", shell("c1", "sleep 30")), "text: never")
+    place.script(step("text: a", "text: b", shell("c1", "sleep 30 & echo $! > pid; mv pid child; wait")), "text: never")
     with place.wire("--yolo") as kimi:
         kimi.initialize()
         call_id = kimi.call("prompt", {"user_input": "go"})
-        kimi.until("StatusUpdate")
+        assert eventually((place.work / "child").exists)
         started = time.monotonic()
         kimi.process.send_signal(signal.SIGTERM)
         assert kimi.rest()[-1] == {"jsonrpc": "2.0", "id": call_id, "result": {"status": "cancelled"}}
@@ -146,6 +147,9 @@ def test_sigterm_in_a_turn(place: Place) -> None:
         assert kimi.stderr == b""
         assert kimi.types[-3:] == ["ToolResult", "StepInterrupted", "TurnEnd"]
         assert recorded_types(place) == without_approvals(kimi.lines)
+        assert not alive(int((place.work / "child").read_text()))
+    [here] = json.loads((place.share / "kimi.json").read_text())["work_dirs"]
+    assert here["last_session_id"] == place.session_dirs()[0].name
     place.script("text: resumed")
     with place.wire("--continue") as kimi:
         assert kimi.prompt("more")["result"] == {"status": "finished"}

@@ -107,7 +107,7 @@ def test_a_prompt_during_a_prompt(place: Place) -> None:
         assert kimi.quiet()
 
 
-@pytest.mark.spec("W-57", "W-68", "R-94")
+@pytest.mark.spec("W-57", "W-68", "R-94", "R-80")
 def test_status_values_and_the_step_limit(place: Place) -> None:
     place.config = "[loop_control]\nmax_steps_per_turn = 2\n"
     place.script(call("c1", "Nope", {"n": 1}), call("c2", "Nope", {"n": 2}), "text: ok", call("c3", "ext"))
@@ -125,7 +125,7 @@ def test_status_values_and_the_step_limit(place: Place) -> None:
         assert kimi.response(prompt)["result"] == {"status": "cancelled"}
 
 
-@pytest.mark.spec("W-61")
+@pytest.mark.spec("W-61", "R-80")
 def test_without_a_model(place: Place) -> None:
     (place.share / "config.toml").write_text("", encoding="utf-8")
     with place.wire() as kimi:
@@ -138,7 +138,7 @@ def test_without_a_model(place: Place) -> None:
         assert response["result"] == {"status": "finished"}
 
 
-@pytest.mark.spec("W-62")
+@pytest.mark.spec("W-62", "R-80")
 def test_what_the_model_cannot_take(place: Place) -> None:
     place.script("text: ok")
     picture = image(url="data:image/png;base64,AA==")
@@ -184,7 +184,7 @@ def test_a_stream_that_breaks_is_retried_and_fails_with_the_parts_it_gave(place:
             assert types == ["TurnBegin", "StepBegin", "ContentPart", "StepInterrupted", "TurnEnd"]
 
 
-@pytest.mark.spec("W-64")
+@pytest.mark.spec("W-64", "R-80")
 def test_an_expired_login(place: Place) -> None:
     place.config = '[providers.p.oauth]\nstorage = "file"\nkey = "oauth/kimi-code"\n'
     with loopback(error_reply(401, "token expired")) as server:
@@ -197,7 +197,7 @@ def test_an_expired_login(place: Place) -> None:
             assert types == FAILED_TURN
 
 
-@pytest.mark.spec("W-65")
+@pytest.mark.spec("W-65", "R-80")
 def test_an_unexpected_failure_is_named_and_the_next_prompt_works(place: Place) -> None:
     """The files of the session must not grow for a while, as on a full disk."""
     place.script("text: one", "text: two", "text: three")

@@ -187,6 +187,10 @@ def test_odd_answers_to_an_approval_reject(place: Place) -> None:
 
 INVALID = ("Invalid tool result payload from client.", "Invalid tool result")
 FAILED = "External tool error"
+CUT = (
+    "\n\n[Output truncated: exceeded 100000 character limit. "
+    "Use pagination or more specific queries to get remaining content.]"
+)
 GOOD: Json = {"is_error": False, "output": ACCEPTED, "message": "", "display": []}
 
 TOOL_ANSWERS: list[tuple[Json, tuple[str, str] | str]] = [
@@ -218,6 +222,7 @@ TOOL_ANSWERS: list[tuple[Json, tuple[str, str] | str]] = [
     ({"result": {"return_value": {"is_error": False, "output": ACCEPTED}}}, ACCEPTED),
     ({"result": {"return_value": GOOD | {"display": None, "extras": None}}}, ACCEPTED),
     ({"result": {"return_value": GOOD}, "error": None}, ACCEPTED),
+    ({"result": {"return_value": GOOD | {"output": "x" * 150_000}}}, "x" * 100_000 + CUT),
 ]
 
 

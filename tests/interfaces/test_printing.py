@@ -153,6 +153,7 @@ def test_the_final_message_is_that_of_the_last_step() -> None:
 # --- failures ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("R-80")
 def test_failures_have_words_and_a_status() -> None:
     assert failure_of(ChatProviderError("bad data")) == Failure("bad data")
     assert failure_of(StoreFailed("The disk is full.")) == Failure("The disk is full.")
