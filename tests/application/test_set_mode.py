@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from kimi.application.set_mode import switch_plan_mode
+from kimi.application.set_mode import plan_file, switch_plan_mode
 from kimi.domain.content import TextPart
 from kimi.domain.errors import StoreFailed
 from kimi.domain.message import message_text
@@ -37,3 +39,27 @@ async def test_a_mode_that_cannot_be_stored_is_not_on() -> None:
 
     assert not conversation.policy.plan
     assert not conversation.plan_mode_is_unannounced
+
+
+@pytest.mark.parametrize("word", ["on", "view", "clear"])
+async def test_without_a_place_for_plans_every_word_is_refused(word: str) -> None:
+    conversation = await conversation_with(None)
+
+    outcome = await run(conversation, f"/plan {word}")
+
+    assert str(outcome.error) == "Plan mode is not supported"
+    assert conversation.files.state.plan_slug is None
+
+
+@pytest.mark.parametrize(("word", "verb"), [("view", "read"), ("clear", "removed")])
+async def test_a_plan_file_that_cannot_be_used_is_said(tmp_path: Path, word: str, verb: str) -> None:
+    conversation = await conversation_with(None)
+    conversation.plans_dir = str(tmp_path)
+    path = Path(plan_file(conversation))
+    path.mkdir()
+
+    outcome = await run(conversation, f"/plan {word}")
+
+    assert outcome.error is None
+    (said,) = [event for event in outcome.events if isinstance(event, TextPart)]
+    assert said.text.startswith(f"The plan file cannot be {verb}: {path}: ")

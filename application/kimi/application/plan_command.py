@@ -45,6 +45,8 @@ def _plan_text(path: str) -> str:
             return file.read() or _NO_PLAN
     except FileNotFoundError:
         return _NO_PLAN
+    except OSError as error:
+        return f"The plan file cannot be read: {path}: {error.strerror}"
 
 
 def _remove(path: str) -> str:
@@ -52,4 +54,6 @@ def _remove(path: str) -> str:
         os.remove(path)
     except FileNotFoundError:
         return _NO_PLAN
+    except OSError as error:
+        return f"The plan file cannot be removed: {path}: {error.strerror}"
     return f"The plan file {path} is removed."

@@ -25,8 +25,7 @@ async def set_plan_mode(conversation: Conversation, enabled: bool, *, random: Ra
 
 def switch_plan_mode(conversation: Conversation, enabled: bool, *, random: Random = uniform) -> None:
     """`set_plan_mode` for a tool: the client is told when the step is over, after the tool's result (wire 7.13)."""
-    if conversation.plans_dir is None:
-        raise StateError("Plan mode is not supported")
+    _plans_dir(conversation)
     if enabled:
         _name_plan(conversation, random)
     conversation.update_state(lambda state: replace(state, plan_mode=enabled))
@@ -44,14 +43,21 @@ async def announce_plan_mode(conversation: Conversation) -> None:
 
 
 def plan_file(conversation: Conversation, *, random: Random = uniform) -> str:
-    """The path of the session's plan file; it need not exist."""
+    """The path of the session's plan file; it need not exist. Raises StateError where there is no place for it."""
+    directory = _plans_dir(conversation)
     _name_plan(conversation, random)
-    return os.path.join(conversation.plans_dir or "", f"{conversation.files.state.plan_slug}.md")
+    return os.path.join(directory, f"{conversation.files.state.plan_slug}.md")
 
 
 def active_plan_file(conversation: Conversation) -> str | None:
-    """The one file that may be changed while plan mode is on; None while it is off."""
-    return plan_file(conversation) if conversation.policy.plan else None
+    """The one file that may be changed while plan mode is on; None while it is off, or has no place."""
+    return plan_file(conversation) if conversation.policy.plan and conversation.plans_dir is not None else None
+
+
+def _plans_dir(conversation: Conversation) -> str:
+    if conversation.plans_dir is None:
+        raise StateError("Plan mode is not supported")
+    return conversation.plans_dir
 
 
 def _name_plan(conversation: Conversation, random: Random) -> None:
