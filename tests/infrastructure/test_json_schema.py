@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from kimi.domain.message import JsonObject
 from kimi.infrastructure.json_schema import check_arguments
 
 
@@ -24,3 +25,14 @@ def test_a_schema_may_refer_to_itself() -> None:
     assert check_arguments(schema, {"child": {"child": {"n": 1}}}) is None
     assert "$.child.child.n" in str(check_arguments(schema, {"child": {"child": {"n": "x"}}}))
     assert check_arguments({"properties": {"a": {"$ref": "#/nowhere"}}}, {"a": 1}) is not None
+
+
+def test_arguments_that_are_nested_too_deeply_are_an_answer() -> None:
+    schema: JsonObject = {"type": "object", "properties": {"child": {"$ref": "#"}}}
+    deep: JsonObject = {}
+    for _ in range(500):
+        deep = {"child": deep}
+    assert check_arguments(schema, {"child": {}}) is None
+    told = "the arguments, or what their schema refers to, are nested too deeply to be checked"
+    assert check_arguments(schema, deep) == told
+    assert check_arguments({"$ref": "#"}, {}) == told

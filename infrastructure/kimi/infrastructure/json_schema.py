@@ -41,6 +41,8 @@ def check_arguments(schema: JsonObject, value: Any) -> str | None:
         error = next(_validator(encode_json(schema)).iter_errors(value), None)
     except Unresolvable as missing:
         return f"the schema refers to {missing.ref}, which is not in it"[:MAX_TEXT]
+    except RecursionError:  # one that refers to itself follows the arguments to any depth
+        return "the arguments, or what their schema refers to, are nested too deeply to be checked"
     if error is None:
         return None
     shown = encode_json(error.instance).decode()
