@@ -57,12 +57,14 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     """
     share = share_directory(environ)
     configuration = _configuration(flags, share)
-    mcp = _mcp(configuration, flags, share)
+    mcp = _mcp(configuration.mcp, flags, share)
     variables = _secret_variables(configuration, environ)
+    values = (*_secret_values(configuration), *_mcp_secrets(mcp.servers, environ, share))
     return Settings(
         share_dir=share,
         work_dir=flags.work_dir,
         model=choose_model(configuration, flags, environ),
+        models=named_models(configuration, flags, environ),
         yolo=flags.yolo or configuration.default_yolo,
         afk=flags.afk,
         plan_mode=flags.plan,
@@ -71,13 +73,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         own_files=(*filter(None, [flags.config_file]), *flags.mcp_config_files),
         agent=flags.agent or "default",
         agent_file=flags.agent_file,
-        models=named_models(configuration, flags, environ),
         loop=_loop(configuration.loop_control, flags),
-        skills=SkillSettings(
-            only=flags.skills_dirs,
-            extra=configuration.extra_skill_dirs,
-            merge=configuration.merge_all_available_skills,
-        ),
+        skills=_skills(configuration, flags),
         shell=configuration.shell,
         files=configuration.files,
         tools=configuration.tools,
@@ -88,21 +85,27 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         mcp=mcp,
         web=_web(configuration.services),
         background=configuration.background,
-        interface=InterfaceSettings(
-            theme=configuration.theme,
-            editor=configuration.default_editor,
-            show_thinking=configuration.show_thinking_stream,
-        ),
+        interface=_interface(configuration),
         hooks=tuple(CommandHook(hook.event, hook.command, hook.matcher, hook.timeout) for hook in configuration.hooks),
         secret_variables=variables,
-        secret_values=frozenset(
-            (
-                *_secret_values(configuration),
-                *_mcp_secrets(mcp.servers, environ, share),
-                *(environ[name] for name in variables),
-            )
-        ),
+        secret_values=frozenset((*values, *(environ[name] for name in variables))),
         strict_profile={"1": True, "0": False}.get(environ.get("KIMI_WIRE_STRICT", "")),
+    )
+
+
+def _skills(configuration: Configuration, flags: Flags) -> SkillSettings:
+    return SkillSettings(
+        only=flags.skills_dirs,
+        extra=configuration.extra_skill_dirs,
+        merge=configuration.merge_all_available_skills,
+    )
+
+
+def _interface(configuration: Configuration) -> InterfaceSettings:
+    return InterfaceSettings(
+        theme=configuration.theme,
+        editor=configuration.default_editor,
+        show_thinking=configuration.show_thinking_stream,
     )
 
 
