@@ -165,6 +165,21 @@ def test_empty_answers_take_what_is_proposed(home: Home) -> None:
     assert set(home.config["models"]) == {"kimi-k2-thinking", "kimi-latest"}
 
 
+def test_what_the_options_say_is_not_asked_or_is_proposed(home: Home) -> None:
+    home.variables = {"MY_KEY": "sk-mine"}
+    code, person = home.setup(
+        Wanted(api_key_env="MY_KEY", model="qwen3", context_size=4096, capabilities=("image_in",)),
+        number("ollama"), "", "", "", "", "n",
+    )  # fmt: skip
+    assert code == 0
+    assert not any("key" in question.lower() for question in person.asked)
+    assert home.config["providers"]["ollama"]["api_key"] == "sk-mine"
+    assert home.config["models"]["qwen3"] == {
+        "provider": "ollama", "model": "qwen3", "max_context_size": 4096, "capabilities": ["image_in"],
+    }  # fmt: skip
+    assert home.setup(Wanted(api_key_env="NOT_SET"), number("ollama"), "")[0] == 1
+
+
 def test_a_key_is_typed_again_when_it_cannot_be_one(home: Home) -> None:
     code, person = home.setup(None, number("anthropic"), "", "two words", "clé", "sk-ant", "claude", "", "")
     assert code == 0

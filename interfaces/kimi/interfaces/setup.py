@@ -159,12 +159,13 @@ def _asked(
 ) -> Decided:
     """What the person says; an empty answer takes what is proposed."""
     base_url = _until(dialogue, "Base URL", wanted.base_url or preset.base_url, checked_url)
-    api_key = _asked_key(dialogue, preset, known)
+    named = wanted.api_key_env is not None
+    api_key = _key(wanted, preset, known, environ) if named else _asked_key(dialogue, preset, known)
     env = {name: value for name, title in preset.variables if (value := dialogue.ask(f"{title} ({name})"))}
     _show_models(dialogue, preset, base_url, api_key, environ)
     model = _until(dialogue, "Model, as the provider names it", wanted.model or preset.model, checked_model)
     size = _until(dialogue, "Context size in tokens", str(wanted.context_size or preset.context_size), checked_size)
-    proposed = ", ".join(preset.capabilities) or "none"
+    proposed = ", ".join(preset.capabilities if wanted.capabilities is None else wanted.capabilities) or "none"
     question = f"Capabilities, of {', '.join(CAPABILITIES)}, or none"
     names = _until(dialogue, question, proposed, lambda text: checked_capabilities(text.replace(",", " ").split()))
     return Decided(preset, base_url, api_key, model, size, names, env)
