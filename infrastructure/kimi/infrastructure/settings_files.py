@@ -57,7 +57,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     """
     share = share_directory(environ)
     configuration = _configuration(flags, share)
-    mcp = _mcp(configuration.mcp, flags, share)
+    mcp = _mcp(configuration, flags, share)
     variables = _secret_variables(configuration, environ)
     values = (*_secret_values(configuration), *_mcp_secrets(mcp.servers, environ, share))
     return Settings(
