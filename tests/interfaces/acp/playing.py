@@ -27,7 +27,7 @@ Step: TypeAlias = "ev.Event | Pause"
 
 def translator(client: ClientAbilities | None = None, **options: Any) -> Translator:
     """A translator for a client without abilities."""
-    return Translator("s1", WORK_DIR, client=client or ClientAbilities(), **options)
+    return Translator(WORK_DIR, client=client or ClientAbilities(), **options)
 
 
 def checked(updates: Iterable[JsonObject]) -> list[Any]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.domain.content import ImagePart, MediaUrl, TextPart
-from kimi.interfaces.acp.content import BadPrompt, UnsupportedContent, shown_input, user_input
+from kimi.interfaces.acp.content import BadPrompt, shown_input, user_input
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 FINE: list[tuple[dict[str, Any], Any]] = [
@@ -82,14 +82,6 @@ def test_order_is_kept_and_nothing_is_merged() -> None:
 def test_what_cannot_be_taken(blocks: Any, reason: str) -> None:
     with pytest.raises(BadPrompt, match=reason):
         user_input(blocks)
-
-
-def test_images_for_a_model_that_does_not_see() -> None:
-    picture = FINE[2][0]
-    assert user_input([picture], {"image_in"})
-    with pytest.raises(UnsupportedContent, match=r"The current model does not accept images\.") as caught:
-        user_input([picture], {"thinking"})
-    assert caught.value.types == ("image",)
 
 
 def test_links_and_resources_are_shown_as_they_came() -> None:

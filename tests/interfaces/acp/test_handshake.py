@@ -53,10 +53,10 @@ def test_all_capabilities_are_read() -> None:
         "fs": {"readTextFile": True, "writeTextFile": True},
         "terminal": True,
         "auth": {"terminal": True},
-        "elicitation": {"form": {}, "url": {}},
-        "session": {"configOptions": {"boolean": {}}, "compaction": {}, "plan": {}},
+        "elicitation": {"form": {}},
+        "session": {"compaction": {}, "plan": {}},
     }
-    assert client_abilities(raw) == ClientAbilities(*[True] * 9)
+    assert client_abilities(raw) == ClientAbilities(*[True] * 7)
 
 
 @pytest.mark.spec("A-25")

@@ -327,6 +327,9 @@ async def test_a_message_is_put_into_the_running_turn(place: Place) -> None:
         call_id = await client.request("session/prompt", prompt(session_id, "hi"))
         await client.until_update("agent_message_chunk")
         assert await client.result("_session/steering", prompt(session_id, "also this")) == {"outcome": "injected"}
+        picture = {"type": "image", "mimeType": "image/png", "data": "iVBORw0K"}
+        refused = await client.error("_session/steering", {"sessionId": session_id, "prompt": [picture]})
+        assert refused["data"] == {"kind": "unsupported_content", "types": ["image"]}
         release.set()
         assert (await client.answer_of(call_id))["result"]["stopReason"] == "end_turn"
         assert await client.result("_session/steering", prompt(session_id, "too late")) == idle

@@ -91,9 +91,9 @@ def test_every_built_in_tool_has_a_look() -> None:
 
 
 @pytest.mark.spec("A-77")
-@given(st.text(max_size=120), st.text(max_size=300), st.sampled_from(["", "coder › "]))
-def test_titles_are_one_short_line(tool: str, argument: str, prefix: str) -> None:
-    shown = title(tool, argument, prefix)
+@given(st.text(max_size=120), st.text(max_size=300))
+def test_titles_are_one_short_line(tool: str, argument: str) -> None:
+    shown = title(tool, argument)
     assert 0 < len(shown) <= 80
     assert not re.search(r"[\x00-\x1f\x7f\n\r\u2028\ud800-\udfff]", shown)
 

@@ -213,7 +213,6 @@ def test_turns_are_counted_from_what_is_recorded() -> None:
     nested = b'{"type": "SubagentEvent", "payload": {"event": {"type": "TurnBegin"}}}'
     subject = translator(turns=count_turns([*recorded, nested]))
     assert play(subject, ANSWER)[-1]["messageId"] == "t3-1-text"
-    assert subject.turn_id == "t3"
 
 
 def test_a_new_turn_settles_what_a_crash_left() -> None:
@@ -225,9 +224,7 @@ def test_a_new_turn_settles_what_a_crash_left() -> None:
 def test_the_turns_of_a_flow_lie_inside_of_one() -> None:
     subject = translator()
     play(subject, [ev.TurnBegin("/flow:x"), ev.TurnBegin("node"), ev.StepBegin(1), USAGE])
-    assert subject.in_nested_turn
     play(subject, [ev.TurnEnd(), ev.TurnBegin("node 2"), ev.StepBegin(1), USAGE, ev.TurnEnd(), NEWS, ev.TurnEnd()])
-    assert not subject.in_nested_turn
     usage = subject.usage()
     assert usage is not None
     assert usage["totalTokens"] == 2 * 1540
@@ -235,6 +232,7 @@ def test_the_turns_of_a_flow_lie_inside_of_one() -> None:
     assert subject.usage() is None
 
 
+@pytest.mark.spec("A-63")
 def test_figures_are_told_when_they_change() -> None:
     subject = translator()
     assert play(subject, [ev.StatusUpdate(context_tokens=5)]) == []
@@ -248,6 +246,7 @@ def test_figures_are_told_when_they_change() -> None:
     assert translator().window_update() == []
 
 
+@pytest.mark.spec("A-63")
 def test_usage_of_the_turn() -> None:
     subject = translator()
     assert subject.usage() is None

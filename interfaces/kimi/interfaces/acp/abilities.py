@@ -16,8 +16,6 @@ class ClientAbilities:
     auth_terminal: bool = False
     """It can run this program in a terminal that a person sees."""
     elicitation_form: bool = False
-    elicitation_url: bool = False
-    boolean_options: bool = False
     compaction: bool = False
     plan: bool = False
 
@@ -32,8 +30,6 @@ def client_abilities(raw: object) -> ClientAbilities:
         terminal=_member(raw, "terminal") is True,
         auth_terminal=_member(_member(raw, "auth"), "terminal") is True,
         elicitation_form=_is_object(_member(elicitation, "form")),
-        elicitation_url=_is_object(_member(elicitation, "url")),
-        boolean_options=_is_object(_member(_member(session, "configOptions"), "boolean")),
         compaction=_is_object(_member(session, "compaction")),
         plan=_is_object(_member(session, "plan")) or _is_object(_member(raw, "plan")),
     )

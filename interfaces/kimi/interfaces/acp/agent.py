@@ -261,6 +261,7 @@ class AcpAgent:
         try:
             if live is None:
                 raise StateError("The session is suspended")
+            live.check_content(given)
             steer(live.conversation, given)
         except StateError:
             return {"outcome": "promptRequired", "reason": "noRunningTurn"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Collection, Sequence
 from html import escape, unescape
 from typing import Any, Final, cast
 
@@ -26,25 +25,14 @@ class BadPrompt(ValueError):
     """A prompt that cannot be taken; the text says what is wrong with which block."""
 
 
-class UnsupportedContent(BadPrompt):
-    """The model cannot take this kind of content: -32602 with `kind` unsupported_content (acp spec 5.1)."""
-
-    def __init__(self, types: Sequence[str]) -> None:
-        super().__init__(f"The current model does not accept {' and '.join(types)}s.")
-        self.types = tuple(types)
-
-
-def user_input(blocks: object, capabilities: Collection[str] | None = None) -> UserInput:
+def user_input(blocks: object) -> UserInput:
     """The parts of a prompt, one for each block, in order.
 
-    `capabilities` are those of the model; None does not look at them. Raises BadPrompt when there is nothing in the
-    prompt, a block has another shape, or cannot be taken at all; UnsupportedContent when the model lacks the sight.
+    Raises BadPrompt when there is nothing in the prompt, a block has another shape, or cannot be taken by any model.
     """
     if not isinstance(blocks, list) or not blocks:
         raise BadPrompt("prompt: must be a list with at least one content block")
     parts = [_part(block, f"prompt[{index}]") for index, block in enumerate(cast("list[object]", blocks))]
-    if capabilities is not None and "image_in" not in capabilities and any(isinstance(p, ImagePart) for p in parts):
-        raise UnsupportedContent(["image"])
     if not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
         raise BadPrompt("prompt: holds no content")
     return tuple(parts)

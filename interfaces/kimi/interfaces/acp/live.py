@@ -149,7 +149,6 @@ class LiveSession:
     def _new_translator(self, turns: int = 0, *, replaying: bool = False) -> Translator:
         conversation = self.conversation
         return Translator(
-            self.id,
             self._work_dir,
             client=self._abilities,
             turns=turns,
@@ -294,7 +293,7 @@ class LiveSession:
         from kimi.application.run_turn import run_turn  # start-up time
 
         conversation = self.conversation
-        self._check_content(user_input)
+        self.check_content(user_input)
         mark = next_mark(conversation)
         turn = conversation.begin_turn()
         ticket.runs(turn)
@@ -313,7 +312,8 @@ class LiveSession:
         usage = self._translator.usage()
         return {"stopReason": reason} if usage is None else {"stopReason": reason, "usage": usage}
 
-    def _check_content(self, user_input: UserInput) -> None:
+    def check_content(self, user_input: UserInput) -> None:
+        """Raises Refused for content that the model of the session cannot take, ModelNotSet without a model."""
         model = self.conversation.model
         if model is None:
             raise ModelNotSet

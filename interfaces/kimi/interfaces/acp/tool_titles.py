@@ -76,11 +76,11 @@ FACES: Mapping[str, Face] = {
 UNKNOWN_TOOL: Final = Face()
 
 
-def title(tool: str, argument: str | None, prefix: str = "") -> str:
+def title(tool: str, argument: str | None) -> str:
     """`Tool: argument` in one line of at most 80 characters; the tool alone while there is no argument."""
     name = one_line(tool) or "Tool call"
     text = shortened(one_line(argument), ARGUMENT_CHARS) if argument else ""
-    return shortened(f"{prefix}{name}: {text}" if text else prefix + name, TITLE_CHARS)
+    return shortened(f"{name}: {text}" if text else name, TITLE_CHARS)
 
 
 def one_line(text: str) -> str:

@@ -100,7 +100,6 @@ class Translator:
 
     def __init__(
         self,
-        session_id: str,
         work_dir: str,
         *,
         client: ClientAbilities,
@@ -112,7 +111,6 @@ class Translator:
         is_watched: bool = False,
         face_of: FaceOf | None = None,
     ) -> None:
-        self.session_id = session_id
         self._work_dir = work_dir
         self._client = client
         self._mode, self._mode_of, self._config_options = mode, mode_of, config_options
@@ -135,16 +133,6 @@ class Translator:
         """The replay is over: what comes now happens now."""
         self._replaying = False
         self._mcp.silent = False
-
-    @property
-    def turn_id(self) -> str:
-        """The id of the turn that runs, or of the last one: `t` and its number."""
-        return self._turn.id
-
-    @property
-    def in_nested_turn(self) -> bool:
-        """Does the turn lie inside of another, as those of a flow do?"""
-        return self._depth > 1
 
     def updates(self, event: ev.Event) -> list[JsonObject]:
         """The updates for `event`; for a request those that go before it."""
