@@ -26,16 +26,16 @@ from typing import TextIO, TypeAlias
 import kimi
 
 LIBRARIES = ("acp", "aiohttp", "anyio._backends._asyncio", "prompt_toolkit.shortcuts", "tomllib", "typer._adapters")
-"""Those that most starts import; fastmcp and other heavy ones are left to the tests that need them."""
+"""Those that many starts import, if not at once."""
 
 Order: TypeAlias = tuple[list[str], str, dict[str, str], int, bool]
 
 
 def import_all() -> None:
-    """Import what most starts need, and our modules except those for MCP."""
+    """Import these libraries and all our modules, and what they import."""
     ours = [module.name for module in pkgutil.walk_packages(kimi.__path__, "kimi.")]
     for name in (*LIBRARIES, *ours):
-        if "mcp" not in name and name != "kimi.__main__":
+        if name != "kimi.__main__":
             importlib.import_module(name)
 
 
