@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from kimi.application.background import TaskBook
@@ -43,6 +46,30 @@ async def test_at_most_four_before_a_step_and_each_once() -> None:
     events = [event for event in first.events if isinstance(event, Notification)]
     assert [event.source_id for event in events] == [task.id for task in ended]
     assert isinstance(first.events[-1], TurnEnd)
+
+
+@pytest.mark.spec("R-147")
+@pytest.mark.parametrize(
+    ("ended", "kind"),
+    [
+        ({"status": "completed", "exit_code": 0}, "task.completed"),
+        ({"status": "failed", "exit_code": 3}, "task.failed"),
+        ({"status": "failed", "timed_out": True}, "task.timed_out"),
+        ({"status": "killed", "reason": "enough"}, "task.killed"),
+        ({"status": "lost"}, "task.lost"),
+    ],
+)
+async def test_every_way_to_end_is_told_once_to_client_and_model(ended: dict[str, Any], kind: str) -> None:
+    tasks = FakeTasks()
+    task = started(tasks, "sleep 9")
+    tasks.held[task.id] = replace(task, **ended)
+    model = FakeModel([[TextPart("one")], [TextPart("two")]])
+    conversation = await conversation_with(model)
+    conversation.background = TaskBook(lambda: tasks)
+    events = [event for text in ("go", "on") for event in (await run(conversation, text)).events]
+    assert [event.type for event in events if isinstance(event, Notification)] == [kind]
+    assert [len(told(asked.history)) for asked in model.asked] == [1, 1]
+    assert f'type="{kind}"' in told(model.asked[1].history)[0]
 
 
 async def test_a_task_that_runs_is_not_spoken_of() -> None:

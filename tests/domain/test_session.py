@@ -15,6 +15,7 @@ def test_usable_ids(text: str) -> None:
     assert checked_session_id(text) == text
 
 
+@pytest.mark.spec("R-56")
 @pytest.mark.parametrize(
     "text",
     ["", " ", ".", "..", "a/b", "../../../dir", "a\\b", "a\0b", "a\nb", "C:x", "a" * 129, "長" * 100],

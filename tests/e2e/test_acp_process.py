@@ -242,11 +242,12 @@ threading.Thread(target=write, daemon=True).start()
 """
 
 
-@pytest.mark.spec("A-02", "A-20", "R-14")
+@pytest.mark.spec("A-02", "A-20", "R-14", "R-90")
 def test_stray_output_neither_blocks_nor_disturbs(place: Place, tmp_path: Path) -> None:
     (tmp_path / "stray").mkdir()
     (tmp_path / "stray" / "sitecustomize.py").write_text(STRAY, encoding="utf-8")
     place.environ |= {"PYTHONPATH": str(tmp_path / "stray"), "STRAY_GO": str(tmp_path / "go")}
+    place.environ["KIMI_SCRIPTED_ECHO_TRACE"] = "1"
     log = place.share / "logs" / "kimi.log"
     with raw_server(place) as process:
         session_id = opened(process, place)
@@ -260,6 +261,7 @@ def test_stray_output_neither_blocks_nor_disturbs(place: Place, tmp_path: Path) 
         assert process.stderr is not None
         assert process.stderr.read() == b""
     assert b"stray text" in log.read_bytes()
+    assert b'SCRIPTED_ECHO TURN 1: "text: Hello"' in log.read_bytes()
 
 
 # --- size -------------------------------------------------------------------------------------------------------

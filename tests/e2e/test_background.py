@@ -149,7 +149,7 @@ def test_tasks_are_kept_alive_when_so_configured(marked_place: Place, word: str)
     assert all_gone(word)
 
 
-@pytest.mark.spec("W-97")
+@pytest.mark.spec("W-97", "R-147")
 def test_client_and_model_are_told_once(marked_place: Place) -> None:
     wait = "until [ -e done ]; do sleep 0.05; done; echo all is well"
     marked_place.script(
@@ -180,6 +180,7 @@ def test_client_and_model_are_told_once(marked_place: Place) -> None:
     assert "all is well" in json.dumps(told[0])
 
 
+@pytest.mark.spec("R-147")
 def test_what_ended_between_turns_is_told_in_the_next(marked_place: Place) -> None:
     marked_place.script(background("exit 4"), "text: Started.", "text: It failed.")
     with marked_place.wire("--yolo") as kimi:

@@ -50,10 +50,16 @@ def test_another_share_directory_holds_other_sessions(place: Place) -> None:
 
 @pytest.mark.spec("R-46")
 def test_the_share_directory_holds_plans_too_and_nothing_goes_to_the_home(place: Place) -> None:
+    for root in (place.home / ".kimi", place.share):  # the share directory is no place for skills
+        (root / "skills" / f"of-{root.name.strip('.')}").mkdir(parents=True)
+        (root / "skills" / f"of-{root.name.strip('.')}" / "SKILL.md").write_text("Do it.")
+    before = sorted(place.home.rglob("*"))
     with loopback() as server:
         place.provider(server.base_url)
         with place.wire("--yolo") as kimi:
-            kimi.initialize(capabilities={"supports_plan_mode": True})
+            told = kimi.initialize(capabilities={"supports_plan_mode": True})
+            named = [one["name"] for one in told["slash_commands"] if one["name"].startswith("skill:")]
+            assert named == ["skill:of-kimi"]
             server.add(text_reply("hi"))
             kimi.prompt("begin")
             assert kimi.response(kimi.call("set_plan_mode", {"enabled": True}))["result"]["status"] == "ok"
@@ -66,8 +72,8 @@ def test_the_share_directory_holds_plans_too_and_nothing_goes_to_the_home(place:
             assert kimi.finish() == 0
     assert plan.read_text() == "the plan"
     names = {path.name for path in place.share.iterdir()}
-    assert names == {"config.toml", "kimi.json", "logs", "plans", "sessions"}
-    assert list(place.home.iterdir()) == []
+    assert names == {"config.toml", "kimi.json", "logs", "plans", "sessions", "skills"}
+    assert sorted(place.home.rglob("*")) == before
 
 
 @pytest.mark.spec("R-162")

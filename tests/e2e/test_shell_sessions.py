@@ -398,6 +398,7 @@ def test_a_background_task_is_looked_at_and_stopped(place: Place) -> None:
         shown.until_gone("1 in background")
 
 
+@pytest.mark.spec("R-147")
 def test_the_end_of_a_background_task_is_told_between_turns(place: Place) -> None:
     background = call("c1", "Shell", command="sleep 2", run_in_background=True, description="a nap")
     place.script(background, "text: started")

@@ -39,7 +39,7 @@ def plan_in(kimi: WireProcess) -> Path:
     return Path(message.split("`")[1])
 
 
-@pytest.mark.spec("W-83")
+@pytest.mark.spec("W-83", "R-144")
 def test_set_plan_mode_announces_records_and_survives_a_restart(place: Place) -> None:
     place.script("text: ok")
     update = dict.fromkeys(
@@ -89,7 +89,7 @@ def test_set_plan_mode_works_in_a_turn_without_disturbing_it(place: Place) -> No
         assert kimi.payloads("ToolResult")[0]["return_value"]["is_error"] is False
 
 
-@pytest.mark.spec("W-86")
+@pytest.mark.spec("W-86", "R-144", "T-94")
 def test_planning_from_the_question_to_the_approval(place: Place) -> None:
     place.script(call("c1", "EnterPlanMode"), "text: planning")
     with place.wire() as kimi:
@@ -131,7 +131,7 @@ def test_planning_from_the_question_to_the_approval(place: Place) -> None:
         assert kimi.payloads("StatusUpdate")[-1]["plan_mode"] is False
 
 
-@pytest.mark.spec("W-87", "T-94")
+@pytest.mark.spec("W-87", "T-94", "R-144")
 @pytest.mark.parametrize(
     ("label", "plan_mode", "steps", "is_error"),
     [
@@ -340,6 +340,7 @@ def test_plan_mode_by_flag_and_command_with_its_reminders(place: Place) -> None:
             assert kimi.payloads("ContentPart")[-1]["text"].startswith("Usage: /plan")
 
 
+@pytest.mark.spec("R-144")
 def test_the_configured_plan_mode_is_for_new_sessions(place: Place) -> None:
     place.script("text: one", "text: two")
     file = place.share / "config.toml"
