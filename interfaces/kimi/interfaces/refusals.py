@@ -9,6 +9,7 @@ import textwrap
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import cast
 
 from kimi.application.flags import Flags
 from kimi.domain.errors import InvalidSessionId, UsageError
@@ -52,6 +53,16 @@ def usage_panel(message: str, usage: str = USAGE, command: str = "kimi") -> str:
 def usage_message(error: UsageError) -> str:
     """The text for the box: with the option it is about, if it is about one."""
     return f"Invalid value for {error.hint}: {error}" if error.hint else str(error)
+
+
+def only_cause(error: BaseException) -> BaseException:
+    """The error inside the groups that task groups wrap around it, as long as it is the only one."""
+    while isinstance(error, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        if len(inner) != 1:
+            break
+        error = inner[0]
+    return cast(BaseException, error)
 
 
 def failure_text(error: BaseException, log_path: str, debug: bool) -> str:

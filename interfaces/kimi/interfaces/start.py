@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from kimi.application.flags import Flags, Ui, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.process import Streams, hide_secrets, log_path, masked, start_logging, take_streams
-from kimi.interfaces.refusals import failure_text, usage_message, usage_panel
+from kimi.interfaces.refusals import failure_text, only_cause, usage_message, usage_panel
 
 if TYPE_CHECKING:
     from kimi.application.settings import Settings
@@ -40,7 +40,7 @@ def start(
     except KeyboardInterrupt:
         return 0 if protocol else 1 if flags.ui == "print" else 130
     except Exception as error:
-        return _refuse(_only_cause(error), streams, log_path(share), flags.debug)
+        return _refuse(only_cause(error), streams, log_path(share), flags.debug)
 
 
 def _run(flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings, serve: Serve) -> int:
@@ -58,16 +58,6 @@ def _refuse(error: BaseException, streams: Streams, log: str, debug: bool) -> in
     _log.error("The start failed", exc_info=error)
     streams.write_error(masked(failure_text(error, log, debug)))
     return 1
-
-
-def _only_cause(error: BaseException) -> BaseException:
-    """The error inside the groups that task groups wrap around it, as long as it is the only one."""
-    while isinstance(error, BaseExceptionGroup):
-        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        if len(inner) != 1:
-            break
-        error = inner[0]
-    return cast(BaseException, error)
 
 
 def _load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:

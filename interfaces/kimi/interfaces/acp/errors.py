@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from kimi.domain.errors import (
     APIStatusError,
@@ -20,6 +20,7 @@ from kimi.domain.errors import (
 )
 from kimi.domain.message import JsonObject
 from kimi.interfaces.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from kimi.interfaces.refusals import only_cause
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def unsupported_content(missing: Sequence[str]) -> Refused:
 
 def refusal_for(error: Exception, methods: Sequence[JsonObject]) -> Refused:
     """The answer to a request that failed with `error`. What nobody foresaw goes to the log, under an id."""
-    match _only_cause(error):
+    match only_cause(error):
         case Refused() as error:
             return error
         case ModelNotSet():
@@ -111,16 +112,6 @@ def refusal_for(error: Exception, methods: Sequence[JsonObject]) -> Refused:
             return Refused(INTERNAL_ERROR, str(error), {"error": str(error)})
         case _:
             return bug(error)
-
-
-def _only_cause(error: BaseException) -> BaseException:
-    """The error inside the groups that task groups wrap around it, as long as it is the only one."""
-    while isinstance(error, BaseExceptionGroup):
-        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        if len(inner) != 1:
-            break
-        error = inner[0]
-    return cast("BaseException", error)
 
 
 def _provider_failed(error: ChatProviderError) -> Refused:
