@@ -88,6 +88,11 @@ def test_answers_are_put_in_the_order_of_their_calls() -> None:
     assert fixed == [asking("a", "b"), UsageRecord(3), answer("a"), answer("b")]
 
 
+def test_a_count_stays_where_it_is_when_nothing_is_missing() -> None:
+    compacted = [CheckpointRecord(0), asking("a"), answer("a"), UsageRecord(90)]
+    assert repaired(compacted, nothing) == (compacted, False)
+
+
 def test_unanswered_calls_are_those_of_the_last_assistant_message() -> None:
     assert [one.id for one in unanswered_calls([asking("a", "b"), answer("a")])] == ["b"]
     assert unanswered_calls([asking("a"), answer("a")]) == []

@@ -117,7 +117,10 @@ def _answers(
     calls: Sequence[ToolCall],
     following: Sequence[ContextRecord],
     result_of: Callable[[str], ToolReturnValue | None],
-) -> list[ContextRecord]:
+) -> Sequence[ContextRecord]:
+    """`following` if it answers the calls in their order, usage records wherever they stand, else what does."""
+    if [one.tool_call_id for one in following if isinstance(one, Message)] == [call.id for call in calls]:
+        return following
     others = [record for record in following if not isinstance(record, Message)]
     by_id = {record.tool_call_id: record for record in following if isinstance(record, Message)}
     found: list[ContextRecord] = []
