@@ -96,6 +96,7 @@ DIALECT = Dialect(
         b"[]",
         b'"text"',
         b'{"choices":[1]}',
+        b'{"choices":[],"usage":{"prompt_tokens":1e999}}',
         b'{"choices":[{"delta":{"tool_calls":[1]}}]}',
         b'{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":7}}]}}]}',
     ),

@@ -144,6 +144,7 @@ DIALECT = Dialect(
         b'{"type":"response.output_item.added","output_index":0,"item":1}',
         b'{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","name":7}}',
         b'{"type":"response.completed","response":[1]}',
+        b'{"type":"response.completed","response":{"usage":{"input_tokens":1e999}}}',
         b'{"type":"response.output_text.delta","delta":{}}',
     ),
     harmless=(

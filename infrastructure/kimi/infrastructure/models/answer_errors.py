@@ -19,6 +19,7 @@ from kimi.infrastructure.models.json_object import JsonDict, as_object
 _SHOWN = 200
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]..", re.DOTALL)
+_STATUS = re.compile("[45][0-9]{2}")
 _NOT_PAID = frozenset(
     {
         "insufficient_quota",
@@ -30,7 +31,7 @@ _NOT_PAID = frozenset(
 )
 """Codes and types of errors that only a payment ends, whatever their status is."""
 
-FORM_ERRORS = (AttributeError, TypeError, IndexError, KeyError, ValueError)
+FORM_ERRORS = (AttributeError, TypeError, IndexError, KeyError, ValueError, OverflowError)
 """What reading an event of an unknown form raises."""
 
 
@@ -78,6 +79,11 @@ def text_of(value: object) -> str:
     return value
 
 
+def text_or_none(value: object) -> str | None:
+    """A field that nothing depends on: what is no text, or an empty one, counts as left out."""
+    return value if isinstance(value, str) and value else None
+
+
 def status_error(status: int, text: str, body: object, retry_after: float | None = None) -> APIStatusError:
     """An error status; final when `body` says that the account is used up, or by the status."""
     wait = retry_delay(body) if retry_after is None else retry_after
@@ -96,7 +102,7 @@ def reported_error(body: Mapping[str, Any]) -> ChatProviderError:
     fields = as_object(body.get("error")) or {}
     text = error_text(body) or "The provider reported an error without a text."
     for status in (fields.get("code"), fields.get("status"), fields.get("status_code"), body.get("code")):
-        if str(status).isdecimal() and 400 <= int(str(status)) <= 599:
+        if _STATUS.fullmatch(str(status)):
             return status_error(int(str(status)), text, body)
     return ChatProviderError(text)
 

@@ -17,6 +17,7 @@ from kimi.infrastructure.models.answer_errors import (
     read_event,
     status_error,
     text_of,
+    text_or_none,
 )
 from kimi.infrastructure.models.anthropic_body import UNSEEN
 from kimi.infrastructure.models.history_bytes import Json
@@ -169,7 +170,7 @@ class MessageReader:
         return self._calls.close(index)
 
     def _text(self, text: str) -> Sequence[StreamPart]:
-        if not text:
+        if not text_of(text):
             return ()
         self._visible = self._visible or not text.isspace()
         return self._calls.content(TextPart(text))
@@ -184,7 +185,7 @@ class MessageReader:
 
     def _message_start(self, event: Json) -> Sequence[StreamPart]:
         message: Json = event["message"]
-        self._message_id = message.get("id") or None
+        self._message_id = text_or_none(message.get("id"))
         self._count(message.get("usage"))
         return ()
 

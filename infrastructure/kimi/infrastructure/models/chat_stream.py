@@ -10,7 +10,7 @@ from kimi.application.ports import ResponseEnd
 from kimi.domain.content import ContentPart, TextPart, ThinkPart
 from kimi.domain.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
-from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error
+from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error, text_or_none
 from kimi.infrastructure.models.tool_calls import ToolCallOrder
 
 Chunk: TypeAlias = dict[str, Any]
@@ -85,7 +85,7 @@ class ChunkReader:
     def _parts(self, chunk: Chunk) -> Sequence[StreamPart]:
         choices: list[Chunk] | None = chunk.get("choices")
         if self._message_id is None:
-            self._message_id = chunk.get("id") or None
+            self._message_id = text_or_none(chunk.get("id"))
         if (usage := chunk.get("usage")) is not None:
             self._usage = read_usage(usage)
         if chunk.get("error"):

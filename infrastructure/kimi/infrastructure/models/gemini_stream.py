@@ -13,7 +13,7 @@ from kimi.domain.errors import APIEmptyResponseError, ChatProviderError
 from kimi.domain.message import Function, ToolCall
 from kimi.domain.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
-from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error, text_of
+from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error, text_of, text_or_none
 from kimi.infrastructure.models.gemini_body import OWN_ID, SIGNATURE
 
 Chunk: TypeAlias = dict[str, Any]
@@ -96,7 +96,7 @@ class GeminiReader:
 
     def _chunk(self, chunk: Chunk) -> Sequence[StreamPart]:
         if self._message_id is None:
-            self._message_id = chunk.get("responseId") or None
+            self._message_id = text_or_none(chunk.get("responseId"))
         if (usage := chunk.get("usageMetadata")) is not None:
             self._usage = read_usage(usage)
         candidates: list[Chunk] | None = chunk.get("candidates")

@@ -16,6 +16,7 @@ from kimi.infrastructure.models.answer_errors import (
     read_event,
     status_error,
     text_of,
+    text_or_none,
 )
 from kimi.infrastructure.models.history_bytes import Json
 from kimi.infrastructure.models.json_object import as_object
@@ -172,7 +173,7 @@ class ResponseReader:
 
     def _created(self, event: Json) -> Sequence[StreamPart]:
         response: Json = event["response"]
-        self._message_id = response.get("id") or self._message_id
+        self._message_id = text_or_none(response.get("id")) or self._message_id
         return ()
 
     def _ended(self, event: Json) -> Sequence[StreamPart]:
