@@ -29,7 +29,7 @@ def since(kimi: WireProcess, before: int) -> list[str]:
     return [line["params"]["type"] for line in kimi.lines[before:] if "method" in line]
 
 
-@pytest.mark.spec("W-101", "W-102", "T-98")
+@pytest.mark.spec("W-101", "W-102", "T-98", "T-105")
 def test_every_kind_of_answer_to_an_approval(place: Place) -> None:
     place.script(
         shell("c1", "echo one"), "text: after approval",
@@ -65,6 +65,8 @@ def test_every_kind_of_answer_to_an_approval(place: Place) -> None:
         answers = len(kimi.payloads("ApprovalResponse"))
         prompt = kimi.call("prompt", {"user_input": "session"})
         pending = [kimi.until("ApprovalRequest") for _ in range(3)]
+        again = kimi.response(kimi.call("initialize", {"protocol_version": "1.10"}))
+        assert error_of(again)[0] == -32000  # other messages are answered while requests are open
         middle = pending[1]["id"]
         answer(kimi, middle, result={"request_id": middle, "response": "approve_for_session"})
         assert kimi.response(prompt)["result"] == {"status": "finished"}

@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.flags import Flags
+from kimi.application.open_session import policy_for
 from kimi.application.settings import ServiceSettings, Settings, SkillSettings, WebSettings
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.hook import CommandHook
+from kimi.domain.session import SessionState
 from kimi.infrastructure.config_migration import toml_text
 from kimi.infrastructure.config_schema import Configuration, validated
 from kimi.infrastructure.settings_files import load_settings
@@ -225,6 +227,7 @@ def test_google_genai_is_gemini() -> None:
     assert settings.model.type == "gemini"
 
 
+@pytest.mark.spec("T-101")
 def test_our_own_tables_reach_their_slices() -> None:
     settings = load(
         """
@@ -253,12 +256,14 @@ def test_our_own_tables_reach_their_slices() -> None:
     assert settings.files.read_outside == "ask"
     assert settings.files.sensitive == ("*.key",)
     assert settings.tools.external_timeout_s == 2.5
-    assert settings.approval.session_scope == "exact"
-    assert settings.approval.rules[0].match == "git *"
+    policy = policy_for(settings, SessionState(), resumed=False)
+    assert settings.approval.session_scope == policy.scope == "exact"
+    assert [rule.match for rule in policy.rules] == ["git *"]
     assert settings.session.restore_yolo
     assert settings.wire.max_line_bytes == 2048
 
 
+@pytest.mark.spec("R-10")
 def test_the_payload_of_the_go_sdk_loads() -> None:
     payload = one_model(model={"capabilities": {"image_in": True, "thinking": False, "unheard_of": False}})
     payload["loop_control"] = {"max_steps_per_run": 0, "max_retries_per_step": 0}

@@ -12,12 +12,13 @@ import pytest
 from kimi.application.ports import FileChanged, ToolCallContext
 from kimi.application.settings import ShellSettings
 from kimi.domain.message import JsonObject
+from kimi.domain.tool import ShellBlock
 from kimi.infrastructure.tools.shell import ShellTool
 from kimi.infrastructure.workspace.local import LocalWorkspace
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.workspace import ClientWorkspace
 from tests.editor import Editor
-from tests.infrastructure.tools.calls import call
+from tests.infrastructure.tools.calls import call, effect_of
 from tests.processes import is_alive
 
 pytestmark = pytest.mark.anyio
@@ -213,6 +214,10 @@ def shell_in(workspace: ClientWorkspace) -> ShellTool:
 @pytest.mark.spec("A-103", "T-61")
 async def test_commands_run_in_terminals_that_are_always_released(make: Make, editor: Editor, shown: list[str]) -> None:
     workspace = make()
+    asked = await effect_of(shell_in(workspace), {"command": "ls"})
+    assert asked is not None
+    assert asked == await effect_of(shell_in(make(ClientAbilities())), {"command": "ls"})  # as without the editor's
+    assert (asked.action, asked.display) == ("run command", (ShellBlock("bash", "ls"),))
     ran = await call(shell_in(workspace), {"command": "pwd; echo two words >&2"})
     assert (ran.is_error, ran.output) == (False, f"{workspace.work_dir}\ntwo words\n")
     created = editor.calls[0][1]
