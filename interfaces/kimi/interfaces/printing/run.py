@@ -184,11 +184,15 @@ class _Print:
 
     async def _pump(self) -> None:
         """Write what there is to read about each event; nobody is there to answer, so requests are refused."""
-        while batch := await self._conversation.channel.receive():
-            for event, _ in batch:
-                if isinstance(event, REQUEST_TYPES):
-                    resolve_request(self._conversation, event.id, refusal(event))
-            await self._write(b"".join(self._output.event(event) for event, _ in batch))
+        channel = self._conversation.channel
+        try:
+            while batch := await channel.receive():
+                for event, _ in batch:
+                    if isinstance(event, REQUEST_TYPES):
+                        resolve_request(self._conversation, event.id, refusal(event))
+                await self._write(b"".join(self._output.event(event) for event, _ in batch))
+        finally:
+            channel.close()  # a turn waits for its events to be written
 
     async def _write(self, data: bytes) -> None:
         if not data or self._broken:

@@ -7,8 +7,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -124,7 +123,7 @@ class ShellSession:
 
         `warm_up` imports in a thread, while the person types, what the first turn needs.
         """
-        async with anyio.create_task_group() as self._tasks, self._shown_to_its_end():
+        async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._pump)
             self._tasks.start_soon(self._tell_of_tasks)
             self._tasks.start_soon(self._keep_status)
@@ -138,27 +137,20 @@ class ShellSession:
                     await self._take(one)
             with anyio.CancelScope(shield=True):
                 await self._wind_down()
+            self._tasks.cancel_scope.cancel()
         return self._outcome
 
     async def run_once(self, entered: Entered) -> bool:
         """Do one thing and leave; gives whether it went well."""
         self._once = True
-        async with anyio.create_task_group() as self._tasks, self._shown_to_its_end():
+        async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._pump)
             self._tasks.start_soon(self._watch_interrupts)
             self._since = time.monotonic()
             self._refresh()
             await self._work(entered, go_on=False)
-        return not self.failed
-
-    @asynccontextmanager
-    async def _shown_to_its_end(self) -> AsyncGenerator[None, None]:
-        """However the session ends, its tasks do too, and no turn waits for somebody to look at its events."""
-        try:
-            yield
-        finally:
-            self.conversation.channel.close()
             self._tasks.cancel_scope.cancel()
+        return not self.failed
 
     # --- what the person does -----------------------------------------------------------------------------------
 
@@ -344,12 +336,18 @@ class ShellSession:
     # --- what the agent does ------------------------------------------------------------------------------------
 
     async def _pump(self) -> None:
-        while batch := await self.conversation.channel.receive():
-            for delivery in batch:
-                try:
-                    self._show(delivery.event)
-                except Exception:
-                    logger.exception("an event could not be shown")
+        try:
+            while batch := await self.conversation.channel.receive():
+                for delivery in batch:
+                    self._show_safely(delivery.event)
+        finally:
+            self.conversation.channel.close()  # a turn waits for its events to be looked at
+
+    def _show_safely(self, event: Event) -> None:
+        try:
+            self._show(event)
+        except Exception:
+            logger.exception("an event could not be shown")
 
     async def _import_ahead(self, warm_up: Callable[[], None]) -> None:
         try:
