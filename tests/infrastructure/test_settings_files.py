@@ -273,6 +273,7 @@ def test_the_payload_of_the_go_sdk_loads() -> None:
     assert settings.model.capabilities == {"image_in"}
     assert settings.loop.max_steps_per_turn == 1000
     assert settings.loop.max_retries_per_step == 3
+    assert settings.mcp.tool_call_timeout_ms == 60_000
     with pytest.raises(UsageError, match=r"models\.m\.capabilities\.0"):
         load(one_model(model={"capabilities": {"unheard_of": True}}))
 
