@@ -268,6 +268,15 @@ async def test_a_skill_is_told_to_the_model_with_the_words_of_the_person() -> No
     assert len(model.asked) == 2
 
 
+async def test_a_picture_that_was_sent_with_a_skill_goes_to_the_model_with_it() -> None:
+    picture = ImagePart(MediaUrl("https://example.test/a.png"))
+    model = FakeModel([said("ok")], capabilities=frozenset({"image_in"}))
+    conversation = await conversation_with(model)
+    conversation.skills = SkillBook(lambda: [skill("x")], lambda path: "Do it.")
+    await run(conversation, (TextPart("/skill:x"), picture, TextPart("like this")))
+    assert model.asked[0].history[-1].content == (TextPart("Do it.\n\nUser request:\nlike this"), picture)
+
+
 def unreadable(path: str) -> str:
     """A file that is gone, or is no text."""
     if path == "/s/gone":

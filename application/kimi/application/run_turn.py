@@ -23,7 +23,7 @@ from kimi.application.skills import FLOW, SKILL
 from kimi.application.steer import keep_steers
 from kimi.application.stop_hooks import heed_stop_hooks
 from kimi.domain.command import Command, parse_command
-from kimi.domain.content import UserInput, as_parts, joined_text, missing_capabilities
+from kimi.domain.content import ContentPart, UserInput, as_parts, joined_text, missing_capabilities
 from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
 from kimi.domain.event import StepInterrupted, TextPart, ToolResult, TurnBegin, TurnEnd
 from kimi.domain.history import unanswered_calls
@@ -90,7 +90,8 @@ async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: U
         return await _answer_prompt(conversation, turn, user_input, random)
     run = find_command(conversation, command.name)
     if run is None:
-        return await _call_on_skill(conversation, turn, command, random)
+        media = tuple(part for part in as_parts(user_input) if not isinstance(part, TextPart))
+        return await _call_on_skill(conversation, turn, command, media, random)
     turn.accepts_steers = False
     return await run(conversation, command.arguments) or TurnStatus("finished")
 
@@ -109,13 +110,18 @@ async def _answer_prompt(
     return await run_ralph(conversation, turn, user_input, iterations, play)
 
 
-async def _call_on_skill(conversation: Conversation, turn: RunningTurn, command: Command, random: Random) -> TurnStatus:
-    """`/skill:<name>` and `/flow:<name>`: the commands that the files of the skills make (runtime spec 7.3, 7.4)."""
+async def _call_on_skill(
+    conversation: Conversation, turn: RunningTurn, command: Command, media: tuple[ContentPart, ...], random: Random
+) -> TurnStatus:
+    """`/skill:<name>` and `/flow:<name>`: the commands that the files of the skills make (runtime spec 7.3, 7.4).
+
+    What was sent with the words, pictures for instance, goes to the model behind the text of the skill.
+    """
     skills = conversation.skills
     if (skill := skills.find(SKILL, command.name)) is not None:
         message = await anyio.to_thread.run_sync(skills.message, skill, command.arguments)
         if message is not None:
-            return await _answer(conversation, turn, message, random)
+            return await _answer(conversation, turn, (TextPart(message), *media), random)
         text = f'Failed to load skill "/{command.name}".'
     elif (skill := skills.find(FLOW, command.name)) is not None and skill.flow is not None:
         if not command.arguments:
