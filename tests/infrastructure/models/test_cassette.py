@@ -34,7 +34,7 @@ from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import model_opener, open_model
 from kimi.infrastructure.models.provider_secrets import masking
 from tests.contracts.chat_model_checks import EVERY, OVER_HTTP, Check, serves_several_callers_at_a_time
-from tests.contracts.chat_model_stage import CAPABILITIES, WINDOW, Failure, HttpStage, Rig, ScriptStage, Stage
+from tests.contracts.chat_model_stage import CAPABILITIES, WINDOW, Failure, HttpStage, Rig, ScriptStage, Stage, merged
 from tests.dialects.script import Answer, Row
 from tests.dialects.table import ROWS
 from tests.provider_server import Reply, dumps, provider
@@ -272,9 +272,12 @@ async def test_an_answer_that_cannot_be_recorded_is_given_all_the_same(
 
 async def test_no_secret_gets_into_a_cassette(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
-    header, variable = "header-secret-1", 'quoted"secret\\2'
+    header, variable = "header-secret-1", 'quoted"secret\\2ß'
     answer = Answer(
-        f"the key is {KEY}", None, f"really: {KEY}, {header}, {variable}!", (("c", "Shell", json.dumps(KEY)),)
+        f"the key is {KEY}",
+        None,
+        f"really: {KEY}, {header}, {variable}!",
+        (("c", "Shell", json.dumps([KEY, variable])),),
     )
     async with provider([CHAT.dialect.reply(answer)]) as server:
         http = HttpLayer({})
@@ -289,6 +292,7 @@ async def test_no_secret_gets_into_a_cassette(tmp_path: Path) -> None:
     (call,) = load_calls(str(path))
     said = "".join(item.text for item in call.items if isinstance(item, TextPart))
     assert said == "really: ***, ***, ***!"
+    assert [part.function.arguments for part in merged(call.items) if isinstance(part, ToolCall)] == ['["***", "***"]']
     text = path.read_text("utf-8")
     for secret in (KEY, header, variable, json.dumps(variable)[1:-1], server.base_url):
         assert secret not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -21,9 +22,10 @@ def provider_secrets(settings: ModelSettings) -> set[str]:
 
 
 def masking(secrets: Iterable[str]) -> Mask:
-    """A function that puts `***` in the place of every secret; the longest first, so that one that is part of another
-    leaves nothing behind."""
-    known = sorted((secret for secret in secrets if len(secret) >= _SHORTEST), key=len, reverse=True)
+    """A function that puts `***` in the place of every secret, also of one inside of JSON (arguments of calls); the
+    longest first, so that one that is part of another leaves nothing behind."""
+    forms = {form for secret in secrets if len(secret) >= _SHORTEST for form in (secret, *_in_json(secret))}
+    known = sorted(forms, key=len, reverse=True)
 
     def mask(text: str) -> str:
         for secret in known:
@@ -31,3 +33,7 @@ def masking(secrets: Iterable[str]) -> Mask:
         return text
 
     return mask
+
+
+def _in_json(secret: str) -> tuple[str, str]:
+    return json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
