@@ -71,7 +71,11 @@ def run(
     cold: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `kimi ARGUMENTS` to its end; killed, and `TimeoutExpired` raised, when it takes longer than `timeout`."""
-    program = start(arguments, cwd, environ, cold=cold)
+    return finished(start(arguments, cwd, environ, cold=cold), stdin, timeout)
+
+
+def finished(program: Program, stdin: bytes = b"", timeout: float = 30) -> subprocess.CompletedProcess[bytes]:
+    """Give it this input, end the input, wait for its end; killed, with `TimeoutExpired`, if that takes longer."""
     assert program.stdin is not None
     assert program.stdout is not None
     assert program.stderr is not None
@@ -85,7 +89,7 @@ def run(
         program.wait()
     writer.join()
     stdout, stderr = [reader.text() for reader in readers]
-    return subprocess.CompletedProcess(list(arguments), status, stdout, stderr)
+    return subprocess.CompletedProcess(program.args, status, stdout, stderr)
 
 
 class _Reader:

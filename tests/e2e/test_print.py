@@ -7,7 +7,8 @@ import os
 import pty
 import signal
 import subprocess
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place, eventually
 from tests.e2e.scripts import shell, step
-from tests.program import kimi_command
+from tests.program import Program, finished, kimi_command, start
 from tests.provider_server import error_reply, text_reply
 
 HINT = "\nTo resume this session: kimi -r {}\n"
@@ -321,12 +322,12 @@ def test_an_interrupt_ends_everything(place: Place) -> None:
     with started(place, "--print", "--output-format", "stream-json", "-p", "go") as kimi:
         assert eventually((place.work / "running").exists, 20)
         kimi.send_signal(signal.SIGINT)
-        out, err = kimi.communicate(timeout=20)
-    assert kimi.returncode == 1
-    call, result, error = map(json.loads, out.splitlines())
+        done = finished(kimi)
+    assert done.returncode == 1
+    call, result, error = map(json.loads, done.stdout.splitlines())
     assert (call["role"], result["role"], result["tool_call_id"]) == ("assistant", "tool", "c1")
     assert error == {"role": "meta", "type": "error", "message": "Interrupted by user", "retryable": False}
-    assert err.decode() == hint(place)
+    assert done.stderr.decode() == hint(place)
 
 
 def test_an_interrupt_is_heard_as_soon_as_something_was_said(place: Place) -> None:
@@ -335,8 +336,8 @@ def test_an_interrupt_is_heard_as_soon_as_something_was_said(place: Place) -> No
         assert kimi.stdout is not None
         assert kimi.stdout.readline() == b"go\n"
         kimi.send_signal(signal.SIGINT)
-        out, _ = kimi.communicate(timeout=20)
-    assert (kimi.returncode, out.splitlines()[-1]) == (1, b"Interrupted by user")
+        done = finished(kimi)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, b"Interrupted by user")
 
 
 @pytest.mark.parametrize("mode", ["text", "stream-json"])
@@ -347,10 +348,10 @@ def test_an_interrupt_of_the_start_has_its_line(place: Place, mode: str) -> None
         with started(place, "--print", "--session", "S", "--output-format", mode, "-p", "go") as kimi:
             assert eventually(lambda: holds_file_of(kimi.pid, "eventpoll"), 20)
             kimi.send_signal(signal.SIGINT)
-            out, _ = kimi.communicate(timeout=20)
+            done = finished(kimi)
         first.send_signal(signal.SIGTERM)
-    assert kimi.returncode == 1
-    said = json.loads(out)["message"] if mode == "stream-json" else out.decode().rstrip("\n")
+    assert done.returncode == 1
+    said = json.loads(done.stdout)["message"] if mode == "stream-json" else done.stdout.decode().rstrip("\n")
     assert said == "Interrupted by user"
 
 
@@ -384,9 +385,9 @@ def test_other_signals_end_it_in_good_order(place: Place, number: signal.Signals
     with started(place, "--print", "-p", "go") as kimi:
         assert eventually((place.work / "running").exists, 20)
         kimi.send_signal(number)
-        out, _ = kimi.communicate(timeout=20)
-    assert kimi.returncode == -number
-    assert out.decode().splitlines() == ["go", "", "* Shell: touch running; sleep 60 (Cancelled)"]
+        done = finished(kimi)
+    assert done.returncode == -number
+    assert done.stdout.decode().splitlines() == ["go", "", "* Shell: touch running; sleep 60 (Cancelled)"]
     assert place.context()[-1]["role"] == "tool"
 
 
@@ -443,13 +444,15 @@ def test_secrets_are_masked_in_failures(place: Place) -> None:
     assert b"sk-test-secret" not in done.stdout + done.stderr
 
 
-def started(place: Place, *arguments: str) -> subprocess.Popen[bytes]:
-    """The program while it runs; leaving the context waits for it."""
-    return subprocess.Popen(
-        [*kimi_command(), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=place.work,
-        env=place.full_environ(),
-    )
+@contextmanager
+def started(place: Place, *arguments: str) -> Generator[Program, None, None]:
+    """The program while it runs; leaving the context ends it."""
+    kimi = start(arguments, place.work, place.full_environ())
+    try:
+        yield kimi
+    finally:
+        kimi.kill()
+        kimi.wait()
+        for stream in (kimi.stdin, kimi.stdout, kimi.stderr):
+            assert stream is not None
+            stream.close()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +13,13 @@ from typing import Any
 import pytest
 
 from tests.interfaces.command import environment
+from tests.program import Program, start
 
 
 class Server:
     """A running `kimi --wire`, seen through its pipes."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Program) -> None:
         self.process = process
         self._last_id = 0
 
@@ -30,7 +29,7 @@ class Server:
         assert self.process.stdout is not None
         self._last_id += 1
         message = {"jsonrpc": "2.0", "id": str(self._last_id), "method": method, "params": params}
-        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
         for line in self.process.stdout:
             answer = json.loads(line)
@@ -48,19 +47,15 @@ class Server:
 @contextmanager
 def server(*arguments: str, share: Path, cwd: Path, **variables: str) -> Generator[Server]:
     """`kimi` with `arguments`, killed at the end if it still runs."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "kimi", *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        cwd=cwd,
-        env=environment(share, **variables),
-    ) as process:
-        try:
-            yield Server(process)
-        finally:
-            process.kill()
+    process = start(arguments, cwd, environment(share, **variables))
+    try:
+        yield Server(process)
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
 
 
 def scripted(tmp_path: Path, **capabilities: bool) -> dict[str, Any]:
