@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 
 from kimi.domain.content import TextPart
 from kimi.domain.message import Function, ToolCall
+from kimi.interfaces.acp.errors import Refused
 from kimi.interfaces.acp.open_sessions import OpenSession
+from kimi.interfaces.acp.stored import page_of
 from kimi.interfaces.container import Session
 from tests.acp_client import acp_client, prompt, using
 from tests.e2e.process import Json, Place
@@ -120,3 +123,10 @@ async def test_a_record_of_which_nothing_can_be_read_is_no_empty_success(place: 
         await client.result("session/resume", at(place, session_id))
         answer: Json = await client.say(session_id, "go on")
         assert answer["result"]["stopReason"] == "end_turn"
+
+
+@pytest.mark.parametrize("position", [b"", b"{}", b"[1]", b"[null, 1]", b"[1" + b"0" * 400 + b', "a"]', b"[" * 100_000])
+async def test_a_cursor_of_somebody_else_is_refused(position: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        page_of([], base64.urlsafe_b64encode(position).decode())
+    assert refused.value.code == -32602

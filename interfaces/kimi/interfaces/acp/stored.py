@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -69,5 +68,5 @@ def _position(cursor: object) -> tuple[float, str]:
         position: Any = json.loads(base64.urlsafe_b64decode(str(cursor).encode("ascii", "strict")))
         time, session_id = cast("Sequence[Any]", position)
         return float(time), str(session_id)
-    except (ValueError, TypeError, binascii.Error):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise invalid_params("cursor: it does not come from this listing") from None
