@@ -1,4 +1,4 @@
-"""The contract of `Tool`, for every built-in tool.
+"""The contract of `Tool`, for every built-in tool but those of plan mode, whose calls change what the next one may do.
 
 A new tool joins by one line in `CASES`: how it is made, arguments that work, arguments that do not.
 """
@@ -16,17 +16,24 @@ import anyio
 import pytest
 
 from kimi.application.ports import Tool
+from kimi.application.run_subagent import Order, Report
 from kimi.application.settings import ShellSettings
 from kimi.domain.approval import Effect, Policy, decide
+from kimi.domain.background import TaskOrder
 from kimi.domain.tool import TodoItem, ToolReturnValue
+from kimi.infrastructure.tools.agent import AgentTool, CreateSubagentTool, TaskTool
+from kimi.infrastructure.tools.ask import AskUserQuestion
+from kimi.infrastructure.tools.background import TaskList, TaskOutputTool, TaskStop
 from kimi.infrastructure.tools.dmail import SendDMailTool
 from kimi.infrastructure.tools.fetch_url import FetchUrl
+from kimi.infrastructure.tools.media import ReadMediaFile
 from kimi.infrastructure.tools.search_web import SearchWeb
 from kimi.infrastructure.tools.shell import ShellTool
 from kimi.infrastructure.tools.think import ThinkTool
 from kimi.infrastructure.tools.todo import TodoTool
 from kimi.infrastructure.web.pages import Page
 from kimi.infrastructure.web.services import SearchResult
+from tests.background import FakeTasks
 from tests.file_tools import CONTEXT, Files, brief
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +48,7 @@ class Case:
     bad: dict[str, Any]
     asks: bool = False
     creates: str | None = None
-    files: dict[str, str] = field(default_factory=dict[str, str])
+    files: dict[str, str | bytes] = field(default_factory=dict[str, str | bytes])
 
 
 def _todo(files: Files) -> Tool:
@@ -65,7 +72,26 @@ async def _page(url: str) -> Page:
     return Page(200, "text/plain", None, b"text")
 
 
-TEXT = {"a.txt": "one\ntwo\n"}
+def _over_tasks(made: Callable[[FakeTasks], Tool]) -> Callable[[Files], Tool]:
+    """The tool over tasks of which one runs."""
+
+    def make(files: Files) -> Tool:
+        tasks = FakeTasks()
+        tasks.start(TaskOrder("sleep 9", "a job", ("sleep", "9"), 60))
+        return made(tasks)
+
+    return make
+
+
+async def _reported(order: Order, call_id: str) -> Report:
+    return Report("completed", "done", "a1", order.type)
+
+
+def _not_started(order: Order, call_id: str, failure_text: Callable[[Report], str]) -> Report:
+    return Report("failed", "not here")
+
+
+TEXT: dict[str, str | bytes] = {"a.txt": "one\ntwo\n"}
 
 CASES: dict[str, Case] = {
     "ReadFile": Case(lambda files: files.read, {"path": "a.txt"}, {"path": 1}, files=TEXT),
@@ -82,6 +108,35 @@ CASES: dict[str, Case] = {
     "Glob": Case(lambda files: files.glob, {"pattern": "*.txt"}, {}, files=TEXT),
     "Grep": Case(lambda files: files.grep, {"pattern": "one"}, {"pattern": "x", "head_limit": -1}, files=TEXT),
     "Shell": Case(_shell, {"command": "echo x > new.txt"}, {"command": 1}, True, "new.txt"),
+    "ReadMediaFile": Case(
+        lambda files: ReadMediaFile(files.workspace, files.policy, frozenset({"image_in"})),
+        {"path": "a.gif"},
+        {"path": 1},
+        files={"a.gif": b"GIF89a\1\0\1\0\0\0\0;"},
+    ),
+    "TaskList": Case(_over_tasks(TaskList), {}, {"limit": 0}),
+    "TaskOutput": Case(
+        _over_tasks(lambda tasks: TaskOutputTool(tasks, 0.01)),
+        {"task_id": "bash-00000001"},
+        {"task_id": "x", "timeout": -1},
+    ),
+    "TaskStop": Case(
+        _over_tasks(lambda tasks: TaskStop(tasks, lambda: False)), {"task_id": "bash-00000001"}, {"reason": "x"}, True
+    ),
+    "Agent": Case(
+        lambda _: AgentTool(_reported, _not_started, dict), {"description": "d", "prompt": "p"}, {"prompt": "p"}
+    ),
+    "Task": Case(
+        lambda _: TaskTool(_reported, dict), {"description": "d", "subagent_name": "n", "prompt": "p"}, {"prompt": "p"}
+    ),
+    "CreateSubagent": Case(
+        lambda _: CreateSubagentTool(lambda name, prompt: True, dict), {"name": "n", "system_prompt": "s"}, {"name": ""}
+    ),
+    "AskUserQuestion": Case(
+        lambda _: AskUserQuestion(lambda: True, lambda: True, lambda: "q1"),
+        {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]},
+        {"questions": []},
+    ),
     "SendDMail": Case(
         lambda _: SendDMailTool(lambda message, checkpoint: None),
         {"message": "m", "checkpoint_id": 0},
@@ -92,6 +147,9 @@ CASES: dict[str, Case] = {
     "Think": Case(lambda _: ThinkTool(), {"thought": "hm"}, {}),
     "SetTodoList": Case(_todo, {"todos": [{"title": "t", "status": "done"}]}, {"todos": [{"status": "no"}]}),
 }
+
+UNASKED = ("SetTodoList", "SendDMail", "Agent", "Task", "CreateSubagent", "AskUserQuestion")
+"""They change the conversation, and nothing outside of it by themselves."""
 
 
 @pytest.fixture
@@ -164,7 +222,7 @@ async def test_preparing_does_nothing(case: Case, tool: Tool, files: Files) -> N
 
 async def test_a_read_only_tool_changes_nothing(case: Case, tool: Tool, files: Files) -> None:
     if not tool.spec.read_only:
-        assert case.asks or tool.spec.name in ("SetTodoList", "SendDMail")
+        assert case.asks or tool.spec.name in UNASKED
         return
     before = {path: path.stat().st_mtime_ns for path in files.work_dir.rglob("*")}
     results = [await run(tool, case.good) for _ in range(2)]
