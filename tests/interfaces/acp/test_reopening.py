@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+import anyio
 import pytest
 
 from kimi.domain.content import TextPart
@@ -123,6 +124,26 @@ async def test_a_record_of_which_nothing_can_be_read_is_no_empty_success(place: 
         await client.result("session/resume", at(place, session_id))
         answer: Json = await client.say(session_id, "go on")
         assert answer["result"]["stopReason"] == "end_turn"
+
+
+async def test_a_close_that_has_begun_is_not_taken_back(place: Place) -> None:
+    async def slowly() -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.5)
+
+    model = FakeModel([[TextPart("one"), slowly], [TextPart("two")]])
+    async with acp_client(place, adapt=using(model)) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        running = await client.request("session/prompt", prompt(session_id, "hi"))
+        await client.until_update("agent_message_chunk")
+        closed = await client.request("session/close", {"sessionId": session_id})
+        await client.notify("$/cancel_request", {"requestId": closed})
+        assert (await client.answer_of(running))["result"]["stopReason"] == "cancelled"
+        assert (await client.answer_of(closed))["result"] == {}
+        async with acp_client(place, adapt=using(model)) as another:
+            await another.shake_hands()
+            await another.result("session/load", at(place, session_id))
 
 
 @pytest.mark.parametrize("position", [b"", b"{}", b"[1]", b"[null, 1]", b"[1" + b"0" * 400 + b', "a"]', b"[" * 100_000])

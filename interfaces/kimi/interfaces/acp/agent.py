@@ -199,11 +199,17 @@ class AcpAgent:
         for session in self._sessions.all():
             yield SessionSummary(session.id, session.place.cwd, "Untitled", session.opened_at)
 
+    def _keep_going(self) -> None:
+        """The request that is being answered cannot be cancelled: half of it would leave a session to nobody."""
+        self._cancels.pop(_key(incoming().id), None)
+
     async def _close(self, params: Params) -> JsonObject:
+        self._keep_going()
         await self._sessions.close(_text(params, "sessionId"))
         return {}
 
     async def _delete(self, params: Params) -> JsonObject:
+        self._keep_going()
         session_id = _text(params, "sessionId")
         session = self._sessions.find(session_id)
         owners = {path for path in await anyio.to_thread.run_sync(self._catalog.work_dirs, session_id) if path}

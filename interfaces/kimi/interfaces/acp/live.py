@@ -299,7 +299,7 @@ class LiveSession:
         ticket.runs(turn)
         try:
             status = await run_turn(conversation, turn, user_input)
-            reason = self._stop_reason(status, mark)
+            reason = "cancelled" if ticket.cancelled else self._stop_reason(status, mark)  # even if it got through
         except Exception:
             if not ticket.cancelled:
                 raise
