@@ -1,5 +1,6 @@
 """What `/` and `@` complete to, and where."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,16 @@ def test_few_letters_look_at_the_top_and_more_everywhere(tmp_path: Path) -> None
     assert sorted(files.matching("top")) == ["deep/down/topic.py", "top.py"]
     assert files.matching("deep/") == ["deep/down/"]
     assert "deep/down/topic.py" in files.matching("deep/topi")
+
+
+def test_completion_runs_no_program_that_a_repository_names(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    monitor = tmp_path / "monitor"
+    monitor.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n", encoding="utf-8")
+    monitor.chmod(0o755)
+    subprocess.run(["git", "config", "core.fsmonitor", str(monitor)], cwd=tmp_path, check=True)
+    assert WorkFiles(str(tmp_path), walk_files).matching("monitor") == ["monitor"]
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_large_tree_is_bounded(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ MAX_FILES: Final = 1000
 DEEP_FROM: Final = 3
 """From how many typed characters on the whole tree is searched."""
 FRESH_S: Final = 5.0
-_GIT: Final = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+_SAFE: Final = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
+"""A repository may name programs in its configuration; what is typed must not run them."""
+_GIT: Final = (*_SAFE, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
 
 Walk = Callable[[str], Sequence[str]]
 """Relative paths of the files below a directory that ignore rules leave."""
