@@ -165,6 +165,8 @@ def test_a_retry_says_that_what_was_said_is_void() -> None:
     [
         ('{"command": "ls -la"}', "command", "ls -la"),
         ('{"command": "echo \\"hi\\" \\u0041\\n', "command", 'echo "hi" A'),
+        ('{"path": "\\ud83d\\ude00.txt"}', "path", "😀.txt"),
+        ('{"path": "half \\ud83d', "path", "half \N{REPLACEMENT CHARACTER}"),
         ('{"path": "a", "content": "b"}', None, "a"),
         ('{"comm', "command", ""),
         ("not json", None, ""),

@@ -259,7 +259,8 @@ def _unescaped(text: str) -> str:
         found = match[1]
         return chr(int(found[1:], 16)) if len(found) == 5 else simple.get(found, found)
 
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text, flags=re.DOTALL)
+    plain = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text, flags=re.DOTALL)
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # two escapes may be one character
 
 
 def _notice(event: Notification) -> Note:
