@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, cast
+
 import anyio
 import pytest
 
 from kimi.application.channel import EventChannel
 from kimi.application.conversation import Conversation
-from kimi.application.ports import ResponseEnd, ToolCallContext
+from kimi.application.ports import ResponseEnd, SessionFiles, ToolCallContext
 from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import (
     APIConnectionError,
@@ -16,13 +19,14 @@ from kimi.domain.errors import (
     CapabilityMissing,
     ModelNotSet,
     StateError,
+    StoreFailed,
 )
 from kimi.domain.event import Event, StatusUpdate, StepBegin, StepInterrupted, StepRetry, ToolResult, TurnBegin, TurnEnd
-from kimi.domain.message import Function, JsonObject, Message, ToolCall, ToolCallPart
-from kimi.domain.session import CheckpointRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.message import Function, JsonObject, Message, ToolCall, ToolCallPart, message_text
+from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
 from kimi.domain.tool import CANCELLED, ToolReturnValue, tool_ok
 from kimi.domain.turn import TokenUsage, TurnLimits, TurnStatus
-from tests.conversations import conversation_with, run
+from tests.conversations import conversation_with, memory_files, run
 from tests.fakes import FakeModel, FakeTool, Script, forever
 
 pytestmark = pytest.mark.anyio
@@ -125,7 +129,7 @@ async def test_calls_run_at_the_same_time_results_go_out_as_they_come_and_are_st
     assert [call_id for call_id in stored if call_id] == ["id-a", "id-b", "id-c"]
 
 
-@pytest.mark.spec("T-23")
+@pytest.mark.spec("T-23", "R-63")
 async def test_a_read_only_tool_starts_while_the_model_speaks_any_other_after_its_message_is_stored() -> None:
     started: dict[str, bool] = {}
     looked = anyio.Event()
@@ -254,6 +258,7 @@ async def test_cancel_while_the_model_speaks_ends_the_step_and_settles_what_was_
     assert (await run(conversation, "again")).status == TurnStatus("finished", stop_reason="unknown")
 
 
+@pytest.mark.spec("R-63")
 async def test_cancel_during_calls_keeps_the_results_that_are_known_and_answers_the_others() -> None:
     def cancel(conversation: Conversation, event: Event) -> None:
         if isinstance(event, ToolResult) and conversation.turn:
@@ -343,6 +348,42 @@ async def test_the_first_prompt_names_the_session_and_commands_do_not() -> None:
     assert conversation.files.state.custom_title == "Write a poem about rain"
     await run(conversation, "Another one")
     assert conversation.files.state.custom_title == "Write a poem about rain"
+
+
+class FullDisk:
+    """The files of a session on a disk that takes no more of the context while it is `full`."""
+
+    def __init__(self, files: SessionFiles) -> None:
+        self.full = False
+        self._files = files
+
+    def append_context(self, records: Sequence[ContextRecord]) -> None:
+        """Fails while the disk is full."""
+        if self.full:
+            raise StoreFailed("The disk is full.")
+        self._files.append_context(records)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
+async def test_two_turns_that_fail_on_a_full_disk_answer_a_call_once() -> None:
+    disk = FullDisk(await memory_files())
+
+    async def body(arguments: JsonObject, context: ToolCallContext) -> ToolReturnValue:
+        disk.full = True
+        return tool_ok("known")
+
+    model = FakeModel([[call("c1", "Look")], [TextPart("ok")]])
+    conversation = await conversation_with(model, [FakeTool("Look", body)], files=cast("SessionFiles", disk))
+    for text in ("look", "again"):
+        assert isinstance((await run(conversation, text)).error, StoreFailed)
+    disk.full = False
+    assert (await run(conversation, "and now?")).error is None
+
+    roles = [message.role for message in model.asked[1].history]
+    assert roles == ["user", "assistant", "tool", "user"]
+    assert message_text(model.asked[1].history[2]) == "known"
 
 
 async def test_a_step_whose_begin_waits_for_a_slow_client_is_closed_when_the_turn_is_cancelled() -> None:

@@ -38,6 +38,26 @@ def test_a_module_says_what_it_is_for_and_fits_on_a_few_screens(path: Path) -> N
         assert ast.get_docstring(ast.parse(text))
 
 
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports anywhere, functions included; relative imports do not occur."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or ".")
+    return found
+
+
+@pytest.mark.spec("T-143")
+def test_the_domain_needs_the_standard_library_only() -> None:
+    """The import contract can only forbid libraries that it names."""
+    names = {name for path in MODULES if path.is_relative_to(ROOT / "domain") for name in imported(path)}
+    assert "kimi.domain.message" in names
+    foreign = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert {name for name in foreign if not name.startswith("kimi.domain.")} == set()
+
+
 @pytest.mark.spec("T-143")
 def test_the_import_contract_holds() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]

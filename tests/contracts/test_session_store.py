@@ -223,6 +223,7 @@ def asking(*call_ids: str) -> Message:
     return Message("assistant", (), tuple(calls))
 
 
+@pytest.mark.spec("R-63")
 async def test_open_calls_are_answered_from_the_log_or_as_interrupted(store: SessionStore) -> None:
     files = await store.create("one")
     known, old = tool_ok("known", brief="fine"), tool_ok("of an earlier step")

@@ -29,7 +29,7 @@ def refusal(place: Place, *arguments: str) -> str:
     return " ".join(done.stderr.decode().split())
 
 
-@pytest.mark.spec("W-95")
+@pytest.mark.spec("W-95", "W-88")
 def test_a_subagent_on_the_wire(place: Place) -> None:
     place.script(AGENT, step("text: Let me see.", shell("c1", "echo found")), REPORT, "text: done")
     with place.wire() as kimi:

@@ -180,7 +180,7 @@ def test_client_and_model_are_told_once(marked_place: Place) -> None:
     assert "all is well" in json.dumps(told[0])
 
 
-@pytest.mark.spec("R-147")
+@pytest.mark.spec("R-147", "W-88")
 def test_what_ended_between_turns_is_told_in_the_next(marked_place: Place) -> None:
     marked_place.script(background("exit 4"), "text: Started.", "text: It failed.")
     with marked_place.wire("--yolo") as kimi:
@@ -189,6 +189,8 @@ def test_what_ended_between_turns_is_told_in_the_next(marked_place: Place) -> No
         assert eventually(lambda: status(only_task(marked_place)) == "failed")
         kimi.prompt("and now?")
         assert [note["type"] for note in kimi.payloads("Notification")] == ["task.failed"]
+        second = kimi.types.index("TurnBegin", 1)
+        assert kimi.types.index("Notification") > second == kimi.types.index("TurnEnd") + 1  # nothing between turns
         assert kimi.finish() == 0
     assert len([record for record in marked_place.context() if "exit_code: 4" in json.dumps(record)]) == 1
 

@@ -40,7 +40,7 @@ def states(place: Place) -> list[str]:
     return [json.loads(path.read_text())["status"] for path in (session / "tasks").glob("*/runtime.json")]
 
 
-@pytest.mark.spec("W-50", "W-117")
+@pytest.mark.spec("W-50", "W-117", "W-88")
 def test_an_approval_between_turns_is_sent_again_after_initialize_and_answered(place: Place) -> None:
     with_helper(place, [AGENT, "text: started", "text: read"], [step(shell("c1", "echo found")), REPORT])
     with place.wire() as kimi:

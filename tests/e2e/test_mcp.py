@@ -50,7 +50,7 @@ def pids(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-@pytest.mark.spec("W-98", "T-121")
+@pytest.mark.spec("W-98", "T-121", "W-88")
 def test_the_first_turn_waits_and_says_so(place: Place) -> None:
     servers(place, a=raw_entry(tools=["one", "two"], delay=0.3)).script("text: ok", "text: ok")
     with place.wire() as kimi:

@@ -208,6 +208,7 @@ def known_result() -> Json:
     return {"is_error": False, "output": "what it read", "message": "", "display": [], "extras": None}
 
 
+@pytest.mark.spec("R-63")
 def test_calls_that_were_never_answered_are_answered_for_good(place: Place) -> None:
     cut = NEW_CONTEXT[:7]
     directory = write_session(place, OLD_ID, context=cut)

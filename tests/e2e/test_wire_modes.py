@@ -39,7 +39,7 @@ def plan_in(kimi: WireProcess) -> Path:
     return Path(message.split("`")[1])
 
 
-@pytest.mark.spec("W-83", "R-144")
+@pytest.mark.spec("W-83", "R-144", "W-88")
 def test_set_plan_mode_announces_records_and_survives_a_restart(place: Place) -> None:
     place.script("text: ok")
     update = dict.fromkeys(
@@ -89,7 +89,7 @@ def test_set_plan_mode_works_in_a_turn_without_disturbing_it(place: Place) -> No
         assert kimi.payloads("ToolResult")[0]["return_value"]["is_error"] is False
 
 
-@pytest.mark.spec("W-86", "R-144", "T-94")
+@pytest.mark.spec("W-86", "R-144", "T-94", "W-88")
 def test_planning_from_the_question_to_the_approval(place: Place) -> None:
     place.script(call("c1", "EnterPlanMode"), "text: planning")
     with place.wire() as kimi:
