@@ -201,6 +201,11 @@ class Conversation:
         """Keep records that could not be stored: they go before the next ones, when there is room again."""
         self._owed += records
 
+    @property
+    def owes(self) -> bool:
+        """Are there such records? They answer whatever the history leaves open."""
+        return bool(self._owed)
+
     def system_prompt(self) -> str:
         """The frozen system prompt of the session; made and stored when there is none yet."""
         if self.history.system_prompt is None:

@@ -233,7 +233,7 @@ def _answer_open_calls(conversation: Conversation, turn: RunningTurn) -> list[st
     client still has to get: on cancel each that it was told of, after a failed model stream only those that were
     stored (wire spec 7.4, 7.6).
     """
-    stored = unanswered_calls(conversation.history.messages)
+    stored = [] if conversation.owes else unanswered_calls(conversation.history.messages)
     answers = [turn.answers.get(call.id) or tool_message(call.id, _cut_short(conversation, call.id)) for call in stored]
     try:
         conversation.append(*answers)
