@@ -288,6 +288,25 @@ async def test_a_worker_is_given_up_after_fifteen_seconds(
     assert found.status == status
 
 
+async def test_after_a_sleep_of_the_machine_a_worker_has_time_to_be_heard(tmp_path: Path, word: str) -> None:
+    slept_s = 0.0
+    settings = BackgroundSettings(worker_stale_after_ms=1000)
+    environ = {**os.environ, word: "1"}
+    tasks = LocalTasks(str(tmp_path), settings, str(tmp_path), environ, now=lambda: time.time() + slept_s)
+    task = tasks.start(order("sleep 100"))
+    assert comes_true(lambda: runtime(tmp_path, task)["status"] == "running")
+    slept_s = 3600
+    for _ in range(2):
+        found = tasks.find(task.id)
+        assert found is not None
+        assert found.active
+    await anyio.sleep(1.1)  # the next heartbeat is five seconds away
+    found = tasks.find(task.id)
+    assert found is not None
+    assert found.status == "lost"
+    assert all_gone(word)
+
+
 async def test_a_multibyte_character_is_not_cut_in_two(local: MakeLocal) -> None:
     tasks = local()
     task = await outcome(tasks, tasks.start(order("printf 'a\\303\\251b'")))

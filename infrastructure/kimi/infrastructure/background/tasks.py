@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import secrets
 import signal
@@ -17,6 +18,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
+from kimi.application.ports import Now
 from kimi.application.settings import BackgroundSettings
 from kimi.domain.background import (
     TERMINAL,
@@ -56,15 +58,25 @@ _LAST_WORD: Final = "The worker of the task has not been heard of."
 _PROGRAM_GONE: Final = "The program that carried out the task has ended."
 _NO_DIRECTORY: Final = "this session has no directory"
 
+_CLOCK_JUMP_S: Final = 1.0
+"""The clock was set, or the machine slept, when it went on by so much more than the time that has passed."""
+
 
 class LocalTasks:
     """Tasks under `<session>/tasks`; implements `BackgroundTasks` of the application's ports.
 
-    `work_dir` and `environ` are those of the commands. Nothing is read or made before the first use.
+    `work_dir` and `environ` are those of the commands, `now` is the clock that their workers go by. Nothing is read or
+    made before the first use.
     """
 
     def __init__(
-        self, session_dir: str | None, settings: BackgroundSettings, work_dir: str, environ: Mapping[str, str]
+        self,
+        session_dir: str | None,
+        settings: BackgroundSettings,
+        work_dir: str,
+        environ: Mapping[str, str],
+        *,
+        now: Now = time.time,
     ) -> None:
         self._directory = os.path.join(session_dir, "tasks") if session_dir else None
         self._settings = settings
@@ -77,6 +89,10 @@ class LocalTasks:
         """Tasks that may still change, or whose end not everybody was told of."""
         self._told: dict[str, set[str]] = {}
         """Who was told of the end of a task while this program runs: also when that could not be stored."""
+        self._now = now
+        self._clock_offset = now() - time.monotonic()
+        self._patient_until = -math.inf
+        """On the monotonic clock: until then no worker is given up."""
 
     # --- the port -------------------------------------------------------------------------------------------------
 
@@ -102,9 +118,9 @@ class LocalTasks:
         if self._directory is None or task is None or not task.active or task_id not in self._adopted:
             return
         directory = os.path.join(self._directory, task_id)
-        runtime = {"started_at": time.time(), **read_object(directory, RUNTIME), "status": status}
+        runtime = {"started_at": self._now(), **read_object(directory, RUNTIME), "status": status}
         if status in TERMINAL:
-            runtime |= {"ended_at": time.time(), "reason": reason, "timed_out": timed_out}
+            runtime |= {"ended_at": self._now(), "reason": reason, "timed_out": timed_out}
         write_object(directory, RUNTIME, runtime)
         if status in TERMINAL:
             del self._adopted[task_id]
@@ -251,7 +267,7 @@ class LocalTasks:
             "words": order.words,
             "cwd": self._work_dir,
             "timeout_s": order.timeout_s,
-            "created_at": time.time(),
+            "created_at": self._now(),
             "heartbeat_s": self._settings.worker_heartbeat_interval_ms / 1000,
             "grace_s": self._settings.kill_grace_period_ms / 1000,
             "keep_alive": self._settings.keep_alive_on_exit,
@@ -283,7 +299,16 @@ class LocalTasks:
             heard = os.stat(os.path.join(directory, HEARTBEAT)).st_mtime
         except OSError:
             heard = task.created_at
-        return time.time() - heard > self._settings.worker_stale_after_ms / 1000
+        return self._is_silent(heard)
+
+    def _is_silent(self, heard: float) -> bool:
+        """Was nothing heard for too long? After a jump of the clock all look silent, so they get time to be heard."""
+        patience_s = self._settings.worker_stale_after_ms / 1000
+        passed = time.monotonic()
+        offset = self._now() - passed
+        if abs(offset - self._clock_offset) > _CLOCK_JUMP_S:
+            self._clock_offset, self._patient_until = offset, passed + patience_s
+        return passed >= self._patient_until and self._now() - heard > patience_s
 
     def _lost(self, directory: str, task: BackgroundTask) -> BackgroundTask:
         """Nobody answers for the task any more: end what can be found of it and write that down."""
@@ -292,7 +317,7 @@ class LocalTasks:
         for pid, mark in (("worker_pid", "worker_mark"), ("pid", "mark")):
             _end_leftovers(runtime.get(pid), runtime.get(mark))
         reason = _PROGRAM_GONE if task.kind == "agent" else _LAST_WORD
-        runtime.update(status="lost", ended_at=time.time(), reason=reason)
+        runtime.update(status="lost", ended_at=self._now(), reason=reason)
         with contextlib.suppress(OSError):
             write_object(directory, RUNTIME, runtime)
         return _task(directory) or task
