@@ -113,7 +113,7 @@ def test_parallel_calls_answered_in_any_order(place: Place) -> None:
     assert stored == ["c0", "c1", "c2", "d0", "d1"]
 
 
-@pytest.mark.spec("W-124")
+@pytest.mark.spec("W-124", "T-16")
 def test_what_the_client_returns_passes_through(place: Place) -> None:
     place.script(*[script for number in range(3) for script in (call(f"c{number}", "ext", {"n": number}), "text: ok")])
     parts: list[Json] = [

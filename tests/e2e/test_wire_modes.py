@@ -91,9 +91,12 @@ def test_set_plan_mode_works_in_a_turn_without_disturbing_it(place: Place) -> No
 
 @pytest.mark.spec("W-86", "R-144", "T-94", "W-88")
 def test_planning_from_the_question_to_the_approval(place: Place) -> None:
-    place.script(call("c1", "EnterPlanMode"), "text: planning")
+    place.script(call("c0", "EnterPlanMode"), "text: as it is", call("c1", "EnterPlanMode"), "text: planning")
     with place.wire() as kimi:
         kimi.initialize(capabilities=SUPPORTED)
+        kimi.prompt("plan it?", answering("No"))
+        assert [update["plan_mode"] for update in kimi.payloads("StatusUpdate")] == [False] * 2
+        kimi.lines.clear()
         kimi.prompt("plan it", answering("Yes"))
         session = place.session_dirs()[-1].name
         question = kimi.payloads("QuestionRequest")[0]["questions"][0]
