@@ -20,7 +20,7 @@ from kimi.domain.hook import ALLOW, BLOCKING_STATUS, CommandHook, patience, verd
 from kimi.domain.message import JsonObject
 from kimi.domain.request import HookAnswer
 from kimi.infrastructure.workspace.environment import command_environment
-from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipe
+from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
 from kimi.infrastructure.workspace.processes import LEAVING_GRACE_S, LocalProcess
 from kimi.infrastructure.workspace.shells import choose_shell
 
@@ -72,13 +72,7 @@ class _Streams:
     """Stdout and stderr of a command: for its process one thing to hurry and to close, to us two to read."""
 
     def __init__(self) -> None:
-        self.output, self.output_end = open_pipe()
-        try:
-            self.errors, self.errors_end = open_pipe()
-        except BaseException:
-            self.output.close()
-            os.close(self.output_end)
-            raise
+        (self.output, self.output_end), (self.errors, self.errors_end) = open_pipes()
 
     async def read(self) -> bytes:
         """The next block of stdout."""

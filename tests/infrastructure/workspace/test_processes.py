@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import threading
 import uuid
 from collections.abc import Callable
@@ -11,7 +12,14 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from kimi.infrastructure.workspace.pipes import BLOCK_BYTES, PIPE_BYTES, OutputPipe, SelectorPipe, ThreadPipe
+from kimi.infrastructure.workspace.pipes import (
+    BLOCK_BYTES,
+    PIPE_BYTES,
+    OutputPipe,
+    SelectorPipe,
+    ThreadPipe,
+    open_pipes,
+)
 from kimi.infrastructure.workspace.process_tree import end_tree, living
 from kimi.infrastructure.workspace.processes import run_process, watch_exit, watch_in_thread
 from tests.processes import all_gone, comes_true, is_alive, marked, started
@@ -67,6 +75,23 @@ async def test_in_a_hurry_a_pipe_gives_what_is_there(make: MakePipe) -> None:
         pipe.hurry()
     os.close(writing)
     pipe.close()
+
+
+def test_two_pipes_or_none() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    taken = [os.dup(0) for _ in range(free, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)]
+    os.close(free)
+    before = set(os.listdir("/proc/self/fd"))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, before)) + 2, hard))
+        with pytest.raises(OSError, match="Too many open files"):
+            open_pipes()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert set(os.listdir("/proc/self/fd")) == before
+    for descriptor in taken:
+        os.close(descriptor)
 
 
 async def test_in_a_hurry_a_flood_ends() -> None:

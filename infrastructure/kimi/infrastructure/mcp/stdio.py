@@ -29,7 +29,7 @@ from mcp import ClientSession
 from mcp.shared.message import SessionMessage
 
 from kimi.infrastructure.mcp.server_log import ServerLog
-from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipe
+from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
 from kimi.infrastructure.workspace.processes import LocalProcess
 
 logger = logging.getLogger(__name__)
@@ -99,8 +99,7 @@ class ProcessTransport(ClientTransport):
 
     @asynccontextmanager
     async def _process(self) -> AsyncGenerator[tuple[LocalProcess, _Stdin, OutputPipe], None]:
-        output, output_end = open_pipe()
-        errors, errors_end = open_pipe()
+        (output, output_end), (errors, errors_end) = open_pipes()
         try:
             child = self._start(output_end, errors_end)
         except BaseException:

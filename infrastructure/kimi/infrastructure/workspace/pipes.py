@@ -46,6 +46,17 @@ def open_pipe() -> tuple[OutputPipe, int]:
     return (ThreadPipe(reading) if sys.platform == "win32" else SelectorPipe(reading)), writing
 
 
+def open_pipes() -> tuple[tuple[OutputPipe, int], tuple[OutputPipe, int]]:
+    """Two of them, for stdout and stderr. Raises OSError: there are not descriptors enough; none stays open."""
+    first = open_pipe()
+    try:
+        return first, open_pipe()
+    except BaseException:
+        first[0].close()
+        os.close(first[1])
+        raise
+
+
 class SelectorPipe:
     """A pipe that the event loop watches."""
 
