@@ -248,6 +248,24 @@ def test_what_is_typed_while_the_agent_works_waits_or_is_taken_back(place: Place
         assert "queued" not in text
 
 
+def test_a_command_for_the_systems_shell_stays_one_while_it_waits(place: Place) -> None:
+    place.script(call("c1", "Shell", command="sleep 1.5"), "text: first done")
+    with terminal(place, "--yolo") as shown:
+        shown.until("context:")
+        shown.type("one", ENTER)
+        shown.until("Shell sleep 1.5")
+        shown.type(CTRL_X, "echo $((40 + 2))", CTRL_S)
+        shown.until("1 queued")
+        shown.type(CTRL_X)
+        shown.until_gone("SHELL")
+        shown.type(UP)
+        shown.until("$ echo $((40 + 2))")
+        shown.until("SHELL")
+        shown.type(ENTER)
+        shown.until("\n42")
+    assert "echo" not in str(place.context())
+
+
 def test_a_message_steers_the_running_turn(place: Place) -> None:
     place.script(call("c1", "Shell", command="sleep 1"), "text: heard you")
     with terminal(place, "--yolo") as shown:

@@ -50,9 +50,11 @@ def input_keys(actions: InputActions, typing: Condition, running: Condition) -> 
     buffer = actions.buffer
     completing = Condition(lambda: buffer.complete_state is not None)
 
-    def on(*names: Keys | str, where: Filter = _ALWAYS) -> Callable[[Callable[[], object]], None]:
+    def on(
+        *names: Keys | str, where: Filter = _ALWAYS, at_once: bool = False
+    ) -> Callable[[Callable[[], object]], None]:
         def bind(action: Callable[[], object]) -> None:
-            keys.add(*names, filter=typing & where)(_doing(action))
+            keys.add(*names, filter=typing & where, eager=at_once)(_doing(action))
 
         return bind
 
@@ -65,7 +67,7 @@ def input_keys(actions: InputActions, typing: Condition, running: Condition) -> 
     on("escape", where=running & ~completing)(actions.interrupt)
     on("c-d", where=Condition(lambda: not buffer.text))(actions.leave)
     on("c-d", where=Condition(lambda: bool(buffer.text)))(buffer.delete)
-    on("c-x")(actions.toggle_shell)
+    on("c-x", at_once=True)(actions.toggle_shell)  # else `e` and others would make another key of it
     on("s-tab")(actions.toggle_plan)
     on("c-t")(actions.show_thought)
     on("c-v")(actions.paste_image)

@@ -415,6 +415,7 @@ class Screen:
         """Up, on an empty input: take back what was queued last."""
         if self.buffer.text or not self._view.queued or (entered := self._setup.unqueue()) is None:
             return False
+        self._shell_mode = entered.shell
         self.prefill(entered.text)
         return True
 

@@ -181,6 +181,9 @@ class ShellSession:
             self._refresh()
 
     def _steer(self, entered: Entered) -> None:
+        if entered.shell:  # what is for the system's shell is none of the model's business
+            self._enter(entered)
+            return
         try:
             steer(self.conversation, _as_input(entered))
         except StateError:
