@@ -218,6 +218,8 @@ def test_a_default_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "mcp.json").mkdir()
     with pytest.raises(ConfigError, match=f"Cannot read the MCP config file {tmp_path}"):
         settings(tmp_path)
+    with pytest.raises(ConfigError, match="/dev/zero: it has more than 4000000 characters"):
+        settings(tmp_path, mcp_config_files=("/dev/zero",))
 
 
 def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
