@@ -101,14 +101,19 @@ def test_completion_of_commands_and_files(place: Place) -> None:
     assert said(place) == ["see @src/deep/target_file.py mail me@no"]
 
 
-def test_enter_sends_a_command_that_is_typed_out_by_any_of_its_names(place: Place) -> None:
+def test_enter_sends_a_command_that_is_typed_out_whatever_the_menu_offers(place: Place) -> None:
     place.script("text: x")
+    (place.work / "notes.md").touch()
     with terminal(place, rows=40) as shown:
         shown.until("context:")
         shown.type("/rename")
         shown.until("/title (rename)")  # the menu is there, with the other name of the command
         shown.type(ENTER)
         shown.until("The session has no title yet")
+        shown.type("/title about @not")
+        shown.until("notes.md")
+        shown.type(ENTER)
+        shown.until("Title: about @not")
         shown.type("/quit")
         shown.until("/exit (quit)")
         shown.type(ENTER)

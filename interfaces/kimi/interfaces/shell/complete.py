@@ -42,6 +42,11 @@ class InputCompleter(Completer):
             yield Completion(path, start_position=-len(typed), display=one_line(path))
 
 
+def is_command_name(text: str) -> bool:
+    """Is this a slash and what may be a name, or its beginning, and nothing else?"""
+    return _COMMAND.match(text) is not None
+
+
 def _command_completions(commands: Sequence[CommandInfo], typed: str) -> Iterator[Completion]:
     ranked = [(rank, info) for info in commands if (rank := command_rank(info, typed)) is not None]
     for _, info in sorted(ranked, key=lambda pair: pair[0]):

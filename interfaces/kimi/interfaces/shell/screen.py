@@ -28,7 +28,7 @@ from prompt_toolkit.key_binding import merge_key_bindings
 from prompt_toolkit.output import ColorDepth, Output, create_output
 
 from kimi.interfaces.shell.blocks import Block
-from kimi.interfaces.shell.complete import InputCompleter
+from kimi.interfaces.shell.complete import InputCompleter, is_command_name
 from kimi.interfaces.shell.editor import edited
 from kimi.interfaces.shell.front import (
     Entered,
@@ -370,7 +370,7 @@ class Screen:
         chosen = state.current_completion
         if chosen is None:
             typed = self.buffer.text
-            if not typed.startswith("/") or self._is_command(typed[1:]):
+            if not is_command_name(typed) or self._is_command(typed[1:]):
                 return False
             chosen = state.completions[0]
         self.buffer.apply_completion(chosen)
