@@ -349,7 +349,7 @@ def test_a_dismissed_question_is_no_answer(place: Place) -> None:
 def test_no_failure_of_a_turn_ends_the_shell(place: Place) -> None:
     place.config = "[loop_control]\nmax_retries_per_step = 1\n"
     place.script(
-        "error: 401 no such key",
+        "error: 401 no such key as sk-test-secret",
         "error: 403 quota is used up",
         "error: 500 broken",
         "error: connection gone",
@@ -369,6 +369,8 @@ def test_no_failure_of_a_turn_ends_the_shell(place: Place) -> None:
             shown.type("go", ENTER)
             shown.until(expected)
             shown.idle()
+        assert "no such key as ***" in shown.all_text
+        assert "sk-test-secret" not in shown.all_text
         for command, said in (("/import /no/such/file", "no/such/file"), ("/nonsense", "Unknown slash command")):
             shown.type(command, ENTER)
             shown.until(said)

@@ -11,6 +11,7 @@ from kimi.domain.errors import (
     ModelNotSet,
     StoreFailed,
 )
+from kimi.interfaces.process import masked
 from kimi.interfaces.shell.blocks import Note
 
 NO_MODEL = (
@@ -19,10 +20,10 @@ NO_MODEL = (
 
 
 def failure_note(error: Exception) -> tuple[Note, ...]:
-    """The notes for an error."""
+    """The notes for an error, without secrets: what a provider says may repeat the key."""
     if isinstance(error, ModelNotSet):
         return (Note(NO_MODEL, "error"),)
-    message = str(error) or type(error).__name__
+    message = masked(str(error)) or type(error).__name__
     hint = _hint(error)
     if hint is None and not isinstance(error, KimiError):
         message, hint = f"Something went wrong: {type(error).__name__}: {message}", "The log has the details (/debug)."
