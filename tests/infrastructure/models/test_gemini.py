@@ -455,7 +455,7 @@ async def test_a_list_of_errors_is_understood() -> None:
 # --- Vertex AI --------------------------------------------------------------------------------------------------
 
 
-def service_account(directory: Path, root: str) -> Path:
+def service_account(directory: Path, root: str, name: str = "account.json", **more: str | None) -> Path:
     """A file of credentials whose tokens come from the server at `root`."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
@@ -463,7 +463,7 @@ def service_account(directory: Path, root: str) -> Path:
     key = rsa.generate_private_key(public_exponent=65_537, key_size=2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    path = directory / "account.json"
+    path = directory / name
     account = {
         "type": "service_account",
         "project_id": "file-project",
@@ -471,6 +471,7 @@ def service_account(directory: Path, root: str) -> Path:
         "private_key": key.decode(),
         "client_email": "robot@file-project.iam.example",
         "token_uri": f"{root}/token",
+        **more,
     }
     path.write_text(json.dumps(account))
     return path
@@ -564,6 +565,29 @@ async def test_a_place_of_google_has_a_host_of_its_own(tmp_path: Path, location:
         address = await vertex_access(settings, to.http, environ)()
     place = location or "global"
     assert address.url.startswith(f"https://{host}/v1beta1/projects/p/locations/{place}/publishers/google/models/m:")
+
+
+async def test_the_credentials_of_this_machine_are_used_when_none_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with client() as to:
+        to.server.choose = with_tokens(3600)
+        service_account(tmp_path, to.root, "application_default_credentials.json")
+        monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+        for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT"):
+            monkeypatch.delenv(name, raising=False)
+        await ask(to.model("vertexai", api_key=""))
+        request = to.server.requests[-1]
+    assert request.headers["authorization"] == "Bearer token-1"
+    assert request.path.startswith("/v1beta1/projects/file-project/locations/global/")
+
+
+async def test_a_project_that_nobody_names_is_asked_for(tmp_path: Path) -> None:
+    async with client() as to:
+        to.server.choose = with_tokens(3600)
+        variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(service_account(tmp_path, to.root, project_id=None))}
+        with pytest.raises(ChatProviderError, match="set GOOGLE_CLOUD_PROJECT in the env of provider 'p'"):
+            await ask(to.model("vertexai", api_key="", env=variables))
 
 
 async def test_credentials_that_are_refused(tmp_path: Path) -> None:

@@ -31,10 +31,12 @@ from kimi.infrastructure.models.headers import device_headers, is_vendor_host, u
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.kimi import kimi_quirks
 from kimi.infrastructure.models.open import model_opener, open_model
+from tests.contracts.chat_model_stage import merged
 from tests.provider_server import (
     Event,
     ProviderServer,
     Reply,
+    call_events,
     chunk,
     dumps,
     end_events,
@@ -341,6 +343,11 @@ def test_the_device_headers_are_ascii_and_the_id_stays(tmp_path: Path) -> None:
     assert all(value and value.isascii() and value.isprintable() for value in first.values())
 
 
+def test_a_device_id_that_cannot_be_kept_is_sent_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert device_headers("2.0.0", {"KIMI_SHARE_DIR": str(tmp_path / "file")})["X-Msh-Device-Id"].isalnum()
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -441,6 +448,18 @@ async def test_any_framing_gives_the_same_text(framing: int | None, line_end: by
     async with client(replace(text_reply(*pieces), framing=framing, line_end=line_end)) as c:
         items = await ask(c.model())
     assert items[:-1] == [TextPart(piece) for piece in pieces]
+
+
+@pytest.mark.parametrize("arguments", ["", '{"x":', "not json"])
+async def test_what_waits_behind_a_call_that_never_ended_comes_at_the_end(arguments: str) -> None:
+    events = [*call_events(0, "a", "F", arguments), *call_events(1, "b", "G", "{}"), *text_events("so")]
+    async with client(Reply([*events, *end_events("tool_calls")])) as c:
+        items = await ask(c.model())
+    first, second, text = merged(items)
+    assert isinstance(first, ToolCall)
+    assert (first.id, first.function.arguments or "") == ("a", arguments)
+    assert (second, text) == (ToolCall("b", Function("G", "{}")), TextPart("so"))
+    assert isinstance(items[-1], ResponseEnd)
 
 
 async def test_content_as_a_list_and_empty_deltas_and_unknown_fields() -> None:
