@@ -225,6 +225,23 @@ def test_a_reload_reads_the_configuration_again(place: Place) -> None:
         assert leave(shown) == "mine"
 
 
+def test_a_key_that_is_read_again_is_a_secret_too(place: Place) -> None:
+    place.config = "[loop_control]\nmax_retries_per_step = 1\n"
+    place.script("error: 401 not sk-another-secret")
+    path = place.share / "config.toml"
+    with terminal(place) as shown:
+        shown.until("context:")
+        path.write_text(path.read_text(encoding="utf-8").replace("sk-test-", "sk-another-"), encoding="utf-8")
+        shown.type("/reload", ENTER)
+        shown.until(lambda text: text.count("kimi 2") == 2)
+        shown.type("go", ENTER)
+        shown.until("not ***")
+        leave(shown)
+    log = (place.share / "logs" / "kimi.log").read_text(encoding="utf-8")
+    assert "not ***" in log
+    assert "sk-another-secret" not in log
+
+
 def test_what_was_chosen_holds_for_the_next_session_and_a_broken_file_does_not_disturb_the_end(place: Place) -> None:
     place.config = "[models.other]\nprovider = 'p'\nmodel = 'other-model'\nmax_context_size = 50000\n"
     place.script(*answers(2))

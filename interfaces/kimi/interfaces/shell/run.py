@@ -26,7 +26,7 @@ from kimi.domain.errors import KimiError, StoreFailed
 from kimi.domain.event import StatusUpdate
 from kimi.interfaces.container import App, load_settings, negotiation, open_conversation, warm_up
 from kimi.interfaces.injector import providers
-from kimi.interfaces.process import Streams, set_session_id
+from kimi.interfaces.process import Streams, hide_secrets, set_session_id
 from kimi.interfaces.shell.blocks import Block, Note, Welcome
 from kimi.interfaces.shell.commands import TABLE, completions
 from kimi.interfaces.shell.editor import editor_command
@@ -165,6 +165,7 @@ class _Shell:
     def _load_settings(self, *, with_editor: bool) -> None:
         """Read the configuration again. An editor that was chosen meanwhile stays, unless that was to be read, too."""
         self._settings = load_settings(self._flags, self._environ)
+        hide_secrets(self._settings.secret_values)
         self._loaded_for = self._flags
         if with_editor:
             self._editor = self._settings.interface.editor
