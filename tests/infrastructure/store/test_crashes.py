@@ -186,18 +186,35 @@ async def test_what_a_crash_during_rotation_left_is_removed(tmp_path: Path) -> N
 
 ROTATE = """
 import anyio
+import os
 from tests.infrastructure.store.places import opened
 from kimi.domain.message import user_message
 from pathlib import Path
 
+def watch(event, arguments):
+    global looks
+    if not looks and event.partition(".")[0] in ("open", "os"):
+        looks = True
+        try:
+            found = Path(sys.argv[2]).read_bytes().splitlines()
+        except OSError:
+            found = []
+        if len(found) != 50 or len(set(found)) != 1:
+            os._exit(9)
+        looks = False
+
 async def main():
+    global looks
     files = await opened(Path(sys.argv[1]))
     print("ready", flush=True)
+    looks = False
+    sys.addaudithook(watch)
     for number in range(10_000):
         files.rotate_context([user_message(str(number))] * 50)
 
 anyio.run(main)
 """
+"""Looks at the file itself as well, before each of its own system calls, and ends when that is not whole."""
 
 
 @pytest.mark.spec("R-64")
@@ -206,13 +223,15 @@ async def test_a_rotation_that_is_watched_and_killed_always_shows_a_whole_contex
     for attempt in range(4):
         share = tmp_path / str(attempt)
         directory = write_session(share, lines([user_message("old")] * 50))
-        child = start_child(ROTATE, str(share))
+        child = start_child(ROTATE, str(share), str(directory / "context.jsonl"))
         try:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"
             end = time.monotonic() + 0.15 + chance.random() / 20
             while time.monotonic() < end:
                 assert_whole((directory / "context.jsonl").read_bytes())
+            assert child.poll() is None
+            assert len(list(directory.glob("context_*.jsonl"))) > 1
         finally:
             end_child(child)
         assert_whole((directory / "context.jsonl").read_bytes())
