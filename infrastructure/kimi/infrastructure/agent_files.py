@@ -20,6 +20,7 @@ from kimi.domain.agent import (
     inherited,
 )
 from kimi.domain.errors import ConfigError
+from kimi.infrastructure.text_file import read_text
 
 T = TypeVar("T")
 
@@ -89,8 +90,7 @@ def _parsed(path: str) -> dict[str, Any]:
 
     _check_file(path, "Agent spec")
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            source: object = yaml.safe_load(file)
+        source: object = yaml.safe_load(read_text(path))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"Invalid YAML in agent spec file: {path}: {error}") from None
     if not isinstance(source, dict):

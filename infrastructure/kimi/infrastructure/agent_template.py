@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 
 from kimi.domain.errors import ConfigError
+from kimi.infrastructure.text_file import read_text
 
 
 def render_prompt(path: str, arguments: Mapping[str, str]) -> str:
@@ -31,14 +32,8 @@ def render_prompt(path: str, arguments: Mapping[str, str]) -> str:
         keep_trailing_newline=True,
     )
     try:
-        text = _read(path)
-        return environment.from_string(text.strip()).render(arguments).strip()
+        return environment.from_string(read_text(path).strip()).render(arguments).strip()
     except UndefinedError as error:
         raise ConfigError(f"Missing system prompt arg in {path}: {error}") from None
     except (TemplateError, OSError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise ConfigError(f"Invalid system prompt template: {path}: {error}") from None
-
-
-def _read(path: str) -> str:
-    with open(path, encoding="utf-8-sig") as file:
-        return file.read()

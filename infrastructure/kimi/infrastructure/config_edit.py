@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.config_schema import validated
 from kimi.infrastructure.private_file import sole_change, write_private_file
+from kimi.infrastructure.text_file import read_text
 
 Table: TypeAlias = MutableMapping[str, Any]
 """A table of a configuration as it was parsed: the JSON edge."""
@@ -60,8 +61,7 @@ def _changed(path: str, changes: Changes) -> str:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            return file.read()
+        return read_text(path, newline="")
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:

@@ -30,6 +30,7 @@ from kimi.infrastructure.config_migration import ensure_default_file
 from kimi.infrastructure.config_schema import Configuration, Provider, Service, Services, validated
 from kimi.infrastructure.model_choice import choose_model, named_models
 from kimi.infrastructure.models.headers import checked_headers
+from kimi.infrastructure.text_file import read_text
 
 _log = logging.getLogger("kimi.settings")
 
@@ -42,8 +43,6 @@ _GO_LIMITS = (
 
 _KEY_VARIABLES = {"kimi": "KIMI_API_KEY", "openai_legacy": "OPENAI_API_KEY", "openai_responses": "OPENAI_API_KEY"}
 _SHORTEST_RECOGNISABLE_KEY = 8
-_LONGEST_FILE = 4_000_000
-"""In characters: nobody writes that much, but a device may never end."""
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
@@ -186,15 +185,11 @@ def configuration_in(path: str) -> Configuration:
 
 def _file_text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            text = file.read(_LONGEST_FILE + 1)
+        return read_text(path)
     except UnicodeDecodeError as error:
         raise ConfigError(f"Invalid configuration file {path}: byte {error.start} is not UTF-8 text") from None
     except OSError as error:
         raise ConfigError(f"Cannot read configuration file {path}: {error.strerror}") from None
-    if len(text) > _LONGEST_FILE:
-        raise ConfigError(f"Cannot read configuration file {path}: it has more than {_LONGEST_FILE} characters")
-    return text
 
 
 def _without_zero_limits(raw: Any) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kimi.domain.skill import Scope, Skill, SkillInvalid, make_skill, split_frontmatter, without_doubles
 from kimi.infrastructure.project_text import from_project_root
+from kimi.infrastructure.text_file import read_text
 
 logger = logging.getLogger(__name__)
 
@@ -122,5 +123,4 @@ def _parsed(frontmatter: str) -> object:
 
 def read_skill(path: str) -> str:
     """The text of a skill's file. Raises OSError, or ValueError when it is not UTF-8."""
-    with open(path, encoding="utf-8-sig") as file:
-        return file.read()
+    return read_text(path)

@@ -14,15 +14,13 @@ from typing import Any, cast
 from kimi.application.flags import Flags
 from kimi.application.settings import McpServer
 from kimi.domain.errors import ConfigError, UsageError
+from kimi.infrastructure.text_file import read_text
 
 _log = logging.getLogger("kimi.settings")
 
 _TRANSPORTS = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
 _TRANSFORMS = ("tools", "include_tags", "exclude_tags")
 """Keys of fastmcp that rewrite what a server offers; leaving them out silently would offer too much."""
-
-_LONGEST_FILE = 4_000_000
-"""In characters: nobody writes that much, but a device may never end."""
 
 _AS_IT_IS = (
     *("command", "args", "env", "cwd", "url", "headers", "auth", "enabled_tools", "disabled_tools"),
@@ -68,15 +66,11 @@ def _of_option(text: str) -> list[McpServer]:
 
 def _file_text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            text = file.read(_LONGEST_FILE + 1)
+        return read_text(path)
     except UnicodeDecodeError as error:
         raise ConfigError(f"Invalid MCP config: {path} is not UTF-8 text at byte {error.start}.") from None
     except OSError as error:
         raise ConfigError(f"Cannot read the MCP config file {path}: {error.strerror}.") from None
-    if len(text) > _LONGEST_FILE:
-        raise ConfigError(f"Cannot read the MCP config file {path}: it has more than {_LONGEST_FILE} characters.")
-    return text
 
 
 def parsed_json(text: str, where: str = "", hint: str | None = None) -> Any:

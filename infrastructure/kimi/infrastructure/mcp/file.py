@@ -10,6 +10,7 @@ from typing import Any
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.infrastructure.mcp.config import parsed_json, server_entries
 from kimi.infrastructure.private_file import sole_change, write_private_file
+from kimi.infrastructure.text_file import read_text
 
 
 def read_document(path: str) -> dict[str, Any]:
@@ -19,8 +20,7 @@ def read_document(path: str) -> dict[str, Any]:
         UsageError: the file cannot be read, is not JSON, or holds no servers; the message names it (R-19).
     """
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            document = parsed_json(file.read())
+        document = parsed_json(read_text(path))
         server_entries(document, "it")
     except FileNotFoundError:
         return {}

@@ -1,0 +1,23 @@
+"""Files that a person wrote: UTF-8, and with an end."""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+LONGEST: Final = 4_000_000
+"""In characters: nobody writes that much, but a device may never end."""
+
+
+def read_text(path: str, newline: str | None = None) -> str:
+    """The text of a file, without a byte order mark; `newline` as for `open`.
+
+    Raises:
+        OSError: it cannot be read, or is longer than `LONGEST`; `strerror` says which.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    with open(path, encoding="utf-8-sig", newline=newline) as file:
+        text = file.read(LONGEST + 1)
+    if len(text) > LONGEST:
+        raise OSError(errno.EFBIG, f"it has more than {LONGEST} characters", path)
+    return text
