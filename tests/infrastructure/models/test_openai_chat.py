@@ -11,6 +11,7 @@ from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
@@ -620,12 +621,15 @@ async def test_the_text_of_an_error_is_the_providers(body: bytes, text: str) -> 
     assert str(raised.value) == f"HTTP 400: {text}"
 
 
-async def test_an_error_status_counts_although_its_text_is_lost() -> None:
-    async with client(Reply([b"no such mo"], status=404, fault="close", fault_after=1)) as c:
-        with pytest.raises(APIStatusError) as raised:
-            await ask(c.model())
-    assert raised.value.status_code == 404
-    assert not raised.value.transient
+async def test_an_error_status_counts_although_the_end_of_its_text_is_lost() -> None:
+    lost = [Reply([b"no such mo"], status=404, fault="close", fault_after=1)]
+    lost.append(replace(lost[0], fault="stall"))
+    async with client(*lost, read_s=60) as c:
+        for _ in lost:
+            with pytest.raises(APIStatusError) as raised, anyio.fail_after(20):
+                await ask(c.model())
+            assert str(raised.value) == "HTTP 404: data: no such mo"
+            assert not raised.value.transient
 
 
 @pytest.mark.parametrize("more", [{"api_key": KEY}, {"custom_headers": {"Authorization": f"Bearer {KEY}"}}])

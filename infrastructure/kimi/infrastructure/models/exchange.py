@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import UTC
 from typing import TYPE_CHECKING, Protocol, cast
 
+import anyio
 from pydantic_core import from_json
 
 from kimi.application.ports import ModelItem, ResponseEnd
@@ -32,6 +33,10 @@ LOGIN_EXPIRED = 'Authentication failed. Your login session may have expired. Ple
 """Wire spec 10, -32004."""
 
 _MAX_ERROR_TEXT = 2000
+_MAX_ERROR_BYTES = 65_536
+_ERROR_TEXT_S = 3.0
+"""How long the text of an error status may take."""
+
 _MAX_AGENT = 240
 """Product and client; `headers.user_agent_text` stays below it."""
 
@@ -148,11 +153,12 @@ class Exchange:
 
 
 async def _error_body(response: HttpResponse) -> bytes:
-    """What a response with an error status says; its status counts even when the rest of it never comes."""
-    try:
-        return await response.read()
-    except HttpError:
-        return b""
+    """What a response with an error status says, as far as it comes: the status counts in any case."""
+    blocks: list[bytes] = []
+    with suppress(HttpError), anyio.move_on_after(_ERROR_TEXT_S):
+        while (block := await response.block()) and sum(map(len, blocks)) < _MAX_ERROR_BYTES:
+            blocks.append(block)
+    return b"".join(blocks)
 
 
 async def _payloads(response: HttpResponse, reader: Reader) -> AsyncGenerator[list[bytes]]:
