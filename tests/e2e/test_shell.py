@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.process import Place, eventually
 from tests.e2e.scripted_calls import call
+from tests.e2e.talk import say
 from tests.e2e.terminal import (
     CTRL_C,
     CTRL_D,
@@ -44,12 +45,10 @@ def test_a_person_prompts_interrupts_and_leaves(place: Place) -> None:
         shown.until("Hello there, reader.")
         text = shown.until("context: 4.2% (4.2k/100.0k)")
         assert "› hi\n  and more" in text
-        shown.type("sleep", ENTER)
-        shown.until("Shell sleep 30")
+        say(shown, "sleep", "Shell sleep 30")
         shown.type(CTRL_C)
         shown.until("Interrupted.")
-        shown.type("and now?", ENTER)
-        shown.until("Here again.")
+        say(shown, "and now?", "Here again.")
         shown.idle()
         shown.type("half a line", CTRL_C)
         shown.until_gone("half a line")
@@ -97,8 +96,7 @@ def test_a_signal_leaves_the_hooks_of_the_end_little_time(place: Place) -> None:
     place.script("text: hello")
     with terminal(place) as shown:
         shown.until("context:")
-        shown.type("hi", ENTER)
-        shown.until("hello")
+        say(shown, "hi", "hello")
         shown.idle()
         began = time.monotonic()
         os.kill(shown.process.pid, signal.SIGTERM)
@@ -145,8 +143,7 @@ def test_the_keys_of_the_approval_panel(place: Place) -> None:
     )
     with terminal(place) as shown:
         shown.until("context:")
-        shown.type("do it", ENTER)
-        text = shown.until("4. Reject, and say")
+        text = say(shown, "do it", "4. Reject, and say")
         assert "Shell wants to: run command" in text
         assert "$ echo 1 > first.txt" in text
         shown.resize(40, 8)
@@ -155,19 +152,15 @@ def test_the_keys_of_the_approval_panel(place: Place) -> None:
         shown.until("4. Reject, and say")
         shown.type("1")
         shown.until("one")
-        shown.type("next", ENTER)
-        shown.until("two > rejected.txt\n❯ 1.")
+        say(shown, "next", "two > rejected.txt\n❯ 1.")
         shown.type("3")
         shown.until("Rejected")
         shown.idle()
-        shown.type("next", ENTER)
-        shown.until("three > feedback.txt\n❯ 1.")
+        say(shown, "next", "three > feedback.txt\n❯ 1.")
         shown.type("4")
         shown.until("Enter sends, Esc goes back")
-        shown.type("use a file of tests", ENTER)
-        shown.until("heard")
-        shown.type("next", ENTER)
-        shown.until("echo 4 > fourth.txt\n❯ 1.")
+        say(shown, "use a file of tests", "heard")
+        say(shown, "next", "echo 4 > fourth.txt\n❯ 1.")
         shown.type("2")
         shown.until("done")
     assert (place.work / first).exists()
@@ -182,8 +175,7 @@ def test_the_approval_panel_by_arrows_and_with_all_of_a_long_change(place: Place
     place.script(call("c1", "WriteFile", path=str(place.work / "long.txt"), content=content), "text: over")
     with terminal(place) as shown:
         shown.until("context:")
-        shown.type("write", ENTER)
-        text = shown.until("Ctrl-E shows all")
+        text = say(shown, "write", "Ctrl-E shows all")
         assert "+60 -0" in text
         assert "line 59" not in text
         shown.type(CTRL_E)
@@ -214,13 +206,11 @@ def test_a_cancelled_turn_takes_its_panel_away(place: Place) -> None:
     place.script(call("c1", "Shell", command="true"), "text: next")
     with terminal(place) as shown:
         shown.until("context:")
-        shown.type("go", ENTER)
-        shown.until("4. Reject")
+        say(shown, "go", "4. Reject")
         shown.type(CTRL_C)
         shown.until("Interrupted.")
         shown.until_gone("4. Reject")
-        shown.type("again", ENTER)
-        shown.until("next")
+        say(shown, "again", "next")
 
 
 @pytest.mark.spec("R-155")
@@ -228,17 +218,13 @@ def test_what_is_typed_while_the_agent_works_waits_or_is_taken_back(place: Place
     place.script(call("c1", "Shell", command="sleep 1.5"), "text: first done", "text: second done", "text: third done")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
-        shown.type("one", ENTER)
-        shown.until("Shell sleep 1.5")
-        shown.type("two", ENTER)
-        shown.until("1 queued")
-        shown.type("three", ENTER)
-        shown.until("2 queued")
+        say(shown, "one", "Shell sleep 1.5")
+        say(shown, "two", "1 queued")
+        say(shown, "three", "2 queued")
         shown.type(UP)
         text = shown.until("1 queued")
         assert "› three" in text
-        shown.type(" and a half", ENTER)
-        shown.until("2 queued")
+        say(shown, " and a half", "2 queued")
         text = shown.until("third done")
         assert [line for line in shown.all_text.split("\n") if line.startswith("› ") and len(line) > 2] == [
             "› one",
@@ -252,8 +238,7 @@ def test_a_command_for_the_systems_shell_stays_one_while_it_waits(place: Place) 
     place.script(call("c1", "Shell", command="sleep 1.5"), "text: first done")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
-        shown.type("one", ENTER)
-        shown.until("Shell sleep 1.5")
+        say(shown, "one", "Shell sleep 1.5")
         shown.type(CTRL_X, "echo $((40 + 2))", CTRL_S)
         shown.until("1 queued")
         shown.type(CTRL_X)
@@ -270,8 +255,7 @@ def test_a_message_steers_the_running_turn(place: Place) -> None:
     place.script(call("c1", "Shell", command="sleep 1"), "text: heard you")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
-        shown.type("one", ENTER)
-        shown.until("Shell sleep 1")
+        say(shown, "one", "Shell sleep 1")
         shown.type("use tabs", CTRL_S)
         shown.until("» use tabs")
         shown.until("heard you")
@@ -282,8 +266,7 @@ def test_thinking_is_folded_and_can_be_unfolded(place: Place) -> None:
     place.script("think: First I count the files. " + "Then I go on. " * 20 + "THE-END\ntext: done")
     with terminal(place) as shown:
         shown.until("context:")
-        shown.type("go", ENTER)
-        text = shown.until("done")
+        text = say(shown, "go", "done")
         assert "✻ Thought for" in text
         assert "THE-END" not in text
         shown.idle()
@@ -316,8 +299,7 @@ def test_questions_are_asked_in_tabs(place: Place) -> None:
     place.script(call("c1", "AskUserQuestion", questions=questions), "text: thank you")
     with terminal(place) as shown:
         shown.until("context:")
-        shown.type("ask me", ENTER)
-        text = shown.until("Which colour?")
+        text = say(shown, "ask me", "Which colour?")
         assert "☐ Colour" in text
         assert "☐ Rest" in text
         shown.type("2")
@@ -326,8 +308,7 @@ def test_questions_are_asked_in_tabs(place: Place) -> None:
         shown.until("What else?")
         shown.type("3")
         shown.until("Enter sends")
-        shown.type("some words", ENTER)
-        shown.until("thank you")
+        say(shown, "some words", "thank you")
     answers = tool_results(place)
     for expected in ('"Which colour?": "blue"', '"Which sizes?": "small, large"', '"What else?": "some words"'):
         assert expected.replace('": "', '":"') in answers.replace('": "', '":"')
@@ -338,8 +319,7 @@ def test_a_dismissed_question_is_no_answer(place: Place) -> None:
     place.script(call("c1", "AskUserQuestion", questions=[question]), "text: on I go")
     with terminal(place) as shown:
         shown.until("context:")
-        shown.type("ask", ENTER)
-        shown.until("Which?")
+        say(shown, "ask", "Which?")
         shown.type(ESCAPE)
         shown.until("on I go")
     assert "dismissed" in tool_results(place)
@@ -366,14 +346,12 @@ def test_no_failure_of_a_turn_ends_the_shell(place: Place) -> None:
             "Invalid echo DSL",
             "still here",
         ):
-            shown.type("go", ENTER)
-            shown.until(expected)
+            say(shown, "go", expected)
             shown.idle()
         assert "no such key as ***" in shown.all_text
         assert "sk-test-secret" not in shown.all_text
         for command, said in (("/import /no/such/file", "no/such/file"), ("/nonsense", "Unknown slash command")):
-            shown.type(command, ENTER)
-            shown.until(said)
+            say(shown, command, said)
             shown.idle()
         shown.type(CTRL_D)
         assert shown.wait() == 0
@@ -383,15 +361,13 @@ def test_an_unwritable_disk_is_said_and_survived(place: Place) -> None:
     place.script("text: before", "text: unheard")
     with terminal(place) as shown:
         shown.until("context:")
-        shown.type("go", ENTER)
-        shown.until("before")
+        say(shown, "go", "before")
         shown.idle()
         (directory,) = place.share.glob("sessions/*")
         moved = directory.with_name("elsewhere")
         directory.rename(moved)
         directory.write_text("in the way", encoding="utf-8")
-        shown.type("/title new", ENTER)
-        shown.until("Check the disk")
+        say(shown, "/title new", "Check the disk")
         directory.unlink()
         moved.rename(directory)
         assert shown.process.poll() is None
@@ -399,24 +375,22 @@ def test_an_unwritable_disk_is_said_and_survived(place: Place) -> None:
 
 def test_the_bell_rings_when_a_long_turn_ends(place: Place) -> None:
     place.environ["KIMI_BELL_AFTER_S"] = "1"
-    place.script(call("c1", "Shell", command="sleep 1.2"), "text: over", "text: quick")
+    place.script(call("c1", "Shell", command="sleep 1.2"), "text: over", "text: swift")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
-        shown.type("quick", ENTER)
-        shown.until("over")
+        say(shown, "slow", "over")
         assert eventually(lambda: b"\a" in shown.raw)
         before = shown.raw.count(b"\a")
-        shown.type("again", ENTER)
-        shown.until("quick")
+        say(shown, "again", "swift")
         shown.idle()
         time.sleep(0.1)
         assert shown.raw.count(b"\a") == before
 
 
-@pytest.mark.parametrize(("arguments", "answer", "status"), [((), "text: hello", 0), ((), "error: 400 no", 1)])
-def test_a_single_prompt_runs_once(place: Place, arguments: tuple[str, ...], answer: str, status: int) -> None:
+@pytest.mark.parametrize(("answer", "status"), [("text: hello", 0), ("error: 400 no", 1)])
+def test_a_single_prompt_runs_once(place: Place, answer: str, status: int) -> None:
     place.script(answer)
-    with terminal(place, "-p", "say it", *arguments) as shown:
+    with terminal(place, "-p", "say it") as shown:
         assert shown.wait() == status
         assert ("hello" if status == 0 else "✗") in shown.text
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.e2e.process import Place, eventually, read_lines
 from tests.e2e.scripted_calls import call
+from tests.e2e.talk import say
 from tests.e2e.terminal import (
     CTRL_C,
     CTRL_D,
@@ -96,8 +97,7 @@ def test_completion_of_commands_and_files(place: Place) -> None:
         assert "secret_target" not in text
         shown.type(DOWN, ENTER)
         shown.until(lambda text: "see @src/deep/target_file.py" in text and text.count("target_file.py") == 1)
-        shown.type(" mail me@no", ENTER)  # not after a letter
-        shown.until("fine")
+        say(shown, " mail me@no", "fine")  # not after a letter
     assert said(place) == ["see @src/deep/target_file.py mail me@no"]
 
 
@@ -158,8 +158,7 @@ def test_long_text_is_folded_and_images_are_sent(place: Place) -> None:
         shown.type("what is ", CTRL_V)
         text = shown.until(",3x2]")
         assert "[image:" in text
-        shown.type("?", ENTER)
-        shown.until("seen")
+        say(shown, "?", "seen")
         shown.idle()
         shown.type(paste(str(place.root / "picture.png")))
         shown.until(",3x2]")
@@ -188,8 +187,7 @@ def test_history_is_kept_for_the_directory(place: Place) -> None:
     with terminal(place) as shown:
         shown.until("context:")
         for text in ("first thing", "second\x0athing", "second\x0athing"):
-            shown.type(text, ENTER)
-            shown.until("yes")
+            say(shown, text, "yes")
             shown.idle()
         shown.type(CTRL_D)
         assert shown.wait() == 0
@@ -208,8 +206,7 @@ def test_history_is_kept_for_the_directory(place: Place) -> None:
         shown.until("first thing")
         shown.type(ENTER)
         shown.until_gone("I-search")
-        shown.type("!", ENTER)
-        shown.until("yes")
+        say(shown, "!", "yes")
     assert said(place)[-1] == "!first thing"  # the cursor stands where it was found
 
 
@@ -260,35 +257,27 @@ def test_shell_mode_runs_commands_of_the_person(place: Place) -> None:
         shown.until("context:")
         shown.type(CTRL_X)
         shown.until("SHELL")
-        shown.type("cd / && pwd", ENTER)
-        shown.until("\n/\n")
+        say(shown, "cd / && pwd", "\n/\n")
         shown.idle()
-        shown.type("pwd; exit 3", ENTER)
-        shown.until("The command ended with status 3.")
+        say(shown, "pwd; exit 3", "The command ended with status 3.")
         assert str(place.work) in shown.text.replace("\n", "")
-        shown.type("echo it runs; sleep 20; echo not reached", ENTER)
-        shown.until("\nit runs")
+        say(shown, "echo it runs; sleep 20; echo not reached", "\nit runs")
         shown.type(CTRL_C)
         shown.until("ended with status -")
         shown.idle()
         assert "again to leave" not in shown.text
-        shown.type("/version", ENTER)
-        shown.until("kimi 2")
-        shown.type("/export", ENTER)
-        shown.until("nothing to export")
+        say(shown, "/version", "kimi 2")
+        say(shown, "/export", "nothing to export")
         shown.idle()
         moved = place.work.with_name("moved")
         place.work.rename(moved)
-        shown.type("pwd", ENTER)
-        shown.until("is gone")
+        say(shown, "pwd", "is gone")
         moved.rename(place.work)
-        shown.type("echo back", ENTER)
-        shown.until("\nback")
+        say(shown, "echo back", "\nback")
         shown.idle()
         shown.type(CTRL_X)
         shown.until_gone("SHELL")
-        shown.type("hello", ENTER)
-        shown.until("agent again")
+        say(shown, "hello", "agent again")
         shown.type(CTRL_D)
         assert shown.wait() == 0
     assert said(place) == ["hello"]  # the commands are none of the agent's business

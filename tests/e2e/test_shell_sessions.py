@@ -11,25 +11,9 @@ import pytest
 from tests.e2e.process import Json, Place, eventually
 from tests.e2e.scripted_calls import call
 from tests.e2e.stored import event, write_session
-from tests.e2e.terminal import CTRL_A, CTRL_C, CTRL_D, CTRL_O, DOWN, ENTER, ESCAPE, Terminal, terminal
+from tests.e2e.talk import ask, leave, say
+from tests.e2e.terminal import CTRL_A, CTRL_C, CTRL_D, CTRL_O, DOWN, ENTER, ESCAPE, terminal
 from tests.servers.entries import raw_entry
-
-
-def ask(shown: Terminal, *pairs: tuple[str, str]) -> None:
-    """Send each prompt and wait for its answer."""
-    shown.until("context:")
-    for prompt, answer in pairs:
-        shown.type(prompt, ENTER)
-        shown.until(answer)
-        shown.idle()
-
-
-def leave(shown: Terminal, *how: str) -> str:
-    """Leave by Ctrl-D, or by these keys; gives the id of the session that can be resumed."""
-    shown.type(*(how or (CTRL_D,)))
-    assert shown.wait() == 0
-    found = re.findall(r"To resume this session: kimi -r (\S+)", shown.text)
-    return found[-1] if found else ""
 
 
 def printed(place: Place, prompt: str, *arguments: str) -> None:
@@ -61,8 +45,7 @@ def test_the_last_five_turns_are_shown_again(place: Place) -> None:
         assert "answer 6" in text
         assert "a short summary" not in text
         assert "<system>" not in text
-        shown.type("/fork", ENTER)
-        shown.until("Forked.")
+        say(shown, "/fork", "Forked.")
         text = shown.until(lambda text: text.count("question 7") == 2)
         assert "<system>" not in text
         ask(shown, ("question 8", "after the fork"))
@@ -149,45 +132,32 @@ def test_the_commands_of_the_shell(place: Place) -> None:
     with terminal(place, columns=110, rows=60) as shown:
         ask(shown, ("first prompt", "answer 0"), ("second prompt", "answer 1"))
         first = place.session_dirs()[-1].name
-        shown.type("/help", ENTER)
-        text = shown.until("/undo")
+        text = say(shown, "/help", "/undo")
         assert "Ctrl-X" in shown.all_text
-        shown.type("/title A better   title", ENTER)
-        shown.until("Title: A better title")
-        shown.type("/theme light", ENTER)
-        shown.until("Theme: light")
-        shown.type("/editor my-editor --wait", ENTER)
-        shown.until("Editor: my-editor --wait")
-        shown.type("/hooks", ENTER)
-        shown.until("PreToolUse  Shell  true # my hook")
-        shown.type("/mcp", ENTER)
-        shown.until("No MCP servers are configured")
-        shown.type("/debug", ENTER)
-        text = shown.until("kimi.log")
+        say(shown, "/title A better   title", "Title: A better title")
+        say(shown, "/theme light", "Theme: light")
+        say(shown, "/editor my-editor --wait", "Editor: my-editor --wait")
+        say(shown, "/hooks", "PreToolUse  Shell  true # my hook")
+        say(shown, "/mcp", "No MCP servers are configured")
+        text = say(shown, "/debug", "kimi.log")
         assert first in text
-        shown.type("/model", ENTER)
-        shown.until("❯ 1. m")
+        say(shown, "/model", "❯ 1. m")
         shown.type("2")
         shown.until("Model: other")
         shown.until("/50.0k")
-        shown.type("/new", ENTER)
-        shown.until(lambda text: "model      other" in text)
+        say(shown, "/new", lambda text: "model      other" in text)
         ask(shown, ("third prompt", "answer"))
-        shown.type("/sessions", ENTER)
-        shown.until("❯ 1. third prompt")
+        say(shown, "/sessions", "❯ 1. third prompt")
         shown.type(DOWN, ENTER)
         shown.until("› second prompt")
-        shown.type("/undo", ENTER)
-        shown.until("Undo which turn")
+        say(shown, "/undo", "Undo which turn")
         shown.type("1")
         text = shown.until("› second prompt\nother")  # it waits in the input
         assert "› first prompt" in text
         shown.type(CTRL_C)
         shown.until("›\nother")
-        shown.type("/fork", ENTER)
-        shown.until("Forked.")
-        shown.type("/title", ENTER)
-        shown.until("Title: Fork: Undo: A better title")
+        say(shown, "/fork", "Forked.")
+        say(shown, "/title", "Title: Fork: Undo: A better title")
         leave(shown)
     configured = (place.share / "config.toml").read_text(encoding="utf-8")
     for line in ('theme = "light"', 'default_editor = "my-editor --wait"', 'default_model = "other"'):
@@ -202,8 +172,7 @@ def test_commands_that_write_the_configuration_refuse_a_given_one(place: Place) 
     with terminal(place, "--config-file", str(place.share / "config.toml")) as shown:
         shown.until("context:")
         for command in ("/model m", "/login", "/logout"):
-            shown.type(command, ENTER)
-            shown.until("not with --config")
+            say(shown, command, "not with --config")
             shown.idle()
             shown.type("\x0c")
 
@@ -215,13 +184,11 @@ def test_a_reload_reads_the_configuration_again(place: Place) -> None:
         path = place.share / "config.toml"
         configured = path.read_text(encoding="utf-8")
         path.write_text("no = = toml", encoding="utf-8")
-        shown.type("/reload", ENTER)
-        shown.until("Invalid TOML")
+        say(shown, "/reload", "Invalid TOML")
         shown.until(lambda text: text.count("› hello") == 2)
         ask(shown, ("and still here", "x"))  # with the configuration from before
         path.write_text(configured.replace("100000", "77000"), encoding="utf-8")
-        shown.type("/reload", ENTER)
-        shown.until("/77.0k")
+        say(shown, "/reload", "/77.0k")
         assert leave(shown) == "mine"
 
 
@@ -232,10 +199,8 @@ def test_a_key_that_is_read_again_is_a_secret_too(place: Place) -> None:
     with terminal(place) as shown:
         shown.until("context:")
         path.write_text(path.read_text(encoding="utf-8").replace("sk-test-", "sk-another-"), encoding="utf-8")
-        shown.type("/reload", ENTER)
-        shown.until(lambda text: text.count("kimi 2") == 2)
-        shown.type("go", ENTER)
-        shown.until("not ***")
+        say(shown, "/reload", lambda text: text.count("kimi 2") == 2)
+        say(shown, "go", "not ***")
         leave(shown)
     log = (place.share / "logs" / "kimi.log").read_text(encoding="utf-8")
     assert "not ***" in log
@@ -247,14 +212,11 @@ def test_what_was_chosen_holds_for_the_next_session_and_a_broken_file_does_not_d
     place.script(*answers(2))
     with terminal(place, rows=40) as shown:
         shown.until("context:")
-        shown.type("/editor no-such-editor", ENTER)
-        shown.until("Editor: no-such-editor")
-        shown.type("/new", ENTER)
-        shown.until(lambda text: text.count("kimi 2") == 2)
+        say(shown, "/editor no-such-editor", "Editor: no-such-editor")
+        say(shown, "/new", lambda text: text.count("kimi 2") == 2)
         shown.type(CTRL_O)
         shown.until("The editor no-such-editor could not be run")
-        shown.type("/model other", ENTER)
-        shown.until("Model: other")
+        say(shown, "/model other", "Model: other")
         ask(shown, ("hello", "answer 0"))
         (place.share / "config.toml").write_text("no = = toml", encoding="utf-8")
         assert leave(shown)
@@ -274,15 +236,12 @@ def test_without_a_terminal_it_says_what_it_needs(place: Place) -> None:
     place.environ["VISUAL"] = ""
     with terminal(place) as shown:  # features that need a screen, on a terminal without cursor movement
         shown.until("Model: m\n>")
-        shown.type("/sessions", ENTER)
-        shown.until("There are no sessions")
+        say(shown, "/sessions", "There are no sessions")
         for number, command in enumerate(("/theme", "/editor"), start=1):
-            shown.type(command, ENTER)
-            shown.until(lambda text, number=number: text.count("Type a number") == number)
+            say(shown, command, lambda text, number=number: text.count("Type a number") == number)
             shown.type(ENTER)
             shown.until(lambda text: text.endswith("\n>"))
-        shown.type("/undo", ENTER)
-        shown.until("nothing to undo")
+        say(shown, "/undo", "nothing to undo")
     place.environ.pop("KIMI_PLAIN")
     place.environ["PATH"] = str(place.root)  # no editor anywhere
     with terminal(place) as shown:
@@ -303,19 +262,13 @@ def test_a_plain_terminal_gets_lines_only(place: Place) -> None:
     place.environ["TERM"] = "dumb"
     with terminal(place, rows=80) as shown:
         shown.until("Directory: ")
-        shown.type("look", ENTER)
-        shown.until("Type a number")
-        shown.type("1", ENTER)
-        text = shown.until("It says plain.")
+        say(shown, "look", "Type a number")
+        text = say(shown, "1", "It says plain.")
         assert "Tool Shell echo plain: done" in text
-        shown.type("again", ENTER)
-        shown.until(lambda text: text.count("Type a number") == 2)
-        shown.type("4", ENTER)
-        shown.until("In your own words")
-        shown.type("use cat", ENTER)
-        shown.until("Not then.")
-        shown.type("sleep", ENTER)
-        shown.until(lambda text: text.count("Type a number") == 3)
+        say(shown, "again", lambda text: text.count("Type a number") == 2)
+        say(shown, "4", "In your own words")
+        say(shown, "use cat", "Not then.")
+        say(shown, "sleep", lambda text: text.count("Type a number") == 3)
         shown.type("1", ENTER)
         os.killpg(shown.process.pid, 2)  # what the terminal does at Ctrl-C
         shown.until("Interrupted.")
@@ -342,8 +295,7 @@ def test_the_first_run_says_what_is_missing_and_has_a_demo(place: Place) -> None
         shown.type("2")
         shown.until("This is the demo model")
         shown.idle()
-        shown.type("hello you", ENTER)
-        shown.until("4. Reject")
+        say(shown, "hello you", "4. Reject")
         shown.type("1")
         text = shown.until("When you are ready for a real model")
         assert "Hello from the demo" in text
@@ -353,8 +305,7 @@ def test_the_first_run_says_what_is_missing_and_has_a_demo(place: Place) -> None
         shown.until("No model is configured yet.")
         shown.type("3")
         shown.until_gone("No model is configured yet.")
-        shown.type("hello", ENTER)
-        shown.until("/login")
+        say(shown, "hello", "/login")
         assert "Traceback" not in shown.all_text
         shown.type(CTRL_D)
         assert shown.wait() == 0
@@ -376,8 +327,7 @@ def test_a_session_that_is_in_use_leads_back(place: Place) -> None:
         ask(other, ("in use", "answer 0"))
         with terminal(place, "-S", "mine", rows=40) as shown:
             ask(shown, ("my own", "answer 0"))
-            shown.type("/sessions", ENTER)
-            shown.until("2. in use")
+            say(shown, "/sessions", "2. in use")
             shown.type("2")
             shown.until("✗")
             shown.until(lambda text: text.count("› my own") == 2)
@@ -389,10 +339,8 @@ def test_a_question_beside_the_work(place: Place) -> None:
     place.script(call("c1", "Shell", command="sleep 1.5"), "text: beside it", "text: the work is done")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
-        shown.type("work", ENTER)
-        shown.until("Shell sleep 1.5")
-        shown.type("/btw what is this?", ENTER)
-        shown.until("beside it")
+        say(shown, "work", "Shell sleep 1.5")
+        say(shown, "/btw what is this?", "beside it")
         shown.until("the work is done")
     assert "what is this" not in str(place.context())
 
@@ -404,8 +352,7 @@ def test_a_background_task_is_looked_at_and_stopped(place: Place) -> None:
         ask(shown, ("go", "started"))
         shown.until("1 in background")
         for choice in ("1", "2"):
-            shown.type("/task", ENTER)
-            shown.until("a nap\n↑↓")
+            say(shown, "/task", "a nap\n↑↓")
             shown.type("1")
             shown.until("2. Stop it")
             assert "1 in background" in shown.text
@@ -424,8 +371,7 @@ def test_the_end_of_a_background_task_is_told_between_turns(place: Place) -> Non
         shown.until("1 in background")
         shown.until("Background task completed: a nap (bash-")
         shown.until_gone("1 in background")
-        shown.type("/task", ENTER)
-        shown.until("Background tasks")
+        say(shown, "/task", "Background tasks")
         shown.type(ESCAPE)
 
 
@@ -438,8 +384,7 @@ def test_a_subagent_works_and_asks_inside_its_call(place: Place) -> None:
     )
     with terminal(place, columns=100) as shown:
         shown.until("context:")
-        shown.type("go", ENTER)
-        text = shown.until("4. Reject")
+        text = say(shown, "go", "4. Reject")
         assert "Agent look around" in text
         assert "└ Shell touch made.txt" in text
         assert "subagent coder" in text
@@ -453,8 +398,7 @@ def test_a_plan_is_shown_and_approved(place: Place) -> None:
     place.script("text: x")
     with terminal(place, "-S", "p") as shown:
         shown.until("context:")
-        shown.type("/plan on", ENTER)
-        shown.until("Plan mode ON.")
+        say(shown, "/plan on", "Plan mode ON.")
         shown.idle()
         leave(shown)
     state = json.loads((place.session_dirs()[-1] / "state.json").read_text(encoding="utf-8"))
@@ -466,8 +410,7 @@ def test_a_plan_is_shown_and_approved(place: Place) -> None:
     )
     with terminal(place, "-S", "p", rows=40) as shown:
         shown.until("PLAN")
-        shown.type("plan it", ENTER)
-        shown.until("The plan")
+        say(shown, "plan it", "The plan")
         shown.until("❯ 1. Approve")
         shown.type("1")
         shown.until("now I do it")
@@ -480,12 +423,10 @@ def test_mcp_servers_are_listed_with_what_is_wrong(place: Place) -> None:
     (place.share / "mcp.json").write_text(json.dumps(mcp), encoding="utf-8")
     with terminal(place, columns=120) as shown:
         shown.until("mcp 1/2")
-        shown.type("/mcp", ENTER)
-        text = shown.until("    echo")
+        text = say(shown, "/mcp", "    echo")
         assert "good  connected" in text
         assert "bad  failed: " in text
-        shown.type("/mcp reload", ENTER)
-        shown.until("is tried again")
+        say(shown, "/mcp reload", "is tried again")
         leave(shown)
 
 
@@ -494,12 +435,9 @@ def test_plain_lines_run_commands_too(place: Place) -> None:
     with terminal(place, rows=40) as shown:
         shown.until("No model is configured yet.")
         shown.until("or nothing to cancel")
-        shown.type("1", ENTER)
-        shown.until("in another terminal, then type /reload.")
-        shown.type("!echo from the $((40 + 2))", ENTER)
-        shown.until("from the 42")
-        shown.type("/help", ENTER)
-        shown.until("/undo")
+        say(shown, "1", "in another terminal, then type /reload.")
+        say(shown, "!echo from the $((40 + 2))", "from the 42")
+        say(shown, "/help", "/undo")
         shown.type(CTRL_D)
         assert shown.wait() == 0
         assert b"\x1b" not in shown.raw

@@ -180,10 +180,6 @@ def test_times_for_a_reader() -> None:
     assert [duration(one) for one in (0.4, 59, 61, 3700)] == ["0s", "59s", "1m 01s", "1h 01m"]
 
 
-if __name__ == "__main__":
-    GOLDEN.write_text(screens(), encoding="utf-8")
-
-
 def test_a_call_takes_a_bounded_part_of_the_scrollback_however_long_its_lines_are() -> None:
     long = "word " * 60_000
     change = DiffBlock(path="min.js", old_text=long, new_text=long + "!")
@@ -191,3 +187,7 @@ def test_a_call_takes_a_bounded_part_of_the_scrollback_however_long_its_lines_ar
     for one in calls:
         assert picture(one, width=80).count("\n") < 40
     assert picture(Preview((change,)), width=80).count("word") == 120_000  # what is approved can be read whole
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(screens(), encoding="utf-8")
