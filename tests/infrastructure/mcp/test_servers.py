@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from kimi.application.ports import (
 from kimi.application.settings import McpServer
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import ToolReturnValue
+from kimi.infrastructure.mcp.link import Times
 from kimi.infrastructure.mcp.server_log import MAX_BYTES, ServerLog
 from tests.processes import comes_true, is_alive
 from tests.servers.entries import raw_server
@@ -104,18 +106,21 @@ async def test_what_becomes_of_calls(tmp_path: Path) -> None:
 @pytest.mark.spec("T-129")
 async def test_a_server_that_crashes_is_started_again_three_times(tmp_path: Path) -> None:
     note = tmp_path / "pids"
-    slower = QUICK.__class__(connect_s=20, call_s=10, pauses_s=(0.05, 0.1, 0.15), quiet_s=0.01)
+    slower = replace(QUICK, pauses_s=(0.05, 0.1, 0.15))
+    assert Times().pauses_s == (0.5, 2.0, 8.0)
     server = raw_server("s", tools=["echo", "crash"], pid=str(note))
     async with connected(tmp_path, server, times=slower) as source:
         for crash in (1, 2, 3, 4):
             with pytest.raises(SourceDisconnected):
                 await source.call("s", "crash", {}, decline)
+            crashed = time.monotonic()
             with pytest.raises(SourceUnavailable):
                 await source.call("s", "echo", {}, decline)
             if crash < 4:
                 await eventually(lambda: view(source, "s").state == "reconnecting")
                 assert [tool.name for tool in view(source, "s").tools] == ["echo", "crash"]
                 await eventually(lambda: view(source, "s").state == "connected")
+                assert time.monotonic() - crashed >= slower.pauses_s[crash - 1]
                 assert text_of(await source.call("s", "echo", {"text": "again"}, decline)) == "again"
         await eventually(lambda: view(source, "s").state == "failed")
         assert view(source, "s").reason == "The connection was lost."

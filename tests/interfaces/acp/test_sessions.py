@@ -451,7 +451,7 @@ async def test_a_closed_session_can_be_loaded_again(place: Place) -> None:
 @pytest.mark.spec("A-53")
 async def test_the_session_that_was_not_used_for_longest_makes_room(place: Place) -> None:
     opened: list[str] = []
-    model = FakeModel([[TextPart("kept")], [TextPart("again")]])
+    model = FakeModel([[TextPart("kept")], [TextPart("still open")], [TextPart("again")]])
 
     def model_of(session: OpenSession) -> FakeModel:
         opened.append(session.id)
@@ -459,15 +459,17 @@ async def test_the_session_that_was_not_used_for_longest_makes_room(place: Place
 
     async with acp_client(place, adapt=using(model_of)) as client:
         await client.shake_hands()
-        first = await client.new_session(place)
-        await client.say(first, "remember")
-        await client.result("session/set_mode", {"sessionId": first, "modeId": "yolo"})
-        for _ in range(64):
+        first, second = await client.new_session(place), await client.new_session(place)
+        await client.say(second, "remember")
+        await client.result("session/set_mode", {"sessionId": second, "modeId": "yolo"})
+        for _ in range(62):
             await client.new_session(place)
-        assert opened.count(first) == 1
-        assert (await client.say(first, "do you?"))["result"]["stopReason"] == "end_turn"
-        assert opened.count(first) == 2
-        result = await client.result("session/set_config_option", option(first, "mode", "yolo"))
+        assert (await client.say(first, "are you open?"))["result"]["stopReason"] == "end_turn"
+        assert opened.count(first) == 1  # there is room for 64
+        await client.new_session(place)
+        assert (await client.say(second, "do you?"))["result"]["stopReason"] == "end_turn"
+        assert (opened.count(first), opened.count(second)) == (1, 2)
+        result = await client.result("session/set_config_option", option(second, "mode", "yolo"))
         assert result["configOptions"][-1]["currentValue"] == "yolo"
     assert texts_of(model.asked[-1]) == ["remember", "kept", "do you?"]
 
