@@ -331,3 +331,28 @@ async def test_what_was_told_and_cannot_be_stored_is_not_told_again(local: MakeL
     directory.write_text("a file where the directory was")
     tasks.announced(task.id, "llm")
     assert tasks.unannounced("llm") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("consumer.json", {"announced": 5}),
+        ("runtime.json", {"status": ["odd"], "ended_at": "late", "exit_code": "x", "reason": None}),
+        ("spec.json", {"id": "../x", "kind": "agent", "created_at": 1, "command": None, "timeout_s": None}),
+        ("spec.json", {"id": 5, "kind": "odd", "created_at": "x"}),
+    ],
+)
+async def test_files_of_other_programs_do_no_harm(
+    local: MakeLocal, tmp_path: Path, name: str, content: dict[str, Any]
+) -> None:
+    tasks = local()
+    task = await outcome(tasks, tasks.start(order("exit 0")))
+    (tmp_path / "tasks" / task.id / name).write_text(json.dumps(content))
+    later = local()
+    for one in (*later.tasks(), *later.unannounced("llm")):
+        assert one.id == task.id
+        assert [type(value) for value in (one.command, one.reason)] == [str, str]
+        assert one.timeout_s >= 0
+        assert not one.active
+        later.announced(one.id, "llm")
+    assert later.unannounced("llm") == []

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import anyio
 import anyio.to_thread
@@ -24,6 +24,7 @@ from kimi.domain.background import (
     TERMINAL,
     BackgroundTask,
     Sink,
+    TaskKind,
     TaskOrder,
     TaskOutput,
     TaskStatus,
@@ -231,8 +232,8 @@ class LocalTasks:
 
     def _announced(self, task_id: str) -> set[str]:
         assert self._directory is not None
-        stored = read_object(os.path.join(self._directory, task_id), CONSUMER).get("announced", ())
-        return {*stored, *self._told.get(task_id, ())}
+        stored = _of(read_object(os.path.join(self._directory, task_id), CONSUMER), "announced", list)
+        return {*map(str, stored or ()), *self._told.get(task_id, ())}
 
     # --- starting and losing --------------------------------------------------------------------------------------
 
@@ -345,23 +346,30 @@ def _from_whole_character(data: bytes, size: int) -> bytes:
 
 
 def _task(directory: str) -> BackgroundTask | None:
-    """The task of a directory; None when its order cannot be read."""
+    """The task of a directory; None when its order is none. Other programs write such files too (runtime spec 4.1)."""
     spec, runtime = read_object(directory, SPEC), read_object(directory, RUNTIME)
-    try:
-        return BackgroundTask(
-            id=spec["id"],
-            kind=spec["kind"],
-            status=runtime.get("status", "created"),
-            description=spec["description"],
-            command=spec["command"],
-            timeout_s=spec["timeout_s"],
-            created_at=spec["created_at"],
-            output_path=os.path.join(directory, OUTPUT),
-            started_at=runtime.get("started_at"),
-            ended_at=runtime.get("ended_at"),
-            exit_code=runtime.get("exit_code"),
-            timed_out=bool(runtime.get("timed_out")),
-            reason=runtime.get("reason", ""),
-        )
-    except KeyError:
+    kind, created_at = _of(spec, "kind", str), _of(spec, "created_at", int, float)
+    if kind not in get_args(TaskKind) or created_at is None:
         return None
+    status = runtime.get("status", "created")
+    return BackgroundTask(
+        id=os.path.basename(directory),
+        kind=kind,
+        status=status if status in get_args(TaskStatus) else "lost",
+        description=_of(spec, "description", str) or "",
+        command=_of(spec, "command", str) or "",
+        timeout_s=_of(spec, "timeout_s", int, float) or 0.0,
+        created_at=created_at,
+        output_path=os.path.join(directory, OUTPUT),
+        started_at=_of(runtime, "started_at", int, float),
+        ended_at=_of(runtime, "ended_at", int, float),
+        exit_code=_of(runtime, "exit_code", int),
+        timed_out=bool(runtime.get("timed_out")),
+        reason=_of(runtime, "reason", str) or "",
+    )
+
+
+def _of(source: Mapping[str, Any], key: str, *kinds: type) -> Any:
+    """The member, if it is of one of these types, else None."""
+    value = source.get(key)
+    return value if isinstance(value, kinds) else None
