@@ -229,7 +229,7 @@ def _in_gap(
     """Positions for the `missing` prompts, both in the order in which they are looked for."""
     found: dict[int, int] = {}
     waiting = list(missing)
-    for position in positions:
+    for position in filter(lambda one: _is_of_user(records[one]), positions):
         place = next((i for i, index in enumerate(waiting) if _begins(records, position, prompts[index])), None)
         if place is not None:
             found[waiting[place]] = position
@@ -245,7 +245,7 @@ def _begins(records: Sequence[ContextRecord], position: int, prompt: Prompt) -> 
     command = parse_command(joined_text(prompt.user_input))
     if not prompt.answered or command is None or not command.name.startswith(_SKILL):
         return False
-    if not isinstance(record, Message) or record.role != "user" or _is_name(record) or not position:
+    if _is_name(record) or not position:
         return False
     following = next((one for one in records[position + 1 :] if not isinstance(one, UsageRecord)), None)
     return _is_checkpoint(records[position - 1]) and (following is None or isinstance(following, CheckpointRecord))
@@ -253,6 +253,10 @@ def _begins(records: Sequence[ContextRecord], position: int, prompt: Prompt) -> 
 
 def _says(record: ContextRecord, parts: tuple[ContentPart, ...]) -> bool:
     return isinstance(record, Message) and record.role == "user" and record.content == parts
+
+
+def _is_of_user(record: ContextRecord) -> bool:
+    return isinstance(record, Message) and record.role == "user"
 
 
 def _is_checkpoint(record: ContextRecord) -> bool:
