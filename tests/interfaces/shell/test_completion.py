@@ -1,6 +1,7 @@
 """What `/` and `@` complete to, and where."""
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ from prompt_toolkit.document import Document
 
 from kimi.domain.command import CommandInfo
 from kimi.interfaces.shell.complete import InputCompleter, fuzzy_rank, rank_files
-from kimi.interfaces.shell.files import MAX_FILES, WorkFiles
+from kimi.interfaces.shell.files import GIT_S, MAX_FILES, WorkFiles
 from kimi.interfaces.shell_adapters import walk_files
+from tests.processes import comes_true
 
 COMMANDS = (
     CommandInfo("help", "Keys", ("h", "?")),
@@ -87,6 +89,20 @@ def test_completion_runs_no_program_that_a_repository_names(tmp_path: Path) -> N
     subprocess.run(["git", "config", "core.fsmonitor", str(monitor)], cwd=tmp_path, check=True)
     assert WorkFiles(str(tmp_path), walk_files).matching("monitor") == ["monitor"]
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_search_is_given_up_that_nobody_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = tmp_path / "git"
+    git.write_text(f"#!/bin/sh\ntouch {tmp_path / 'begun'}\nexec sleep 60\n", encoding="utf-8")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    files = WorkFiles(str(tmp_path), walk_files)
+    with ThreadPoolExecutor() as threads:
+        search = threads.submit(files.matching, "begun")
+        assert comes_true((tmp_path / "begun").exists)
+        files.close()
+        assert search.result(GIT_S / 2) == []
+    assert files.matching("begun") == []
 
 
 def test_a_large_tree_is_bounded(tmp_path: Path) -> None:

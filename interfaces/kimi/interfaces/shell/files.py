@@ -12,6 +12,8 @@ MAX_FILES: Final = 1000
 DEEP_FROM: Final = 3
 """From how many typed characters on the whole tree is searched."""
 FRESH_S: Final = 5.0
+GIT_S: Final = 5
+"""How long git may take to list the files, in seconds."""
 _SAFE: Final = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 """A repository may name programs in its configuration; what is typed must not run them."""
 _GIT: Final = (*_SAFE, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
@@ -31,6 +33,8 @@ class WorkFiles:
         self._walk = walk
         self._found: Sequence[str] = ()
         self._looked_at = -FRESH_S
+        self._git: subprocess.Popen[bytes] | None = None
+        self._closed = False
 
     def matching(self, typed: str) -> Sequence[str]:
         """Candidates for what was typed after `@`: names relative to the work dir, directories with a slash."""
@@ -40,6 +44,12 @@ class WorkFiles:
         lowered = typed.lower()
         found = [path for path in self._all() if _may_match(path.lower(), lowered)]
         return [*self._entries(directory), *found][:MAX_FILES] if directory else found[:MAX_FILES]
+
+    def close(self) -> None:
+        """Nobody completes any more: a search that still runs, in a thread that is waited for, is given up."""
+        self._closed = True
+        if self._git is not None:
+            self._git.kill()
 
     def _entries(self, directory: str) -> Sequence[str]:
         place = os.path.normpath(os.path.join(self._work_dir, directory or "."))
@@ -62,24 +72,36 @@ class WorkFiles:
 
     def _all(self) -> Sequence[str]:
         if time.monotonic() - self._looked_at > FRESH_S:
-            listed = _git_files(self._work_dir)
-            self._found = listed if listed is not None else self._walk(self._work_dir)
+            listed = self._git_files()
+            self._found = listed if listed is not None else () if self._closed else self._walk(self._work_dir)
             self._looked_at = time.monotonic()
         return self._found
+
+    def _git_files(self) -> list[str] | None:
+        """What git knows or would add; None outside of a repository."""
+        try:
+            self._git = subprocess.Popen(
+                _GIT,
+                cwd=self._work_dir,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError:
+            return None
+        with self._git as git:
+            if self._closed:
+                git.kill()
+            try:
+                listed, _ = git.communicate(timeout=GIT_S)
+            except subprocess.TimeoutExpired:
+                git.kill()
+                return None
+        if git.returncode != 0:
+            return None
+        return list(dict.fromkeys(name for name in listed.decode("utf-8", "replace").split("\0") if name))
 
 
 def _may_match(path: str, typed: str) -> bool:
     letters = iter(path)
     return typed in path or all(letter in letters for letter in typed)
-
-
-def _git_files(directory: str) -> list[str] | None:
-    """What git knows or would add; None outside of a repository."""
-    try:
-        done = subprocess.run(_GIT, cwd=directory, capture_output=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if done.returncode != 0:
-        return None
-    names = done.stdout.decode("utf-8", "replace").split("\0")
-    return list(dict.fromkeys(name for name in names if name))

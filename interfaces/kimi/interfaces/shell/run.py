@@ -176,14 +176,16 @@ class _Shell:
             set_session_id(conversation.id)
             self.session_id = conversation.id
             place = Place(app, conversation, self._settings, self._flags, self._environ, self._editor)
+            files = WorkFiles(self._settings.work_dir, walk_files)
             try:
-                return await self._serve_one(front, place, prefill)
+                return await self._serve_one(front, place, files, prefill)
             finally:
+                files.close()
                 self._session = None
                 self._flags, self._editor = place.flags, place.editor  # chosen for the sessions that follow too
                 self.resumable = None if conversation.is_empty else conversation.id
 
-    async def _serve_one(self, front: Front, place: Place, prefill: str) -> Outcome:
+    async def _serve_one(self, front: Front, place: Place, files: WorkFiles, prefill: str) -> Outcome:
         conversation = place.conversation
         client = Client("kimi-shell", __version__, (1, 10), supports_question=True, supports_plan_mode=True)
         negotiation(place.app, conversation)(client, ())
@@ -192,7 +194,7 @@ class _Shell:
         self._restore_model(place, front)
         front.begin(
             Setup(
-                completions=completions(place, WorkFiles(place.settings.work_dir, walk_files).matching),
+                completions=completions(place, files.matching),
                 takes_images=lambda: bool(conversation.model and "image_in" in conversation.model.capabilities),
                 editor=lambda: editor_command(place.editor, self._environ),
                 unqueue=session.unqueue,
