@@ -353,3 +353,14 @@ def test_a_log_masks_secrets_and_survives_a_full_disk(tmp_path: Path) -> None:
     nowhere = ServerLog("/proc/nowhere", "x")
     nowhere.write(b"lost\n")
     nowhere.close()
+
+
+def test_a_log_masks_a_secret_in_a_line_without_an_end(tmp_path: Path) -> None:
+    log = ServerLog(str(tmp_path), "x", ["sec-ret"])
+    for _ in range(3):
+        log.write(b"." * 8190 + b"sec-")
+        log.write(b"ret")
+    log.close()
+    text = (tmp_path / "x.log").read_text()
+    assert text.count("***") == 3
+    assert text.replace("***", "").replace("\n", "").strip(".") == ""

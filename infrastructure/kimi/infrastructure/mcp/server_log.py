@@ -24,6 +24,8 @@ class ServerLog:
     def __init__(self, directory: str, server: str, secrets: Collection[str] = ()) -> None:
         self.path = os.path.join(directory, f"{_UNSAFE.sub('_', server)[:80]}.log")
         self._secrets = [secret.encode() for secret in sorted(secrets, key=len, reverse=True) if secret]
+        self._beginning = max(map(len, self._secrets), default=1) - 1
+        """In bytes: so much at the end of a piece may be the beginning of a secret."""
         self._rest = b""
         self._descriptor: int | None = None
         self._size = 0
@@ -31,8 +33,10 @@ class ServerLog:
     def write(self, block: bytes) -> None:
         """Add a piece of output; whole lines are written, so that a secret is seen in one piece."""
         *lines, self._rest = (self._rest + block).split(b"\n")
-        if len(self._rest) > MAX_LINE:
-            lines, self._rest = [*lines, self._rest], b""
+        if len(self._rest) > MAX_LINE + self._beginning:
+            whole = self._masked(self._rest)
+            end = len(whole) - self._beginning
+            lines, self._rest = [*lines, whole[:end]], whole[end:]
         if lines:
             self._put(b"\n".join(lines) + b"\n")
 
@@ -45,9 +49,13 @@ class ServerLog:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _put(self, text: bytes) -> None:
+    def _masked(self, text: bytes) -> bytes:
         for secret in self._secrets:
             text = text.replace(secret, b"***")
+        return text
+
+    def _put(self, text: bytes) -> None:
+        text = self._masked(text)
         for start in range(0, len(text), MAX_BYTES):
             piece = text[start : start + MAX_BYTES]
             with suppress(OSError):
