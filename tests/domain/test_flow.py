@@ -48,6 +48,20 @@ def test_text_without_a_diagram_is_no_flow() -> None:
             flow_in(markdown)
 
 
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        "```" + " " * 200_000 + "`",
+        "```mermaid\nA -- x" + " " * 200_000 + "y\n```",
+        "```mermaid\nA -. x" + "." * 200_000 + "y\n```",
+    ],
+    ids=["fence", "label", "dots"],
+)
+def test_a_line_that_goes_on_for_long_is_refused_at_once_and_not_after_minutes(markdown: str) -> None:
+    with pytest.raises(FlowInvalid):
+        flow_in(markdown)
+
+
 def test_a_fence_is_closed_by_one_of_its_kind_that_is_as_long() -> None:
     markdown = "````a\n```\n~~~~\n`````\n~~~b\n```\n~~~"
     assert list(fenced_blocks(markdown)) == [("a", ["```", "~~~~"]), ("b", ["```"])]

@@ -20,7 +20,7 @@ _QUOTED = re.compile(r'\s*"((?:\\.|[^"\\])*)"\s*')
 _CLASS = re.compile(r":::[A-Za-z0-9_-]+")
 _TIP: Final = r"-{2,}>|-{3,}|={2,}>|={3,}|-\.+->?"
 _ARROW = re.compile(rf"(?:{_TIP})(?:\s*\|(?P<piped>[^|]*)\|)?")
-_LABELLED_ARROW = re.compile(rf"(?:--|==|-\.)\s*(?P<text>[^\s>].*?)\s*(?:{_TIP}|\.+->?)")
+_LABELLED_ARROW = re.compile(rf"(?:--|==|-\.)\s*(?P<text>[^\s>].*?)(?:{_TIP}|(?<!\.)\.+->?)")
 
 
 class _Node(NamedTuple):

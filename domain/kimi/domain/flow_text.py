@@ -13,7 +13,7 @@ from kimi.domain.flow_mermaid import parse_mermaid
 PARSERS: Final[Mapping[str, Callable[[str], Flow]]] = {"mermaid": parse_mermaid, "d2": parse_d2}
 """By the tag of the block."""
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([^\s`]*)[^`]*")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)")
 
 
 def flow_in(markdown: str) -> Flow:
@@ -36,4 +36,4 @@ def fenced_blocks(markdown: str) -> Iterator[tuple[str, Sequence[str]]]:
             if closing.fullmatch(inner):
                 break
             block.append(inner)
-        yield opening[2].lower(), block
+        yield next(iter(opening[2].split(maxsplit=1)), "").lower(), block
