@@ -109,6 +109,7 @@ STORED: list[tuple[tuple[str, ...], dict[str, Any]]] = [
         ("n", "https://h.test", "-t", "http", "--header", " X-Key : a:b ", "-H", "Y:z", "--auth", "oauth"),
         {"url": "https://h.test", "transport": "http", "headers": {"X-Key": "a:b", "Y": "z"}, "auth": "oauth"},
     ),
+    (("-t", "http", "n", "${HOST}/mcp"), {"url": "${HOST}/mcp", "transport": "http"}),
     (("-t", "sse", "-a", "x", "n", "https://h.test"), {"url": "https://h.test", "transport": "sse", "auth": "x"}),
 ]  # fmt: skip
 
@@ -128,6 +129,8 @@ MISUSES: list[tuple[tuple[str, ...], str]] = [
         "Multiple targets provided. Supply a single URL for http transport.",
     ),
     (("add", "-t", "http", "-H", "A", "n", "http://h"), "Invalid header format: A (expected KEY:VALUE)."),
+    (("add", "-t", "http", "n", "h/mcp"), "Nothing was added: 'url' must begin with http:// or https://."),
+    (("add", " ", "--", "x"), "Give the server a name."),
 ]
 
 UNKNOWN = "MCP server 'nope' not found."

@@ -93,11 +93,15 @@ def add(
     headers: Sequence[str] = (),
     auth: str | None = None,
 ) -> int:
-    """Store a server; one of the same name is replaced."""
+    """Store a server that can be used; one of the same name is replaced."""
     if transport == "stdio":
         entry = _stdio_entry(targets, env, headers, auth)
     else:
         entry = _remote_entry(targets, transport, env, headers, auth)
+    if not name.strip():
+        raise Refused("Give the server a name.")
+    if (reason := parse_server(name, entry).broken) is not None:
+        raise Refused(f"Nothing was added: {reason}")
     place = here()
     with changing(place.file) as document:
         entries(document)[name] = entry
