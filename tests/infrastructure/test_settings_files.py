@@ -654,12 +654,13 @@ def test_every_secret_is_known_for_masking_and_shown_nowhere() -> None:
         provider={
             "base_url": "http://me:password-in-url@h/v1",
             "env": {"A": "env-secret"},
-            "custom_headers": {"X": "header-secret"},
+            "custom_headers": {"X": "header-secret", "Authorization": "Bearer bearer-secret"},
         }
     )
     config["services"] = {"moonshot_search": {"base_url": "", "api_key": "service-secret"}}
     settings = load(config, {"KIMI_API_KEY": "variable-secret"})
     secrets = {SECRET, "password-in-url", "env-secret", "header-secret", "service-secret", "variable-secret"}
+    secrets |= {"Bearer bearer-secret", "bearer-secret"}
     assert settings.secret_values == secrets
     shown = repr(settings).replace("password-in-url", "")
     assert not any(secret in shown for secret in secrets - {"password-in-url"})

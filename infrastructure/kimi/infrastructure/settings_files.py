@@ -260,4 +260,6 @@ def _secret_values(configuration: Configuration) -> Iterator[str]:
 
 def _credentials(endpoint: Provider | Service) -> Iterator[str]:
     in_url = re.findall(r"://[^/@:]*:([^/@]+)@", endpoint.base_url)
-    yield from filter(None, (endpoint.api_key, *in_url, *endpoint.custom_headers.values()))
+    headers = endpoint.custom_headers.values()
+    keys = [value.removeprefix("Bearer ") for value in headers]  # a server may repeat the key alone
+    yield from filter(None, (endpoint.api_key, *in_url, *headers, *keys))
