@@ -6,7 +6,8 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from kimi.application.ports import (
     SourceCallFailed,
     SourceDisconnected,
     SourceTimedOut,
+    SourceTool,
     SourceUnavailable,
 )
 from kimi.application.settings import McpServer
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import ToolReturnValue
-from kimi.infrastructure.mcp.link import Times
+from kimi.infrastructure.mcp.link import Elicit, OpenSession, RemoteSession, ServerLink, Times
 from kimi.infrastructure.mcp.server_log import MAX_BYTES, ServerLog
 from tests.processes import comes_true, is_alive
 from tests.servers.entries import raw_server
@@ -271,6 +273,40 @@ async def test_a_server_may_change_its_tools(tmp_path: Path) -> None:
         await eventually(lambda: [tool.name for tool in view(source, "s").tools] == ["new", "grow"])
         assert view(source, "s").tools[1].description == "Another text."
         assert source.version > version
+
+
+async def test_the_time_of_a_call_stands_still_until_all_is_answered(tmp_path: Path) -> None:
+    class Asking:
+        """A session whose calls ask two questions at once."""
+
+        def __init__(self, elicit: Elicit) -> None:
+            self.lost, self.list_changed, self._elicit = asyncio.Event(), asyncio.Event(), elicit
+
+        async def tools(self) -> list[SourceTool]:
+            return []
+
+        async def call(self, tool: str, arguments: JsonObject) -> ToolReturnValue:
+            await asyncio.gather(*(self._elicit(Elicitation(seconds)) for seconds in ("0.01", "0.6")))
+            return ToolReturnValue(False, "both", "")
+
+    @asynccontextmanager
+    async def open_session(server: McpServer, elicit: Elicit) -> AsyncGenerator[RemoteSession, None]:
+        yield Asking(elicit)
+
+    async def load() -> OpenSession:
+        return open_session
+
+    async def answer(wanted: Elicitation) -> ElicitationAnswer:
+        await anyio.sleep(float(wanted.message))
+        return ElicitationAnswer("decline")
+
+    times = Times(call_s=0.3)
+    link = ServerLink(McpServer(name="s", command="x"), times, load, lambda server, error: str(error), lambda: None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.run)
+        await link.settled.wait()
+        assert (await link.call("t", {}, answer)).output == "both"
+        link.stop()
 
 
 async def test_sampling_is_refused_and_roots_are_told(tmp_path: Path) -> None:

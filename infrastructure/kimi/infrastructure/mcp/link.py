@@ -240,14 +240,19 @@ class ServerLink:
 
 
 def _patient(elicit: Elicit, scope: anyio.CancelScope, seconds: float) -> Elicit:
-    """`elicit` while the clock of the call stands still; then it begins anew."""
+    """`elicit` while the clock of the call stands still; when nothing is asked any more, it begins anew."""
+    waiting = 0
 
     async def ask(wanted: Elicitation) -> ElicitationAnswer:
+        nonlocal waiting
+        waiting += 1
         scope.deadline = math.inf
         try:
             return await elicit(wanted)
         finally:
-            scope.deadline = anyio.current_time() + seconds
+            waiting -= 1
+            if not waiting:
+                scope.deadline = anyio.current_time() + seconds
 
     return ask
 
