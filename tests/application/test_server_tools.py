@@ -9,6 +9,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 
+from kimi.application.channel import EventChannel
 from kimi.application.conversation import Conversation
 from kimi.application.ports import SessionFiles, SourceDisconnected, SourceServer
 from kimi.application.servers import mcp_status, reload_servers, server_list
@@ -102,10 +103,12 @@ async def test_a_turn_does_not_wait_longer_than_it_may_and_late_tools_come_with_
     assert kinds == [TurnBegin, MCPLoadingEnd, StepBegin, StepBegin]
 
 
-async def test_a_turn_that_is_cancelled_while_it_waits_ends_in_good_order() -> None:
+@pytest.mark.parametrize("unread", [1000, 0], ids=["client reads", "client is slow"])
+async def test_a_turn_that_is_cancelled_while_it_waits_ends_in_good_order(unread: int) -> None:
     source = FakeToolSource({"a": server("one")})
     source.hold = anyio.Event()
     conversation, model = await talking(source, [says()])
+    conversation.channel = EventChannel(unread)
 
     def react(conversation: Conversation, event: object) -> None:
         if isinstance(event, MCPLoadingBegin) and conversation.turn is not None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from kimi.application.channel import EventChannel
 from kimi.application.conversation import Conversation
 from kimi.application.side_question import ask_beside
 from kimi.domain.client import Client
@@ -89,6 +90,19 @@ async def test_cancelling_the_question_announces_its_end() -> None:
         await ask_beside(conversation, "how many?")
     events = [delivery.event for delivery in await conversation.channel.receive()]
     assert events[-1] == BtwEnd("id-1", None, "The question was cancelled.")
+
+
+async def test_a_question_that_waits_for_a_slow_client_is_closed_when_the_turn_is_cancelled() -> None:
+    conversation = await conversation_with(FakeModel([[TextPart("never said")]]))
+    conversation.channel = EventChannel(limit=0)
+
+    def cancel(conversation: Conversation, event: Event) -> None:
+        if isinstance(event, BtwBegin) and conversation.turn is not None:
+            conversation.turn.scope.cancel()
+
+    outcome = await run(conversation, "/btw how many?", react=cancel)
+
+    assert outcome.names == ["TurnBegin", "BtwBegin", "BtwEnd", "TurnEnd"]
 
 
 async def test_without_a_model_it_says_so() -> None:

@@ -73,8 +73,9 @@ async def wait_for_servers(conversation: Conversation) -> None:
 
 async def _wait(conversation: Conversation, servers: ServerTools) -> None:
     await conversation.emit(StatusUpdate(mcp_status=servers.status()))
-    await conversation.emit(MCPLoadingBegin())
+    conversation.post(MCPLoadingBegin())  # a cancel cannot come before the next line
     try:
+        await conversation.channel.room()
         with anyio.move_on_after(servers.settings.first_turn_wait_ms / 1000):
             await servers.source.settled()
     finally:

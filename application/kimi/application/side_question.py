@@ -49,9 +49,10 @@ async def ask_beside(conversation: Conversation, question: str) -> BtwEnd:
     if conversation.model is None:
         raise ModelNotSet
     begin = BtwBegin(conversation.new_id(), question)
-    await conversation.emit(begin)
     end = BtwEnd(begin.id, None, "The question was cancelled.")
+    conversation.post(begin)  # a cancel cannot come before the next line
     try:
+        await conversation.channel.room()
         end = await _answer(conversation, begin)
     finally:
         with anyio.CancelScope(shield=True):
