@@ -174,6 +174,20 @@ def test_long_text_is_folded_and_images_are_sent(place: Place) -> None:
     assert kept.read_bytes() == image
 
 
+def test_a_clipboard_that_does_not_answer_holds_nothing_up(place: Place) -> None:
+    place.capabilities = ("image_in",)
+    place.script("text: at once")
+    program(place.root / "bin" / "xclip", f"touch {place.root / 'asked'}; exec sleep 60")
+    place.environ["PATH"] = f"{place.root / 'bin'}:/usr/bin:/bin"
+    with terminal(place) as shown:
+        shown.until("context:")
+        shown.type(CTRL_V)
+        assert eventually((place.root / "asked").exists)
+        say(shown, "go", "at once")
+        assert "no image" not in shown.text
+        shown.until("There is no image in the clipboard")
+
+
 def test_an_image_is_refused_where_the_model_cannot_see(place: Place) -> None:
     place.script("text: x")
     with terminal(place) as shown:

@@ -11,12 +11,13 @@ import math
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
@@ -431,13 +432,16 @@ class Screen:
         self.buffer.insert_text(self._pasted.fold(text))
 
     def paste_image(self) -> None:
-        """Ctrl-V: a picture of the system's clipboard, else its text."""
+        """Ctrl-V: a picture of the system's clipboard."""
+        if self._setup.takes_images():
+            self._beside.start_soon(self._safely, self._paste_image)
+        else:
+            self._notify("The model cannot see images.")
+
+    async def _paste_image(self) -> None:
         from kimi.interfaces.shell.clipboard import clipboard_image
 
-        if not self._setup.takes_images():
-            self._notify("The model cannot see images.")
-            return
-        data = clipboard_image(os.environ)
+        data = await anyio.to_thread.run_sync(clipboard_image, os.environ, abandon_on_cancel=True)
         image = as_image(data) if data else None
         if image is None:
             self._notify("There is no image in the clipboard, or no program that could read it.")
@@ -446,14 +450,10 @@ class Screen:
 
     def edit(self) -> None:
         """Ctrl-O: change the input in an editor; a turn goes on meanwhile."""
-        self._beside.start_soon(self._edit)
+        self._beside.start_soon(self._safely, self._edit)
 
     async def _edit(self) -> None:
-        try:
-            text, fault = await edited(self._setup.editor(), self._pasted.expand(self.buffer.text), self._run_editor)
-        except Exception:
-            logger.exception("the editor failed")
-            text, fault = None, "The editor failed; the log has the details (/debug)."
+        text, fault = await edited(self._setup.editor(), self._pasted.expand(self.buffer.text), self._run_editor)
         if fault:
             self._notify(fault)
         elif text is not None:
@@ -461,6 +461,13 @@ class Screen:
 
     async def _run_editor(self, command: Sequence[str]) -> int:
         return await self.run_local(command, self._work_dir)
+
+    async def _safely(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception:
+            logger.exception("what a key asked for failed")
+            self._notify("This failed; the log has the details (/debug).")
 
     def _notify(self, text: str) -> None:
         self._notice = text
