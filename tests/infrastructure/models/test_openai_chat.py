@@ -592,6 +592,7 @@ LATER = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
         ("soon", None, None),
         ("Mon, 01 Jan 99999999999999 00:00:00 GMT", None, None),
     ],
+    ids=["seconds", "fraction", "past", "date", "date of no zone", "words", "no date"],  # the same in every process
 )
 async def test_retry_after(value: str, low: float | None, high: float | None) -> None:
     async with client(error_reply(429, "slow down", Retry_After=value)) as c:
