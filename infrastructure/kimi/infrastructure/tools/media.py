@@ -72,7 +72,7 @@ class ReadMediaFile:
         refused = _unsuited(given, target, content, kind) or self._unseen(kind)
         if refused is not None:
             return refused
-        return await to_thread.run_sync(_shown, target.named.absolute, content, kind)
+        return await to_thread.run_sync(_shown, target.named.absolute, content, kind, abandon_on_cancel=True)
 
     async def _content(self, path: str) -> bytes:
         """All of the file, or a little more than the limit of one that grows meanwhile."""
