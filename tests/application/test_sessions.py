@@ -115,6 +115,26 @@ async def test_a_session_that_cannot_be_opened_is_not_open() -> None:
             pass
 
 
+async def test_who_waits_for_a_session_that_cannot_be_opened_tries_next() -> None:
+    stage = Stage(fails=True)
+    told: list[str] = []
+    async with sessions() as live:
+
+        async def use() -> None:
+            try:
+                async with live.opened("a", stage.opening("a")):
+                    told.append("open")
+            except ValueError as error:
+                told.append(str(error))
+                stage.fails = len(told) < 2
+
+        async with anyio.create_task_group() as users:
+            for _ in range(3):
+                users.start_soon(use)
+        assert told == ["it cannot be opened", "it cannot be opened", "open"]
+        assert live.ids == ("a",)
+
+
 async def test_a_session_that_fails_harms_no_other_and_is_opened_anew() -> None:
     stage = Stage()
     broken = anyio.Event()

@@ -30,6 +30,7 @@ class _Entry(Generic[T]):
     opening: Opening[T]
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     live: T | None = None
+    was_live: bool = False
     occupied: bool = False
     users: int = 0
     last_used: int = 0
@@ -75,16 +76,13 @@ class Sessions(Generic[T]):
 
         Raises what `opening` raises on being entered; the session is then not open. TooManySessions: all are busy.
         """
-        is_new = session_id not in self._entries
-        self._entries.setdefault(session_id, _Entry(opening))
+        entry = self._entries.setdefault(session_id, _Entry(opening))
         try:
             async with self.using(session_id) as live:
-                is_new = False
                 yield live
-        except BaseException:
-            if is_new:
-                self._entries.pop(session_id, None)
-            raise
+        finally:
+            if not (entry.was_live or entry.users) and self._entries.get(session_id) is entry:
+                del self._entries[session_id]  # else somebody who waits for it tries next
 
     @asynccontextmanager
     async def using(self, session_id: str) -> AsyncGenerator[T, None]:
@@ -140,7 +138,7 @@ class Sessions(Generic[T]):
         started = False
         try:
             async with entry.opening() as live:
-                entry.live = live
+                entry.live, entry.was_live = live, True
                 started = True
                 task_status.started(live)
                 await entry.leave.wait()
