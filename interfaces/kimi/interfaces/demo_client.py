@@ -71,11 +71,6 @@ class WireClient:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stop()
 
-    @property
-    def pid(self) -> int:
-        """The process id of the server."""
-        return self._process.pid
-
     def call(self, method: str, params: Json, take: Take) -> Json:
         """Send a request and serve what comes until its response; gives the result.
 

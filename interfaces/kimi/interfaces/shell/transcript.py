@@ -112,11 +112,6 @@ class Transcript:
             found.append(piece)
         return [*found, *(self._called(call) for call in self._calls.values())]
 
-    def title_of(self, call_id: str) -> str:
-        """The title of an open call, empty when there is none."""
-        call = self._calls.get(call_id)
-        return self._called(call).title if call else ""
-
     def _take_other(self, event: Event) -> list[Block]:
         match event:
             case TurnBegin(user_input=given):
