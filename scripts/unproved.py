@@ -1,7 +1,8 @@
 """Print the checklist items that no test proves: `python scripts/unproved.py [--area PREFIX] [--level LEVEL]`.
 
-An item is proved by a test that carries its id in `@pytest.mark.spec(...)`, or the id of one of its twins. With
-`--strict` the exit status is 1 when a mark names an id that does not exist.
+An item is proved by the tests that carry its id in `@pytest.mark.spec(...)`. Items that say nearly the same name each
+other in the list's last column; none of them is proved by the mark of another, which may say less. With `--strict` the
+exit status is 1 when a mark names an id that does not exist.
 """
 
 from __future__ import annotations
@@ -24,19 +25,17 @@ class Item(NamedTuple):
     area: str
     levels: tuple[str, ...]
     text: str
-    twins: tuple[str, ...]
 
 
 def items() -> list[Item]:
     """The committed id list."""
     with (ROOT / "tests" / "spec_ids.tsv").open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return [_item(row) for row in rows if row and row[0][:2] in ("W-", "R-", "T-", "A-")]
-
-
-def _item(row: list[str]) -> Item:
-    twins = row[4] if len(row) > 4 else ""
-    return Item(row[0], row[1], tuple(row[2].split(",")), row[3], tuple(twins.replace(",", " ").split()))
+        return [
+            Item(row[0], row[1], tuple(row[2].split(",")), row[3])
+            for row in rows
+            if row and row[0][:2] in ("W-", "R-", "T-", "A-")
+        ]
 
 
 def marked() -> dict[str, list[str]]:
@@ -70,7 +69,7 @@ def main() -> int:
         for item in everything
         if item.area.startswith(options.area) and (not options.level or options.level in item.levels)
     ]
-    open_items = [item for item in chosen if not any(name in proved for name in (item.id, *item.twins))]
+    open_items = [item for item in chosen if item.id not in proved]
     for item in open_items:
         print(f"{item.id}\t{item.area}\t{','.join(item.levels)}\t{item.text}")
     print(f"{len(chosen) - len(open_items)} of {len(chosen)} items proved, {len(open_items)} not", file=sys.stderr)
