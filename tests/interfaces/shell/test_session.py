@@ -26,8 +26,8 @@ from kimi.domain.request import (
 )
 from kimi.interfaces.container import App
 from kimi.interfaces.injector import providers
-from kimi.interfaces.shell.blocks import Block
-from kimi.interfaces.shell.front import Entered, Input, Left, Setup, View
+from kimi.interfaces.shell.blocks import Block, Note
+from kimi.interfaces.shell.front import Entered, Input, Left, Setup, Steered, View
 from kimi.interfaces.shell.panels import Menu, Picked, Tabs
 from kimi.interfaces.shell.place import Place
 from kimi.interfaces.shell.preferences import FIRST_RUN, choose_model, log_in
@@ -154,6 +154,32 @@ async def test_a_session_whose_front_is_gone_ends_with_its_turn() -> None:
             await streams.wait()
             tasks.cancel_scope.cancel()
     assert conversation.turn is None
+
+
+async def test_what_is_entered_beside_a_single_prompt_is_not_lost_silently() -> None:
+    streams, over = anyio.Event(), anyio.Event()
+
+    async def until_it_is_over() -> None:
+        streams.set()
+        await over.wait()
+
+    model = FakeModel([[TextPart("wait"), until_it_is_over], [TextPart("heard")]])
+    conversation = await conversation_with(model)
+    front = FakeFront()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session_on(front, conversation).run_once, Entered("go"))
+        await streams.wait()
+        for one in (Entered("and this"), Steered(Entered("ls", shell=True)), Steered(Entered("use tabs"))):
+            front.type(one)
+            await anyio.wait_all_tasks_blocked()
+        over.set()
+    assert [block.text for block in front.shown if isinstance(block, Note)] == [
+        "One prompt is answered here; Ctrl-S sends words into its turn."
+    ] * 2
+    assert [message.content for message in model.asked[1].history if message.role == "user"] == [
+        (TextPart("go"),),
+        (TextPart("use tabs"),),
+    ]
 
 
 async def test_what_sets_a_provider_up_is_this_program_whatever_lies_in_the_work_dir(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class ShellSession:
         self._once = True
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._pump)
-            self._tasks.start_soon(self._watch_interrupts)
+            self._tasks.start_soon(self._serve_meanwhile)
             self._since = time.monotonic()
             self._refresh()
             await self._work(entered, go_on=False)
@@ -331,10 +331,18 @@ class ShellSession:
         with anyio.move_on_after(3):
             await self._idle.wait()
 
-    async def _watch_interrupts(self) -> None:
+    async def _serve_meanwhile(self) -> None:
+        """What the person does while the only thing runs that is done: nothing can wait for its end."""
         while True:
-            if isinstance(await self.front.read(), Interrupted | Left):
-                self.interrupt(leaves=False)
+            match await self.front.read():
+                case Interrupted() | Left():
+                    self.interrupt(leaves=False)
+                case Steered(entered=entered) if self.conversation.turn is not None and not entered.shell:
+                    self._steer(entered)
+                case Entered() | Steered():
+                    self.front.show(Note("One prompt is answered here; Ctrl-S sends words into its turn.", "warning"))
+                case one:
+                    await self._take(one)
 
     # --- what the agent does ------------------------------------------------------------------------------------
 
