@@ -29,7 +29,7 @@ def refusal(place: Place, *arguments: str) -> str:
     return " ".join(done.stderr.decode().split())
 
 
-@pytest.mark.spec("W-95", "W-88")
+@pytest.mark.spec("W-95", "W-88", "R-122")
 def test_a_subagent_on_the_wire(place: Place) -> None:
     place.script(AGENT, step("text: Let me see.", shell("c1", "echo found")), REPORT, "text: done")
     with place.wire() as kimi:
@@ -77,6 +77,7 @@ def test_a_subagent_on_the_wire(place: Place) -> None:
     assert "ApprovalRequest" not in recorded
 
 
+@pytest.mark.spec("R-122", "R-124")
 def test_a_subagent_goes_on_after_a_restart(place: Place) -> None:
     place.script(AGENT, REPORT, "text: done")
     with place.wire("--session", "s") as kimi:
@@ -93,9 +94,11 @@ def test_a_subagent_goes_on_after_a_restart(place: Place) -> None:
         call("p2", "Agent", {"description": "more", "prompt": "go on", "resume": agent_id}), REPORT, "text: done"
     )
     with place.wire("--session", "s") as kimi:
-        kimi.initialize()
+        kimi.initialize(protocol_version="1.1")
         assert json.loads(meta.read_text())["status"] == "failed"
         kimi.prompt("more")
+        parents = [(one["parent_tool_call_id"], one["task_tool_call_id"]) for one in kimi.payloads("SubagentEvent")]
+        assert set(parents) == {("p2", "p2")}  # both keys, also for a client of the first version
         output = kimi.payloads("ToolResult")[0]["return_value"]["output"]
         assert output.startswith(f"agent_id: {agent_id}\nresumed: true\n")
     roles = [line["role"] for line in read_lines(meta.parent / "context.jsonl")]
