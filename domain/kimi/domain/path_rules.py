@@ -36,7 +36,7 @@ NOT_SENSITIVE = (".env.example", ".env.sample", ".env.template", "*.pub")
 """Names that the patterns above would catch although they are meant to be read."""
 
 OWN_FILES = (
-    *("config.toml", "config.json", "mcp.json", "kimi.json", "device_id"),
+    *("config.toml", "config.json", "config.json.bak", "mcp.json", "kimi.json", "device_id"),
     *("credentials", "mcp-oauth", "sessions", "user-history"),
 )
 """What tools may neither read nor change below the share directory (tools spec 2.3, T-45)."""

@@ -45,7 +45,6 @@ from kimi.interfaces.jsonrpc import (
 from kimi.interfaces.version import __version__
 from kimi.interfaces.wire.answers import answer_for
 from kimi.interfaces.wire.params import initialize_params, plan_mode_params, prompt_params
-from kimi.interfaces.wire.replaying import Progress, send_replay
 from kimi.interfaces.wire.translate import Translator
 
 logger = logging.getLogger(__name__)
@@ -279,6 +278,8 @@ class WireServer:
             raise StateError(BUSY)
 
     async def _run_replay(self, call_id: Id, scope: anyio.CancelScope) -> None:
+        from kimi.interfaces.wire.replaying import Progress, send_replay
+
         progress = Progress()
         try:
             with scope:
