@@ -248,9 +248,11 @@ def test_a_turn_goes_on_while_the_person_writes_in_an_editor(place: Place) -> No
         shown.until("in the editor")
         assert eventually(lambda: (place.root / "begun").exists() and "done meanwhile" in str(place.context()))
         assert "done meanwhile" not in shown.text  # the editor has the terminal
+        os.kill(shown.process.pid, signal.SIGINT)  # Ctrl-C in an editor is the editor's
         go.touch()
         shown.until("done meanwhile")
         shown.until("› draft and so on")
+        assert "Ctrl-C again" not in shown.text
         shown.type(CTRL_C)
         shown.until_gone("and so on")
         go.unlink()

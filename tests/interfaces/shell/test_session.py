@@ -28,6 +28,7 @@ from kimi.interfaces.container import App
 from kimi.interfaces.injector import providers
 from kimi.interfaces.shell.blocks import Block, Note
 from kimi.interfaces.shell.front import Entered, Input, Left, Setup, Steered, View
+from kimi.interfaces.shell.local import Loan
 from kimi.interfaces.shell.panels import Menu, Picked, Tabs
 from kimi.interfaces.shell.place import Place
 from kimi.interfaces.shell.preferences import FIRST_RUN, choose_model, log_in
@@ -51,6 +52,7 @@ class FakeFront:
     interactive: bool = True
     asked: list[str] = field(default_factory=list[str])
     commands: list[Sequence[str]] = field(default_factory=list[Sequence[str]])
+    loan: Loan = field(default_factory=Loan)
     open: int = 0
     shown: list[Block] = field(default_factory=list[Block])
 

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from kimi.domain.command import CommandInfo
 from kimi.domain.content import ContentPart
 from kimi.interfaces.shell.blocks import Block
+from kimi.interfaces.shell.local import Loan
 from kimi.interfaces.shell.panels import Menu, Picked, Tabs
 from kimi.interfaces.shell.status import Status
 
@@ -92,6 +93,11 @@ class Front(Protocol):
     @property
     def interactive(self) -> bool:
         """Can menus be drawn and moved through?"""
+        ...
+
+    @property
+    def loan(self) -> Loan:
+        """Whose the terminal is."""
         ...
 
     def begin(self, setup: Setup) -> None:

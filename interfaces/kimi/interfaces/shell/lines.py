@@ -14,7 +14,7 @@ from anyio.from_thread import BlockingPortal
 
 from kimi.interfaces.shell.blocks import Block
 from kimi.interfaces.shell.front import Entered, Input, Left, Setup, View
-from kimi.interfaces.shell.local import LocalCommand
+from kimi.interfaces.shell.local import Loan, LocalCommand
 from kimi.interfaces.shell.panels import Menu, Picked, Tabs
 from kimi.interfaces.shell.plain import plain_text
 from kimi.interfaces.shell.sanitize import neutral, one_line
@@ -37,6 +37,7 @@ class LinesFront:
         self._turn = anyio.Lock()
         self._busy = False
         self._prompted = False
+        self.loan = Loan()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
@@ -143,10 +144,11 @@ class LinesFront:
     async def run_local(self, command: Sequence[str], work_dir: str) -> int:
         """Run a program on this terminal."""
         local = LocalCommand(command, work_dir, with_input=False)
-        try:
-            return await anyio.to_thread.run_sync(local.run, abandon_on_cancel=True)
-        finally:
-            await local.ended()
+        with self.loan.give():
+            try:
+                return await anyio.to_thread.run_sync(local.run, abandon_on_cancel=True)
+            finally:
+                await local.ended()
 
     def _prompt(self) -> None:
         if not self._busy and self._asking is None and not self._prompted:

@@ -1,10 +1,11 @@
-"""A program of the person's that has the terminal for a while."""
+"""Programs of the person's that have the terminal for a while."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import anyio
@@ -14,6 +15,38 @@ from kimi.interfaces.shell_adapters import end_tree
 
 GRACE_S: Final = 1.0
 """How long a program may take to end that is asked to, in seconds."""
+
+
+LATE_S: Final = 0.5
+"""How long after the end of a program its Ctrl-C may still be on its way."""
+
+
+class Loan:
+    """Who has the terminal: the shell, or programs that it was given to; the next one waits for those before."""
+
+    def __init__(self) -> None:
+        self._given = 0
+        self._late_until = 0.0
+
+    @property
+    def given(self) -> bool:
+        """Has a program the terminal, or waits for it?"""
+        return self._given > 0
+
+    @property
+    def interrupts_are_its_own(self) -> bool:
+        """Is a Ctrl-C that is heard now that of a program?"""
+        return self.given or time.monotonic() < self._late_until
+
+    @contextmanager
+    def give(self) -> Generator[None, None, None]:
+        """The terminal is a program's while this is open."""
+        self._given += 1
+        try:
+            yield
+        finally:
+            self._given -= 1
+            self._late_until = time.monotonic() + LATE_S
 
 
 class LocalCommand:

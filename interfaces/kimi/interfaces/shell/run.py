@@ -242,7 +242,7 @@ class _Shell:
             self._life.cancel()
         elif number != signal.SIGINT:
             self._session.leave(Leave())
-        elif not self._session.runs_locally:
+        elif not self._session.front.loan.interrupts_are_its_own:
             self._session.interrupt()
 
 

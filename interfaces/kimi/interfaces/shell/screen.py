@@ -44,7 +44,7 @@ from kimi.interfaces.shell.front import (
 )
 from kimi.interfaces.shell.keys import input_keys
 from kimi.interfaces.shell.layout import STYLES, Parts, screen_layout
-from kimi.interfaces.shell.local import LocalCommand
+from kimi.interfaces.shell.local import Loan, LocalCommand
 from kimi.interfaces.shell.output import HeldOutput
 from kimi.interfaces.shell.paint import ColorSystem, Painter, ThemeName, duration
 from kimi.interfaces.shell.panel_view import PanelView
@@ -95,7 +95,7 @@ class Screen:
         self._live_height = 0
         self._spin = 0
         self._shell_mode = False
-        self._lent = 0
+        self.loan = Loan()
         self._notice = ""
         self._sent, self._inputs = anyio.create_memory_object_stream[Input](math.inf)
         self.buffer = Buffer(multiline=True, history=history, completer=DummyCompleter(), complete_while_typing=True)
@@ -237,12 +237,13 @@ class Screen:
         local = LocalCommand(command, work_dir, with_input=True)
         self._flush()
         self._release()
-        self._lent += 1
         try:
-            return await run_in_terminal(local.run, in_executor=True)
+            with self.loan.give():
+                try:
+                    return await run_in_terminal(local.run, in_executor=True)
+                finally:
+                    await local.ended()
         finally:
-            await local.ended()
-            self._lent -= 1
             self._flush()
 
     def set_theme(self, name: str) -> None:
@@ -260,7 +261,7 @@ class Screen:
 
     def _flush(self) -> None:
         """Print what is final, draw what is open; later, while a program has the terminal."""
-        if self._lent:
+        if self.loan.given:
             return
         columns, rows = self._size()
         self._painter.width = columns

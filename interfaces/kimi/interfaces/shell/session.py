@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import time
 from collections import deque
@@ -49,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 LEAVE_WINDOW_S: Final = 2.0
 """Within how many seconds the second Ctrl-C leaves."""
-LATE_S: Final = 0.5
-"""How long after the end of a local command its Ctrl-C may still be on its way."""
 _AGENT_COMMANDS_IN_SHELL_MODE: Final = frozenset({"export", "import"})
 _LEAVING: Final = frozenset({"exit", "quit", "/exit", "/quit"})
 
@@ -116,7 +113,6 @@ class ShellSession:
         self._idle = anyio.Event()
         self._idle.set()
         self.failed = False
-        self._local_until = 0.0
 
     async def run(self, first: Entered | None = None, warm_up: Callable[[], None] | None = None) -> Outcome:
         """Serve the person until they leave or want another session. `first` is done as if it had been entered.
@@ -212,11 +208,6 @@ class ShellSession:
             self._fail(error)
         self._refresh()
 
-    @property
-    def runs_locally(self) -> bool:
-        """Has a command of the person's the terminal, or had it a moment ago? Its Ctrl-C is its own."""
-        return time.monotonic() < self._local_until
-
     def leave(self, outcome: Outcome) -> None:
         """End this session with this outcome."""
         self._outcome = outcome
@@ -289,11 +280,9 @@ class ShellSession:
     async def _run_locally(self, line: str) -> None:
         shell = self.conversation.project().workspace.shell
         self.front.show(Output(f"$ {line}"))
-        self._local_until = math.inf
         try:
             status = await self.front.run_local([shell.path, *shell.arguments, line], self._work_dir)
         finally:
-            self._local_until = time.monotonic() + LATE_S
             self.place.look_again()
         if status != 0:
             self.front.show(Note(f"The command ended with status {status}.", "warning"))
