@@ -218,6 +218,20 @@ async def test_no_wait_survives_the_end_of_the_conversation() -> None:
     assert answer == ApprovalAnswer("reject")
 
 
+async def test_after_the_client_has_gone_a_call_is_rejected_and_nothing_is_announced_of_it() -> None:
+    tool = FakeTool("Write", action="edit file")
+    conversation = await conversation_with(FakeModel([[call("c1", "Write")]]), [tool])
+
+    def leave(conversation: Conversation, event: Event) -> None:
+        if isinstance(event, ToolCall):
+            conversation.waiting.close()
+
+    outcome = await run(conversation, "go", react=leave)
+
+    assert tool.ran == []
+    assert outcome.names == ["TurnBegin", "StepBegin", "ToolCall", "StatusUpdate", "ToolResult", "TurnEnd"]
+
+
 async def test_what_two_concurrent_calls_know_of_themselves_is_right() -> None:
     seen: dict[str, tuple[str, int, str]] = {}
     both = anyio.Event()

@@ -237,21 +237,10 @@ def _rejected(conversation: Conversation) -> Outcome:
 
 
 async def _ask(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> ApprovalAnswer:
-    """Ask the person and announce how it was settled, also when the wait is cancelled."""
-    subagent = conversation.subagent
-    task_id = subagent.task_id if subagent else None
-    request = ApprovalRequest(
-        id=conversation.new_id(),
-        tool_call_id=call.id,
-        sender=call.function.name,
-        action=effect.action,
-        description=effect.description,
-        source_kind="background_agent" if task_id else "foreground_turn",
-        source_id=task_id or turn.id,
-        agent_id=subagent.agent_id if subagent else None,
-        subagent_type=subagent.type if subagent else None,
-        display=effect.display,
-    )
+    """Ask the person and announce how it was settled, also when the wait is cancelled. Who is gone is not asked."""
+    if conversation.waiting.closed:
+        return ApprovalAnswer("reject")
+    request = _approval_request(conversation, turn, call, effect)
     policy = conversation.policy
     key = memory_key(effect, policy.scope)
     releasable = _verdict(conversation, policy.remember(effect), call, effect).decision == "allow"
@@ -266,3 +255,20 @@ async def _ask(conversation: Conversation, turn: RunningTurn, call: ToolCall, ef
         with anyio.CancelScope(shield=True):
             await conversation.emit(ApprovalResponse(request.id, answer.response, answer.feedback))
     return answer
+
+
+def _approval_request(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> ApprovalRequest:
+    subagent = conversation.subagent
+    task_id = subagent.task_id if subagent else None
+    return ApprovalRequest(
+        id=conversation.new_id(),
+        tool_call_id=call.id,
+        sender=call.function.name,
+        action=effect.action,
+        description=effect.description,
+        source_kind="background_agent" if task_id else "foreground_turn",
+        source_id=task_id or turn.id,
+        agent_id=subagent.agent_id if subagent else None,
+        subagent_type=subagent.type if subagent else None,
+        display=effect.display,
+    )
