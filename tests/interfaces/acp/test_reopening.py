@@ -19,7 +19,7 @@ from kimi.interfaces.container import Session
 from tests.acp_client import acp_client, prompt, using
 from tests.e2e.process import Json, Place
 from tests.fakes import FakeModel
-from tests.interfaces.acp.test_sessions import at, one_turn, texts_of
+from tests.interfaces.acp.stored_sessions import at, one_turn, texts_of
 
 pytestmark = pytest.mark.anyio
 
