@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,21 +21,6 @@ def call(name: str, call_id: str = "c1", **arguments: object) -> str:
 
 def background(command: str, call_id: str = "c1", **more: object) -> str:
     return call("Shell", call_id, command=command, run_in_background=True, description="a long job", **more)
-
-
-@pytest.fixture
-def word() -> str:
-    return f"MARK_{uuid.uuid4().hex}"
-
-
-@pytest.fixture
-def marked_place(place: Place, word: str) -> Iterator[Place]:
-    """A place whose processes can be found; nothing of them is left at the end of the test."""
-    place.environ[word] = "1"
-    yield place
-    for pid in marked(word):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def results(kimi: WireProcess) -> list[Json]:

@@ -136,15 +136,17 @@ def test_the_work_dir_is_the_one_that_was_named(place: Place) -> None:
     assert os.listdir(place_of_run.work) == [f"session-{ID}.zip"]
 
 
-@pytest.mark.parametrize("output", ["", "missing/x.zip", "/proc/x.zip"])
+@pytest.mark.parametrize("output", ["", "missing/x.zip", "/proc/x.zip", "pipe"])
 def test_what_cannot_be_written_is_said_and_leaves_nothing(place: Place, output: str) -> None:
     session(place)
+    os.mkfifo(place.work / "pipe")  # as good as a device, which must not be replaced by a file
     path = place.work / output
     done = place.run("export", ID, "--output", str(path))
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.decode().startswith(f"Error: cannot write {path}: ")
     assert done.stderr.decode().endswith("; name another file with --output.\n")
-    assert os.listdir(place.work) == []
+    assert os.listdir(place.work) == ["pipe"]
+    assert (place.work / "pipe").is_fifo()
 
 
 def test_an_archive_is_replaced_as_a_whole(place: Place) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import uuid
-from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
@@ -67,21 +63,6 @@ def test_nobody_is_there_to_ask(place: Place, mode: str) -> None:
 
 
 # --- background tasks -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def word() -> str:
-    return f"MARK_{uuid.uuid4().hex}"
-
-
-@pytest.fixture
-def marked_place(place: Place, word: str) -> Iterator[Place]:
-    """A place whose processes can be found; nothing of them is left at the end of the test."""
-    place.environ[word] = "1"
-    yield place
-    for pid in marked(word):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def background(call_id: str, command: str, **more: object) -> str:

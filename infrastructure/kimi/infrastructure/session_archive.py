@@ -57,8 +57,7 @@ class ZipArchives:
     def write(self, path: str, manifest: bytes, files: Iterable[StoredFile]) -> None:
         """Write beside `path` first, then rename. Raises StoreFailed."""
         try:
-            if os.path.isdir(path):
-                raise IsADirectoryError(0, "Is a directory")
+            _check_target(path)
             _write_beside(path, manifest, files)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
@@ -104,6 +103,14 @@ def _files_below(directory: str) -> Iterator[StoredFile]:
 def _file(name: str, path: str) -> StoredFile:
     found = os.stat(path)
     return StoredFile(scrubbed(name), path, found.st_size, found.st_mtime)
+
+
+def _check_target(path: str) -> None:
+    """What is no file, a device for instance, must not be replaced by one. Raises OSError."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(0, "Is a directory")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(0, "Is not a regular file")
 
 
 def _write_beside(path: str, manifest: bytes, files: Iterable[StoredFile]) -> None:

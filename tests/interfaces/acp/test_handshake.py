@@ -92,8 +92,8 @@ def test_the_program_is_started_as_it_was(tmp_path: Path) -> None:
     assert own_command(str(script), "/python") == ["/python", str(script)]
     script.chmod(0o755)
     assert own_command(str(script), "/python") == [str(script)]
-    assert own_command("/x/kimi/__main__.py", "/python") == ["/python", "-m", "kimi"]
-    assert own_command("-c", "/python") == ["/python", "-m", "kimi"]
+    assert own_command("/x/kimi/__main__.py", "/python") == ["/python", "-P", "-m", "kimi"]
+    assert own_command("-c", "/python") == ["/python", "-P", "-m", "kimi"]
     (method,) = auth_methods(ClientAbilities(), {}, ["/bin/kimi"])
     assert method["_meta"]["terminal-auth"]["command"] == "/bin/kimi"
     assert method["_meta"]["terminal-auth"]["args"] == ["setup"]

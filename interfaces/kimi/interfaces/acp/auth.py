@@ -55,11 +55,15 @@ def auth_methods(
     return [method | {"_meta": {"terminal-auth": old}}]
 
 
+_MODULE = ("-P", "-m", "kimi")
+"""Not a `kimi` that lies in the directory where the editor starts it."""
+
+
 def own_command(script: str, interpreter: str) -> list[str]:
     """How this program is started once more: `script` by itself if it can be, else with the interpreter."""
     if os.path.basename(script) == "__main__.py":
-        return [interpreter, "-m", "kimi"]
+        return [interpreter, *_MODULE]
     path = os.path.abspath(script)
     if os.path.isfile(path) and os.access(path, os.X_OK) and not path.endswith(".py"):
         return [path]
-    return [interpreter, path] if os.path.isfile(path) else [interpreter, "-m", "kimi"]
+    return [interpreter, path] if os.path.isfile(path) else [interpreter, *_MODULE]

@@ -124,9 +124,13 @@ class WireServer:
 
     async def _pump(self) -> None:
         """Events to lines. Waits while the client does not read: the channel fills and the turn pauses."""
-        while batch := await self._conversation.channel.receive():
-            await self._outbox.room()
-            self._send_events(batch)
+        channel = self._conversation.channel
+        try:
+            while batch := await channel.receive():
+                await self._outbox.room()
+                self._send_events(batch)
+        finally:
+            channel.close()  # a turn waits for its events to be taken
 
     def _send_events(self, batch: list[Delivery]) -> None:
         lines = (self._translator.line(delivery, strict=self._strict) for delivery in batch)
