@@ -156,6 +156,8 @@ async def test_it_cannot_be_resumed_while_it_works_and_can_afterwards() -> None:
         resumed = await start(crew, resume=started.agent_id)
         assert isinstance(resumed, Started)
         assert resumed.resumed
+        at_once = await start(crew, resume=started.agent_id)
+        assert at_once == Report("still_running", "running_background", started.agent_id)
         assert (await ended(tasks)).status == "completed"
 
 

@@ -157,7 +157,10 @@ def _chosen(subagents: Subagents, order: Order) -> Instance | Report:
         return Report("unknown_agent", order.resume)
     record = files.record if files is not None and files.record is not None else _new_record(subagents, order)
     if record.agent_id in subagents.working:
-        return Report("still_running", record.status, record.agent_id)
+        status = (
+            record.status if record.status in RUNNING else RUNNING[1]
+        )  # one in the background may be about to begin
+        return Report("still_running", status, record.agent_id)
     kind = subagents.types.get(record.type)
     if kind is None:
         return Report("unknown_type", record.type)
