@@ -157,9 +157,8 @@ def _chosen(subagents: Subagents, order: Order) -> Instance | Report:
         return Report("unknown_agent", order.resume)
     record = files.record if files is not None and files.record is not None else _new_record(subagents, order)
     if record.agent_id in subagents.working:
-        status = (
-            record.status if record.status in RUNNING else RUNNING[1]
-        )  # one in the background may be about to begin
+        # What is stored of one that is about to begin in the background is older than that.
+        status = record.status if record.status in RUNNING else RUNNING[1]
         return Report("still_running", status, record.agent_id)
     kind = subagents.types.get(record.type)
     if kind is None:
