@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -12,9 +12,7 @@ from kimi.application.conversation import Conversation
 from kimi.application.envelope import encode_event
 from kimi.application.hooks import Hooks
 from kimi.application.ports import SessionFiles
-from kimi.application.resolve_request import resolve_request
 from kimi.application.run_subagent import CONTINUATION, Order, run_subagent, settle_subagents
-from kimi.domain.approval import Policy, Rule
 from kimi.domain.content import TextPart
 from kimi.domain.errors import APIStatusError, ChatProviderError
 from kimi.domain.event import (
@@ -29,86 +27,31 @@ from kimi.domain.event import (
 )
 from kimi.domain.hook import CommandHook
 from kimi.domain.message import Function, Message, ToolCall, ToolCallPart, message_text
-from kimi.domain.request import Answer, ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.request import ApprovalRequest
 from kimi.domain.subagent import SubagentRecord
-from kimi.domain.tool import CANCELLED, BriefBlock, ToolReturnValue
+from kimi.domain.tool import CANCELLED
 from kimi.domain.turn import TurnLimits, TurnStatus
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.infrastructure.tools.agent import agent_result
-from tests.conversations import Run, run
+from tests.application.subagent_calls import (
+    DONE,
+    REPORT,
+    YES,
+    agent,
+    asked,
+    brief,
+    command,
+    facts,
+    failure,
+    inner,
+    result,
+    starting,
+)
+from tests.conversations import run
 from tests.crews import CommandTool, crew_with
 from tests.fakes import FakeHookRunner, FakeModel, forever
 
 pytestmark = pytest.mark.anyio
-
-REPORT = "I looked at everything that matters and wrote down what I found. " * 4
-REJECTED = (
-    "The tool call is rejected by the user. Try a different approach to complete your task, or explain the limitation "
-    "in your summary if no alternative is available. Do not retry the same tool call, and do not attempt to bypass "
-    "this restriction through indirect means."
-)
-
-
-def agent(call_id: str = "p1", /, **arguments: object) -> ToolCall:
-    """A call of Agent."""
-    return starting("Agent", call_id, arguments)
-
-
-def starting(tool: str, call_id: str, arguments: Mapping[str, object]) -> ToolCall:
-    """A call that starts a subagent."""
-    given = {"description": "look around", "prompt": "look", **arguments}
-    return ToolCall(call_id, Function(tool, json.dumps(given)))
-
-
-def command(call_id: str = "c1", line: str = "ls") -> ToolCall:
-    """A call of the only tool that subagents have."""
-    return ToolCall(call_id, Function("Run", json.dumps({"command": line})))
-
-
-def always(response: ApprovalAnswer) -> Callable[[Request], Answer | None]:
-    """Answer every request in the same way."""
-    return lambda request: response
-
-
-YES = always(ApprovalAnswer("approve"))
-DONE = [TextPart("done")]
-
-
-def result(outcome: Run, call_id: str = "p1") -> ToolReturnValue:
-    """The result of a call of the parent."""
-    (found,) = [one for one in outcome.events if isinstance(one, ToolResult) and one.tool_call_id == call_id]
-    return found.return_value
-
-
-def brief(value: ToolReturnValue) -> str:
-    """The line for the person."""
-    assert isinstance(value.display[0], BriefBlock)
-    return value.display[0].text
-
-
-def failure(outcome: Run, call_id: str = "p1") -> tuple[str, str]:
-    """Message and brief of a failed call."""
-    value = result(outcome, call_id)
-    assert value.is_error
-    return value.message, brief(value)
-
-
-def facts(value: ToolReturnValue) -> dict[str, str]:
-    """The lines `key: value` of a successful result, and its summary."""
-    assert not value.is_error, value.message
-    assert isinstance(value.output, str)
-    head, _, summary = value.output.partition("\n\n[summary]\n")
-    return dict(line.split(": ", 1) for line in head.split("\n")) | {"summary": summary}
-
-
-def inner(outcome: Run) -> list[Event]:
-    """What was wrapped, unwrapped."""
-    return [event.event for event in outcome.events if isinstance(event, SubagentEvent)]
-
-
-def asked(outcome: Run) -> list[ApprovalRequest]:
-    """The approval requests, at the top level."""
-    return [event for event in outcome.events if isinstance(event, ApprovalRequest)]
 
 
 async def begun() -> SessionFiles:
@@ -193,72 +136,6 @@ async def test_the_parent_remembers_the_call_and_the_child_its_own_work() -> Non
 async def test_what_a_model_writes_to_a_subagent_is_no_command() -> None:
     crew = await crew_with(FakeModel([[agent(prompt="/clear")], [TextPart(REPORT)], DONE]))
     assert facts(result(await run(crew.parent, "go")))["summary"] == REPORT.strip()
-
-
-@pytest.mark.spec("T-111", "R-96")
-async def test_a_rejection_without_a_word_does_not_end_the_subagent() -> None:
-    model = FakeModel([[agent()], [command()], [TextPart(REPORT)], DONE])
-    crew = await crew_with(model, [CommandTool("Run")])
-
-    outcome = await run(crew.parent, "go", answer=always(ApprovalAnswer("reject")))
-
-    (refused,) = [one for one in inner(outcome) if isinstance(one, ToolResult)]
-    assert refused.return_value.message == REJECTED
-    assert brief(refused.return_value) == "Rejected by user"
-    assert not result(outcome).is_error
-    assert len(model.asked) == 4
-
-    # What is approved for the session in the child holds in the parent, and the other way round.
-    remember = always(ApprovalAnswer("approve_for_session"))
-    model.scripts += [[agent()], [command()], [TextPart(REPORT)], DONE]
-    assert len(asked(await run(crew.parent, "again", answer=remember))) == 1
-    model.scripts += [[command()], [agent()], [command()], [TextPart(REPORT)], DONE]
-    assert asked(await run(crew.parent, "and again")) == []
-    assert crew.parent.files.state.auto_approve_actions == {"run command"}
-
-
-async def test_yolo_that_is_switched_on_while_a_subagent_works_counts_for_it() -> None:
-    def switch(conversation: Conversation, event: Event) -> None:
-        if isinstance(event, SubagentEvent):
-            conversation.policy = Policy(yolo=True)
-
-    crew = await crew_with(FakeModel([[agent()], [command()], [TextPart(REPORT)], DONE]), [CommandTool("Run")])
-    assert asked(await run(crew.parent, "go", react=switch)) == []
-
-
-async def test_an_explorer_asks_for_every_command_unless_in_yolo() -> None:
-    scripts = [[agent(subagent_type="explore")], [command(), command("c2", "pwd")], [TextPart(REPORT)], DONE]
-    standing = Policy(remembered=frozenset({"run command"}), rules=(Rule("allow", tool="Run"),))
-    crew = await crew_with(FakeModel(list(scripts)), [CommandTool("Run")], policy=standing)
-    assert len(asked(await run(crew.parent, "go", answer=YES))) == 2
-
-    for free in (Policy(yolo=True), Policy(afk=True)):
-        crew = await crew_with(FakeModel(list(scripts)), [CommandTool("Run")], policy=free)
-        assert asked(await run(crew.parent, "go")) == []
-
-
-@pytest.mark.parametrize("policy", [Policy(), Policy(plan=True)], ids=["explorer", "plan mode"])
-async def test_approval_of_another_command_for_the_session_does_not_answer_what_is_asked_in_any_case(
-    policy: Policy,
-) -> None:
-    kind = "coder" if policy.plan else "explore"
-    calls = [agent(subagent_type=kind), command("top", "make")]
-    own = FakeModel([[command()], [TextPart(REPORT)]])
-    crew = await crew_with(FakeModel([calls, DONE]), [CommandTool("Run")], policy=policy, by_type={kind: own})
-    waiting: dict[str, str] = {}
-
-    def answer(request: Request) -> Answer | None:
-        assert isinstance(request, ApprovalRequest)
-        waiting[request.tool_call_id] = request.id
-        if len(waiting) == 2:
-            assert resolve_request(crew.parent, waiting["top"], ApprovalAnswer("approve_for_session"))
-            assert resolve_request(crew.parent, waiting["c1"], ApprovalAnswer("reject"))
-        return None
-
-    outcome = await run(crew.parent, "go", answer=answer)
-
-    answered = {one.request_id: one.response for one in outcome.events if isinstance(one, ApprovalResponse)}
-    assert answered == {waiting["top"]: "approve_for_session", waiting["c1"]: "reject"}
 
 
 async def test_a_new_explorer_is_told_of_the_repository() -> None:
