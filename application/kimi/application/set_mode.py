@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from random import random as uniform
+from random import random
 
 from kimi.application.conversation import Conversation
-from kimi.application.ports import Random
 from kimi.domain.errors import StateError
 from kimi.domain.event import StatusUpdate
 from kimi.domain.plan import new_slug
 
 
-async def set_plan_mode(conversation: Conversation, enabled: bool, *, random: Random = uniform) -> bool:
-    """Switch plan mode, remember it with the session, announce it also when nothing changed. Gives the new state.
+async def set_plan_mode(conversation: Conversation, enabled: bool) -> None:
+    """Switch plan mode, remember it with the session, announce it also when nothing changed.
 
     Raises StateError where there is no place for plan files, StoreFailed.
     """
-    switch_plan_mode(conversation, enabled, random=random)
+    switch_plan_mode(conversation, enabled)
     await announce_plan_mode(conversation)
-    return enabled
 
 
-def switch_plan_mode(conversation: Conversation, enabled: bool, *, random: Random = uniform) -> None:
+def switch_plan_mode(conversation: Conversation, enabled: bool) -> None:
     """`set_plan_mode` for a tool: the client is told when the step is over, after the tool's result (wire 7.13)."""
     _plans_dir(conversation)
     if enabled:
-        _name_plan(conversation, random)
+        _name_plan(conversation)
     conversation.update_state(lambda state: replace(state, plan_mode=enabled))
     if enabled != conversation.policy.plan:
         conversation.plan_reminder_is_owed = enabled
@@ -42,10 +40,10 @@ async def announce_plan_mode(conversation: Conversation) -> None:
         await conversation.emit(StatusUpdate(plan_mode=conversation.policy.plan))
 
 
-def plan_file(conversation: Conversation, *, random: Random = uniform) -> str:
+def plan_file(conversation: Conversation) -> str:
     """The path of the session's plan file; it need not exist. Raises StateError where there is no place for it."""
     directory = _plans_dir(conversation)
-    _name_plan(conversation, random)
+    _name_plan(conversation)
     return os.path.join(directory, f"{conversation.files.state.plan_slug}.md")
 
 
@@ -60,7 +58,7 @@ def _plans_dir(conversation: Conversation) -> str:
     return conversation.plans_dir
 
 
-def _name_plan(conversation: Conversation, random: Random) -> None:
+def _name_plan(conversation: Conversation) -> None:
     """A plan keeps its name for the session, so that a restart finds the file."""
     state = conversation.files.state
     if state.plan_slug is None:

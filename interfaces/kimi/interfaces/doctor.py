@@ -40,12 +40,12 @@ Check: TypeAlias = Callable[[], Awaitable[Finding]]
 Show: TypeAlias = Callable[[Finding], None]
 
 
-def run_doctor(flags: Flags, as_json: bool, environ: Mapping[str, str] | None = None) -> int:
+def run_doctor(flags: Flags, as_json: bool) -> int:
     """Check everything and print what was found; the result is 1 when something does not work, else 0.
 
     Only the endpoint and remote MCP servers need the network. Secrets are masked. Nothing waits for ever.
     """
-    environ = environ or os.environ
+    environ = os.environ
     share = share_directory(environ)
     streams = take_streams(share, protocol=False)
     start_logging(share, flags.debug)

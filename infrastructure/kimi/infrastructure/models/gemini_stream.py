@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kimi.application.ports import ResponseEnd
@@ -39,30 +39,19 @@ class GeminiReader:
     Tool calls come whole; pieces of arguments are never asked for.
     """
 
-    __slots__ = (
-        "_ids",
-        "_message_id",
-        "_new_id",
-        "_reason",
-        "_thought",
-        "_usage",
-        "_visible",
-        "closed",
-        "finished",
-        "needs_end",
-    )
+    needs_end = False
+    closed = False
 
-    def __init__(self, new_id: Callable[[], str] = lambda: uuid.uuid4().hex) -> None:
-        self._new_id = new_id
+    __slots__ = ("_ids", "_message_id", "_reason", "_thought", "_usage", "_visible", "finished")
+
+    def __init__(self) -> None:
         self._ids: set[str] = set()
         self._message_id: str | None = None
         self._usage: TokenUsage | None = None
         self._reason: str | None = None
         self._visible = False
         self._thought = False
-        self.needs_end = False
         self.finished = False
-        self.closed = False
 
     def read(self, payload: bytes) -> Sequence[StreamPart]:
         """The parts of one event.
@@ -135,7 +124,7 @@ class GeminiReader:
         """`<name>_<id>`, unlike any other of this answer."""
         call_id = f"{name}_{provider_id}"
         if not provider_id or call_id in self._ids:
-            call_id = f"{name}_{OWN_ID}{self._new_id()}"
+            call_id = f"{name}_{OWN_ID}{uuid.uuid4().hex}"
         self._ids.add(call_id)
         return call_id
 

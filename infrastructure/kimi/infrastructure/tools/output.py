@@ -248,9 +248,9 @@ def spilled(path: str, text: str) -> str | None:
     return path
 
 
-def limited_lines(text: str, limit: int = MAX_LINE_CHARS) -> str:
-    """`text` with every line cut to `limit` characters, marker and line break counted."""
-    return "".join([limited_line(line, limit) for line in text.splitlines(keepends=True)])
+def limited_lines(text: str) -> str:
+    """`text` with every line cut to `MAX_LINE_CHARS` characters, marker and line break counted."""
+    return "".join([limited_line(line, MAX_LINE_CHARS) for line in text.splitlines(keepends=True)])
 
 
 def limited_line(line: str, limit: int) -> str:

@@ -111,7 +111,6 @@ class Translator:
         is_watched: bool = False,
         face_of: FaceOf | None = None,
     ) -> None:
-        self._work_dir = work_dir
         self._client = client
         self._mode, self._mode_of, self._config_options = mode, mode_of, config_options
         self._turn = _Turn(turns)

@@ -33,7 +33,6 @@ class LinesFront:
         self._sent, self._inputs = anyio.create_memory_object_stream[str | None](math.inf)
         self._asking: anyio.Event | None = None
         self._line = ""
-        self._prefill = ""
         self._turn = anyio.Lock()
         self._busy = False
         self._prompted = False
