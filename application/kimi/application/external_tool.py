@@ -22,7 +22,7 @@ class ExternalTool:
     Outside plan mode nothing is asked before it runs: what it may do is the client's own business.
     """
 
-    def __init__(self, spec: ToolSpec, check: CheckArguments, timeout_s: float = 0) -> None:
+    def __init__(self, spec: ToolSpec, check: CheckArguments, timeout_s: float) -> None:
         self.spec = spec
         self._check = check
         self._timeout_s = timeout_s or None

@@ -51,7 +51,7 @@ def negotiate_initialize(
     *,
     check_schema: CheckSchema,
     check_arguments: CheckArguments,
-    external_timeout_s: float = 0,
+    external_timeout_s: float,
 ) -> Initialized:
     """Take the client's tools and capabilities. May be repeated; a tool of the same name is replaced.
 

@@ -77,7 +77,7 @@ class ProjectText:
     additional_dirs: Sequence[tuple[str, str]] = ()
 
 
-def builtin_arguments(project: ProjectText, shell: Shell, *, now: str, system: str, skills: str = "") -> dict[str, str]:
+def builtin_arguments(project: ProjectText, shell: Shell, *, now: str, system: str, skills: str) -> dict[str, str]:
     """What every system prompt may name. `now` is local time in ISO 8601 with its offset."""
     return {
         "KIMI_NOW": now,

@@ -109,7 +109,7 @@ def estimate_tokens(text: str) -> int:
     return (len(text) - others) // 4 + others
 
 
-def estimate_parts(parts: Sequence[ContentPart], *, per_medium: int = 0) -> int:
+def estimate_parts(parts: Sequence[ContentPart], *, per_medium: int) -> int:
     """The estimate for parts; each medium counts `per_medium` tokens, thinking counts as text."""
     total = 0
     for part in parts:

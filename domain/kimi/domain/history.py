@@ -18,7 +18,7 @@ class History:
 
     __slots__ = ("_messages", "_records", "next_checkpoint", "pending", "system_prompt", "tokens")
 
-    def __init__(self, records: Iterable[ContextRecord] = ()) -> None:
+    def __init__(self, records: Iterable[ContextRecord]) -> None:
         self._records: list[ContextRecord] = []
         self._messages: list[Message] = []
         self.system_prompt: str | None = None

@@ -13,7 +13,7 @@ CHILD_ENTRIES = 10
 _BETWEEN = "\n\n"
 
 
-def load_project_text(work_dir: str, additional_dirs: Sequence[str] = ()) -> ProjectText:
+def load_project_text(work_dir: str, additional_dirs: Sequence[str]) -> ProjectText:
     """Read it all; what cannot be read is left out."""
     return ProjectText(
         work_dir=work_dir,

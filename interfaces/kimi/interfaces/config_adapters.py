@@ -25,7 +25,7 @@ def configuration_file(share: str, named: str | None) -> str:
     return named or os.path.join(share, "config.toml")
 
 
-def read_configuration(share: str, named: str | None = None) -> Configured:
+def read_configuration(share: str, named: str | None) -> Configured:
     """What is configured; the default file is made if it is missing, as at any start.
 
     Raises:

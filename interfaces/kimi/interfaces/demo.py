@@ -39,7 +39,7 @@ _ARROWS: Final[Mapping[Direction, str]] = {"out": "--> ", "in": "<-- "}
 _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
 
 
-def run_demo(trace: bool = False, fast: bool = False) -> int:
+def run_demo(trace: bool, fast: bool) -> int:
     """Play the demo on stdout; the result is the exit status.
 
     `trace` shows every line of the protocol as well, `fast` leaves out the pauses that a terminal gets. A failure is

@@ -67,9 +67,7 @@ class BrowserLogin(OAuth):
     It comes back to `port` of this machine, any that is free if None.
     """
 
-    def __init__(
-        self, server_url: str, directory: str, show_address: Callable[[str], None], port: int | None = None
-    ) -> None:
+    def __init__(self, server_url: str, directory: str, show_address: Callable[[str], None], port: int | None) -> None:
         store = token_store(directory)
         super().__init__(server_url, client_name=CLIENT_NAME, token_storage=store, callback_port=port)
         self._show_address = show_address

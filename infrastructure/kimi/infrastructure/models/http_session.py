@@ -68,12 +68,7 @@ class HttpSession:
         ConfigError: on creation: the library for SOCKS proxies is missing.
     """
 
-    def __init__(
-        self,
-        limits: HttpLimits,
-        socks_proxy: str | None = None,
-        reachable: Callable[[str], bool] | None = None,
-    ) -> None:
+    def __init__(self, limits: HttpLimits, socks_proxy: str | None, reachable: Callable[[str], bool] | None) -> None:
         self._limits = limits
         self._ending: dict[aiohttp.ClientResponse, asyncio.TimerHandle] = {}
         self._session = aiohttp.ClientSession(

@@ -29,11 +29,6 @@ PlanFile = Callable[[], "str | None"]
 """The one file that may be changed while plan mode is on; None while it is off."""
 
 
-def no_plan() -> str | None:
-    """Plan mode is off."""
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """A target that may be changed. `planned` marks the plan file, which needs no approval in plan mode."""

@@ -131,7 +131,7 @@ class Walk:
         include_dirs: bool,
         limit: int,
         budget_s: float,
-        windows: bool = False,
+        windows: bool,
     ) -> None:
         self._directory = directory
         self._pattern = pattern

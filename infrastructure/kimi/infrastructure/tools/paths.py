@@ -18,11 +18,6 @@ Roots = Callable[[], Sequence[str]]
 """Absolute directories that may change while the conversation runs (`/add-dir`)."""
 
 
-def no_roots() -> Sequence[str]:
-    """No directories at all."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """A path of a call: as named, and the real path, links of its existing part resolved."""
@@ -54,8 +49,8 @@ class PathPolicy:
         *,
         share_dir: str,
         home: str,
-        additional_dirs: Roots = no_roots,
-        readable_roots: Roots = no_roots,
+        additional_dirs: Roots,
+        readable_roots: Roots,
         own_files: Sequence[str] = (),
         windows: bool = os.name == "nt",
     ) -> None:

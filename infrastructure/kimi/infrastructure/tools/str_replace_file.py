@@ -23,7 +23,6 @@ from kimi.infrastructure.tools.file_change import (
     PlanFile,
     effect_of,
     guarded,
-    no_plan,
     shown_change,
     too_large,
     whole_texts,
@@ -97,9 +96,9 @@ class StrReplaceFile:
         workspace: Workspace,
         policy: PathPolicy,
         record: FileRecord,
-        plan_file: PlanFile = no_plan,
+        plan_file: PlanFile,
         *,
-        strict: bool = False,
+        strict: bool,
     ) -> None:
         self._files = FileChanges(workspace, policy, record, plan_file)
         self._strict = strict

@@ -22,7 +22,6 @@ from kimi.infrastructure.tools.file_change import (
     PlanFile,
     effect_of,
     guarded,
-    no_plan,
     parent_of,
     shown_change,
     too_large,
@@ -57,9 +56,7 @@ class Params(BaseModel):
 class WriteFile:
     """The WriteFile tool of one conversation."""
 
-    def __init__(
-        self, workspace: Workspace, policy: PathPolicy, record: FileRecord, plan_file: PlanFile = no_plan
-    ) -> None:
+    def __init__(self, workspace: Workspace, policy: PathPolicy, record: FileRecord, plan_file: PlanFile) -> None:
         self._files = FileChanges(workspace, policy, record, plan_file)
 
     @property

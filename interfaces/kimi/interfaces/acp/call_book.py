@@ -41,7 +41,7 @@ class CallBook:
     """
 
     def __init__(
-        self, work_dir: str, *, face_of: FaceOf | None, name_of: Callable[[str], str], is_watched: bool = False
+        self, work_dir: str, *, face_of: FaceOf | None, name_of: Callable[[str], str], is_watched: bool
     ) -> None:
         self._work_dir = work_dir
         self._face_of, self._name_of = face_of, name_of

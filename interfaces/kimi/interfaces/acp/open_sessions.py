@@ -86,7 +86,7 @@ class OpenSessions:
         tasks: anyio.abc.TaskGroup,
         *,
         time_left: Callable[[], float],
-        adapt: Adapt = adapt_nothing,
+        adapt: Adapt,
     ) -> None:
         self._shared = shared
         self._current = current

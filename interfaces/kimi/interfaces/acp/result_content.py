@@ -103,7 +103,7 @@ def chunk_block(part: ContentPart) -> Json | None:
 
 
 def result_content(
-    result: ToolReturnValue, work_dir: str, *, file: str | None = None, changed: ChangedText | None = None
+    result: ToolReturnValue, work_dir: str, *, file: str | None, changed: ChangedText | None
 ) -> list[Json]:
     """What the client shows of a result: diffs, then output, then what went wrong; one line if there is nothing."""
     shown = diff_contents(result.display, work_dir, changed)
@@ -156,7 +156,7 @@ def task_line(block: BackgroundTaskBlock) -> str:
     return f"{block.task_id} ({block.kind}, {block.status}): {block.description}"
 
 
-def asked_content(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None = None) -> list[Json]:
+def asked_content(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None) -> list[Json]:
     """What a call that waits for approval would do."""
     shown = diff_contents(display, work_dir, changed)
     for block in display:
@@ -176,7 +176,7 @@ def fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{cut(text)}\n{fence}"
 
 
-def diff_contents(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None = None) -> list[Json]:
+def diff_contents(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None) -> list[Json]:
     """The changes in `display`, one diff when the whole texts are known and small, else one per hunk."""
     diffs = [block for block in display if isinstance(block, DiffBlock)]
     found: list[Json] = []

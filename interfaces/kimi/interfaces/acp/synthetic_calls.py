@@ -28,7 +28,7 @@ def _ended(call_id: str, status: str, text: str | None = None) -> Json:
 class McpLoading:
     """The wait for MCP servers, and which of them could not be reached: each is named once."""
 
-    def __init__(self, *, silent: bool = False) -> None:
+    def __init__(self, *, silent: bool) -> None:
         self.silent = silent
         self._servers: dict[str, str] = {}
         self._untold: dict[str, None] = {}

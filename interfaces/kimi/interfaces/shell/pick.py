@@ -42,7 +42,7 @@ async def pick_session(front: Front, share_dir: str, work_dir: str, current: str
     return None
 
 
-def picker_menu(sessions: Sequence[SessionSummary], everywhere: bool, now: float, current: str | None = None) -> Menu:
+def picker_menu(sessions: Sequence[SessionSummary], everywhere: bool, now: float, current: str | None) -> Menu:
     """The sessions as a menu."""
     options = tuple(
         Option(
