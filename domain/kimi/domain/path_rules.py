@@ -32,6 +32,9 @@ SENSITIVE = (
 )
 """Files that hold secrets (tools spec 2.3): a name, or the last components of a path; shell globs."""
 
+_ENVIRONMENTS = ("/proc/*/environ", "/proc/*/task/*/environ")
+"""Where Linux shows the variables of a process, ours with API keys among them."""
+
 NOT_SENSITIVE = (".env.example", ".env.sample", ".env.template", "*.pub")
 """Names that the patterns above would catch although they are meant to be read."""
 
@@ -264,7 +267,7 @@ def _plain(path: str, windows: bool) -> str:
 
 @lru_cache(maxsize=16)
 def _sensitive_patterns(more: tuple[str, ...], fewer: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    return _any_of((*SENSITIVE, *more)), _any_of((*NOT_SENSITIVE, *fewer))
+    return _any_of((*SENSITIVE, *_ENVIRONMENTS, *more)), _any_of((*NOT_SENSITIVE, *fewer))
 
 
 def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
