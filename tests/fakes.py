@@ -69,7 +69,8 @@ async def forever() -> None:
 
 @dataclass
 class FakeTool:
-    """A tool whose body is `run`; with an `action` it needs approval, `changed` is the file that its calls change."""
+    """A tool whose body is `run`; with an `action` it needs approval, `changed` is the file that its calls change,
+    `subject` what deny rules are compared with."""
 
     name: str
     run: Callable[[JsonObject, ToolCallContext], Awaitable[ToolReturnValue]] | None = None
@@ -77,6 +78,7 @@ class FakeTool:
     read_only: bool = False
     trusted_text: bool = True
     changed: ChangedText | None = None
+    subject: str = ""
     ran: list[JsonObject] = field(default_factory=list[JsonObject])
 
     @property
@@ -93,7 +95,7 @@ class FakeTool:
             return await self.run(arguments, context) if self.run else tool_ok("done")
 
         effect = Effect(self.action, f"Do {self.action}") if self.action else None
-        yield PreparedCall(run, effect, self.changed)
+        yield PreparedCall(run, effect, self.changed, self.subject)
 
 
 @dataclass

@@ -199,6 +199,24 @@ async def test_yolo_asks_nothing_and_denials_of_rules_still_hold() -> None:
     assert tools[1].ran == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "held"),
+    [
+        (Rule("deny", tool="Look"), True),
+        (Rule("deny", match="/w/private/*"), True),
+        (Rule("deny", tool="Look", action="edit file"), False),
+        (Rule("deny", tool="Look", match="/w/open/*"), False),
+        (Rule("allow", tool="Look"), False),
+    ],
+)
+async def test_a_deny_rule_holds_for_calls_too_that_nobody_is_asked_about(rule: Rule, held: bool) -> None:
+    tool = FakeTool("Look", subject="/w/private/a")
+    model = FakeModel([[call("c1", "Look")], [TextPart("ok")]])
+    outcome = await run(await conversation_with(model, [tool], policy=Policy(yolo=True, rules=(rule,))), "go")
+    assert (tool.ran == []) is held
+    assert (results(outcome)["c1"].display == (BriefBlock("Not allowed"),)) is held
+
+
 @pytest.mark.spec("T-113")
 async def test_no_wait_survives_the_end_of_the_conversation() -> None:
     conversation = await conversation_with(FakeModel([[call("c1", "Write")]]), [FakeTool("Write", action="edit file")])

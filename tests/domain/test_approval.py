@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kimi.domain.approval import Effect, Policy, Rule, Verdict, decide, memory_key
 from kimi.domain.shell_line import simple_commands
+from kimi.domain.tool import ShellBlock
 
 COMMAND = Effect("run command", "Run command `ls`", kind="command", subject="git status")
 EDIT = Effect("edit file", "Write file `/w/a`", kind="path", subject="/w/a")
@@ -38,7 +39,15 @@ def test_deny_rules_beat_every_mode() -> None:
     assert decide(policy, "Shell", command("ls")) == Verdict("allow", "yolo")
 
 
-@pytest.mark.parametrize("line", ["echo $(date); rm x", 'rm "${x}"', "cd x && rm x # tidy up", "(ls); rm x"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("echo $(date); rm x", 'rm "${x}"', "cd x && rm x # tidy up", "(ls); rm x"),
+        *("(rm x)", "{ rm x; }", "f() { rm x; }", "if true; then rm x; fi", "! rm x", "case x in x) rm x;; esac"),
+        *("A=1 B+=2 rm x", "echo $(rm x)", 'echo "$(rm x)"', "echo `rm x`", "cat <(rm x)", "for i in a; do rm x; done"),
+        *("rm\t  x", "r''m x", "\\rm x", "'rm' x", "r\\\nm x", "rm  x"),
+    ],
+)
 def test_deny_rules_match_what_can_be_seen_of_a_line_that_hides_something(line: str) -> None:
     policy = Policy(yolo=True, rules=(Rule("deny", tool="Shell", match="rm *"),))
     assert decide(policy, "Shell", command(line)) == Verdict("deny", "rule")
@@ -64,12 +73,40 @@ def test_deny_rules_match_what_can_be_seen_of_a_line_that_hides_something(line: 
         'git status;#"\nrm x #"',
         "git status $'\\''; rm x #'",
         "git status () ( rm x ); git status",
+        'git status "$\\\n(x)"',
+        "git status $\\\n'\\''; rm x #'",
+        "git status <\\\n<E\ngit status 'x\nE\nrm x '",
     ],
 )
 def test_an_allow_rule_for_one_command_does_not_allow_what_hides_behind_it(line: str) -> None:
     policy = Policy(rules=(Rule("allow", tool="Shell", match="git status*"),))
     assert decide(policy, "Shell", command(line)) == Verdict("ask", "default")
     assert decide(policy, "Shell", command("git status -s")) == Verdict("allow", "rule")
+
+
+@pytest.mark.parametrize(
+    "line", ["echo don't; rm x", "echo '$(rm x)'", "echo 'rm x'", 'echo "(rm x)"', "echo then rm x"]
+)
+def test_deny_rules_leave_alone_what_is_quoted_or_an_argument(line: str) -> None:
+    policy = Policy(rules=(Rule("deny", tool="Shell", match="rm *"),))
+    assert decide(policy, "Shell", command(line)) == Verdict("ask", "default")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'git status "a\\" ; rm x ; echo "b\\"',
+        "git status \\; rm x",
+        "git status ‘; rm x ’",
+        'git status @"\n"\n"@; rm x; "',
+    ],
+)
+def test_an_allow_rule_sees_that_powershell_quotes_otherwise(line: str) -> None:
+    policy = Policy(rules=(Rule("allow", tool="Shell", match="git status*"),))
+    effect = replace(command(line), display=(ShellBlock("powershell", line),))
+    assert decide(policy, "Shell", effect) == Verdict("ask", "default")
+    plain = replace(command("git status src\\a"), display=(ShellBlock("powershell", "git status src\\a"),))
+    assert decide(policy, "Shell", plain) == Verdict("allow", "rule")
 
 
 @pytest.mark.spec("T-101")

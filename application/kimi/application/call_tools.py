@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.hook_points import blocked_call, call_done
 from kimi.application.ports import CallRejected, PreparedCall, Tool, ToolCallContext
-from kimi.domain.approval import Effect, Policy, Verdict, decide, memory_key
+from kimi.domain.approval import Effect, Policy, Verdict, decide, forbids, memory_key
 from kimi.domain.event import ApprovalResponse, ToolResult
 from kimi.domain.message import JsonObject, ToolCall
 from kimi.domain.repeat import with_reminder
@@ -136,8 +136,7 @@ async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall
     try:
         async with tool.prepare(arguments, _context(conversation, turn, call)) as prepared:
             _tell_of_change(conversation, call, prepared)
-            refused = await _refused(conversation, turn, call, prepared.effect) if prepared.effect else None
-            if refused is not None:
+            if (refused := await _refused(conversation, turn, call, prepared)) is not None:
                 return refused
             _tell_of_begin(conversation, call)
             return await _carried_out(tool, prepared, arguments)
@@ -205,8 +204,20 @@ async def _carried_out(tool: Tool, prepared: PreparedCall, arguments: JsonObject
     return Outcome(result, trusted=tool.spec.trusted_text, ran_with=arguments)
 
 
-async def _refused(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> Outcome | None:
-    """None when the call may run, else the outcome that says why not. Each decision is logged (tools 5.6)."""
+async def _refused(
+    conversation: Conversation, turn: RunningTurn, call: ToolCall, prepared: PreparedCall
+) -> Outcome | None:
+    """None when the call may run, else the outcome that says why not."""
+    if prepared.effect is not None:
+        return await _decided(conversation, turn, call, prepared.effect)
+    if not forbids(conversation.policy, call.function.name, prepared.subject):
+        return None
+    logger.info("call %s of %s: deny by rule", call.id, call.function.name)
+    return Outcome(tool_error(FORBIDDEN, "Not allowed"))
+
+
+async def _decided(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> Outcome | None:
+    """The same for a call with an effect. Each decision is logged (tools 5.6)."""
     verdict = _verdict(conversation, conversation.policy, call, effect)
     decision, origin = verdict.decision, str(verdict.origin)
     answer = ApprovalAnswer("approve")

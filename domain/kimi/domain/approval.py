@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from kimi.domain.shell_line import simple_commands, visible_commands
-from kimi.domain.tool import DisplayBlock
+from kimi.domain.tool import DisplayBlock, ShellBlock
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 Origin: TypeAlias = Literal["plan", "rule", "yolo", "afk", "session", "default"]
@@ -114,6 +114,12 @@ def decide(policy: Policy, tool: str, effect: Effect, *, standing: bool = True) 
     return Verdict("ask", "default")
 
 
+def forbids(policy: Policy, tool: str, subject: str) -> bool:
+    """Does a deny rule stand against a call of `tool` that nobody is asked about? `subject` is as in an effect."""
+    effect = Effect("", "", subject=subject)
+    return any(rule.decision == "deny" and _matches(rule, tool, effect) for rule in policy.rules)
+
+
 def memory_key(effect: Effect, scope: SessionScope) -> str:
     """What approval for the session stores for `effect` in this scope (tools spec 5.6)."""
     action = effect.remember_as or effect.action
@@ -125,7 +131,7 @@ def memory_key(effect: Effect, scope: SessionScope) -> str:
 def _prefix(effect: Effect) -> str:
     if effect.kind != "command":
         return os.path.dirname(effect.subject)
-    commands = simple_commands(effect.subject)
+    commands = simple_commands(effect.subject, _language(effect))
     if commands is None or len(commands) != 1:
         return effect.subject
     return " ".join(commands[0].split()[:2])
@@ -148,7 +154,7 @@ def _allows(rule: Rule, tool: str, effect: Effect) -> bool:
         return True
     if effect.kind != "command":
         return fnmatchcase(effect.subject, rule.match)
-    commands = simple_commands(effect.subject)
+    commands = simple_commands(effect.subject, _language(effect))
     return bool(commands) and all(fnmatchcase(command, rule.match) for command in commands or ())
 
 
@@ -156,6 +162,11 @@ def _names(rule: Rule, tool: str, effect: Effect) -> bool:
     return (rule.tool is None or fnmatchcase(tool, rule.tool)) and (
         rule.action is None or fnmatchcase(effect.action, rule.action)
     )
+
+
+def _language(effect: Effect) -> str:
+    """Of the command line."""
+    return next((block.language for block in effect.display if isinstance(block, ShellBlock)), "bash")
 
 
 def _subjects(effect: Effect) -> Iterable[str]:

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import re
+
 _HIDING = ("`", "$(", "<(", ">(", "<<", "${", "$'")
+_CONTINUED = "\\\n"
+"""A backslash at the end of a line: bash takes both away before it looks for anything else."""
+
+_POWERSHELL_HIDING = re.compile(r"""\\["';|&\n(#]|@["']|[\u2018-\u201f]""")
+"""There a backslash is a letter like any other, texts span lines between `@"` and `"@`, and bent quotes quote too."""
+
+_BEFORE_COMMAND = re.compile(r"(?:[{!]|(?:if|then|elif|else|while|until|do|time)(?!\S)|\w+\+?=\S*|\s)+")
+"""Words that may stand before the name of a command."""
 
 
-def simple_commands(line: str) -> list[str] | None:
+def simple_commands(line: str, language: str = "bash") -> list[str] | None:
     """The simple commands of `line`, split at `&& || ; | &` and newlines outside quotes.
 
     None when the line holds what could hide a command from a rule: command or process substitution, a heredoc,
     a parameter expansion with braces, a string with escapes of its own (`$'…'`), a subshell or a function, a comment
-    (quotes in it quote nothing), or quoting that does not close.
+    (quotes in it quote nothing), or quoting that does not close; in PowerShell also what it does not read as bash does.
     """
-    if any(sign in line for sign in _HIDING):
+    joined = line.replace(_CONTINUED, "")
+    if any(sign in line or sign in joined for sign in _HIDING):
+        return None
+    if language == "powershell" and _POWERSHELL_HIDING.search(line):
         return None
     commands, plain = _pieces(line)
     return commands if plain else None
 
 
 def visible_commands(line: str) -> list[str]:
-    """The same for any line, as far as its commands can be seen."""
-    return _pieces(line)[0]
+    """The same for any line, as far as its commands can be seen: each as it stands, and without quotes and what
+    precedes its name (`then`, `{`, `NAME=value`)."""
+    commands = _pieces(line)[0]
+    return [*commands, *(_bare(command) for command in commands)]
+
+
+def _bare(command: str) -> str:
+    unquoted = " ".join(re.sub(r"""\\\n|['"\\]""", "", command).split())
+    before = _BEFORE_COMMAND.match(unquoted)
+    return unquoted[before.end() if before else 0 :]
 
 
 def _pieces(line: str) -> tuple[list[str], bool]:
@@ -32,19 +53,22 @@ def _pieces(line: str) -> tuple[list[str], bool]:
             current, escaped = current + char, False
         elif char == "\\" and quote != "'":
             current, escaped = current + char, True
+        elif quote != "'" and (char == "`" or (char == "(" and current.endswith("$"))):
+            commands.append(current)
+            current, plain = "", False
         elif quote:
             current, quote = current + char, "" if char == quote else quote
         elif char in "'\"":
             current, quote = current + char, char
-        elif char in ";|&\n":
+        elif char in ";|&\n()":
             commands.append(current)
-            current = ""
+            current, plain = "", plain and char != "("
         else:
-            plain = plain and not (char == "(" or (char == "#" and _ends_word(current)))
+            plain = plain and not (char == "#" and _ends_word(current))
             current += char
     commands.append(current)
     return [stripped for command in commands if (stripped := command.strip())], plain and not (quote or escaped)
 
 
 def _ends_word(text: str) -> bool:
-    return not text or text[-1].isspace() or text[-1] in "()<>"
+    return not text or text[-1].isspace() or text[-1] in "<>"

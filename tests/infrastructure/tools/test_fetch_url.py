@@ -22,7 +22,7 @@ from kimi.infrastructure.web.addresses import is_public
 from kimi.infrastructure.web.pages import MAX_BYTES, Page, PageFetcher
 from kimi.infrastructure.web.services import Service
 from kimi.infrastructure.web.text import is_text, plain_text
-from tests.infrastructure.tools.calls import call, effect_of
+from tests.infrastructure.tools.calls import call, call_context, effect_of
 from tests.web_server import WebServer, moved, page, web_server
 
 pytestmark = pytest.mark.anyio
@@ -302,6 +302,8 @@ async def test_a_long_page_is_cut_visibly() -> None:
 async def test_asking_is_off_unless_it_is_configured() -> None:
     url = {"url": "https://example.com/"}
     assert await effect_of(tool(), url) is None
+    async with tool().prepare(url, call_context("FetchURL")) as prepared:
+        assert prepared.subject == url["url"]
     asking = FetchUrl(PageFetcher({}).fetch, ask=True)
     assert await effect_of(asking, {"url": " https://example.com/\n"}) == Effect(
         "fetch url", "Fetch URL `https://example.com/`", (BriefBlock("https://example.com/"),),

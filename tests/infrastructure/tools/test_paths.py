@@ -1,6 +1,7 @@
 """Paths in the file tools: work dirs, links, additional directories, secrets, our own files."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -244,3 +245,19 @@ async def test_the_real_place_of_a_linked_setting_is_closed_too(files: Files, tm
     dotfiles.write_text("api_key = 1\n")
     os.symlink(dotfiles, files.share / "config.toml")
     assert brief(await call(files.read, path=str(dotfiles))) == "Sensitive file"
+
+
+async def test_deny_rules_are_given_the_real_path_of_what_is_read_without_a_question(files: Files) -> None:
+    real = files.put("private/a.txt", "a\n")
+    os.symlink(real, files.work_dir / "b.txt")
+    media = ReadMediaFile(files.workspace, files.policy, frozenset({"image_in"}))
+    for tool, arguments in ((files.read, {}), (media, {}), (files.grep, {"pattern": "a"})):
+        async with tool.prepare({"path": "b.txt", **arguments}, CONTEXT) as prepared:
+            assert prepared.subject == str(real.resolve())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the environments of processes are files on Linux only")
+@pytest.mark.parametrize("process", ["self", "thread-self", str(os.getpid())])
+async def test_the_environment_of_a_process_cannot_be_read(files: Files, process: str) -> None:
+    assert brief(await call(files.read, path=f"/proc/{process}/environ")) == "Sensitive file"
+    assert (await call(files.grep, pattern="PATH", path=f"/proc/{process}/environ")).output == ""

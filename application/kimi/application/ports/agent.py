@@ -105,7 +105,8 @@ class ToolCallContext:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call that is ready to run. `effect` is None when nothing about it needs to be decided.
+    """A call that is ready to run. `effect` is None when nobody has to be asked about it; only deny rules count then,
+    for which `subject` is the real path or the address that it is about.
 
     `changed` is the file that it would change, for drivers that show more than the hunks of its display.
     """
@@ -113,6 +114,7 @@ class PreparedCall:
     run: Callable[[], Awaitable[ToolReturnValue]]
     effect: Effect | None = None
     changed: ChangedText | None = None
+    subject: str = ""
 
 
 class CallWatch(Protocol):

@@ -69,7 +69,7 @@ class FetchUrl:
         yield prepared(Params, arguments, lambda params: self._ready(params.url.strip(), context.call_id))
 
     def _ready(self, url: str, call_id: str) -> PreparedCall:
-        return PreparedCall(partial(self._run, url, call_id), fetch_effect(url) if self._ask else None)
+        return PreparedCall(partial(self._run, url, call_id), fetch_effect(url) if self._ask else None, subject=url)
 
     async def _run(self, url: str, call_id: str) -> ToolReturnValue:
         text = await self._from_service(url, call_id)

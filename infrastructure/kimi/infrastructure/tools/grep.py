@@ -125,7 +125,7 @@ class Grep:
         async def run() -> ToolReturnValue:
             return await self._search(params, target, zones)
 
-        yield PreparedCall(run, _effect(access, target))
+        yield PreparedCall(run, _effect(access, target), subject=target.real)
 
     async def _search(self, params: Params, target: Target, zones: Zones) -> ToolReturnValue:
         try:

@@ -202,7 +202,7 @@ async def prepared_read(
     effect = None
     if access.action is not None:
         effect = Effect(access.action, target.titled("Read file"), kind="path", subject=target.real)
-    return PreparedCall(partial(read, target), effect)
+    return PreparedCall(partial(read, target), effect, subject=target.real)
 
 
 class LineBreaks:
