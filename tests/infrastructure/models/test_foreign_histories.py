@@ -92,6 +92,23 @@ async def test_what_should_not_be_in_a_history_is_sent_as_the_service_takes_it(r
     await _sent(reader, HARD[name])
 
 
+@pytest.mark.parametrize("reader", ROWS, ids=lambda row: row.type)
+async def test_a_blank_message_of_the_user_is_sent_as_one_that_says_so(reader: Row) -> None:
+    """What services refuse would end the session for good: no text, a request without a message of the user."""
+    for history in (
+        [Message("user", ())],
+        [user_message(""), Message("assistant", (TextPart("hm"),)), user_message(" \n")],
+    ):
+        body = json.dumps(await _sent(reader, history))
+        assert body.count("This message holds no text.") == len(history) - len(history) // 2
+
+
+@pytest.mark.parametrize("reader", ROWS, ids=lambda row: row.type)
+async def test_a_history_that_lost_its_beginning_is_begun_by_the_user(reader: Row) -> None:
+    body = json.dumps(await _sent(reader, _asked(*_TWO)[1:]))
+    assert 0 < body.index("The beginning of this conversation is lost.") < body.index('"Read"')
+
+
 async def _sent(reader: Row, history: Sequence[Message]) -> Json:
     """The body that the service gets, which it takes."""
     async with HttpStage(reader).say(Answer(text="well")) as rig:

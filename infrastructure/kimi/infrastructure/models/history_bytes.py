@@ -24,7 +24,7 @@ from kimi.domain.content import (
     media_placeholder,
     needed_capability,
 )
-from kimi.domain.message import Message, estimate_message
+from kimi.domain.message import Message, estimate_message, user_message
 
 Json: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -32,6 +32,12 @@ R = TypeVar("R")
 
 TOKENS_PER_MEDIUM = 2000
 """What a picture or a video counts in the estimate (runtime spec 3.2)."""
+
+NO_TEXT = TextPart("[This message holds no text.]")
+"""Stands for a message of the user that is blank: providers refuse it, or the request that has no other."""
+
+BEGINNING = user_message("[The beginning of this conversation is lost.]")
+"""Stands before an answer that comes first, as in a damaged session: some providers want the user to begin."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MEDIA = (ImagePart, VideoPart)
@@ -69,6 +75,10 @@ def belong_together(first: Message, second: Message) -> bool:
 def results_together(first: Message, second: Message) -> bool:
     """As `belong_together`; results in a row are sent together, too."""
     return first.role == second.role == "tool" or belong_together(first, second)
+
+
+def _is_blank(message: Message) -> bool:
+    return all(isinstance(part, TextPart) and not part.text.strip() for part in message.content)
 
 
 def _is_notification(message: Message) -> bool:
@@ -146,7 +156,10 @@ class EncodedHistory:
         return self._readable(self._messages[self._starts[-1] :])
 
     def _readable(self, messages: Sequence[Message]) -> list[Message]:
-        return [readable(message, self._rules.capabilities) for message in messages]
+        unit = [readable(message, self._rules.capabilities) for message in messages]
+        if all(message.role == "user" and _is_blank(message) for message in unit):
+            return [replace(unit[0], content=(NO_TEXT,))]
+        return unit
 
     def _common_length(self, history: Sequence[Message]) -> int:
         """How many first messages are the same. The usual case, a longer history, is one comparison in C."""
@@ -192,6 +205,8 @@ class KeptHistories:
 
     def encoded(self, history: Sequence[Message]) -> EncodedHistory:
         """`history` in encoded form; only what is new in it is encoded now."""
+        if history and history[0].role == "assistant":
+            history = [BEGINNING, *history]
         encoded = next((one for one in self._histories if one.serves(history)), None)
         if encoded is None:
             encoded = EncodedHistory(self._rules)
