@@ -123,6 +123,12 @@ async def test_calls_come_to_results(source: ToolSource) -> None:
     assert "it went wrong" in text_of(failed)
 
 
+async def test_a_result_may_be_long(source: ToolSource) -> None:
+    text = "ü" * 1024 * 1024
+    assert await source.call("s", "echo", {"text": text}, decline) == said(text)
+    assert await source.call("s", "echo", {"text": "still there"}, decline) == said("still there")
+
+
 @pytest.mark.spec("T-140")
 async def test_calls_run_side_by_side(source: ToolSource, request: pytest.FixtureRequest) -> None:
     if "stdio" in request.node.name:

@@ -43,6 +43,38 @@ async def http_server(respond: Respond, heads: list[str] | None = None) -> Async
         server.close()
 
 
+@asynccontextmanager
+async def event_server(respond: Respond, told: str = "/messages") -> AsyncGenerator[str, None]:
+    """The same of the older kind: answers come as events, and `told` is where messages are said to go to; without
+    it the events end at once."""
+    listener: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            if head.startswith("GET"):
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+                if told:
+                    writer.write(f"event: endpoint\ndata: {told}\n\n".encode())
+                    listener.append(writer)
+                    await reader.read()
+            else:
+                length = next(
+                    int(line[15:]) for line in head.lower().splitlines() if line.startswith("content-length:")
+                )
+                status, answer = respond(json.loads(await reader.readexactly(length)))
+                writer.write(f"HTTP/1.1 {status} Said\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+                if answer is not None:
+                    listener[-1].write(f"data: {json.dumps(answer)}\n\n".encode())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/sse"
+    finally:
+        server.close()
+
+
 def always(status: int) -> Respond:
     """Every request gets this status."""
     return lambda message: (status, {"error": "no"})

@@ -32,7 +32,7 @@ from kimi.infrastructure.mcp.link import Elicit, OpenSession, RemoteSession, Ser
 from kimi.infrastructure.mcp.server_log import MAX_BYTES, ServerLog
 from tests.processes import comes_true, is_alive
 from tests.servers.entries import raw_server
-from tests.servers.http_faults import always, http_server, working
+from tests.servers.http_faults import always, event_server, http_server, working
 from tests.servers.stage import QUICK, connected, decline, place_in, text_of, view
 
 pytestmark = pytest.mark.anyio
@@ -155,6 +155,40 @@ async def test_a_server_over_http_that_breaks_is_connected_again(tmp_path: Path)
             await anyio.sleep(0.1)
         await eventually(lambda: view(source, "h").state == "connected")
         assert text_of(await source.call("h", "echo", {}, decline)) == "ok"
+
+
+async def test_no_call_waits_for_an_answer_to_what_did_not_get_through(tmp_path: Path) -> None:
+    statuses = [500]
+
+    def calls(message: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
+        if statuses:
+            return statuses.pop(0), None
+        return 202, {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"type": "text", "text": "ok"}]}}
+
+    async with (
+        event_server(working(calls)) as url,
+        connected(tmp_path, McpServer(name="s", url=url, transport="sse"), times=replace(QUICK, call_s=50)) as source,
+    ):
+        with anyio.fail_after(10), pytest.raises(SourceDisconnected):
+            await source.call("s", "echo", {}, decline)
+        await eventually(lambda: view(source, "s").state == "reconnecting")
+        await eventually(lambda: view(source, "s").state == "connected")
+        assert text_of(await source.call("s", "echo", {}, decline)) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("http://example.com/messages", "It wants messages to go to another host."),
+        ("", "It does not say where messages go to; is it a server with the transport sse?"),
+    ],
+)
+async def test_messages_go_to_no_other_host(tmp_path: Path, told: str, reason: str) -> None:
+    async with (
+        event_server(always(202), told) as url,
+        connected(tmp_path, McpServer(name="s", url=url, transport="sse")) as source,
+    ):
+        assert (view(source, "s").state, view(source, "s").reason) == ("failed", reason)
 
 
 async def test_headers_and_token_go_with_every_request(tmp_path: Path) -> None:

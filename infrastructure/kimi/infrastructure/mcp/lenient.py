@@ -23,15 +23,14 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 from pydantic import TypeAdapter
 
+from kimi.infrastructure.mcp.transport import OPEN_S
+
 logger = logging.getLogger(__name__)
 
 MAX_DEPTH: Final = 100
 """Tools that are nested deeper are left out: neither the library nor providers take them."""
 
 _BLOCK: Final[TypeAdapter[object]] = TypeAdapter(mcp_types.ContentBlock)
-
-OPEN_S: Final = 30.0
-"""Seconds for opening a connection; how long an answer may take is the business of the caller."""
 
 
 class LenientTransport(ClientTransport):

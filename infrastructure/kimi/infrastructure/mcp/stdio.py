@@ -7,7 +7,6 @@ joins a long line from its pieces anew with each of them; so this is ours. The s
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import queue
@@ -20,14 +19,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import anyio
-import anyio.to_thread
-import mcp_types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from fastmcp.client.transports import ClientTransport
 from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 from mcp.shared.message import SessionMessage
 
+from kimi.infrastructure.mcp.messages import MAX_MESSAGE_BYTES, parsed_message
 from kimi.infrastructure.mcp.server_log import ServerLog
 from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
 from kimi.infrastructure.workspace.processes import LocalProcess
@@ -36,10 +34,6 @@ logger = logging.getLogger(__name__)
 
 PHASE_S: Final = 1.0
 """A server has this long to end after the end of its input, and again after it was asked to by a signal."""
-
-MAX_MESSAGE_BYTES: Final = 128 * 1024 * 1024
-PARSED_ASIDE_BYTES: Final = 256 * 1024
-"""Longer messages are parsed in a thread."""
 
 _INHERITED: Final = (
     (
@@ -162,11 +156,8 @@ class ProcessTransport(ClientTransport):
         if not line.strip():
             return
         try:
-            if len(line) > PARSED_ASIDE_BYTES:
-                message = await anyio.to_thread.run_sync(_parsed, line)
-            else:
-                message = _parsed(line)
-        except (ValueError, RecursionError):
+            message = await parsed_message(line)
+        except ValueError:
             self._log.write(line + b"\n")
             return
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -212,14 +203,3 @@ async def _end(process: LocalProcess, stdin: _Stdin) -> None:
     with anyio.move_on_after(PHASE_S):
         await process.wait()
     await process.kill(PHASE_S)
-
-
-def _parsed(line: bytes) -> mcp_types.JSONRPCMessage:
-    """Raises ValueError: it is no message; RecursionError: it is nested too deeply."""
-    adapter = mcp_types.jsonrpc_message_adapter
-    try:
-        return adapter.validate_json(line, by_name=False)
-    except ValueError:
-        if not line.lstrip().startswith(b"{"):
-            raise
-        return adapter.validate_python(json.loads(line), by_name=False)  # the quicker parser gives up on deep nesting
