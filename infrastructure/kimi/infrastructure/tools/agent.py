@@ -16,7 +16,7 @@ from kimi.domain.agent import SubagentType
 from kimi.domain.background import one_line
 from kimi.domain.message import JsonObject
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.params import answered, prepared, schema_of
+from kimi.infrastructure.tools.params import P, answered, prepared, schema_of
 
 Run = Callable[[Order, str], Awaitable[Report]]
 """The use-case run-subagent: an order and the id of the call -> what became of it."""
@@ -71,12 +71,7 @@ class AgentTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: what the subagent does is decided call by call."""
-        if context.agent_id is not None:
-            yield answered(NESTED)
-        else:
-            yield prepared(
-                AgentParams, arguments, lambda params: PreparedCall(lambda: self._carry_out(params, context.call_id))
-            )
+        yield _of_root(AgentParams, arguments, context, lambda params: self._carry_out(params, context.call_id))
 
     async def _carry_out(self, params: AgentParams, call_id: str) -> ToolReturnValue:
         order = Order(
@@ -90,6 +85,15 @@ class AgentTool:
         if params.run_in_background:
             return started_result(self._start(order, call_id, _failure_text), params.subagent_type)
         return agent_result(await self._run(order, call_id), params.subagent_type)
+
+
+def _of_root(
+    params: type[P], arguments: JsonObject, context: ToolCallContext, run: Callable[[P], Awaitable[ToolReturnValue]]
+) -> PreparedCall:
+    """A call that does `run` when it is one of the root agent."""
+    if context.agent_id is not None:
+        return answered(NESTED)
+    return prepared(params, arguments, lambda parsed: PreparedCall(lambda: run(parsed)))
 
 
 def started_result(started: Started | Report, requested_type: str) -> ToolReturnValue:
@@ -183,12 +187,7 @@ class TaskTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: what the subagent does is decided call by call."""
-        if context.agent_id is not None:
-            yield answered(NESTED)
-        else:
-            yield prepared(
-                TaskParams, arguments, lambda params: PreparedCall(lambda: self._carry_out(params, context.call_id))
-            )
+        yield _of_root(TaskParams, arguments, context, lambda params: self._carry_out(params, context.call_id))
 
     async def _carry_out(self, params: TaskParams, call_id: str) -> ToolReturnValue:
         return task_result(await self._run(Order(params.description, params.prompt, params.subagent_name), call_id))
@@ -235,10 +234,7 @@ class CreateSubagentTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: a new type may do nothing that its maker may not."""
-        if context.agent_id is not None:
-            yield answered(NESTED)
-        else:
-            yield prepared(CreateParams, arguments, lambda params: PreparedCall(lambda: self._add(params)))
+        yield _of_root(CreateParams, arguments, context, self._add)
 
     async def _add(self, params: CreateParams) -> ToolReturnValue:
         if not self._create(params.name, params.system_prompt):
