@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kimi.application.set_mode import plan_file, switch_plan_mode
+from kimi.domain.approval import Policy
 from kimi.domain.content import TextPart
 from kimi.domain.errors import StoreFailed
 from kimi.domain.message import message_text
@@ -63,3 +64,18 @@ async def test_a_plan_file_that_cannot_be_used_is_said(tmp_path: Path, word: str
     assert outcome.error is None
     (said,) = [event for event in outcome.events if isinstance(event, TextPart)]
     assert said.text.startswith(f"The plan file cannot be {verb}: {path}: ")
+
+
+@pytest.mark.parametrize("name", ["yolo", "afk"])
+@pytest.mark.parametrize(("words", "states"), [("off", (False, False)), ("ON", (True, True)), ("of", (False, True))])
+async def test_a_switch_that_names_a_state_never_gives_the_other(
+    name: str, words: str, states: tuple[bool, bool]
+) -> None:
+    found: list[bool] = []
+    for before in (False, True):
+        policy = Policy(yolo=before) if name == "yolo" else Policy(afk=before)
+        conversation = await conversation_with(None, policy=policy)
+        await run(conversation, f"/{name} {words}")
+        found.append(getattr(conversation.policy, name))
+
+    assert tuple(found) == states

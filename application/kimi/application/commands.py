@@ -30,9 +30,12 @@ async def clear(conversation: Conversation, arguments: str) -> None:
     await conversation.emit(StatusUpdate(context_usage=0.0, context_tokens=0, max_context_tokens=size))
 
 
-async def toggle_yolo(conversation: Conversation, arguments: str) -> None:
+async def switch_yolo(conversation: Conversation, arguments: str) -> None:
     """Switch auto-approval on or off, and remember it with the session."""
-    yolo = not conversation.policy.yolo
+    yolo = _wanted(arguments, conversation.policy.yolo)
+    if yolo is None:
+        await conversation.emit(TextPart("Usage: /yolo [on|off]; without a word it switches."))
+        return
     conversation.update_state(lambda state: replace(state, yolo=yolo))
     conversation.policy = replace(conversation.policy, yolo=yolo)
     on, off = (
@@ -42,13 +45,24 @@ async def toggle_yolo(conversation: Conversation, arguments: str) -> None:
     await conversation.emit(TextPart(on if yolo else off))
 
 
-async def toggle_afk(conversation: Conversation, arguments: str) -> None:
+async def switch_afk(conversation: Conversation, arguments: str) -> None:
     """Switch away mode on or off: nobody is asked, everything is approved."""
-    afk = not conversation.policy.afk
+    afk = _wanted(arguments, conversation.policy.afk)
+    if afk is None:
+        await conversation.emit(TextPart("Usage: /afk [on|off]; without a word it switches."))
+        return
     conversation.update_state(lambda state: replace(state, afk=afk))
     conversation.policy = replace(conversation.policy, afk=afk)
     on, off = "Away mode ON. Actions are approved, questions are dismissed.", "Away mode OFF. You will be asked again."
     await conversation.emit(TextPart(on if afk else off))
+
+
+def _wanted(arguments: str, now: bool) -> bool | None:
+    """The state that the words after a switch ask for, None when they make no sense.
+
+    Whoever writes `/yolo off` must never get it switched on.
+    """
+    return {"": not now, "on": True, "off": False}.get(arguments.lower())
 
 
 async def _init(conversation: Conversation, arguments: str) -> TurnStatus:
@@ -103,8 +117,8 @@ COMMANDS: tuple[tuple[CommandInfo, RunCommand], ...] = (
     (CommandInfo("init", "Analyse the codebase and write AGENTS.md"), _init),
     (CommandInfo("compact", "Compact the context; words after the command say what matters"), _compact),
     (CommandInfo("clear", "Clear the context", ("reset",)), clear),
-    (CommandInfo("yolo", "Toggle auto-approval of every action"), toggle_yolo),
-    (CommandInfo("afk", "Toggle away mode: approve actions, dismiss questions"), toggle_afk),
+    (CommandInfo("yolo", "Toggle auto-approval of every action: [on|off]"), switch_yolo),
+    (CommandInfo("afk", "Toggle away mode: approve actions, dismiss questions: [on|off]"), switch_afk),
     (CommandInfo("plan", "Plan before anything is changed: [on|off|view|clear]"), _plan),
     (CommandInfo("add-dir", "Add a directory to the workspace, or list its directories: [path]"), _add_directory),
     (CommandInfo("export", "Write the conversation to a Markdown file: [path]"), _export),
