@@ -256,6 +256,7 @@ def test_without_a_usable_model_there_is_none(settings: ModelSettings | None) ->
         {"base_url": "http://x:port"},
         {"custom_headers": {"X-A": "one\r\nX-B: two"}},
         {"custom_headers": {"bad name": "x"}},
+        {"custom_headers": {"content-length": "5"}},
     ],
 )
 def test_unusable_settings_are_refused_at_the_start(more: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ MAX_CLIENT_LENGTH = 200
 VENDOR_DOMAINS = ("moonshot.ai", "moonshot.cn", "kimi.com")
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OF_THE_FRAMING = ("content-length", "transfer-encoding")
 _UNPRINTABLE = re.compile(r"[^ -~]+")
 _BREAKING = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
@@ -42,6 +43,8 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not _NAME.fullmatch(name):
             raise ConfigError(f"custom_headers: {name!r} cannot be the name of an HTTP header.")
+        if name.lower() in _OF_THE_FRAMING:
+            raise ConfigError(f"custom_headers: {name} follows from the body of each request; remove it.")
         if _BREAKING.search(value):
             raise ConfigError(f"custom_headers: the value of {name} must not contain control characters.")
     return dict(headers)
