@@ -15,7 +15,7 @@ from kimi.infrastructure.config_schema import Configuration, validated
 _log = logging.getLogger("kimi.settings")
 
 _HEADER = """\
-# Every key stands here with its default; a key that is left out has the same value.
+# Keys with their defaults; one that is left out has the same value.
 # A provider and a model make it useful, for example:
 #
 #   default_model = "main"            (the line below; it must stay above the first [section])
