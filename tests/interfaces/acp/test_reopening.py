@@ -126,11 +126,40 @@ async def test_a_record_of_which_nothing_can_be_read_is_no_empty_success(place: 
         assert answer["result"]["stopReason"] == "end_turn"
 
 
-async def test_a_close_that_has_begun_is_not_taken_back(place: Place) -> None:
-    async def slowly() -> None:
-        with anyio.CancelScope(shield=True):
-            await anyio.sleep(0.5)
+async def slowly() -> None:
+    """A model that takes its time to end when it is cancelled."""
+    with anyio.CancelScope(shield=True):
+        await anyio.sleep(0.3)
 
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_a_session_that_is_opened_while_it_closes_is_open_afterwards(place: Place, method: str) -> None:
+    model = FakeModel([[TextPart("one"), slowly], [TextPart("two")]])
+    async with acp_client(place, adapt=using(model)) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        await client.request("session/prompt", prompt(session_id, "hi"))
+        await client.until_update("agent_message_chunk")
+        closed = await client.request("session/close", {"sessionId": session_id})
+        opened = await client.request(method, at(place, session_id))
+        assert (await client.answer_of(opened))["result"]["modes"]["currentModeId"] == "default"
+        assert [line["id"] for line in client.lines if line.get("id") in (closed, opened)] == [closed, opened]
+        assert (await client.say(session_id, "go on"))["result"]["stopReason"] == "end_turn"
+
+
+async def test_a_session_that_is_closed_while_it_opens_is_closed_afterwards(place: Place) -> None:
+    session_id = await one_turn(place)
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        opening = client.message("session/load", at(place, session_id))
+        closing = client.message("session/close", {"sessionId": session_id})
+        await client.send(opening, closing)
+        assert (await client.answer_of(closing["id"]))["result"] == {}
+        assert "result" in await client.answer_of(opening["id"])
+        assert (await client.error("session/prompt", prompt(session_id, "hi")))["message"] == "Session not found"
+
+
+async def test_a_close_that_has_begun_is_not_taken_back(place: Place) -> None:
     model = FakeModel([[TextPart("one"), slowly], [TextPart("two")]])
     async with acp_client(place, adapt=using(model)) as client:
         await client.shake_hands()

@@ -119,19 +119,23 @@ class AcpAgent:
             return {"sessionId": session.id, **self._opened(session, live, is_new=True)}
 
     async def _load(self, params: Params) -> JsonObject:
-        session = await self._stored(params)
-        async with self._sessions.added(session) as live:
-            await live.replay()
-            return self._opened(session, live)
+        async with self._sessions.changing(_text(params, "sessionId")):
+            session = await self._stored(params)
+            async with self._sessions.added(session) as live:
+                await live.replay()
+                return self._opened(session, live)
 
     async def _resume(self, params: Params) -> JsonObject:
-        session = await self._stored(params)
-        async with self._sessions.added(session) as live:
-            return self._opened(session, live)
+        async with self._sessions.changing(_text(params, "sessionId")):
+            session = await self._stored(params)
+            async with self._sessions.added(session) as live:
+                return self._opened(session, live)
 
     async def _fork(self, params: Params) -> JsonObject:
         self._handshake.gate()
-        new_id, place = await self._forked(_text(params, "sessionId"), place_in(params))
+        source_id, place = _text(params, "sessionId"), place_in(params)
+        async with self._sessions.changing(source_id):
+            new_id, place = await self._forked(source_id, place)
         session = self._session(new_id, place)
         async with self._sessions.added(session) as live:
             return {"sessionId": new_id, **self._opened(session, live)}
@@ -205,12 +209,19 @@ class AcpAgent:
 
     async def _close(self, params: Params) -> JsonObject:
         self._keep_going()
-        await self._sessions.close(_text(params, "sessionId"))
+        session_id = _text(params, "sessionId")
+        async with self._sessions.changing(session_id):
+            await self._sessions.close(session_id)
         return {}
 
     async def _delete(self, params: Params) -> JsonObject:
         self._keep_going()
         session_id = _text(params, "sessionId")
+        async with self._sessions.changing(session_id):
+            await self._removed(session_id)
+        return {}
+
+    async def _removed(self, session_id: str) -> None:
         session = self._sessions.find(session_id)
         owners = {path for path in await anyio.to_thread.run_sync(self._catalog.work_dirs, session_id) if path}
         if session is not None:
@@ -218,7 +229,6 @@ class AcpAgent:
             await self._sessions.close(session_id)
         for path in owners:
             await self._sessions.store(self._session(session_id, Place(path))).delete(session_id)
-        return {}
 
     # --- prompts --------------------------------------------------------------------------------------------------
 

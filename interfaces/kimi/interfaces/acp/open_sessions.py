@@ -96,6 +96,7 @@ class OpenSessions:
         self._tasks = tasks
         self._tidying = False
         self._open: dict[str, OpenSession] = {}
+        self._changing: dict[str, anyio.Lock] = {}
         self._live = Sessions[LiveSession](tasks, lambda live: live.is_idle)
 
     def find(self, session_id: str) -> OpenSession | None:
@@ -116,6 +117,20 @@ class OpenSessions:
     def live(self, session: OpenSession) -> LiveSession | None:
         """What is live of it; None while it is suspended."""
         return self._live.live(session.id)
+
+    @asynccontextmanager
+    async def changing(self, session_id: str) -> AsyncGenerator[None, None]:
+        """Open, close, copy or delete a session, one after the other in the order in which the client asked for it.
+
+        Else a session that is loaded while it closes would be open for the client and gone here.
+        """
+        lock = self._changing.setdefault(session_id, anyio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._changing.pop(session_id, None)
 
     @asynccontextmanager
     async def added(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
