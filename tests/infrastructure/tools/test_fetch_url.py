@@ -221,6 +221,22 @@ def _resolved(host: str, address: str) -> ResolveResult:
     return ResolveResult(hostname=host, host=address, port=80, family=socket.AF_INET, proto=0, flags=0)
 
 
+@pytest.mark.parametrize("host", ["１２７.０.０.１", "127。0。0。1", "①②⑦.⓪.⓪.①", "127.0.0.1.", "ⓛocalhost"])
+async def test_an_address_in_other_digits_is_judged_like_any_other(host: str) -> None:
+    async with web_server({"/": page("inside", "text/plain")}) as server:
+        assert await outcome(server.url(host=host), PageFetcher({})) == BLOCKED
+        assert server.requests == []
+        proxy = PageFetcher({"HTTP_PROXY": server.url()})
+        assert await outcome(f"http://{host}/", proxy) == BLOCKED
+        assert server.requests == []
+
+
+@pytest.mark.parametrize("url", ["http://local\xadhost/", "http://example.com\\x/", "http://a\\@x/"])
+async def test_what_only_the_library_cannot_understand_is_an_error_too(url: str) -> None:
+    message, _ = await outcome(url, PageFetcher({}))
+    assert message.startswith("Failed to fetch URL due to network error: ")
+
+
 async def test_private_addresses_can_be_allowed() -> None:
     async with web_server({"/": page("inside", "text/plain")}) as server:
         result = await call(FetchUrl(PageFetcher({}, None).fetch), {"url": server.url(host="localhost")})
@@ -238,6 +254,11 @@ async def test_through_a_proxy_a_name_of_this_machine_is_refused_before_the_prox
 def test_an_address_that_is_not_global_is_never_public(address: object) -> None:
     if not getattr(address, "is_global", False):
         assert not is_public(str(address))
+
+
+@pytest.mark.parametrize("address", ["192.0.0.192", "168.63.129.16", "::ffff:168.63.129.16"])
+def test_the_services_of_a_cloud_for_its_machines_are_not_public(address: str) -> None:
+    assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["fec0::1", "feff::1"])

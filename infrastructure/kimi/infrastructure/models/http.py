@@ -51,7 +51,7 @@ class HttpLayer:
         reachable: Callable[[str], bool] | None = None,
     ) -> None:
         """A name that leads to an address that is not `reachable` raises PrivateAddress; what a proxy resolves is not
-        ours to watch, and addresses in URLs are for the caller to judge. Without it everything is."""
+        ours to watch. So does a URL with such an address. Without it everything is."""
         self._environ = environ
         self._reachable = reachable
         self._limits = limits or HttpLimits()
@@ -92,7 +92,10 @@ class HttpLayer:
         checked_host(url)
         if not self._is_warm:
             await anyio.to_thread.run_sync(self.warm, url)
-        from kimi.infrastructure.models.http_session import Request
+        from kimi.infrastructure.models.http_session import Request, is_usable
+
+        if not is_usable(url):
+            raise _unusable(url)
 
         proxy = proxy_for(url, self._environ)
         through_socks = proxy is not None and is_socks(proxy)
@@ -133,9 +136,13 @@ def checked_host(url: str) -> str:
     except ValueError:
         parts, host = urlsplit(""), None
     if parts.scheme not in ("http", "https") or not host or _has_blank(url):
-        shown = re.sub(r"//.*@", "//***@", url)
-        raise ConfigError(f"'{shown}' cannot be used as an address: it must be an http:// or https:// URL with a host.")
+        raise _unusable(url)
     return host
+
+
+def _unusable(url: str) -> ConfigError:
+    shown = re.sub(r"//.*@", "//***@", url)
+    return ConfigError(f"'{shown}' cannot be used as an address: it must be an http:// or https:// URL with a host.")
 
 
 def _has_blank(text: str) -> bool:

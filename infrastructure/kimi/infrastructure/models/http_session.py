@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -70,6 +71,7 @@ class HttpSession:
 
     def __init__(self, limits: HttpLimits, socks_proxy: str | None, reachable: Callable[[str], bool] | None) -> None:
         self._limits = limits
+        self._reachable = reachable
         self._ending: dict[aiohttp.ClientResponse, asyncio.TimerHandle] = {}
         self._session = aiohttp.ClientSession(
             connector=_connector(socks_proxy, reachable, limit=0, keepalive_timeout=limits.idle_s),
@@ -86,6 +88,7 @@ class HttpSession:
 
         Raises:
             HttpError, HttpTimeout: there is no response.
+            PrivateAddress: the address must not be reached.
         """
         response = await self._send(request)
         given = HttpResponse(response, self._limits)
@@ -107,6 +110,7 @@ class HttpSession:
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
         try:
+            self._check(request.target.raw_host or "")
             with anyio.fail_after(self._limits.head_s):
                 return await self._session.request(
                     request.method,
@@ -117,8 +121,15 @@ class HttpSession:
                     proxy=request.proxy,
                     ssl=request.tls or True,
                 )
+        except PrivateAddress:
+            raise
         except _failures() as error:
             raise named(error, self._limits) from error
+
+    def _check(self, host: str) -> None:
+        """Refuse an address in the URL. Only the parsed URL tells: digits beyond ASCII make addresses too."""
+        if self._reachable is not None and _is_address(host) and not self._reachable(host):
+            raise PrivateAddress
 
     def _let_end(self, response: aiohttp.ClientResponse) -> None:
         """Keep the connection if the end of the body comes soon."""
@@ -132,6 +143,24 @@ class HttpSession:
     def _forget(self, response: aiohttp.ClientResponse) -> None:
         if (timer := self._ending.pop(response, None)) is not None:
             timer.cancel()
+
+
+def is_usable(url: str) -> bool:
+    """Can a request be made of it? Some characters no host can have."""
+    try:
+        URL(url)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_address(host: str) -> bool:
+    """Is it no name, so that nothing is resolved?"""
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def _close_at_once(response: aiohttp.ClientResponse) -> None:

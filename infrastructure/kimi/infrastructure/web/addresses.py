@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+_CLOUD = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
+"""Addresses that count as public, where machines of a cloud reach the services of their host (Oracle, Azure)."""
 
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 
@@ -32,6 +35,8 @@ def is_literal(host: str) -> bool:
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
     if isinstance(address, IPv6Address) and address.is_site_local:  # what private networks had before fd00::/8
+        return False
+    if any(address in network for network in _CLOUD):
         return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 

@@ -91,7 +91,7 @@ class PageFetcher:
 
     async def _check(self, url: str) -> None:
         """Refuse an address that must not be reached, as far as that can be told before connecting."""
-        host = _checked(url)
+        host = _checked(url).rstrip(".")
         if self.reachable is None:
             return
         if is_literal(host):
