@@ -135,6 +135,29 @@ def test_a_call_that_nobody_announced_is_announced_first() -> None:
     assert permission(subject.permission(request))["toolCall"]["toolCallId"] == announced[0]["toolCallId"]
 
 
+@pytest.mark.parametrize(
+    ("response", "statuses", "text"),
+    [
+        ("approve", ["in_progress", "completed"], "Approved. It runs in the background."),
+        ("reject", ["failed"], "It was not approved."),
+    ],
+)
+def test_an_agent_in_the_background_is_still_asked_about_when_the_turn_has_ended(
+    response: Any, statuses: list[str], text: str
+) -> None:
+    subject = translator()
+    request = ApprovalRequest(
+        "r", "x1", "Shell", "run command", "Run it", "background_agent", "agent-1", agent_id="a9", subagent_type="coder"
+    )
+    play(subject, [*BEGIN, request])
+    subject.permission(request)
+    assert [*play(subject, [ev.TurnEnd()]), *subject.settle(), *play(subject, BEGIN)] == []
+    updates = play(subject, [ev.ApprovalResponse("r", response)])
+    assert [update["status"] for update in updates] == statuses
+    assert [block["content"]["text"] for block in updates[-1]["content"]] == ["Run it", text]
+    assert subject.settle(everything=True) == []
+
+
 def test_a_request_whose_call_has_ended() -> None:
     request = approval()
     subject = asking(request, "Shell", command="ls")

@@ -16,6 +16,8 @@ from kimi.interfaces.acp.tool_calls import GRACE_S, CallKey, CallState
 from kimi.interfaces.acp.tool_titles import FACES, UNKNOWN_TOOL, Face, shortened
 
 INTERRUPTED: Final = "Interrupted."
+_IN_BACKGROUND: Final = "Approved. It runs in the background."
+_REFUSED: Final = "It was not approved."
 
 FaceOf = Callable[[str], "Face | None"]
 """The look of a tool that is not built in; None for an unknown one."""
@@ -142,7 +144,7 @@ class CallBook:
         """Does the call outlive the one that its agent was started by?"""
         while (call := self._calls.get(key)) is not None:
             if call.parent is None:
-                return False
+                return call.stands_in
             key = call.parent
         return True
 
@@ -266,14 +268,19 @@ class CallBook:
         call = CallState(
             self._new_id(key[1], agent), tool, self._face(tool), self._work_dir, shown_as=name, meta={"toolName": tool}
         )
+        call.stands_in = isinstance(request, ApprovalRequest) and request.source_kind == "background_agent"
         self._calls[key], self._ids[key] = call, call.id
         return [call.announce(None), *call.complete()]
 
     def response(self, event: ApprovalResponse) -> list[Json]:
-        call = self._calls.get(self._asked.pop(event.request_id, (None, "")))
+        key = self._asked.pop(event.request_id, (None, ""))
+        call = self._calls.get(key)
         if call is None:
             return []
         call.asks -= 1
+        if call.stands_in:
+            del self._calls[key]
+            return call.fail(_REFUSED) if event.response == "reject" else call.let_go(_IN_BACKGROUND)
         if event.response != "reject":
             return call.begin()
         call.is_refused = True
@@ -294,4 +301,7 @@ class CallBook:
         shown = asked_content(display, self._work_dir, self._changes.get(self._asked.get(request.id, (None, ""))))
         if not shown and not call.content and isinstance(request, ApprovalRequest):
             shown = [text_content(request.description)] if request.description else []
-        return call.asked(shown, display)
+        asked = call.asked(shown, display)
+        if call.stands_in:
+            call.content = list(asked.get("content", ()))  # what its end repeats: nothing else shows what it does
+        return asked

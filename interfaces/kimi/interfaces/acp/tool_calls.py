@@ -48,6 +48,8 @@ class CallState:
         """The call that the agent of this one runs in."""
         self.begins_at: float | None = None
         """When it counts as begun if nobody says so; 0 until the clock was told."""
+        self.stands_in = False
+        """Is all that is heard of the call that somebody asks about it, as of those of agents in the background?"""
         self.is_refused = False
         """Did the person say no?"""
         self.content: list[Json] = []
@@ -173,6 +175,10 @@ class CallState:
         if not self.has_terminal:
             shape["content"] = [*self.content, text_content(text)]
         return [*self.complete(), self._update(shape)]
+
+    def let_go(self, text: str) -> list[Json]:
+        """It runs from now on where nobody hears of its end."""
+        return [*self.begin(), self._update({"status": "completed", "content": [*self.content, text_content(text)]})]
 
     def asked(self, shown: list[Json], display: tuple[DisplayBlock, ...]) -> Json:
         """The call inside of a permission request, which some clients show alone."""
