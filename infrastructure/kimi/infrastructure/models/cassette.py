@@ -284,7 +284,7 @@ class Tape:
         number = self._position + 1
         if number > len(self._calls):
             raise ChatProviderError(
-                f"The cassette {self.path} is exhausted: it holds {len(self._calls)} calls, and this is call {number}."
+                f"The cassette {self.path} is exhausted: it ends before call {number}. Record it again with KIMI_RECORD."
             )
         call = self._calls[self._position]
         if (call.asked.roles, call.asked.digest) != (request.roles, request.digest):
@@ -358,7 +358,7 @@ def _check_header(path: str, line: bytes) -> None:
     header = _object(line)
     version = header.get("cassette") if header else None
     if version is None:
-        raise ConfigError(f"{path} is not a cassette: its first line must be {{'cassette': {VERSION}}}.")
+        raise ConfigError(f'{path} is not a cassette: its first line must be {{"cassette": {VERSION}}}.')
     if version != VERSION:
         raise ConfigError(f"The cassette {path} has version {version}; this program knows version {VERSION}.")
 
