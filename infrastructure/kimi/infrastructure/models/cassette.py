@@ -284,7 +284,8 @@ class Tape:
         number = self._position + 1
         if number > len(self._calls):
             raise ChatProviderError(
-                f"The cassette {self.path} is exhausted: it ends before call {number}. Record it again with KIMI_RECORD."
+                f"The cassette {self.path} is exhausted: it ends before call {number}. "
+                f"Record it again with {RECORD_VARIABLE}."
             )
         call = self._calls[self._position]
         if (call.asked.roles, call.asked.digest) != (request.roles, request.digest):
