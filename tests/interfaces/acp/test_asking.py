@@ -133,6 +133,8 @@ def test_a_call_that_nobody_announced_is_announced_first() -> None:
     announced = play(subject, [*BEGIN, request])
     assert [(update["sessionUpdate"], update["title"]) for update in announced] == [("tool_call", "coder › Shell")]
     assert permission(subject.permission(request))["toolCall"]["toolCallId"] == announced[0]["toolCallId"]
+    (own,) = play(subject, [call("Shell", "x1")])
+    assert own["toolCallId"] == "t1/x1", "as in a replay, which knows of no request"
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,8 @@ class CallBook:
         """Announce a call that nobody announced: clients know no request without one."""
         tool = request.sender if isinstance(request, ApprovalRequest) else "AskUserQuestion"
         kind = request.subagent_type if isinstance(request, ApprovalRequest) else None
-        agent = Agent(key[0], type=kind)
+        prefix = f"{self._turn_id}/{key[0]}" if key[0] else None  # a replay shows none of them, and counts none
+        agent = Agent(key[0], prefix, type=kind)
         name = self._shown_name(tool, agent)
         call = CallState(
             self._new_id(key[1], agent), tool, self._face(tool), self._work_dir, shown_as=name, meta={"toolName": tool}
