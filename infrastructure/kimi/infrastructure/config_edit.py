@@ -12,9 +12,8 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.config_schema import validated
+from kimi.infrastructure.config_file import checked, file_text, is_json, parsed
 from kimi.infrastructure.private_file import sole_change, write_private_file
-from kimi.infrastructure.text_file import read_text
 
 Table: TypeAlias = MutableMapping[str, Any]
 """A table of a configuration as it was parsed: the JSON edge."""
@@ -43,31 +42,12 @@ def edit_configuration(path: str, changes: Changes) -> None:
 
 def _changed(path: str, changes: Changes) -> str:
     """The text of the file with the changes."""
-    is_json = path.lower().endswith(".json")
-    text = _text(path)
-    try:
-        raw = _parsed_json(text) if is_json else tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        form = "JSON" if is_json else "TOML"
-        raise ConfigError(f"Invalid {form} in configuration file {path}: {error}") from None
+    text = file_text(path, newline="", missing="")
+    raw: Table = parsed(text, path, load_json=_parsed_json)
     for keys, value in changes.items():
         _put(raw, keys, value)
-    try:
-        validated(raw)
-    except ValueError as error:
-        raise ConfigError(f"Invalid configuration file {path}: {error}") from None
-    return _json_text(raw) if is_json else _toml_text(text, changes, raw, path)
-
-
-def _text(path: str) -> str:
-    try:
-        return read_text(path, newline="")
-    except FileNotFoundError:
-        return ""
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"Invalid configuration file {path}: byte {error.start} is not UTF-8 text") from None
-    except OSError as error:
-        raise ConfigError(f"Cannot read configuration file {path}: {error.strerror}") from None
+    checked(raw, path)
+    return _json_text(raw) if is_json(path) else _toml_text(text, changes, raw, path)
 
 
 def _parsed_json(text: str) -> Table:

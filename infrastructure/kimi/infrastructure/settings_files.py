@@ -24,13 +24,13 @@ from kimi.application.settings import (
     SkillSettings,
     WebSettings,
 )
-from kimi.domain.errors import ConfigError, UsageError
+from kimi.domain.errors import UsageError
 from kimi.domain.hook import CommandHook
+from kimi.infrastructure.config_file import configuration_in
 from kimi.infrastructure.config_migration import ensure_default_file
 from kimi.infrastructure.config_schema import Configuration, Provider, Service, Services, validated
 from kimi.infrastructure.model_choice import choose_model, named_models
 from kimi.infrastructure.models.headers import checked_headers
-from kimi.infrastructure.text_file import read_text
 
 _log = logging.getLogger("kimi.settings")
 
@@ -166,30 +166,6 @@ def _parsed_text(text: str) -> Any:
             return tomllib.loads(text)
         except (ValueError, RecursionError) as toml_error:
             raise ValueError(f"{json_error}; {toml_error}") from None
-
-
-def configuration_in(path: str) -> Configuration:
-    """The configuration in a file, JSON by its name or else TOML. Raises ConfigError: it cannot be used."""
-    form = "JSON" if path.lower().endswith(".json") else "TOML"
-    parse = json.loads if form == "JSON" else tomllib.loads
-    text = _file_text(path)
-    try:
-        raw = parse(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"Invalid {form} in configuration file {path}: {error}") from None
-    try:
-        return validated(raw)
-    except ValueError as error:
-        raise ConfigError(f"Invalid configuration file {path}: {error}") from None
-
-
-def _file_text(path: str) -> str:
-    try:
-        return read_text(path)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"Invalid configuration file {path}: byte {error.start} is not UTF-8 text") from None
-    except OSError as error:
-        raise ConfigError(f"Cannot read configuration file {path}: {error.strerror}") from None
 
 
 def _without_zero_limits(raw: Any) -> Any:

@@ -31,8 +31,8 @@ def read_configuration(share: str, named: str | None) -> Configured:
     Raises:
         ConfigError: the file cannot be used.
     """
+    from kimi.infrastructure.config_file import configuration_in
     from kimi.infrastructure.config_migration import ensure_default_file
-    from kimi.infrastructure.settings_files import configuration_in
 
     path = configuration_file(share, named)
     if named is None and not os.path.exists(path):
