@@ -31,6 +31,8 @@ class McpSite:
     refresh: set[str] = field(default_factory=set[str])
     rotates: bool = True
     """Does a renewed login come with a new refresh token?"""
+    each_once: bool = False
+    """Does a refresh token count once only? Access tokens that were given stay valid then."""
     deny: bool = False
     """Does the user refuse?"""
     redirects: list[str] = field(default_factory=list[str])
@@ -47,7 +49,10 @@ class McpSite:
     def grant(self) -> Json:
         """New tokens."""
         number = len(self.asked)
-        self.access, self.refresh = {f"access-{number}"}, self.refresh or {f"refresh-{number}"}
+        if self.each_once:
+            self.access, self.refresh = {*self.access, f"access-{number}"}, {f"refresh-{number}"}
+        else:
+            self.access, self.refresh = {f"access-{number}"}, self.refresh or {f"refresh-{number}"}
         tokens: Json = {"access_token": f"access-{number}", "token_type": "Bearer", "expires_in": 3600}
         return tokens | ({"refresh_token": next(iter(self.refresh))} if self.rotates else {})
 

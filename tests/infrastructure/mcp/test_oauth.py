@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+import anyio
 import pytest
 from fastmcp import Client
 
@@ -166,6 +167,25 @@ async def test_a_login_that_another_process_has_renewed_goes_on(share: str, site
         await log_in(share, site.url, "third", "third-refresh")
         assert len(await client.list_tools(cache_mode="bypass")) == 1
     assert site.asked.count(f"POST {TOKEN_PATH}") == 2
+
+
+@pytest.mark.parametrize("expired_s", [60, -3600])
+async def test_a_login_is_renewed_by_one_at_a_time(share: str, site: McpSite, expired_s: float) -> None:
+    site.refresh, site.each_once = {"the-refresh"}, True
+    await log_in(share, site.url, "of no use", "the-refresh", expires_at=time.time() - expired_s)
+    found: list[int] = []
+
+    async def use() -> None:
+        server = McpServer(name="a", url=site.url, transport="http", auth="oauth")
+        async with Client(transport_to(server, headless_auth(share, site.url))) as client:
+            found.append(len(await client.list_tools()))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(use)
+    assert found == [1, 1, 1]
+    assert expired_s < 0 or site.asked.count(f"POST {TOKEN_PATH}") == 1
+    assert not [name for name in os.listdir(oauth_directory(share)) if name.endswith(".lock")]
 
 
 @pytest.mark.parametrize("refresh", [None, "refused"])

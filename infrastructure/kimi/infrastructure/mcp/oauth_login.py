@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Final
 
+import anyio
 import httpx2
 from fastmcp.client.auth import OAuth
 from key_value.aio.stores.filetree import (
@@ -14,9 +19,13 @@ from key_value.aio.stores.filetree import (
 )
 
 from kimi.domain.errors import McpUnauthorized
+from kimi.infrastructure.store.lock import FileLock
 
 CLIENT_NAME = "kimi"
 """How the program is called where the user is asked for consent."""
+
+WAIT_S: Final = 10.0
+"""How long a renewal waits for that of another process."""
 
 
 def token_store(directory: str) -> FileTreeStore:
@@ -30,13 +39,40 @@ def token_store(directory: str) -> FileTreeStore:
 
 
 class StoredLogin(OAuth):
-    """Uses and renews the stored tokens. `refused` is true once the server wanted the user in spite of them."""
+    """Uses and renews the stored tokens. `refused` is true once the server wanted the user in spite of them.
+
+    Only one process, or session of a process, renews a login at a time: most servers take the token for that once, and
+    some end a login for which it comes twice.
+    """
 
     refused = False
 
     def __init__(self, server_url: str, directory: str) -> None:
         super().__init__(server_url, client_name=CLIENT_NAME, token_storage=token_store(directory))
         self._renewed = False
+        self._lock_file = os.path.join(directory, f"{hashlib.sha256(server_url.encode()).hexdigest()[:16]}.lock")
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """See `OAuth`. What another process has renewed meanwhile is read before anything is renewed here."""
+        alone, known = FileLock(self._lock_file), self.context.current_tokens
+        try:
+            if not self.context.is_token_valid():
+                await _acquire(alone)
+                self._initialized = False
+            async with aclosing(super().async_auth_flow(request)) as flow:
+                outgoing = await anext(flow)
+                while True:
+                    if self.context.current_tokens is not known and self.context.is_token_valid() and not self._renewed:
+                        alone.release()  # the request itself may take long
+                    response = yield outgoing
+                    if outgoing is request and response.status_code == 401:
+                        known = self.context.current_tokens
+                        await _acquire(alone)
+                    outgoing = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        finally:
+            alone.release()
 
     async def redirect_handler(self, authorization_url: str) -> None:
         """Never opens a browser. Raises McpUnauthorized."""
@@ -59,6 +95,15 @@ class StoredLogin(OAuth):
         if not await self._handle_refresh_response(response):
             await self.redirect_handler("")
         self._renewed = False
+
+
+async def _acquire(lock: FileLock) -> None:
+    """Take the lock; without it when it cannot be had in time, or at all."""
+    with anyio.move_on_after(WAIT_S), suppress(OSError):
+        while True:
+            if lock.try_acquire():
+                return
+            await anyio.sleep(0.05)
 
 
 class BrowserLogin(OAuth):
