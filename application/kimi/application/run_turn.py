@@ -23,9 +23,9 @@ from kimi.application.skills import FLOW, SKILL
 from kimi.application.steer import keep_steers
 from kimi.application.stop_hooks import heed_stop_hooks
 from kimi.domain.command import Command, parse_command
-from kimi.domain.content import ContentPart, UserInput, as_parts, joined_text, missing_capabilities
+from kimi.domain.content import ContentPart, TextPart, UserInput, as_parts, joined_text, missing_capabilities
 from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
-from kimi.domain.event import StepInterrupted, TextPart, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.event import StepInterrupted, ToolResult, TurnBegin, TurnEnd
 from kimi.domain.history import unanswered_calls
 from kimi.domain.message import Message
 from kimi.domain.repeat import RepeatGuard

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
@@ -19,8 +18,6 @@ from kimi.infrastructure.store.event_line import message_of
 from kimi.infrastructure.store.layout import CONTEXT, EVENTS, OLD_METADATA, STATE
 from kimi.infrastructure.store.lines import head_lines
 from kimi.infrastructure.store.state import old_title, read_raw
-
-logger = logging.getLogger(__name__)
 
 _HEAD = 256 * 1024
 

@@ -27,33 +27,38 @@ _THINKING = {"": None, "on": True, "off": False}
 async def choose_model(session: ShellSession, arguments: str) -> None:
     """`/model [ALIAS] [on|off]`: from the next step on, and as the default from now on."""
     _refuse_with_given_configuration(session)
-    conversation = session.conversation
     alias, _, thinking = arguments.partition(" ")
     if thinking.strip() not in _THINKING:
         raise StateError("Thinking is on or off: /model [alias] [on|off]")
-    wants = _THINKING[thinking.strip()]
-    if not alias:
-        known = aliases(conversation.models())
-        names = sorted(known)
-        if not names:
-            raise StateError("No models are configured: /login sets one up.")
-        now = current_choice(conversation)
-        options = tuple(
-            Option(name or "(environment)", known[name].model + (", in use" if now and now.alias == name else ""))
-            for name in names
-        )
-        picked = await session.front.ask(Menu("Model", options))
-        if picked is None:
-            return
-        alias = names[picked.positions[0]]
-        if True in (choices := thinking_choices(known[alias])) and False in choices:
-            answer = await session.front.ask(Menu("Let it think first?", (Option("Yes"), Option("No"))))
-            wants = None if answer is None else answer.positions == (0,)
-    choice = switch_model(conversation, alias, wants)
+    wanted = (alias, _THINKING[thinking.strip()]) if alias else await _picked_model(session)
+    if wanted is None:
+        return
+    choice = switch_model(session.conversation, *wanted)
     session.front.show(Note(f"Model: {choice.alias}{' (thinking)' if choice.thinking else ''}", "success"))
     if choice.alias:
         session.place.flags = replace(session.place.flags, model=choice.alias, thinking=choice.thinking)
         _keep(session, {("default_model",): choice.alias, ("default_thinking",): choice.thinking})
+
+
+async def _picked_model(session: ShellSession) -> tuple[str, bool | None] | None:
+    """The alias that the person picks, and whether the model shall think; None when they pick nothing."""
+    known = aliases(session.conversation.models())
+    names = sorted(known)
+    if not names:
+        raise StateError("No models are configured: /login sets one up.")
+    now = current_choice(session.conversation)
+    options = tuple(
+        Option(name or "(environment)", known[name].model + (", in use" if now and now.alias == name else ""))
+        for name in names
+    )
+    picked = await session.front.ask(Menu("Model", options))
+    if picked is None:
+        return None
+    alias = names[picked.positions[0]]
+    if len(thinking_choices(known[alias])) < 2:
+        return alias, None
+    answer = await session.front.ask(Menu("Let it think first?", (Option("Yes"), Option("No"))))
+    return alias, None if answer is None else answer.positions == (0,)
 
 
 async def choose_theme(session: ShellSession, arguments: str) -> None:
