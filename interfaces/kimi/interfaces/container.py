@@ -90,12 +90,6 @@ def _store(settings: Settings) -> SessionStore:
     return JsonlStore(settings.share_dir, settings.work_dir)
 
 
-def _check_schema(schema: JsonObject) -> str | None:
-    from kimi.infrastructure.json_schema import check_schema
-
-    return check_schema(schema)
-
-
 def _check_arguments(schema: JsonObject, value: Any) -> str | None:
     from kimi.infrastructure.json_schema import check_arguments
 
@@ -266,7 +260,7 @@ class App(containers.DeclarativeContainer):
     ripgrep = providers.Singleton(make.ripgrep, settings, environ)
     extra_tools = providers.Object[Mapping[str, ThirdPartyTool]]({})
     agent = providers.Singleton(make.load_agent, settings, extra_tools)
-    check_schema = providers.Object[CheckSchema](_check_schema)
+    check_schema = providers.Object[CheckSchema](make.check_schema)
     check_arguments = providers.Object[CheckArguments](_check_arguments)
 
 

@@ -43,18 +43,21 @@ def spill_directory(files: SessionFiles) -> str | None:
 
 
 def ripgrep(settings: Settings, environ: Mapping[str, str]) -> Ripgrep:
+    """The ripgrep that is configured, else the one that is found."""
     from kimi.infrastructure.tools.ripgrep import Ripgrep
 
     return Ripgrep(settings.tools.ripgrep_path, environ)
 
 
 def file_record() -> FileRecord:
+    """What the model knows of the files of the conversation."""
     from kimi.infrastructure.tools.paths import FileRecord
 
     return FileRecord()
 
 
 def skill_places(settings: Settings, environ: Mapping[str, str]) -> SkillPlaces:
+    """Where skills are looked for."""
     from kimi.infrastructure.skills_files import SkillPlaces
 
     home, skills = environ.get("HOME") or os.path.expanduser("~"), settings.skills
@@ -62,6 +65,8 @@ def skill_places(settings: Settings, environ: Mapping[str, str]) -> SkillPlaces:
 
 
 def skills(places: Callable[[], SkillPlaces]) -> SkillBook:
+    """The skills of these places, read when they are asked for."""
+
     def load() -> Sequence[Skill]:
         from kimi.infrastructure.skills_files import load_skills
 
@@ -78,6 +83,7 @@ def skills(places: Callable[[], SkillPlaces]) -> SkillBook:
 def path_policy(
     settings: Settings, workspace: Workspace, files: SessionFiles, places: Callable[[], SkillPlaces]
 ) -> PathPolicy:
+    """Where tools may read and write: skills and spilled output can be read too."""
     from kimi.infrastructure.tools.paths import PathPolicy
 
     @cache
@@ -105,6 +111,7 @@ def path_policy(
 def background_tasks(
     settings: Settings, workspace: Workspace, files: SessionFiles, environ: Mapping[str, str]
 ) -> BackgroundTasks:
+    """The background tasks on this machine. They get our keys only if the settings say so."""
     from kimi.infrastructure.background.tasks import LocalTasks
     from kimi.infrastructure.workspace.environment import command_environment
 
@@ -114,6 +121,7 @@ def background_tasks(
 
 
 def background(settings: Settings, tasks: Callable[[], BackgroundTasks]) -> TaskBook:
+    """What the conversation knows of its background tasks; they are not made before one is needed."""
     return TaskBook(tasks, settings.background)
 
 
@@ -213,6 +221,7 @@ def ask(session: Session, new_id: NewId) -> Tool:
 
 
 def plan_mode(session: Session, new_id: NewId) -> PlanMode:
+    """What the two tools of plan mode know and do."""
     from kimi.infrastructure.tools.plan import PlanMode
 
     conversation = session.conversation
@@ -283,15 +292,12 @@ def make_tool(
     workspace: Workspace,
     session: Session,
 ) -> MakeTool:
+    """Makes the tools of the conversation; None for one that it cannot use."""
+
     def registered(tool_id: str) -> ThirdPartyTool | None:
         from kimi.infrastructure.third_party_tools import load_tool
 
         return load_tool(tool_id)
-
-    def check_schema(schema: JsonObject) -> str | None:
-        from kimi.infrastructure.json_schema import check_schema as check
-
-        return check(schema)
 
     make = tool_maker(tools, extra, registered, workspace, check_schema)
 
@@ -305,7 +311,15 @@ def make_tool(
     return make_usable
 
 
+def check_schema(schema: JsonObject) -> str | None:
+    """See `CheckSchema` of the ports."""
+    from kimi.infrastructure.json_schema import check_schema as check
+
+    return check(schema)
+
+
 def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool]) -> AgentSpec:
+    """The agent that the process runs. Raises ConfigError: its file cannot be used, or names an unknown tool."""
     from kimi.infrastructure.agent_files import builtin_agent, load_agent_file
 
     if settings.agent_file is None:

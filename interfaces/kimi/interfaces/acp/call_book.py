@@ -149,6 +149,7 @@ class CallBook:
         return True
 
     def announced(self, event: ToolCall, agent: Agent) -> list[Json]:
+        """The model begins a call."""
         name, key = event.function.name, (agent.id, event.id)
         found = self._fail(key, INTERRUPTED)  # another one of this id that never ended
         call = CallState(
@@ -206,6 +207,7 @@ class CallBook:
         return found
 
     def finished(self, event: ToolResult, agent: Agent) -> list[Json]:
+        """A call has its result: what runs inside of it ends too, unless it goes on in the background."""
         key = (agent.id, event.tool_call_id)
         goes_on = any(isinstance(block, BackgroundTaskBlock) for block in event.return_value.display)
         found = [] if goes_on else self._close_children(key, INTERRUPTED)
@@ -244,6 +246,7 @@ class CallBook:
     # Questions about calls
 
     def request(self, request: ApprovalRequest | QuestionRequest) -> list[Json]:
+        """A call waits for an answer."""
         key = self._key_of(request)
         found: list[Json] = []
         if key not in self._calls:
@@ -274,6 +277,7 @@ class CallBook:
         return [call.announce(None), *call.complete()]
 
     def response(self, event: ApprovalResponse) -> list[Json]:
+        """An approval was answered, by whomever."""
         key = self._asked.pop(event.request_id, (None, ""))
         call = self._calls.get(key)
         if call is None:
@@ -288,14 +292,17 @@ class CallBook:
         return []
 
     def called(self, request: ApprovalRequest | QuestionRequest) -> CallState | None:
+        """The call that waits for this answer; None when it has ended."""
         return self._calls.get(self._asked.get(request.id, (None, "")))
 
     def released(self, request: QuestionRequest) -> None:
+        """A question was answered: its call waits no more."""
         call = self._calls.get(self._asked.pop(request.id, (None, "")))
         if call is not None:
             call.asks -= 1
 
     def asked_call(self, call: CallState | None, request: ApprovalRequest | QuestionRequest) -> Json:
+        """The call as a request to the client names it, with what it would do."""
         if call is None:  # it ended while the request was on its way
             return {"toolCallId": f"{self._turn_id}/{request.tool_call_id}", "status": "pending"}
         display = request.display if isinstance(request, ApprovalRequest) else ()
