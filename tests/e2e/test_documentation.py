@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 from pydantic import BaseModel
 
 from kimi.application.commands import COMMANDS
@@ -24,6 +25,7 @@ from kimi.infrastructure.config_schema import (
     Service,
     validated,
 )
+from kimi.interfaces.cli import app
 from kimi.interfaces.shell.commands import NOT_PROVIDED, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,6 +133,24 @@ def test_every_variable_that_the_program_reads_is_described() -> None:
     page = text_of("docs/configuration.md")
     arguments = set(re.findall(r"`(KIMI_[A-Z_]+)`", text_of("docs/agents.md")))
     assert sorted(name for name in read - arguments if f"`{name}`" not in page) == []
+
+
+def test_every_option_is_described() -> None:
+    table = text_of("docs/configuration.md").partition("## Command line")[2]
+    for option in typer.main.get_command(app).params:
+        if not getattr(option, "hidden", False):
+            assert [name for name in (*option.opts, *option.secondary_opts) if f"`{name}" not in table] == []
+
+
+def test_the_architecture_names_every_module_of_the_application_and_none_that_is_not_there() -> None:
+    page = text_of("docs/architecture.md")
+    modules = {path.stem for path in (ROOT / "application/kimi/application").glob("*.py")} - {"__init__"}
+    assert sorted(name for name in modules if f"`{name}`" not in page) == []
+    files = [
+        path.with_suffix("").as_posix() for root in (*SOURCES, "benchmarks") for path in (ROOT / root).rglob("*.py")
+    ]
+    named = re.findall(r"`((?!tests/)[a-z_]+/[a-z_]+)(?:\.py)?`", page)
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
 
 
 def test_every_slash_command_is_listed() -> None:
