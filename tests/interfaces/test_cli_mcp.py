@@ -200,7 +200,7 @@ def test_list_shows_every_server_and_who_must_log_in(mcp: Mcp, share: Path) -> N
         "  old (sse): https://h.test/sse [disabled]",
         f"  login (http): https://h.test/mcp{WANTED}",
         "  token (http): https://h.test/mcp",
-        "  bad [cannot be used: args: Input should be a valid tuple.]",
+        "  bad [cannot be used: args: Input should be a valid list.]",
     ]
     log_in(share, "https://h.test/mcp")
     assert "  login (http): https://h.test/mcp\n" in mcp("list").stdout
@@ -213,7 +213,7 @@ def test_list_as_json(mcp: Mcp, share: Path) -> None:
     assert found["tool"] == {"transport": "stdio", "command": "npx", "args": ["-y", "some"], **common}
     assert found["old"] == {"transport": "sse", "url": "https://h.test/sse", **common, "enabled": False}
     assert found["login"]["authorization_required"]
-    assert found["bad"] == {"enabled": True, "error": "args: Input should be a valid tuple."}
+    assert found["bad"] == {"enabled": True, "error": "args: Input should be a valid list."}
 
 
 def test_no_command_shows_a_secret(mcp: Mcp, share: Path) -> None:
@@ -262,6 +262,15 @@ def test_an_unknown_name_is_named(mcp: Mcp, share: Path) -> None:
             write_servers(share, entries)
         for command in ("remove", "auth", "reset-auth", "test"):
             assert mcp(command, "nope") == Finished(1, "", f"{UNKNOWN}\n")
+
+
+def test_an_entry_that_is_nothing_can_be_seen_and_removed(mcp: Mcp, share: Path) -> None:
+    write_servers(share, {"empty": None})
+    assert "empty [cannot be used: The entry must be an object.]" in mcp("list").stdout
+    assert mcp("get", "empty").code == 0
+    assert "is not an object" in mcp("enable", "empty").stderr
+    assert mcp("remove", "empty").code == 0
+    assert mcp("list").stdout.endswith("No MCP servers configured.\n")
 
 
 # --- a file that cannot be used --------------------------------------------------------------------------------

@@ -150,8 +150,8 @@ def remove(name: str) -> int:
     """Delete a server from the file."""
     place = here()
     with changing(place.file) as document:
-        if entries(document).pop(name, None) is None:
-            raise _not_found(name)
+        _entry(name, document)
+        del entries(document)[name]
     _say(f"Removed MCP server '{name}' from {place.file}.")
     return 0
 
@@ -161,14 +161,12 @@ def switch(name: str, on: bool) -> int:
     """Let sessions use a server, or leave it in the file unused."""
     place = here()
     with changing(place.file) as document:
-        _set_enabled(name, entries(document).get(name), on)
+        _set_enabled(name, _entry(name, document), on)
     _say(f"{'Enabled' if on else 'Disabled'} MCP server '{name}' in {place.file}.")
     return 0
 
 
 def _set_enabled(name: str, entry: Any, on: bool) -> None:
-    if entry is None:
-        raise _not_found(name)
     if not isinstance(entry, dict):
         raise Refused(f"The entry of MCP server '{name}' is not an object; add it anew.")
     table = cast(dict[str, Any], entry)
@@ -232,9 +230,7 @@ def _needs_login(server: McpServer, place: Place) -> bool:
 def get(name: str) -> int:
     """Show the entry of a server as JSON, with every value hidden that may be a secret."""
     place = here()
-    entry = entries(read_document(place.file)).get(name)
-    if entry is None:
-        raise _not_found(name)
+    entry = _entry(name, read_document(place.file))
     server = parse_server(name, entry)
     shown = _without_secrets(cast(dict[str, Any], entry)) if isinstance(entry, dict) else HIDDEN
     _say(_masked(json.dumps(shown, indent=2, ensure_ascii=False), server, place))
@@ -294,10 +290,15 @@ def test(name: str, as_json: bool) -> int:
 
 
 def _server(name: str, place: Place) -> McpServer:
-    entry = entries(read_document(place.file)).get(name)
-    if entry is None:
-        raise _not_found(name)
-    return parse_server(name, entry)
+    return parse_server(name, _entry(name, read_document(place.file)))
+
+
+def _entry(name: str, document: dict[str, Any]) -> Any:
+    """The entry of a server, which may be of any kind. Raises Refused: there is none."""
+    found = entries(document)
+    if name not in found:
+        raise Refused(f"MCP server '{name}' not found.")
+    return found[name]
 
 
 def _remote_server(name: str, place: Place) -> McpServer:
@@ -307,10 +308,6 @@ def _remote_server(name: str, place: Place) -> McpServer:
     if server.url is None:
         raise Refused(f"MCP server '{name}' is not a remote server.")
     return server
-
-
-def _not_found(name: str) -> Refused:
-    return Refused(f"MCP server '{name}' not found.")
 
 
 def _uses_oauth(server: McpServer) -> bool:

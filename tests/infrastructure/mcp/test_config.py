@@ -91,12 +91,15 @@ BROKEN: list[tuple[Any, str]] = [
     ({"url": "mcp.example.test"}, "begin with http:// or https://"),
     ({"command": "x", "args": "-y"}, "args: "),
     ({"command": "x", "env": {"PORT": 8080}}, "env.PORT: "),
-    ({"url": URL, "timeout": "soon"}, "timeout_ms: "),
+    ({"url": URL, "timeout": "soon"}, "timeout: "),
     ({"url": URL, "approval": "never"}, "approval: "),
     ({"url": URL, "enabled": "perhaps"}, "enabled: "),
     ({"url": URL, "tools": {"a": {"name": "b"}}}, "'tools' is not supported; choose tools with 'enabled_tools'"),
     ({"url": URL, "include_tags": ["a"]}, "'include_tags' is not supported"),
     ({"url": URL, "exclude_tags": ["a"]}, "'exclude_tags' is not supported"),
+    ({"command": ""}, "needs a 'command'"),
+    ({"command": "x", "timeout": 0}, "timeout: Input should be greater than"),
+    ({"command": "x", "args": "y"}, "args: Input should be a valid list."),
 ]
 
 

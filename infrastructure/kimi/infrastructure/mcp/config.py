@@ -172,7 +172,7 @@ def _misfit(table: Mapping[str, Any]) -> str | None:
     named = table.get("transport", table.get("type"))
     if "command" in table and "url" in table:
         return "It has both 'command' and 'url'; keep one of them."
-    if "command" not in table and not isinstance(table.get("url"), str):
+    if not table.get("command") and not isinstance(table.get("url"), str):
         return "It needs a 'command' (stdio) or a 'url' (http, sse)."
     if named is not None and named not in list(_TRANSPORTS):
         return "'transport' must be one of stdio, http, streamable-http, sse."
@@ -188,5 +188,11 @@ def _misfit(table: Mapping[str, Any]) -> str | None:
 
 def _report(error: Any) -> str:
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    rules = "; ".join(f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in details)
+    rules = "; ".join(f"{_place(item['loc'])}: {item['msg'].replace('tuple', 'list')}" for item in details)
     return f"{rules}."
+
+
+def _place(path: Iterable[object]) -> str:
+    """Where in the entry, by the keys that it has there."""
+    written = {ours: key for key, ours in _RENAMED.items()}
+    return ".".join(written.get(part, part) for part in map(str, path))
