@@ -124,7 +124,7 @@ def test_each_message_is_written_once() -> None:
         return rules.write(messages)
 
     kept = KeptHistories(replace(rules, write=counted))
-    history: list[Message] = []
+    history = [user_message("go")]
     for number in range(200):
         history = [*history, assistant(calls=(ToolCall(f"t{number}", Function("A")),)), result(f"t{number}")]
         kept.encoded(history)

@@ -174,9 +174,9 @@ async def test_results_that_do_not_fit_their_calls_are_an_error(history: list[Me
 
 async def test_gemini_3_gets_a_stand_in_for_the_signature_of_a_foreign_call() -> None:
     calls = (called("call_1"), called("call_2"))
-    history = [Message("assistant", (), calls), result("call_1"), result("call_2")]
+    history = [*HISTORY, Message("assistant", (), calls), result("call_1"), result("call_2")]
     async with client() as to:
-        parts = (await to.body(history, model="gemini-3-flash"))["contents"][0]["parts"]
+        parts = (await to.body(history, model="gemini-3-flash"))["contents"][1]["parts"]
     assert [part.get("thoughtSignature") for part in parts] == ["skip_thought_signature_validator", None]
 
 
@@ -196,9 +196,9 @@ async def test_a_system_message_in_the_history_is_told_apart() -> None:
 
 async def test_arguments_that_are_no_object_are_sent_as_an_empty_one() -> None:
     calls = tuple(ToolCall(str(at), Function("Shell", text)) for at, text in enumerate(("{broken", "[1]", "", None)))
-    history = [Message("assistant", (), calls), *(result(one.id) for one in calls)]
+    history = [*HISTORY, Message("assistant", (), calls), *(result(one.id) for one in calls)]
     async with client() as to:
-        parts = (await to.body(history))["contents"][0]["parts"]
+        parts = (await to.body(history))["contents"][1]["parts"]
     assert [part["functionCall"]["args"] for part in parts] == [{}] * 4
 
 
@@ -280,13 +280,14 @@ async def test_media_that_cannot_be_fetched_become_text(answer: Reply, text: str
 async def test_media_of_a_tool_result(model: str, inside: bool) -> None:
     medium = image(f"data:image/png;base64,{PIXEL}")
     history = [
+        *HISTORY,
         Message("assistant", (), (called("Shell_1", thought_signature_b64="c2ln"), called("Shell_2"))),
         result("Shell_1", TextPart("a cat"), medium),
         result("Shell_2", TextPart("nothing")),
     ]
     async with client() as to:
         body = await to.body(history, model=model, capabilities=frozenset({"image_in"}))
-    parts = body["contents"][1]["parts"]
+    parts = body["contents"][2]["parts"]
     blob = {"inlineData": {"mimeType": "image/png", "data": PIXEL}}
     assert parts[0]["functionResponse"].get("parts") == ([blob] if inside else None)
     assert [list(part) for part in parts] == [["functionResponse"]] * 2 + ([] if inside else [["inlineData"]])

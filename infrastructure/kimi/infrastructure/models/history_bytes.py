@@ -34,7 +34,7 @@ TOKENS_PER_MEDIUM = 2000
 """What a picture or a video counts in the estimate (runtime spec 3.2)."""
 
 NO_TEXT = TextPart("[This message holds no text.]")
-"""Stands for a message of the user that is blank: providers refuse it, or the request that has no other."""
+"""Stands for a message that is blank: providers refuse it, or the request that has no other."""
 
 BEGINNING = user_message("[The beginning of this conversation is lost.]")
 """Stands before an answer that comes first, as in a damaged session: some providers want the user to begin."""
@@ -78,6 +78,9 @@ def results_together(first: Message, second: Message) -> bool:
 
 
 def _is_blank(message: Message) -> bool:
+    """Does it say nothing at all, as a person's may, or an answer that another program stored?"""
+    if message.role not in ("user", "assistant") or message.tool_calls:
+        return False
     return all(isinstance(part, TextPart) and not part.text.strip() for part in message.content)
 
 
@@ -157,7 +160,7 @@ class EncodedHistory:
 
     def _readable(self, messages: Sequence[Message]) -> list[Message]:
         unit = [readable(message, self._rules.capabilities) for message in messages]
-        if all(message.role == "user" and _is_blank(message) for message in unit):
+        if all(map(_is_blank, unit)):
             return [replace(unit[0], content=(NO_TEXT,))]
         return unit
 
