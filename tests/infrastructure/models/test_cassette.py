@@ -37,6 +37,7 @@ from tests.contracts.chat_model_checks import EVERY, OVER_HTTP, Check, serves_se
 from tests.contracts.chat_model_stage import CAPABILITIES, WINDOW, Failure, HttpStage, Rig, ScriptStage, Stage, merged
 from tests.dialects.script import Answer, Row
 from tests.dialects.table import ROWS
+from tests.infrastructure.store.places import end_child, start_child
 from tests.provider_server import Reply, dumps, provider
 
 pytestmark = pytest.mark.anyio
@@ -265,6 +266,36 @@ async def test_an_answer_that_cannot_be_recorded_is_given_all_the_same(
         path.parent.rmdir()
         assert await ask(model)
     assert "could not be recorded" in caplog.text
+
+
+LIMITED = """
+import anyio, resource
+from kimi.domain.message import user_message
+from kimi.infrastructure.models.cassette import Recording
+from kimi.infrastructure.models.scripted import echo_model
+
+async def main():
+    model = Recording(echo_model(frozenset(), 1000), sys.argv[1], str)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for script, limit in (("text: a", 4000), ("text: " + "b" * 9000, 4000), ("text: c", hard)):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        async with model.stream("", [user_message(script)], (), 0) as items:
+            assert [item async for item in items]
+    print("done", flush=True)
+
+anyio.run(main)
+"""
+
+
+async def test_a_disk_that_fills_up_leaves_a_cassette_that_can_be_played(tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    child = start_child(LIMITED, str(path))
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "done\n"
+    finally:
+        end_child(child)
+    assert [call.asked.said for call in load_calls(str(path))] == ["text: a", "text: c"]
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------

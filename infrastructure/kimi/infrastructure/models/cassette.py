@@ -36,6 +36,7 @@ from kimi.domain.errors import (
     AuthExpired,
     ChatProviderError,
     ConfigError,
+    StoreFailed,
 )
 from kimi.domain.message import Message, ToolCall, ToolCallPart, message_text
 from kimi.domain.stream import PART_TYPES, StreamPart
@@ -43,6 +44,7 @@ from kimi.domain.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.json_object import as_object
 from kimi.infrastructure.models.provider_secrets import Mask, masking, provider_secrets
+from kimi.infrastructure.store.append_file import AppendFile
 
 RECORD_VARIABLE = "KIMI_RECORD"
 """Names the file to record to; `{session}` in it becomes the id of the session."""
@@ -189,8 +191,8 @@ class Recording:
         """A disk that is full is no reason to lose the answer."""
         try:
             _append(self._path, call.lines(self._mask))
-        except OSError as error:
-            _log.warning("%s: an answer could not be recorded to %s: %s", RECORD_VARIABLE, self._path, error.strerror)
+        except StoreFailed as error:
+            _log.warning("%s: an answer could not be recorded to %s: %s", RECORD_VARIABLE, self._path, _reason(error))
 
 
 @dataclass
@@ -238,19 +240,24 @@ def _prepare(path: str) -> None:
             with open(path, "rb") as file:
                 _check_header(path, file.readline())
         else:
-            _append(path, encode_json({"cassette": VERSION}) + b"\n")
-    except OSError as error:
-        raise ConfigError(f"{RECORD_VARIABLE}: cannot record to {path}: {error.strerror}.") from error
+            _append(path, b"")
+    except (OSError, StoreFailed) as error:
+        raise ConfigError(f"{RECORD_VARIABLE}: cannot record to {path}: {_reason(error)}.") from error
 
 
-def _append(path: str, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+def _append(path: str, lines: bytes) -> None:
+    """Add whole lines, after the header if the file is new. Raises StoreFailed; the file is then as it was."""
+    file = AppendFile(path, encode_json({"cassette": VERSION}) + b"\n")
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        file.append(lines)
     finally:
-        os.close(descriptor)
+        file.close()
+
+
+def _reason(error: OSError | StoreFailed) -> str | None:
+    """Why, without the advice of a store, which speaks of sessions."""
+    cause = error.__cause__ if isinstance(error, StoreFailed) else error
+    return cause.strerror if isinstance(cause, OSError) else str(error)
 
 
 # --- playing ----------------------------------------------------------------------------------------------------
