@@ -18,7 +18,7 @@ DECLINED, CANCELLED = ElicitationAnswer("decline"), ElicitationAnswer("cancel")
 class Person:
     """Answers every question of a request with the next of `words`."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: Any) -> None:
         self.words = list(words)
         self.asked: list[QuestionRequest] = []
 
@@ -37,7 +37,9 @@ class Person:
 
 async def answered(person: Person, *, may_ask: bool = True, url: str | None = None, **fields: Any) -> ElicitationAnswer:
     """The answer to an elicitation with these fields."""
-    wanted = Elicitation("Who?", {"type": "object", "properties": fields} if fields else None, url)
+    required = fields.pop("required", [])
+    schema = {"type": "object", "properties": fields, "required": required} if fields else None
+    wanted = Elicitation("Who?", schema, url)
     return await answer_elicitation(person.ask, "c1", lambda: "id-1", lambda: may_ask, wanted)
 
 
@@ -73,6 +75,42 @@ async def test_choices_are_options_and_others_can_be_written() -> None:
     single = Person("only")
     assert (await answered(single, one={"enum": ["only"]})).content == {"one": "only"}
     assert single.options == [["only", "Decline"]]
+
+
+LEVELS = [{"const": "lo", "title": "Low"}, {"const": "hi", "title": "High"}]
+
+
+@pytest.mark.parametrize(
+    ("field", "options", "word", "value"),
+    [
+        ({"type": "string", "oneOf": LEVELS}, ["Low", "High"], "High", "hi"),
+        ({"type": "string", "oneOf": LEVELS}, ["Low", "High"], "hi", "hi"),
+        ({"type": "string", "enum": ["lo", "hi"], "enumNames": ["Low", "High"]}, ["Low", "High"], "Low", "lo"),
+        ({"type": "array", "items": {"enum": ["a", "b", "c"]}}, ["a", "b", "c"], "a, c", ["a", "c"]),
+        ({"type": "array", "items": {"anyOf": LEVELS}}, ["Low", "High"], ["Low", "High"], ["lo", "hi"]),
+    ],
+)
+async def test_choices_have_titles_and_may_be_several(
+    field: dict[str, Any], options: list[str], word: Any, value: object
+) -> None:
+    person = Person(word)
+    assert await answered(person, one=field) == ElicitationAnswer("accept", {"one": value})
+    assert person.options == [options]
+    assert person.asked[0].questions[0].multi_select is (field["type"] == "array")
+
+
+async def test_only_what_fits_is_accepted() -> None:
+    for field in ({"enum": ["a", "b"]}, {"oneOf": LEVELS}, {"type": "array", "items": {"enum": ["a", "b"]}}):
+        assert await answered(Person("c"), one=field) == CANCELLED
+    two: dict[str, Any] = {"name": {"type": "string"}, "nick": {"type": "string"}}
+    assert await answered(Person("", "A"), **two, required=["name"]) == CANCELLED
+    assert (await answered(Person("Ada", ""), **two, required=["name"])).content == {"name": "Ada"}
+
+
+async def test_choices_that_are_no_options_can_be_read() -> None:
+    person = Person("e")
+    await answered(person, one={"enum": ["a", "b", "c", "d", "e"], "description": "A letter."})
+    assert person.asked[0].questions[0].body == "A letter.\nChoices: a, b, c, d, e"
 
 
 async def test_a_bare_question_is_accepted_or_declined() -> None:

@@ -17,6 +17,7 @@ MAX_QUESTIONS: Final = 4
 MAX_OPTIONS: Final = 4
 DECLINED: Final = ElicitationAnswer("decline")
 CANCELLED: Final = ElicitationAnswer("cancel")
+_JOINT: Final = ", "
 _ACCEPT, _DECLINE, _CANCEL, _YES, _NO, _EMPTY = "Accept", "Decline", "Cancel", "Yes", "No", "Leave empty"
 
 
@@ -36,15 +37,20 @@ async def answer_elicitation(
     answer = await ask(QuestionRequest(new_id(), call_id, questions))
     if not isinstance(answer, QuestionAnswer) or not answer.answers:
         return CANCELLED
-    texts = [str(answer.answers.get(question.question, "")) for question in questions]
+    texts = [_text(answer.answers.get(question.question, "")) for question in questions]
     if _CANCEL in texts:
         return CANCELLED
     if not fields:
         return ElicitationAnswer("accept", {}) if texts == [_ACCEPT] else DECLINED
-    return _accepted(fields, texts)
+    return _accepted(fields, texts, (wanted.schema or {}).get("required"))
 
 
-def _accepted(fields: Mapping[str, JsonObject], texts: list[str]) -> ElicitationAnswer:
+def _text(answer: Any) -> str:
+    """Several choices come as a list, or joined already (wire spec 4.4)."""
+    return _JOINT.join(map(str, cast("list[Any]", answer))) if isinstance(answer, list) else str(answer)
+
+
+def _accepted(fields: Mapping[str, JsonObject], texts: list[str], required: object) -> ElicitationAnswer:
     content: dict[str, Any] = {}
     for (name, field), text in zip(fields.items(), texts, strict=True):
         if text == _DECLINE and _DECLINE not in _choices(field):
@@ -56,6 +62,10 @@ def _accepted(fields: Mapping[str, JsonObject], texts: list[str]) -> Elicitation
         except ValueError:
             logger.info("an elicitation was cancelled: the answer for %r is no %s", name, field.get("type"))
             return CANCELLED
+    missing = [name for name in fields if isinstance(required, list) and name in required and name not in content]
+    if missing:
+        logger.info("an elicitation was cancelled: there is no answer for %s", missing)
+        return CANCELLED
     return ElicitationAnswer("accept", content)
 
 
@@ -70,13 +80,15 @@ def _fields(wanted: Elicitation) -> dict[str, JsonObject]:
 def _questions(message: str, fields: Mapping[str, JsonObject]) -> tuple[Question, ...]:
     if not fields:
         return (Question(message, options=(QuestionOption(_ACCEPT), QuestionOption(_DECLINE))),)
-    texts = [message if len(fields) == 1 else _label(name, field) for name, field in fields.items()]
+    alone = bool(message) and len(fields) == 1
+    texts = [message if alone else _label(name, field) for name, field in fields.items()]
     return tuple(
         Question(
             text if texts.count(text) == 1 else f"{text} ({name})",
             header=str(field.get("title") or name)[:12],
             options=tuple(QuestionOption(choice) for choice in _options(field)),
-            body=message if len(fields) > 1 else str(field.get("description") or ""),
+            multi_select=field.get("type") == "array",
+            body=_body(message if len(fields) > 1 else str(field.get("description") or ""), field),
         )
         for text, (name, field) in zip(texts, fields.items(), strict=True)
     )
@@ -86,22 +98,41 @@ def _label(name: str, field: JsonObject) -> str:
     return str(field.get("description") or field.get("title") or name)
 
 
+def _body(text: str, field: JsonObject) -> str:
+    """Choices that are no options have to be written, so they must be seen."""
+    choices = _choices(field)
+    return "\n".join(filter(None, [text, f"Choices: {_JOINT.join(choices)}" if len(choices) > MAX_OPTIONS else ""]))
+
+
 def _options(field: JsonObject) -> list[str]:
     """Two to four; what is not among them can be written by the person."""
-    choices = _choices(field)[:MAX_OPTIONS]
+    choices = list(_choices(field))[:MAX_OPTIONS]
     if not choices and field.get("default") is not None:
-        choices = [str(field["default"])]
+        choices = [_text(field["default"])]
     for more in (_DECLINE, _CANCEL):
         if len(choices) < 2:
             choices.append(more)
     return choices
 
 
-def _choices(field: JsonObject) -> list[str]:
+def _choices(field: JsonObject) -> dict[str, Any]:
+    """What there is to choose from, if that is limited: how the person reads it, and what the server gets."""
     if field.get("type") == "boolean":
-        return [_YES, _NO]
-    values = field.get("enum")
-    return [str(value) for value in cast("list[Any]", values)] if isinstance(values, list) else []
+        return {_YES: True, _NO: False}
+    source: Any = field.get("items") if field.get("type") == "array" else field
+    if not isinstance(source, Mapping):
+        return {}
+    limited = cast("JsonObject", source)
+    titled = limited.get("oneOf") or limited.get("anyOf")
+    if isinstance(titled, list):
+        each = [cast("JsonObject", one) for one in cast("list[Any]", titled) if isinstance(one, Mapping)]
+        return {str(one.get("title") or one["const"]): one["const"] for one in each if "const" in one}
+    values, names = limited.get("enum"), limited.get("enumNames")
+    if not isinstance(values, list):
+        return {}
+    known = cast("list[Any]", values)
+    labels = cast("list[Any]", names) if isinstance(names, list) else known
+    return dict(zip(map(str, labels if len(labels) == len(known) else known), known, strict=True))
 
 
 def _value(field: JsonObject, text: str) -> object:
@@ -118,5 +149,17 @@ def _value(field: JsonObject, text: str) -> object:
             if not isfinite(number):
                 raise ValueError(text)
             return number
+        case "array":
+            return [_chosen(field, word) for word in text.split(_JOINT)]
         case _:
-            return text
+            return _chosen(field, text)
+
+
+def _chosen(field: JsonObject, word: str) -> object:
+    """The choice that goes by `word`, or is it; any word where choices are not limited. Raises ValueError."""
+    choices = _choices(field)
+    if word in choices:
+        return choices[word]
+    if choices and word not in choices.values():
+        raise ValueError(word)
+    return word
