@@ -19,9 +19,9 @@ from kimi.infrastructure.models.http import HttpLayer, HttpLimits, PrivateAddres
 from kimi.infrastructure.models.watched_resolver import WatchedResolver
 from kimi.infrastructure.tools.fetch_url import BY_SERVICE, EMPTY, FULL, MAIN, NOTHING, FetchUrl
 from kimi.infrastructure.web.addresses import is_public
-from kimi.infrastructure.web.pages import MAX_BYTES, Page, PageFetcher
+from kimi.infrastructure.web.pages import MAX_BYTES, Page, PageFetcher, PageRefused
 from kimi.infrastructure.web.services import Service
-from kimi.infrastructure.web.text import is_text, plain_text
+from kimi.infrastructure.web.text import is_text, main_text, plain_text
 from tests.infrastructure.tools.calls import call, call_context, effect_of
 from tests.web_server import WebServer, moved, page, web_server
 
@@ -330,6 +330,12 @@ async def test_asking_is_off_unless_it_is_configured() -> None:
         "fetch url", "Fetch URL `https://example.com/`", (BriefBlock("https://example.com/"),),
         subject="https://example.com/",
     )  # fmt: skip
+
+
+async def test_a_page_whose_text_is_not_found_in_time_is_given_up() -> None:
+    html = b"<p " + b" ".join(b"a%d=1" % number for number in range(100_000)) + b">x"
+    with pytest.raises(PageRefused, match=r"not found within 0\.2 seconds"):
+        await main_text(Page(200, "text/html", None, html), 0.2)
 
 
 async def test_without_the_library_it_says_how_to_get_it() -> None:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Annotated, TypeAlias
 
-import anyio.to_thread
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext
@@ -105,7 +104,7 @@ class FetchUrl:
             return tool_ok("", EMPTY, brief="Empty response body")
         if is_text(page):
             return _shown(plain_text(page), FULL)
-        text = await anyio.to_thread.run_sync(main_text, page, abandon_on_cancel=True)
+        text = await main_text(page)
         return tool_error(NOTHING, "No content extracted") if text is None else _shown(text, MAIN)
 
 

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import codecs
-from typing import Any
+import logging
+import os
+import sys
+from importlib.util import find_spec
+from subprocess import DEVNULL
+from typing import Final
+
+import anyio
 
 from kimi.infrastructure.web.pages import Page, PageRefused
+
+logger = logging.getLogger(__name__)
 
 HTML = frozenset({"text/html", "application/xhtml+xml", ""})
 _TEXT = frozenset(
     {"application/json", "application/xml", "application/yaml", "application/x-yaml", "application/javascript"}
 )
 _ENDINGS = ("+json", "+xml")
+
+MAIN_TEXT_S: Final = 30.0
+"""How long the main text of a page may be looked for."""
 
 NO_LIBRARY = (
     "Failed to fetch URL: reading web pages needs a library that is not installed. "
@@ -34,23 +46,41 @@ def plain_text(page: Page) -> str:
         return page.body.decode("utf-8-sig", "replace")
 
 
-def main_text(page: Page) -> str | None:
-    """The main content of an HTML page under its metadata; None when there is nothing to be found. Takes a while.
+async def main_text(page: Page, seconds: float = MAIN_TEXT_S) -> str | None:
+    """The main content of an HTML page under its metadata; None when there is nothing to be found.
+
+    A program of its own looks for it: a page can be made so that this takes hours, in which nothing else would run.
 
     Raises:
-        PageRefused: the page is neither HTML nor text, or the library for HTML is not installed.
+        PageRefused: the page is neither HTML nor text, the library for HTML is not installed, or it took too long.
     """
     if page.content_type not in HTML:
         text = f"Failed to fetch URL: the content type '{page.content_type[:80]}' is not text."
         raise PageRefused(text, "Unsupported content type")
-    html = plain_text(page) if page.charset else page.body
-    text = _library().extract(html, include_comments=True, include_tables=True, with_metadata=True)
-    return text.strip() or None if isinstance(text, str) else None
-
-
-def _library() -> Any:
+    if find_spec("trafilatura") is None:
+        raise PageRefused(NO_LIBRARY, "Library missing")
+    form, html = ("text", plain_text(page).encode("utf-8", "replace")) if page.charset else ("bytes", page.body)
     try:
-        import trafilatura
-    except ImportError:
-        raise PageRefused(NO_LIBRARY, "Library missing") from None
-    return trafilatura
+        with anyio.fail_after(seconds):
+            found = await _extracted(form, html)
+    except TimeoutError:
+        text = f"Failed to fetch URL: the text of the page was not found within {seconds:g} seconds."
+        raise PageRefused(text, "Page too complex") from None
+    return found.decode("utf-8", "replace").strip() or None
+
+
+async def _extracted(form: str, html: bytes) -> bytes:
+    """What the program prints; nothing when it fails. It gets none of our variables but those that it starts with."""
+    environ = {name: value for name, value in os.environ.items() if _starts_with(name.upper())}
+    # -P: the work dir is not ours, its modules must not be imported.
+    command = [sys.executable, "-P", "-m", "kimi.infrastructure.web.extract", form]
+    found = b""
+    try:
+        found = (await anyio.run_process(command, input=html, stderr=DEVNULL, env=environ, check=False)).stdout
+    except* (anyio.BrokenResourceError, OSError) as failures:  # it cannot be started, or does not take the page
+        logger.warning("the main text of a page was not looked for: %r", failures.exceptions)
+    return found
+
+
+def _starts_with(variable: str) -> bool:
+    return variable.startswith(("PYTHON", "LD_", "DYLD_")) or variable in ("PATH", "SYSTEMROOT", "TEMP", "TMP")
