@@ -48,6 +48,11 @@ class Toolset:
         own = self._builtins().get(name) or self._external.get(name)
         return own or (self.servers.find(name, self._reserved()) if self.servers else None)
 
+    def key_argument(self, name: str) -> str | None:
+        """The argument that titles a call by this name."""
+        tool = self.find(name)
+        return tool.spec.key_argument if tool else None
+
     def visible(self) -> Sequence[ToolSpec]:
         """What the model is offered, in a stable order."""
         tools = [*self._builtins().values(), *self._external.values()]

@@ -31,10 +31,10 @@ from kimi.interfaces.demo_story import (
     write_place,
 )
 from kimi.interfaces.demo_view import View, check
+from kimi.interfaces.process import RESUME_HINT
 from kimi.interfaces.refusals import write_stderr
 from kimi.interfaces.version import __version__
 
-RESUME_HINT: Final = "To resume this session: kimi -r "
 _ARROWS: Final[Mapping[Direction, str]] = {"out": "--> ", "in": "<-- "}
 _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
 

@@ -23,6 +23,8 @@ TRACE = 5
 
 DAYS_KEPT = 10
 
+RESUME_HINT = "To resume this session: kimi -r "
+
 _session: ContextVar[str] = ContextVar("session", default="-")
 _OLD_LOG = re.compile(r"kimi\.\d{4}-\d\d-\d\d\.log")
 
@@ -37,6 +39,10 @@ class Streams:
     stdin_fd: int
     stdout_fd: int
     write_error: Callable[[str], None]
+
+    def tell_how_to_resume(self, session_id: str) -> None:
+        """The last words about a session that can be taken up again."""
+        self.write_error(f"\n{RESUME_HINT}{session_id}\n")
 
 
 def take_streams(share: str, protocol: bool) -> Streams:

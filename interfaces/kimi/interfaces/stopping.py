@@ -20,6 +20,13 @@ logger = logging.getLogger(__name__)
 STOP_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
 
 
+EXIT_BOUND_S: Final = 2.0
+"""From what asks for the end (of the input, a signal) to the end of the process at the latest."""
+
+KILLING_S: Final = 0.9
+"""What is kept of that for ending programs that are still running."""
+
+
 class Stopping:
     """What asks a driver to end, and the watchdog that sees to it that it does.
 
@@ -41,6 +48,11 @@ class Stopping:
         self._watchdog: threading.Timer | None = None
         self._deadline = 0.0
         self.signal: signal.Signals | None = None
+
+    @property
+    def ended_by(self) -> signal.Signals | None:
+        """The signal by which the process is to end; none for an interrupt, after which it ends by itself."""
+        return None if self.signal == signal.SIGINT else self.signal
 
     @property
     def has_begun(self) -> bool:

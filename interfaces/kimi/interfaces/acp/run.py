@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -155,7 +156,8 @@ class _Process:
         self._stopped = False
 
     async def serve(self) -> None:
-        self._out = Outgoing(self._write, self._app.settings().wire.max_queued_bytes, self._stop)
+        write = partial(write_all, self._streams.stdout_fd)
+        self._out = Outgoing(write, self._app.settings().wire.max_queued_bytes, self._stop)
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._stopping.watch_signals)
             self._tasks.start_soon(watch_output, self._streams.stdout_fd, self._out.fail)
@@ -185,9 +187,6 @@ class _Process:
         self._stopped = True
         if self._reading is not None:
             self._reading.cancel()
-
-    async def _write(self, data: bytes) -> None:
-        await write_all(self._streams.stdout_fd, data)
 
     def _time_left(self) -> float:
         """Seconds that the end of a session may take, so that what it started can still be killed."""

@@ -35,15 +35,9 @@ from kimi.interfaces.printing.tasks import wait_for_tasks
 from kimi.interfaces.printing.text import Text
 from kimi.interfaces.process import Streams, masked, set_session_id
 from kimi.interfaces.stdio import BlockReader, write_all
-from kimi.interfaces.stopping import Stopping, end_by, watch_output
+from kimi.interfaces.stopping import EXIT_BOUND_S, KILLING_S, Stopping, end_by, watch_output
 
 logger = logging.getLogger("kimi.print")
-
-EXIT_BOUND_S: Final = 2.0
-"""From a signal to the end of the process at the latest."""
-
-KILLING_S: Final = 0.9
-"""What is kept of that for ending programs that are still running."""
 
 _PROGRAM: Final = Client(supports_question=True, supports_plan_mode=True)
 """Nobody is asked, but the tools that ask have their answer: nobody is there."""
@@ -60,7 +54,7 @@ def run_print(flags: Flags, settings: Settings, streams: Streams) -> int:
         status = anyio.run(driver.run)
     except KeyboardInterrupt:
         return driver.interrupted_early()
-    if (number := driver.ended_by) is not None:
+    if (number := driver.stopping.ended_by) is not None:
         end_by(number)
     return status
 
@@ -72,12 +66,7 @@ def output_for(flags: Flags, conversation: Conversation, *, terminal: bool) -> O
         return FinalMessage(as_json=as_json)
     if as_json:
         return Messages()
-
-    def key_argument(name: str) -> str | None:
-        tool = conversation.toolset.find(name)
-        return tool.spec.key_argument if tool else None
-
-    return Text(key_argument, terminal=terminal)
+    return Text(conversation.toolset.key_argument, terminal=terminal)
 
 
 class _Print:
@@ -87,7 +76,7 @@ class _Print:
         self._app = app
         self._flags = flags
         self._streams = streams
-        self._stopping = Stopping(EXIT_BOUND_S, self._stop, self._give_up)
+        self.stopping = Stopping(EXIT_BOUND_S, self._stop, self._give_up)
         self._broken = False
         self._unwritten: OSError | None = None
         self._listening = False
@@ -98,11 +87,6 @@ class _Print:
             with suppress(OSError):
                 os.write(self._streams.stdout_fd, failure_line(INTERRUPTED, self._flags.output_format))
         return FAILED
-
-    @property
-    def ended_by(self) -> signal.Signals | None:
-        """The signal by which the process is to end; an interrupt is a failure like others."""
-        return None if self._stopping.signal == signal.SIGINT else self._stopping.signal
 
     async def run(self) -> int:
         """Everything from the session to the hint at the end; gives the exit status."""
@@ -117,24 +101,24 @@ class _Print:
             self._output = output_for(self._flags, conversation, terminal=os.isatty(self._streams.stdout_fd))
             status = await self._serve_until_end()
             resumable = not conversation.is_empty
-        self._stopping.release()
+        self.stopping.release()
         if self._unwritten and not isinstance(self._unwritten, BrokenPipeError):  # who closes a pipe knows it
             self._streams.write_error(f"The output could not be written: {self._unwritten.strerror}\n")
         if resumable:
-            self._streams.write_error(f"\nTo resume this session: kimi -r {conversation.id}\n")
+            self._streams.tell_how_to_resume(conversation.id)
         return status
 
     async def _serve_until_end(self) -> int:
         status = FAILED
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._stopping.watch_signals)
+            tasks.start_soon(self.stopping.watch_signals)
             tasks.start_soon(watch_output, self._streams.stdout_fd, self._lose_output)
             tasks.start_soon(self._pump)
             await anyio.lowlevel.checkpoint()  # from here on signals are heard, before anything is said
             self._listening = True
             with self._running:
                 status = await self._serve()
-            if self._stopping.signal == signal.SIGINT:
+            if self.stopping.signal == signal.SIGINT:
                 status = FAILED
                 with anyio.move_on_after(KILLING_S):
                     await self._write(self._output.failure(INTERRUPTED))
@@ -207,7 +191,7 @@ class _Print:
     def _lose_output(self) -> None:
         """Nobody reads any more: what runs is cancelled, and the end is bounded as after a signal."""
         self._broken = True
-        self._stopping.bound_exit()
+        self.stopping.bound_exit()
         self._stop()
 
     def _stop(self) -> None:
@@ -215,11 +199,11 @@ class _Print:
 
     def _time_left(self) -> float:
         """Seconds that the hooks of the end may take: as many as they want, unless the end was asked for."""
-        if self._broken or self._stopping.signal is not None:
-            return self._stopping.time_left() - KILLING_S
+        if self._broken or self.stopping.signal is not None:
+            return self.stopping.time_left() - KILLING_S
         return math.inf
 
     def _give_up(self) -> None:
-        if self.ended_by is not None:
-            end_by(self.ended_by)
+        if self.stopping.ended_by is not None:
+            end_by(self.stopping.ended_by)
         os._exit(FAILED)

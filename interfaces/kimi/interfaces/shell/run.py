@@ -40,6 +40,7 @@ from kimi.interfaces.shell.session import GoOn, Leave, Outcome, ShellSession
 from kimi.interfaces.shell.status import Status, short_path
 from kimi.interfaces.shell.transcript import Transcript
 from kimi.interfaces.shell_adapters import walk_files
+from kimi.interfaces.stopping import EXIT_BOUND_S, KILLING_S, STOP_SIGNALS, end_by
 from kimi.interfaces.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -55,11 +56,6 @@ _FROM_ENVIRONMENT: Final = {
     "OPENAI_BASE_URL": "the base URL",
     "OPENAI_API_KEY": "the API key",
 }
-EXIT_BOUND_S: Final = 2.0
-"""From a signal to the end of the process (R-13)."""
-KILLING_S: Final = 0.9
-"""What is kept of that for ending programs that are still running."""
-_STOP_SIGNALS: Final = [signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
 
 
 def run_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
@@ -73,10 +69,9 @@ def run_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
     shell = _Shell(flags, settings, os.environ)
     status = anyio.run(shell.serve)
     if shell.resumable is not None:
-        streams.write_error(f"\nTo resume this session: kimi -r {shell.resumable}\n")
+        streams.tell_how_to_resume(shell.resumable)
     if shell.signal is not None:
-        signal.signal(shell.signal, signal.SIG_DFL)
-        os.kill(os.getpid(), shell.signal)
+        end_by(shell.signal)
     return status
 
 
@@ -225,7 +220,7 @@ class _Shell:
     async def _watch_signals(self) -> None:
         if sys.platform == "win32":
             return
-        with anyio.open_signal_receiver(signal.SIGINT, *_STOP_SIGNALS) as received:
+        with anyio.open_signal_receiver(*STOP_SIGNALS) as received:
             async for number in received:
                 if number != signal.SIGINT and self.signal is None:
                     self.signal = number
@@ -315,7 +310,7 @@ async def past_blocks(session: ShellSession) -> list[Block]:
     except StoreFailed:
         logger.exception("the turns before could not be read")
         return [Note("The turns before could not be read; the session goes on all the same.", "warning")]
-    past = Transcript(session.key_argument, lambda: 0.0, session.place.settings.work_dir)
+    past = Transcript(conversation.toolset.key_argument, lambda: 0.0, session.place.settings.work_dir)
     for event in events:
         if isinstance(event, StatusUpdate) and event.context_tokens is not None:
             session.context = event

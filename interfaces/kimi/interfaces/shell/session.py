@@ -98,7 +98,7 @@ class ShellSession:
         self.front = front
         self.table = table
         self.context = StatusUpdate(context_tokens=0)
-        self.transcript = Transcript(self.key_argument, time.monotonic, place.settings.work_dir)
+        self.transcript = Transcript(conversation.toolset.key_argument, time.monotonic, place.settings.work_dir)
         self.place = place
         self._status = status
         self._work_dir = place.settings.work_dir
@@ -416,11 +416,6 @@ class ShellSession:
     def _note_status(self, update: StatusUpdate) -> None:
         if update.context_tokens is not None:
             self.context = update
-
-    def key_argument(self, name: str) -> str | None:
-        """The argument that titles a call of this tool."""
-        tool = self.conversation.toolset.find(name)
-        return tool.spec.key_argument if tool else None
 
     def _open_blocks(self) -> list[Block]:
         blocks = self.transcript.open_blocks()

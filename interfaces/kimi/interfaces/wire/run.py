@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 from collections.abc import Callable
-from typing import Final
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -21,16 +20,10 @@ from kimi.interfaces.injector import providers
 from kimi.interfaces.jsonrpc import Outbox
 from kimi.interfaces.process import Streams, set_session_id
 from kimi.interfaces.stdio import BlockReader, write_all
-from kimi.interfaces.stopping import Stopping, end_by, watch_output
+from kimi.interfaces.stopping import EXIT_BOUND_S, KILLING_S, Stopping, end_by, watch_output
 from kimi.interfaces.wire.server import Read, WireServer
 
 logger = logging.getLogger(__name__)
-
-EXIT_BOUND_S: Final = 2.0
-"""From the end of the input, or a signal, to the end of the process at the latest."""
-
-KILLING_S: Final = 0.9
-"""What is kept of that for ending programs that are still running."""
 
 
 def run_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
@@ -43,7 +36,7 @@ def run_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
     wire = _Wire(app, streams)
     choice = Choice(flags.session, last=flags.continue_last)
     status = anyio.run(wire.serve, choice)
-    if (number := wire.ended_by) is not None:
+    if (number := wire.stopping.ended_by) is not None:
         end_by(number)
     return status
 
@@ -66,12 +59,7 @@ class _Wire:
     def __init__(self, app: App, streams: Streams) -> None:
         self._app = app
         self._streams = streams
-        self._stopping = Stopping(EXIT_BOUND_S, self._stop, self._give_up)
-
-    @property
-    def ended_by(self) -> signal.Signals | None:
-        """The signal by which the process is to end; an interrupt is an ordinary end."""
-        return None if self._stopping.signal == signal.SIGINT else self._stopping.signal
+        self.stopping = Stopping(EXIT_BOUND_S, self._stop, self._give_up)
 
     async def serve(self, choice: Choice) -> int:
         async with open_conversation(
@@ -81,18 +69,19 @@ class _Wire:
             lean_start.end()
             self._conversation = conversation
             self._server = wire_server(self._app, conversation, self._warm_up)
-            self._outbox = Outbox(self._write, self._app.settings().wire.max_queued_bytes, self._server.stop)
+            write = partial(write_all, self._streams.stdout_fd)
+            self._outbox = Outbox(write, self._app.settings().wire.max_queued_bytes, self._server.stop)
             await self._serve_until_end()
             resumable = not conversation.is_empty
         if not self._outbox.stuck:  # a stuck write would hold the interpreter's end
-            self._stopping.release()
-        if resumable and self.ended_by is None:
-            self._streams.write_error(f"\nTo resume this session: kimi -r {conversation.id}\n")
+            self.stopping.release()
+        if resumable and self.stopping.ended_by is None:
+            self._streams.tell_how_to_resume(conversation.id)
         return 1 if self._outbox.broken else 0
 
     async def _serve_until_end(self) -> None:
         async with anyio.create_task_group() as self._tasks:
-            self._tasks.start_soon(self._stopping.watch_signals)
+            self._tasks.start_soon(self.stopping.watch_signals)
             self._tasks.start_soon(watch_output, self._streams.stdout_fd, self._outbox.fail)
             await self._server.serve(self._reading(BlockReader(self._streams.stdin_fd)), self._outbox)
             self._tasks.cancel_scope.cancel()
@@ -101,13 +90,10 @@ class _Wire:
         async def read() -> bytes:
             block = await reader.read()
             if not block:
-                self._stopping.bound_exit()
+                self.stopping.bound_exit()
             return block
 
         return read
-
-    async def _write(self, data: bytes) -> None:
-        await write_all(self._streams.stdout_fd, data)
 
     def _warm_up(self) -> None:
         """Import what the first prompt needs while the client composes it; the answer is out already."""
@@ -127,12 +113,12 @@ class _Wire:
 
     def _time_left(self) -> float:
         """Seconds that the hooks of the session's end may take, so that what they started can still be killed."""
-        return self._stopping.time_left() - KILLING_S
+        return self.stopping.time_left() - KILLING_S
 
     def _stop(self) -> None:
         self._server.stop()
 
     def _give_up(self) -> None:
-        if self.ended_by is None:
+        if self.stopping.ended_by is None:
             os._exit(0)
-        end_by(self.ended_by)
+        end_by(self.stopping.ended_by)
