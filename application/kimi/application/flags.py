@@ -54,5 +54,9 @@ def share_directory(environ: Mapping[str, str]) -> str:
     named = environ.get("KIMI_SHARE_DIR")
     if named:
         return os.path.abspath(named)
-    home = environ.get("HOME") or os.path.expanduser("~")
-    return os.path.join(home, ".kimi")
+    return os.path.join(home_directory(environ), ".kimi")
+
+
+def home_directory(environ: Mapping[str, str]) -> str:
+    """The person's home directory."""
+    return environ.get("HOME") or os.path.expanduser("~")

@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from kimi.application.background import TaskBook
+from kimi.application.flags import home_directory
 from kimi.application.ports import BackgroundTasks, MakeTool, NewId, SessionFiles, ThirdPartyTool, Tool, Workspace
 from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
 from kimi.application.settings import Settings
@@ -60,8 +61,8 @@ def skill_places(settings: Settings, environ: Mapping[str, str]) -> SkillPlaces:
     """Where skills are looked for."""
     from kimi.infrastructure.skills_files import SkillPlaces
 
-    home, skills = environ.get("HOME") or os.path.expanduser("~"), settings.skills
-    return SkillPlaces(settings.work_dir, home, skills.only, skills.extra, skills.merge)
+    skills = settings.skills
+    return SkillPlaces(settings.work_dir, home_directory(environ), skills.only, skills.extra, skills.merge)
 
 
 def skills(places: Callable[[], SkillPlaces]) -> SkillBook:

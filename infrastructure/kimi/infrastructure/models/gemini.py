@@ -108,12 +108,7 @@ def developer_access(settings: ModelSettings) -> Access:
     """
     model = _checked_model(settings.model)
     path = model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
-    address = Address(f"{_versioned(settings.base_url, 'v1beta')}/{path}{_METHOD}", _key_header(settings))
-
-    async def access() -> Address:
-        return address
-
-    return access
+    return _always(Address(f"{_versioned(settings.base_url, 'v1beta')}/{path}{_METHOD}", _key_header(settings)))
 
 
 def vertex_access(settings: ModelSettings, http: HttpLayer, environ: Mapping[str, str]) -> Access:
@@ -125,12 +120,7 @@ def vertex_access(settings: ModelSettings, http: HttpLayer, environ: Mapping[str
     checked_host(settings.base_url)
     path = _vertex_path(_checked_model(settings.model))
     if _brings_its_own_key(settings):
-        address = Address(f"{_vertex_root(settings, environ)}/{path}{_METHOD}", _key_header(settings))
-
-        async def express() -> Address:
-            return address
-
-        return express
+        return _always(Address(f"{_vertex_root(settings, environ)}/{path}{_METHOD}", _key_header(settings)))
     check_library()
     tokens = CloudTokens(http, environ)
 
@@ -145,6 +135,13 @@ def vertex_access(settings: ModelSettings, http: HttpLayer, environ: Mapping[str
         place = f"projects/{quote(project, safe='')}/locations/{quote(_location(environ), safe='')}"
         url = f"{_vertex_root(settings, environ)}/{place}/{path}{_METHOD}"
         return Address(url, {"Authorization": f"Bearer {token}"})
+
+    return access
+
+
+def _always(address: Address) -> Access:
+    async def access() -> Address:
+        return address
 
     return access
 

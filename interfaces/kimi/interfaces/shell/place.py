@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kimi.application.conversation import Conversation
-from kimi.application.flags import Flags
+from kimi.application.flags import Flags, home_directory
 from kimi.application.settings import Settings
 from kimi.interfaces.container import App
 
@@ -39,7 +39,7 @@ class Place:
     @property
     def home(self) -> str:
         """The person's home directory."""
-        return self.environ.get("HOME") or os.path.expanduser("~")
+        return home_directory(self.environ)
 
     @property
     def model_name(self) -> str:
