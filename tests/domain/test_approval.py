@@ -74,6 +74,15 @@ def test_deny_rules_match_what_can_be_seen_of_a_line_that_hides_something(line: 
         "git status $'\\''; rm x #'",
         "git status () ( rm x ); git status",
         'git status "$\\\n(x)"',
+        *(
+            "git status > x",
+            "git status >>x",
+            "git status 2>x",
+            "git status >| x",
+            "git status <>x",
+            "git status \\>>x",
+        ),
+        *("git status > /dev/null/../x", "git status > /dev/null > x", "git status >/dev/nullx"),
         "git status $\\\n'\\''; rm x #'",
         "git status <\\\n<E\ngit status 'x\nE\nrm x '",
     ],
@@ -81,7 +90,8 @@ def test_deny_rules_match_what_can_be_seen_of_a_line_that_hides_something(line: 
 def test_an_allow_rule_for_one_command_does_not_allow_what_hides_behind_it(line: str) -> None:
     policy = Policy(rules=(Rule("allow", tool="Shell", match="git status*"),))
     assert decide(policy, "Shell", command(line)) == Verdict("ask", "default")
-    assert decide(policy, "Shell", command("git status -s")) == Verdict("allow", "rule")
+    for plain in ("git status -s", "git status 2>/dev/null", "git status > /dev/null; git status", "git status '>' x"):
+        assert decide(policy, "Shell", command(plain)) == Verdict("allow", "rule")
 
 
 @pytest.mark.parametrize(
@@ -120,6 +130,7 @@ def test_with_prefix_scope_the_first_two_words_and_the_directory_count() -> None
     policy = Policy(scope="prefix").remember(command("git status")).remember(EDIT)
     assert decide(policy, "Shell", command("git status -s")).decision == "allow"
     assert decide(policy, "Shell", command("git status; rm x")).decision == "ask"
+    assert decide(policy, "Shell", command("git status > x")).decision == "ask"
     assert decide(policy, "WriteFile", replace(EDIT, subject="/w/b")).decision == "allow"
     assert decide(policy, "WriteFile", replace(EDIT, subject="/w/c/b")).decision == "ask"
 

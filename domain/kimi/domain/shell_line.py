@@ -11,6 +11,9 @@ _CONTINUED = "\\\n"
 _POWERSHELL_HIDING = re.compile(r"""\\["';|&\n(#]|@["']|[\u2018-\u201f]""")
 """There a backslash is a letter like any other, texts span lines between `@"` and `"@`, and bent quotes quote too."""
 
+_TO_NOWHERE = re.compile(r">>?\s*/dev/null(?![^\s;|&])")
+"""The one redirection that changes no file."""
+
 _BEFORE_COMMAND = re.compile(r"(?:[{!]|(?:if|then|elif|else|while|until|do|time)(?!\S)|\w+\+?=\S*|\s)+")
 """Words that may stand before the name of a command."""
 
@@ -18,9 +21,10 @@ _BEFORE_COMMAND = re.compile(r"(?:[{!]|(?:if|then|elif|else|while|until|do|time)
 def simple_commands(line: str, language: str = "bash") -> list[str] | None:
     """The simple commands of `line`, split at `&& || ; | &` and newlines outside quotes.
 
-    None when the line holds what could hide a command from a rule: command or process substitution, a heredoc,
-    a parameter expansion with braces, a string with escapes of its own (`$'…'`), a subshell or a function, a comment
-    (quotes in it quote nothing), or quoting that does not close; in PowerShell also what it does not read as bash does.
+    None when the line holds what could hide a command from a rule: command or process substitution, a heredoc, a
+    parameter expansion with braces, a string with escapes of its own (`$'…'`), a subshell or a function, a comment
+    (quotes in it quote nothing), output that goes into a file, or quoting that does not close; in PowerShell also what
+    it does not read as bash does.
     """
     joined = line.replace(_CONTINUED, "")
     if any(sign in line or sign in joined for sign in _HIDING):
@@ -48,7 +52,7 @@ def _pieces(line: str) -> tuple[list[str], bool]:
     """What stands between the operators outside quotes; is that certain to be what the shell sees?"""
     commands: list[str] = []
     current, quote, escaped, plain = "", "", False, True
-    for char in line:
+    for at, char in enumerate(line):
         if escaped:
             current, escaped = current + char, False
         elif char == "\\" and quote != "'":
@@ -65,6 +69,7 @@ def _pieces(line: str) -> tuple[list[str], bool]:
             current, plain = "", plain and char != "("
         else:
             plain = plain and not (char == "#" and _ends_word(current))
+            plain = plain and not (char == ">" and not _TO_NOWHERE.match(line, at))
             current += char
     commands.append(current)
     return [stripped for command in commands if (stripped := command.strip())], plain and not (quote or escaped)
