@@ -102,7 +102,7 @@ class Sessions(Generic[T]):
         entry = self._entries.get(session_id)
         if entry is not None:
             async with entry.lock:
-                await self._stop(entry)
+                await _stop(entry)
 
     async def close(self, session_id: str) -> bool:
         """Close a session and wait until it is; False when it is not open."""
@@ -110,7 +110,7 @@ class Sessions(Generic[T]):
         if entry is None:
             return False
         async with entry.lock:
-            await self._stop(entry)
+            await _stop(entry)
         return True
 
     async def close_all(self) -> None:
@@ -126,34 +126,10 @@ class Sessions(Generic[T]):
         entry.occupied = True
         entry.leave, entry.left = anyio.Event(), anyio.Event()
         try:
-            return await self._tasks.start(self._live, session_id, entry)
+            return await self._tasks.start(_live, session_id, entry)
         except BaseException:
             entry.occupied = False
             raise
-
-    async def _live(
-        self, session_id: str, entry: _Entry[T], *, task_status: anyio.abc.TaskStatus[T] = anyio.TASK_STATUS_IGNORED
-    ) -> None:
-        """The home of a live session: from its opening to its end, in one task."""
-        started = False
-        try:
-            async with entry.opening() as live:
-                entry.live, entry.was_live = live, True
-                started = True
-                task_status.started(live)
-                await entry.leave.wait()
-        except Exception:
-            if not started:
-                raise
-            logger.exception("session %s failed and was closed", session_id)
-        finally:
-            entry.live, entry.occupied = None, False
-            entry.left.set()
-
-    async def _stop(self, entry: _Entry[T]) -> None:
-        entry.leave.set()
-        if entry.occupied:
-            await entry.left.wait()
 
     async def _make_room(self) -> None:
         """Suspend sessions until one more may be live. Raises TooManySessions."""
@@ -163,10 +139,36 @@ class Sessions(Generic[T]):
                 raise TooManySessions
             async with victim.lock:
                 if self._can_be_spared(victim):
-                    await self._stop(victim)
+                    await _stop(victim)
 
     def _can_be_spared(self, entry: _Entry[T]) -> bool:
         return entry.live is not None and not entry.users and self._is_idle(entry.live)
+
+
+async def _live(
+    session_id: str, entry: _Entry[T], *, task_status: anyio.abc.TaskStatus[T] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """The home of a live session: from its opening to its end, in one task."""
+    started = False
+    try:
+        async with entry.opening() as live:
+            entry.live, entry.was_live = live, True
+            started = True
+            task_status.started(live)
+            await entry.leave.wait()
+    except Exception:
+        if not started:
+            raise
+        logger.exception("session %s failed and was closed", session_id)
+    finally:
+        entry.live, entry.occupied = None, False
+        entry.left.set()
+
+
+async def _stop(entry: _Entry[T]) -> None:
+    entry.leave.set()
+    if entry.occupied:
+        await entry.left.wait()
 
 
 def _last_used(entry: _Entry[T]) -> int:

@@ -57,7 +57,7 @@ class AppendFile:
         try:
             write_fully(fd, data)
         except OSError:
-            self._take_back(fd, size, data)
+            _take_back(fd, size, data)
             raise
         self._end = size + len(data)
 
@@ -68,10 +68,11 @@ class AppendFile:
         os.lseek(fd, size - 1, os.SEEK_SET)
         return b"" if os.read(fd, 1) == b"\n" else b"\n"
 
-    def _take_back(self, fd: int, size: int, data: bytes) -> None:
-        """Cut off the part of `data` that was written, unless somebody else has added to it."""
-        with suppress(OSError):
-            end = os.fstat(fd).st_size
-            os.lseek(fd, size, os.SEEK_SET)
-            if size < end <= size + len(data) and data.startswith(os.read(fd, end - size)):
-                os.ftruncate(fd, size)
+
+def _take_back(fd: int, size: int, data: bytes) -> None:
+    """Cut off the part of `data` that was written, unless somebody else has added to it."""
+    with suppress(OSError):
+        end = os.fstat(fd).st_size
+        os.lseek(fd, size, os.SEEK_SET)
+        if size < end <= size + len(data) and data.startswith(os.read(fd, end - size)):
+            os.ftruncate(fd, size)

@@ -90,7 +90,7 @@ class FileLock:
                 os.close(fd)
                 continue
             self._fd = fd
-            self._write_owner(fd)
+            _write_owner(fd)
         return True
 
     def release(self) -> None:
@@ -123,11 +123,12 @@ class FileLock:
         except FileNotFoundError:
             return False
 
-    def _write_owner(self, fd: int) -> None:
-        with suppress(OSError):  # a full disk must not keep a session from being read
-            os.lseek(fd, 0, os.SEEK_SET)
-            os.ftruncate(fd, 0)
-            os.write(fd, b"%d" % os.getpid())
+
+def _write_owner(fd: int) -> None:
+    with suppress(OSError):  # a full disk must not keep a session from being read
+        os.lseek(fd, 0, os.SEEK_SET)
+        os.ftruncate(fd, 0)
+        os.write(fd, b"%d" % os.getpid())
 
 
 @contextmanager

@@ -163,7 +163,7 @@ class Walk:
 
     def _visit(self, directory: str, prefix: str, states: States, level: IgnoreLevel, found: Found) -> Visit:
         """Note the matches in a directory, in order, and give the visits to the directories below as they come."""
-        entries = self._entries(directory)
+        entries = _entries(directory)
         step = self._pattern.step(states)
         if step.stay:
             level = level.entered(directory, {entry.name for entry in entries})
@@ -178,13 +178,6 @@ class Walk:
                     yield self._visit(entry.path, f"{prefix}{entry.name}/", below, level, found)
             elif not self._pattern.directories_only and _accepts_file(entry.name, step):
                 self._note(found, prefix + entry.name)
-
-    def _entries(self, directory: str) -> list[os.DirEntry[str]]:
-        try:
-            with os.scandir(directory) as entries:
-                return sorted(entries, key=_name)
-        except OSError:
-            return []
 
     def _time_is_up(self, found: Found) -> bool:
         found.stopped = found.stopped or self._cancelled.is_set() or time.monotonic() > self._deadline
@@ -216,6 +209,14 @@ class Walk:
         if not any(ahead) or any("**" in components for components in ahead):
             return False
         return within(os.path.realpath(path), self._roots, windows=self._windows)
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=_name)
+    except OSError:
+        return []
 
 
 def expand_braces(pattern: str) -> list[str]:

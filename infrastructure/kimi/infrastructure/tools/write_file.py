@@ -116,7 +116,7 @@ class WriteFile:
         if stat.size > EDIT_BYTES:
             return too_large(params.path, stat)
         old = await self._files.content(stat)
-        display = await self._append_display(admitted, old, params.content)
+        display = await _append_display(admitted, old, params.content)
         return Change(old + added, stat, display, whole_texts(admitted, old, old + added))
 
     async def _overwrite(self, admitted: Admitted, stat: FileStat, new: str) -> Change:
@@ -127,13 +127,6 @@ class WriteFile:
         old = await self._files.content(stat)
         return Change(added, stat, await shown_change(admitted, _text(old), new), whole_texts(admitted, old, added))
 
-    async def _append_display(self, admitted: Admitted, old: bytes, added: str) -> tuple[DiffBlock, ...]:
-        if len(old) > DIFF_BYTES or len(added) > DIFF_BYTES:
-            lines = old.count(b"\n") + (bool(old) and not old.endswith(b"\n"))
-            return (summary_block(admitted.shown, lines, lines + count_lines(added)),)
-        text = _text(old)
-        return await shown_change(admitted, text, text + added)
-
     async def _write(self, params: Params, admitted: Admitted, change: Change) -> ToolReturnValue:
         try:
             written = await self._files.apply(admitted, change)
@@ -143,6 +136,14 @@ class WriteFile:
             return written
         done = "overwritten" if params.mode == "overwrite" else "appended to"
         return tool_ok(message=f"File successfully {done}. Current size: {written.size} bytes.", display=change.display)
+
+
+async def _append_display(admitted: Admitted, old: bytes, added: str) -> tuple[DiffBlock, ...]:
+    if len(old) > DIFF_BYTES or len(added) > DIFF_BYTES:
+        lines = old.count(b"\n") + (bool(old) and not old.endswith(b"\n"))
+        return (summary_block(admitted.shown, lines, lines + count_lines(added)),)
+    text = _text(old)
+    return await shown_change(admitted, text, text + added)
 
 
 @cache

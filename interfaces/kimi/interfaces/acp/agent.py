@@ -116,20 +116,20 @@ class AcpAgent:
         self._handshake.gate()
         session = self._session(self._new_id(), place_in(params))
         async with self._sessions.added(session) as live:
-            return {"sessionId": session.id, **self._opened(session, live, is_new=True)}
+            return {"sessionId": session.id, **_opened(session, live, is_new=True)}
 
     async def _load(self, params: Params) -> JsonObject:
         async with self._sessions.changing(_text(params, "sessionId")):
             session = await self._stored(params)
             async with self._sessions.added(session) as live:
                 await live.replay()
-                return self._opened(session, live)
+                return _opened(session, live)
 
     async def _resume(self, params: Params) -> JsonObject:
         async with self._sessions.changing(_text(params, "sessionId")):
             session = await self._stored(params)
             async with self._sessions.added(session) as live:
-                return self._opened(session, live)
+                return _opened(session, live)
 
     async def _fork(self, params: Params) -> JsonObject:
         self._handshake.gate()
@@ -138,7 +138,7 @@ class AcpAgent:
             new_id, place = await self._forked(source_id, place)
         session = self._session(new_id, place)
         async with self._sessions.added(session) as live:
-            return {"sessionId": new_id, **self._opened(session, live)}
+            return {"sessionId": new_id, **_opened(session, live)}
 
     def _session(self, session_id: str, place: Place) -> OpenSession:
         handshake = self._handshake
@@ -177,16 +177,6 @@ class AcpAgent:
             return await fork(store, files, self._new_id), place
         finally:
             files.close()
-
-    def _opened(self, session: OpenSession, live: LiveSession, *, is_new: bool = False) -> JsonObject:
-        """What the answer says of the session; what follows the answer is put down."""
-        incoming().afterwards.append(live.tell_commands)
-        if not is_new:
-            incoming().afterwards.append(live.tell_state)
-        if session.lost_model:
-            session.lost_model = False
-            incoming().afterwards.append(live.tell_options)
-        return options.session_options(live.conversation)
 
     async def _list(self, params: Params) -> JsonObject:
         cwd: object = params.get("cwd")
@@ -306,6 +296,17 @@ class AcpAgent:
             live.set_told()
             incoming().afterwards.append(live.tell_options)
         return {}
+
+
+def _opened(session: OpenSession, live: LiveSession, *, is_new: bool = False) -> JsonObject:
+    """What the answer says of the session; what follows the answer is put down."""
+    incoming().afterwards.append(live.tell_commands)
+    if not is_new:
+        incoming().afterwards.append(live.tell_state)
+    if session.lost_model:
+        session.lost_model = False
+        incoming().afterwards.append(live.tell_options)
+    return options.session_options(live.conversation)
 
 
 def _text(params: Params, name: str) -> str:

@@ -158,7 +158,7 @@ class CallBook:
             self._face(name),
             self._work_dir,
             shown_as=self._shown_name(name, agent),
-            meta=self._meta(name, agent),
+            meta=_meta(name, agent),
         )
         self._calls[key], self._ids[key] = call, call.id
         call.parent = agent.parent
@@ -185,15 +185,6 @@ class CallBook:
     def _shown_name(self, name: str, agent: Agent) -> str:
         shown = name if name in FACES else self._name_of(name)
         return f"{shortened(agent.type, 20)} › {shown}" if agent.type else shown
-
-    def _meta(self, name: str, agent: Agent) -> Json:
-        meta = {
-            "toolName": name,
-            "parentToolCallId": agent.prefix,
-            "agentId": agent.id,
-            "subagentType": agent.type,
-        }
-        return {key: value for key, value in meta.items() if value is not None}
 
     def _completed(self, call: CallState) -> list[Json]:
         found = call.complete()
@@ -313,3 +304,13 @@ class CallBook:
         if call.stands_in:
             call.content = list(asked.get("content", ()))  # what its end repeats: nothing else shows what it does
         return asked
+
+
+def _meta(name: str, agent: Agent) -> Json:
+    meta = {
+        "toolName": name,
+        "parentToolCallId": agent.prefix,
+        "agentId": agent.id,
+        "subagentType": agent.type,
+    }
+    return {key: value for key, value in meta.items() if value is not None}

@@ -229,7 +229,7 @@ class OpenSessions:
         ) as conversation:
             set_session_id(conversation.id)
             negotiation(app, conversation)(session.client, ())
-            self._restore(session, conversation)
+            _restore(session, conversation)
             async with serve_session(conversation, session.place.cwd, self._client, session.abilities) as live:
                 yield live
                 session.policy = conversation.policy
@@ -254,16 +254,17 @@ class OpenSessions:
         workspace = ClientWorkspace(local, session.id, abilities, roots, self._client.call, show)
         replace_workspace(container, workspace)
 
-    def _restore(self, session: OpenSession, conversation: Conversation) -> None:
-        """Model and mode as they were: those of the last time, or those that the suspended session had."""
-        try:
-            session.lost_model = not restore_model(conversation)
-        except ConfigError as error:
-            logger.warning("the model of the session cannot be used any more: %s", error)
-            session.lost_model = True
-        if session.policy is not None:
-            kept = session.policy
-            conversation.policy = replace(conversation.policy, yolo=kept.yolo, afk=kept.afk, plan=kept.plan)
+
+def _restore(session: OpenSession, conversation: Conversation) -> None:
+    """Model and mode as they were: those of the last time, or those that the suspended session had."""
+    try:
+        session.lost_model = not restore_model(conversation)
+    except ConfigError as error:
+        logger.warning("the model of the session cannot be used any more: %s", error)
+        session.lost_model = True
+    if session.policy is not None:
+        kept = session.policy
+        conversation.policy = replace(conversation.policy, yolo=kept.yolo, afk=kept.afk, plan=kept.plan)
 
 
 def chosen_model(conversation: Conversation) -> ModelSettings | None:

@@ -124,7 +124,7 @@ class Compactions:
         self._turn_id = turn_id
         if self._with_updates:
             self._open = f"{turn_id}-c{self._number}"
-            return [*found, self._update(self._open, "in_progress")]
+            return [*found, _update(self._open, "in_progress")]
         self._open = f"{turn_id}/compact-{self._number}"
         return [*found, _call(self._open, "Compacting the conversation", "in_progress")]
 
@@ -133,11 +133,12 @@ class Compactions:
         open_id, self._open = self._open, None
         if open_id is None:
             return []
-        return [self._update(open_id, status) if self._with_updates else _ended(open_id, status)]
+        return [_update(open_id, status) if self._with_updates else _ended(open_id, status)]
 
     def settle(self) -> list[Json]:
         """It was cut short."""
         return self.end("cancelled" if self._with_updates else "failed")
 
-    def _update(self, compaction_id: str, status: str) -> Json:
-        return {"sessionUpdate": "compaction_update", "compactionId": compaction_id, "status": status}
+
+def _update(compaction_id: str, status: str) -> Json:
+    return {"sessionUpdate": "compaction_update", "compactionId": compaction_id, "status": status}

@@ -367,18 +367,15 @@ class Translator:
         if event.wait_s >= SHOWN_RETRY_S:
             why = f"HTTP {event.status_code}" if event.status_code else event.error_type
             text = f"Retrying ({event.next_attempt}/{event.max_attempts}) after {why}"
-            found.append(self._said("agent_thought_chunk", text, self._turn.message("retry")))
+            found.append(_said("agent_thought_chunk", text, self._turn.message("retry")))
         return found
-
-    def _said(self, kind: str, text: str, message_id: str) -> Json:
-        return {"sessionUpdate": kind, "messageId": message_id, "content": {"type": "text", "text": text}}
 
     def _notification(self, event: ev.Notification) -> list[Json]:
         if not self._turn.is_open:
             self._waiting.append(event)
             return []
         text = f"[Notification] {event.title}\n{event.body}"
-        return [self._said("agent_message_chunk", text, self._turn.extra("notification"))]
+        return [_said("agent_message_chunk", text, self._turn.extra("notification"))]
 
     def _status(self, event: ev.StatusUpdate) -> list[Json]:
         if event.token_usage is not None:
@@ -415,6 +412,10 @@ class Translator:
             plan = {"type": "markdown", "planId": file_uri(event.file_path), "content": event.content}
             found.append({"sessionUpdate": "plan_update", "plan": plan})
         return found
+
+
+def _said(kind: str, text: str, message_id: str) -> Json:
+    return {"sessionUpdate": kind, "messageId": message_id, "content": {"type": "text", "text": text}}
 
 
 def user_chunks(given: UserInput, message_id: str) -> list[Json]:

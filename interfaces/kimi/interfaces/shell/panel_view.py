@@ -181,7 +181,7 @@ class PanelView:
         fragments: StyleAndTextTuples = []
         room = rows - 3 - bool(menu.tabs) - 2 * menu.typing  # an empty line, the title, the hint
         if menu.tabs:
-            fragments += self._tab_row(self._tabs, columns)
+            fragments += _tab_row(self._tabs, columns)
         waiting = self._turn.statistics().tasks_waiting
         more = f"  [{waiting} more]" if waiting else ""
         title = cut(one_line(menu.title, 400), columns - len(more))
@@ -196,14 +196,6 @@ class PanelView:
             fragments += _option_row(menu, position, option, columns)
         fragments.append(("class:tip", cut(_hint(menu), columns)))
         return fragments
-
-    def _tab_row(self, tabs: Tabs, columns: int) -> StyleAndTextTuples:
-        row: StyleAndTextTuples = []
-        for position, name in enumerate(tabs.menu.tabs):
-            style = "class:panel.marked" if position == tabs.at else "class:tip"
-            sign = "☑" if tabs.answers[position] else "☐"
-            row += [(style, f"{sign} {one_line(name, max(4, columns // len(tabs.menu.tabs) - 4))}"), ("", "  ")]
-        return [*row, ("", "\n")]
 
     def _preview(self, menu: Menu, room: int) -> StyleAndTextTuples:
         if menu.preview is None or room <= 0:
@@ -221,6 +213,15 @@ class PanelView:
             lines = self._painter.paint(preview).rstrip("\n").split("\n")
             self._drawn = known = (preview, self._painter.width, lines)
         return known[2]
+
+
+def _tab_row(tabs: Tabs, columns: int) -> StyleAndTextTuples:
+    row: StyleAndTextTuples = []
+    for position, name in enumerate(tabs.menu.tabs):
+        style = "class:panel.marked" if position == tabs.at else "class:tip"
+        sign = "☑" if tabs.answers[position] else "☐"
+        row += [(style, f"{sign} {one_line(name, max(4, columns // len(tabs.menu.tabs) - 4))}"), ("", "  ")]
+    return [*row, ("", "\n")]
 
 
 def _window(menu: Menu, room: int) -> list[tuple[int, Option]]:
