@@ -194,3 +194,11 @@ def test_directories_are_added_and_remembered(place: Place, tmp_path: Path) -> N
     assert json.loads((session / "state.json").read_text())["additional_dirs"] == [str(more)]
     assert read_lines(session / "context.jsonl")[0]["role"] == "_system_prompt"
     assert not list(session.glob("context_*.jsonl"))
+
+
+def test_a_reader_of_the_strict_profile_gets_the_answer_to_a_side_question_as_text(place: Place) -> None:
+    place.script("text: Because.")
+    with place.wire() as kimi:
+        kimi.initialize()
+        assert said(kimi, "/btw why?") == "Because."
+        assert kimi.types == ["TurnBegin", "ContentPart", "TurnEnd"]

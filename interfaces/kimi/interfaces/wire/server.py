@@ -45,7 +45,7 @@ from kimi.interfaces.jsonrpc import (
 from kimi.interfaces.version import __version__
 from kimi.interfaces.wire.answers import answer_for
 from kimi.interfaces.wire.params import initialize_params, plan_mode_params, prompt_params
-from kimi.interfaces.wire.translate import Translator
+from kimi.interfaces.wire.translate import STRICT_VERSION, Translator
 
 logger = logging.getLogger(__name__)
 
@@ -219,8 +219,8 @@ class WireServer:
         looks_strict = asked.looks_strict and not subscribes
         strict = looks_strict if self._strict_setting is None else self._strict_setting
         client = asked.client(self._conversation.client)
-        if strict:  # it would never see the question, and so never answer it
-            client = replace(client, supports_question=False, supports_plan_mode=False)
+        if strict:  # it would never see the question, and so never answer it; nor what came after the version it knows
+            client = replace(client, supports_question=False, supports_plan_mode=False, protocol_version=STRICT_VERSION)
         outcome = self._negotiate(client, asked.external_tools)
         self._strict = strict
         if asked.hooks is not None:

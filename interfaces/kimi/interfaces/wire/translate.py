@@ -25,6 +25,9 @@ STRICT_NAMES = frozenset(
 )  # fmt: skip
 """What a reader of the strict profile knows; it stops for ever at anything else."""
 
+STRICT_VERSION = (1, 3)
+"""The protocol version that such a reader amounts to, whatever it names."""
+
 
 _FRAMES: dict[type, str] = {TurnBegin: "TurnBegin", TurnEnd: "TurnEnd", StepBegin: "StepBegin"}
 
