@@ -134,6 +134,17 @@ async def check(story: Story, turn: int) -> None:
         files.close()
 
 
+async def check_forks_of_forks(story: Story) -> None:
+    """However often it is forked, the model knows what it knew."""
+    for last in range(len(story.inputs)):
+        files = await reopened(story.store, await fork(story.store, story.files, lambda: f"first-{last}", last))
+        for turn in range(last + 1):
+            again = await reopened(story.store, await fork(story.store, files, lambda: f"again-{last}-{turn}", turn))
+            assert messages(again) == story.known[turn], (last, turn)
+            again.close()
+        files.close()
+
+
 async def told(story: Story) -> None:
     """What happens in a session: reminders, commands, repeated texts, failures, steers, tools."""
 
@@ -177,6 +188,7 @@ async def test_what_was_summarised_or_cleared_later_is_there_again(store: Sessio
     await story.turn("go on", says("last"))
     for turn in range(len(story.inputs)):
         await check(story, turn)
+    await check_forks_of_forks(story)
 
 
 @pytest.mark.spec("R-70")
@@ -195,6 +207,7 @@ async def test_what_the_model_went_back_behind_is_there_again(store: SessionStor
     assert list(story.files.older_contexts())
     for turn in range(len(story.inputs)):
         await check(story, turn)
+    await check_forks_of_forks(story)
 
 
 async def test_the_first_turn_is_undone_to_the_system_prompt(store: SessionStore) -> None:

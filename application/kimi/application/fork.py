@@ -19,7 +19,7 @@ from kimi.application.ports import NewId, SessionFiles, SessionStore
 from kimi.domain.content import UserInput, joined_text
 from kimi.domain.errors import StateError
 from kimi.domain.message import JsonObject
-from kimi.domain.past_turns import Mark, MarkKind, PastTurn, context_after, past_turns
+from kimi.domain.past_turns import Mark, MarkKind, PastTurn, contexts_after, past_turns
 from kimi.domain.session import SessionState, shortened_title
 
 _KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
@@ -94,7 +94,10 @@ def _copy(source: SessionFiles, target: SessionFiles, turns: list[PastTurn], tur
     for envelope, time in islice(source.timed_events(), None if whole else _end(turns, turn or 0)):
         target.append_event(envelope, time)
     contexts = chain([source.load_context()], source.older_contexts())
-    target.append_context(source.load_context() if turn is None else context_after(turn, contexts, turns))
+    oldest, *newer = reversed(list(contexts) if turn is None else contexts_after(turn, contexts, turns))
+    target.append_context(oldest)
+    for records in newer:  # the older ones come along: it may be forked again, further back
+        target.rotate_context(records)
     target.load_context()  # stores the answers of calls that were cut off
     old = source.state
     first = joined_text(turns[0].user_input) if turns else ""

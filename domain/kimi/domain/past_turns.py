@@ -270,16 +270,18 @@ def _is_name(record: ContextRecord) -> bool:
     return _CHECKPOINT_NAME.fullmatch(message_text(record)) is not None
 
 
-def context_after(
+def contexts_after(
     turn: int, contexts: Iterable[Sequence[ContextRecord]], turns: Sequence[PastTurn]
-) -> list[ContextRecord]:
-    """What the model knew when a turn had ended; -1: before the first one.
+) -> list[Sequence[ContextRecord]]:
+    """What the model knew when a turn had ended, and the contexts that this had replaced by then, newest first; -1:
+    before the first turn.
 
     `contexts` is the one of now, then those that it replaced, newest first. What was summarised later is taken from
     the context that still held it, as far as that exists.
     """
     chosen = previous = None
-    for records in contexts:
+    rest = iter(contexts)
+    for records in rest:
         context = read_context(records, turns)
         if chosen is None or context.holds_after(turn):
             chosen = context
@@ -290,8 +292,8 @@ def context_after(
     if chosen is None:
         return []
     if previous is not None and _was_reset(turn, previous, turns):
-        chosen = previous
-    return _cut(chosen, turn, turns)
+        chosen, previous = previous, None
+    return [_cut(chosen, turn, turns), *([previous.records] if previous is not None else []), *rest]
 
 
 def _was_reset(turn: int, previous: Context, turns: Sequence[PastTurn]) -> bool:
