@@ -37,13 +37,13 @@ from kimi.domain.request import (
     ToolCallRequest,
 )
 from kimi.domain.tool import TodoBlock, TodoItem, tool_error
-from kimi.domain.turn import TokenUsage
 from kimi.interfaces.acp import permissions, questions
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.call_book import INTERRUPTED, MAIN, Agent, CallBook, FaceOf
 from kimi.interfaces.acp.content import shown_input
 from kimi.interfaces.acp.result_content import Json, chunk_block, file_uri, text_content
 from kimi.interfaces.acp.synthetic_calls import Compactions, McpLoading
+from kimi.interfaces.acp.usage import Usage
 
 SHOWN_RETRY_S: Final = 3.0
 """A shorter wait before another attempt is not worth a word."""
@@ -66,7 +66,6 @@ class _Turn:
     step: int = 0
     attempt: int = 1
     is_open: bool = False
-    usage: TokenUsage | None = None
     extra_ids: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
@@ -123,8 +122,7 @@ class Translator:
         self._calls = CallBook(work_dir, face_of=face_of, name_of=self._mcp.shown, is_watched=is_watched)
         self._calls.new_turn(self._turn.id)
         self._compactions = Compactions(with_updates=client.compaction)
-        self._window: tuple[int | None, int | None] = (None, None)
-        self._told_window: tuple[int, int] | None = None
+        self._usage = Usage()
 
     # What the driver asks for
 
@@ -173,21 +171,11 @@ class Translator:
 
     def usage(self) -> JsonObject | None:
         """The tokens of the turn so far, for the answer to the prompt; None when no model told any."""
-        used = self._turn.usage
-        if used is None:
-            return None
-        return {
-            "totalTokens": max(used.total, 0),
-            "inputTokens": max(used.input, 0),
-            "outputTokens": max(used.output, 0),
-            "cachedReadTokens": max(used.input_cache_read, 0),
-            "cachedWriteTokens": max(used.input_cache_creation, 0),
-        }
+        return self._usage.of_turn()
 
     def window_update(self) -> list[JsonObject]:
         """The last known use of the context, once more: for a client that has just opened the session."""
-        self._told_window = None
-        return list(self._usage_update())
+        return list(self._usage.update_again())
 
     def mode_update(self, mode: str, *, told: bool = False) -> list[JsonObject]:
         """The mode is `mode` now; nothing to send when the client knows, or has set it itself (`told`)."""
@@ -314,11 +302,11 @@ class Translator:
             self._depth = 0
         if self._depth == 0:
             found += [dict(update) for update in self.settle()]
-            self._turn.usage = None
+            self._usage.new_turn()
             self._calls.forget()
         self._depth += 1
         self._has_steps = False
-        self._turn = _Turn(self._turn.number + 1, is_open=True, usage=self._turn.usage)
+        self._turn = _Turn(self._turn.number + 1, is_open=True)
         self._calls.new_turn(self._turn.id)
         if self._replaying and self._was_typed(event):
             found += user_chunks(event.user_input, f"{self._turn.id}-user")
@@ -378,30 +366,13 @@ class Translator:
         return [_said("agent_message_chunk", text, self._turn.extra("notification"))]
 
     def _status(self, event: ev.StatusUpdate) -> list[Json]:
-        if event.token_usage is not None:
-            self._turn.usage = _sum(self._turn.usage, event.token_usage)
-        used, size = self._window
-        self._window = (
-            used if event.context_tokens is None else event.context_tokens,
-            size if event.max_context_tokens is None else event.max_context_tokens,
-        )
-        found = self._usage_update()
+        found = self._usage.learn(event)
         if event.mcp_status is not None:
             self._mcp.learn(event.mcp_status)
             found += self._mcp.untold(self._turn.id) if self._turn.is_open else []
         if event.plan_mode is not None:
             found += [dict(update) for update in self.mode_update(self._mode_of(event.plan_mode))]
         return found
-
-    def _usage_update(self) -> list[Json]:
-        used, size = self._window
-        if used is None or not size or size < 0:
-            return []
-        window = (min(max(used, 0), size), size)
-        if window == self._told_window:
-            return []
-        self._told_window = window
-        return [{"sessionUpdate": "usage_update", "used": window[0], "size": size}]
 
     def _plan(self, event: ev.PlanDisplay) -> list[Json]:
         found: list[Json] = []
@@ -428,14 +399,3 @@ def plan_update(items: Sequence[TodoItem]) -> Json:
     """The todo list as the client's plan, whole; empty clears it."""
     entries = [{"content": item.title, "priority": "medium", "status": _PLAN_STATUS[item.status]} for item in items]
     return {"sessionUpdate": "plan", "entries": entries}
-
-
-def _sum(one: TokenUsage | None, two: TokenUsage) -> TokenUsage:
-    if one is None:
-        return two
-    return TokenUsage(
-        one.input_other + two.input_other,
-        one.output + two.output,
-        one.input_cache_read + two.input_cache_read,
-        one.input_cache_creation + two.input_cache_creation,
-    )
