@@ -135,6 +135,14 @@ async def test_a_file_that_changed_since_it_was_read_is_stale(files: Files) -> N
     assert path.read_text() == "3\n"
 
 
+async def test_an_edit_that_would_make_the_file_too_large_is_refused(files: Files) -> None:
+    path = files.put("a.txt", "a" * 100_000)
+    edit = {"old": "a", "new": "b" * 100_000, "replace_all": True}
+    assert brief(await call(files.edit, path="a.txt", edit=edit)) == "File too large"
+    assert path.read_text() == "a" * 100_000
+    assert not (await call(files.edit, path="a.txt", edit={**edit, "replace_all": False})).is_error
+
+
 async def test_a_file_that_was_never_read_may_be_edited(files: Files) -> None:
     files.put("a.txt", "one\n")
     assert not (await call(files.edit, path="a.txt", edit={"old": "one", "new": "1"})).is_error

@@ -203,6 +203,8 @@ def apply_edits(text: str, edits: Sequence[Edit], strict: bool) -> Edited | Tool
             if strict:
                 return _several(number, len(edits), found)
             ambiguous.append(found)
+        if len(text) + (found if edit.replace_all else 1) * (len(edit.new) - len(edit.old)) > EDIT_BYTES:
+            return _wrong(f"the file would have more than {EDIT_BYTES} bytes.", number, len(edits), "File too large")
         text, made = pattern.subn(_replacement(edit.new, line_break), text, count=0 if edit.replace_all else 1)
         replacements += made
     return Edited(text, replacements, tuple(ambiguous))
