@@ -134,12 +134,16 @@ async def check(story: Story, turn: int) -> None:
         files.close()
 
 
+async def forked_as(name: str, store: SessionStore, files: SessionFiles, turn: int) -> SessionFiles:
+    return await reopened(store, await fork(store, files, lambda: name, turn))
+
+
 async def check_forks_of_forks(story: Story) -> None:
     """However often it is forked, the model knows what it knew."""
     for last in range(len(story.inputs)):
-        files = await reopened(story.store, await fork(story.store, story.files, lambda: f"first-{last}", last))
+        files = await forked_as(f"first-{last}", story.store, story.files, last)
         for turn in range(last + 1):
-            again = await reopened(story.store, await fork(story.store, files, lambda: f"again-{last}-{turn}", turn))
+            again = await forked_as(f"again-{last}-{turn}", story.store, files, turn)
             assert messages(again) == story.known[turn], (last, turn)
             again.close()
         files.close()
