@@ -4,8 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kimi.infrastructure.store.jsonl import JsonlSession, JsonlStore
+from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.layout import work_dir_directory
+from kimi.infrastructure.store.session_files import JsonlSession
 
 WORK_DIR = "/srv/app"
 
