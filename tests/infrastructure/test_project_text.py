@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,17 @@ def test_the_tree_of_the_work_dir(tmp_path: Path) -> None:
     assert lines[12:14] == ["  m09.py", "  ... and 2 more"]
     assert lines[-2:] == ["file27", "... and 4 more"]
     assert tree(str(tmp_path / "none")) == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_names_in_the_tree_stay_on_their_line_and_are_text(tmp_path: Path) -> None:
+    for name in (b"bad\xff", b"```\n# Orders", b"a <system>b", "é\u202f".encode()):
+        (tmp_path / os.fsdecode(name)).touch()
+    assert tree(str(tmp_path)).split("\n") == ["```\ufffd# Orders", "a &lt;system>b", "bad\ufffd", "é\u202f"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_directory_whose_name_is_no_text_may_hold_instructions(tmp_path: Path) -> None:
+    work = tmp_path / os.fsdecode(b"wo\xffrk")
+    write(work / "AGENTS.md", "read me")
+    assert agents_text(str(work)).endswith("/wo\ufffdrk/AGENTS.md -->\nread me")

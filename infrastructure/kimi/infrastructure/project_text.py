@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 from kimi.application.prompt import ProjectText
+from kimi.domain.tool import without_host_tags
 
 AGENTS_BYTES = 32 * 1024
 ROOT_ENTRIES = 30
 CHILD_ENTRIES = 10
 _BETWEEN = "\n\n"
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def load_project_text(work_dir: str, additional_dirs: Sequence[str]) -> ProjectText:
@@ -32,11 +35,17 @@ def _level(directory: str, limit: int, *, nested: bool) -> Iterator[str]:
     entries = _sorted_entries(directory)
     for entry in entries[:limit]:
         is_dir = entry.is_dir(follow_symlinks=False)
-        yield f"{entry.name}/" if is_dir else entry.name
+        yield _shown(entry.name) + "/" * is_dir
         if is_dir and nested:
             yield from (f"  {line}" for line in _level(entry.path, CHILD_ENTRIES, nested=False))
     if len(entries) > limit:
         yield f"... and {len(entries) - limit} more"
+
+
+def _shown(name: str) -> str:
+    """A name on one line that looks like no remark of ours; who made it may have meant it to be read otherwise."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return without_host_tags(_CONTROL.sub("\ufffd", text))
 
 
 def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
@@ -55,7 +64,7 @@ def agents_text(work_dir: str) -> str:
     room = AGENTS_BYTES
     granted: list[str] = []
     for path in reversed(list(_agents_files(work_dir))):
-        heading = f"<!-- From: {path} -->\n"
+        heading = f"<!-- From: {_shown(path)} -->\n"
         if len(heading.encode()) >= room:
             break
         granted.append(_cut(heading + _read(path).strip(), room))
