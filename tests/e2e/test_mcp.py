@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import program
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place, WireProcess, alive, approval, approve, eventually
 from tests.e2e.scripts import call, stage_names, step, tool
@@ -260,6 +261,19 @@ def test_the_end_leaves_no_server_behind(place: Place, end: str) -> None:
         kimi.wait()
         assert time.monotonic() - begun < 5
         assert eventually(lambda: not any(alive(pid) for pid in [*started, *children]))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_a_command_leaves_no_server_behind(place: Place, number: signal.Signals) -> None:
+    note = place.root / "pids"
+    servers(place, s=raw_entry(silent=True, stubborn=True, pid=str(note)))
+    kimi = program.start(["mcp", "test", "s"], place.work, place.full_environ())
+    assert eventually(lambda: bool(pids(note)), 15)
+    kimi.send_signal(number)
+    done = program.finished(kimi)
+    assert done.returncode == (130 if number == signal.SIGINT else -number)
+    assert done.stderr == b""
+    assert eventually(lambda: not any(alive(pid) for pid in pids(note)))
 
 
 def parent(pid: int) -> int | None:

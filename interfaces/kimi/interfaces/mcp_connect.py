@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kimi.application.settings import McpServer
 from kimi.interfaces.plain_text import plain_line
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 Say: TypeAlias = Callable[[str], None]
 Tools: TypeAlias = list[tuple[str, str]]
 """Name and description of each."""
+
+END_S: Final = 5.0
+"""Servers have this long to end when a signal asks for it (tools spec 4.9)."""
 
 
 def try_out(server: McpServer, share: str, as_json: bool, say: Say) -> int:
@@ -100,11 +104,38 @@ def _tools(server: McpServer, share: str, show_address: Say | None = None) -> To
             login = browser_auth(share, expanded(server, os.environ).url or "", show_address)
         return await offered_tools(server, _place(share), login)
 
-    try:
-        found = anyio.run(connect)
-    except Exception as error:
-        return masked(plain_line(f"{type(error).__name__}: {error}", 1000))
-    return [(masked(name), masked(description)) for name, description in found]
+    async def tell() -> Tools | str:
+        try:
+            found = await connect()
+        except Exception as error:
+            return masked(plain_line(f"{type(error).__name__}: {error}", 1000))
+        return [(masked(name), masked(description)) for name, description in found]
+
+    return anyio.run(_unless_stopped, tell)
+
+
+async def _unless_stopped(work: Callable[[], Awaitable[Tools | str]]) -> Tools | str:
+    """The outcome of `work`. A signal ends it in good order, so that no process of a server is left, and then us.
+
+    Raises KeyboardInterrupt: that was what came.
+    """
+    import anyio
+
+    from kimi.interfaces.stopping import Stopping, end_by
+
+    found: Tools | str = []
+    tasks = anyio.create_task_group()
+    stopping = Stopping(END_S, tasks.cancel_scope.cancel, partial(os._exit, 1))
+    async with tasks:
+        tasks.start_soon(stopping.watch_signals)
+        found = await work()
+        tasks.cancel_scope.cancel()
+    stopping.release()
+    if stopping.ended_by is not None:
+        end_by(stopping.ended_by)
+    if stopping.signal is not None:
+        raise KeyboardInterrupt
+    return found
 
 
 def _place(share: str) -> Place:
