@@ -22,14 +22,8 @@ from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import APIStatusError, ChatProviderError, ConfigError, ModelError
 from kimi.domain.message import Function, Message, ToolCall, ToolCallPart, user_message
 from kimi.domain.stream import StreamPart
-from kimi.infrastructure.models.cassette import (
-    Player,
-    Recording,
-    Tape,
-    load_calls,
-    secrets_of,
-    without_secrets,
-)
+from kimi.infrastructure.models.cassette import Player, Recording, Tape, load_calls
+from kimi.infrastructure.models.cassette_secrets import secrets_of, without_secrets
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import model_opener, open_model
 from kimi.infrastructure.models.provider_secrets import masking

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,7 +27,6 @@ from kimi.application.envelope import encode_event, encode_json
 from kimi.application.event_json import decode_event
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import TextPart, ThinkPart
 from kimi.domain.errors import (
     APIConnectionError,
     APIEmptyResponseError,
@@ -38,12 +37,13 @@ from kimi.domain.errors import (
     ConfigError,
     StoreFailed,
 )
-from kimi.domain.message import Message, ToolCall, ToolCallPart, message_text
+from kimi.domain.message import Message, message_text
 from kimi.domain.stream import PART_TYPES, StreamPart
 from kimi.domain.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
+from kimi.infrastructure.models.cassette_secrets import secrets_of, without_secrets
 from kimi.infrastructure.models.json_object import as_object
-from kimi.infrastructure.models.provider_secrets import Mask, masking, provider_secrets
+from kimi.infrastructure.models.provider_secrets import Mask, masking
 from kimi.infrastructure.store.append_file import AppendFile
 
 RECORD_VARIABLE = "KIMI_RECORD"
@@ -55,7 +55,6 @@ REPLAY_VARIABLE = "KIMI_REPLAY"
 VERSION = 1
 
 _SHOWN = 120
-_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 _ROLES = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 _ERRORS: dict[str, type[ChatProviderError]] = {
     cls.__name__: cls for cls in (APIConnectionError, APITimeoutError, APIEmptyResponseError, ChatProviderError)
@@ -65,71 +64,6 @@ _STATUS_ERRORS: dict[str, type[APIStatusError]] = {cls.__name__: cls for cls in 
 _log = logging.getLogger(__name__)
 
 Json: TypeAlias = Mapping[str, Any]
-
-
-# --- secrets ----------------------------------------------------------------------------------------------------
-
-
-def secrets_of(settings: ModelSettings, environ: Mapping[str, str]) -> set[str]:
-    """The values that a cassette must not hold: those of the provider, and of variables named like secrets."""
-    variables = [*environ.items(), *settings.env.items()]
-    named = {value for name, value in variables if any(word in name.upper() for word in _SECRET_NAMES)}
-    return provider_secrets(settings) | named
-
-
-def without_secrets(parts: Sequence[StreamPart], mask: Mask) -> list[StreamPart]:
-    """`parts` with secrets masked, also those that were cut in pieces: the pieces of such a text become one."""
-    return [clean for run in _runs(parts) for clean in _clean_run(run, mask)]
-
-
-def _runs(parts: Sequence[StreamPart]) -> list[list[StreamPart]]:
-    """Neighbours whose texts continue each other, together."""
-    runs: list[list[StreamPart]] = []
-    for part in parts:
-        if runs and _continues(runs[-1][-1], part):
-            runs[-1].append(part)
-        else:
-            runs.append([part])
-    return runs
-
-
-def _continues(first: StreamPart, second: StreamPart) -> bool:
-    if isinstance(second, ToolCallPart):
-        return isinstance(first, ToolCall | ToolCallPart)
-    return isinstance(second, TextPart | ThinkPart) and type(first) is type(second)
-
-
-def _clean_run(run: list[StreamPart], mask: Mask) -> list[StreamPart]:
-    text = "".join(map(_text, run))
-    if mask(text) == text:
-        return run
-    return [_with_text(part, mask(text) if index == 0 else "") for index, part in enumerate(run)]
-
-
-def _text(part: StreamPart) -> str:
-    match part:
-        case TextPart(text=text) | ThinkPart(think=text):
-            return text
-        case ToolCall():
-            return part.function.arguments or ""
-        case ToolCallPart():
-            return part.arguments_part or ""
-        case _:
-            return ""
-
-
-def _with_text(part: StreamPart, text: str) -> StreamPart:
-    match part:
-        case TextPart():
-            return TextPart(text)
-        case ThinkPart():
-            return replace(part, think=text)
-        case ToolCall():
-            return replace(part, function=replace(part.function, arguments=text))
-        case ToolCallPart():
-            return ToolCallPart(text)
-        case _:
-            return part
 
 
 # --- what was asked ---------------------------------------------------------------------------------------------
