@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 import subprocess
 import sys
 from dataclasses import replace
 
+import aiohttp
 import anyio
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpLimits, HttpTimeout, checked_host
+from kimi.infrastructure.models.http_session import named
 from tests.infrastructure.models.http_servers import answers, get, layer, port_of, tcp_server
 from tests.provider_server import Reply, error_reply, provider, text_events, text_reply
 
@@ -236,6 +240,12 @@ async def test_a_refused_connection_is_told_in_plain_words() -> None:
         async with layer(environ) as http:
             with pytest.raises(HttpError, match=text + ".*Connection refused"):
                 await get(http, f"http://127.0.0.1:{closed}/")
+
+
+def test_a_name_that_is_not_found_is_told_by_its_host_which_may_be_a_proxy() -> None:
+    key = ConnectionKey("proxy.test", 80, False, True, None, None, None)
+    error = aiohttp.ClientConnectorDNSError(key, socket.gaierror(-2, "Name or service not known"))
+    assert str(named(error, HttpLimits())) == "the host proxy.test cannot be found: Name or service not known"
 
 
 def run_python(code: str) -> None:

@@ -310,6 +310,8 @@ def _text(error: Exception) -> str:
             return f"the proxy answered: {error.status} {error.message}".rstrip()
         case aiohttp.ClientProxyConnectionError():
             return f"cannot connect to the proxy {error.host}: {_reason(error.os_error)}"
+        case aiohttp.ClientConnectorDNSError():  # the host may be that of a proxy
+            return f"the host {error.host} cannot be found: {_reason(error.os_error)}"
         case aiohttp.ClientConnectorError():
             return f"cannot connect: {_reason(error.os_error)}"
         case aiohttp.ServerDisconnectedError():
