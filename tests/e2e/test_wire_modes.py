@@ -61,6 +61,16 @@ def test_set_plan_mode_announces_records_and_survives_a_restart(place: Place) ->
         assert answer["result"] == {"status": "ok", "plan_mode": False}
 
 
+def test_each_of_several_calls_at_once_is_announced_as_it_is_answered(place: Place) -> None:
+    place.script("text: ok")
+    wanted = [True, False, False, True]
+    with place.wire() as kimi:
+        calls = [kimi.call("set_plan_mode", {"enabled": enabled}) for enabled in wanted]
+        answers = [kimi.response(call_id)["result"]["plan_mode"] for call_id in calls]
+        assert answers == wanted
+        assert [update["plan_mode"] for update in kimi.payloads("StatusUpdate")] == wanted
+
+
 @pytest.mark.spec("W-84")
 @pytest.mark.parametrize("params", [None, {}, {"enabled": "yes"}, {"enabled": 1}, {"enabled": None}, []])
 def test_set_plan_mode_takes_a_boolean_only(place: Place, params: object) -> None:

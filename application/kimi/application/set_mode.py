@@ -36,8 +36,14 @@ def switch_plan_mode(conversation: Conversation, enabled: bool) -> None:
 async def announce_plan_mode(conversation: Conversation) -> None:
     """Tell the client whether plan mode is on, if it does not know."""
     if conversation.plan_mode_is_unannounced:
-        conversation.plan_mode_is_unannounced = False
-        await conversation.emit(StatusUpdate(plan_mode=conversation.policy.plan))
+        post_plan_mode(conversation)
+        await conversation.channel.room()
+
+
+def post_plan_mode(conversation: Conversation) -> None:
+    """Tell the client without waiting for room on the channel. Raises StoreFailed."""
+    conversation.plan_mode_is_unannounced = False
+    conversation.post(StatusUpdate(plan_mode=conversation.policy.plan))
 
 
 def plan_file(conversation: Conversation) -> str:

@@ -13,7 +13,7 @@ from kimi.application.channel import Delivery
 from kimi.application.conversation import BUSY, IDLE, Conversation, RunningTurn
 from kimi.application.negotiate_initialize import ExternalToolOffer, Initialized
 from kimi.application.resolve_request import resolve_request
-from kimi.application.set_mode import announce_plan_mode, switch_plan_mode
+from kimi.application.set_mode import post_plan_mode, switch_plan_mode
 from kimi.application.steer import steer
 from kimi.domain.client import Client
 from kimi.domain.content import UserInput
@@ -256,18 +256,14 @@ class WireServer:
     def _set_plan_mode(self, call_id: Id, params: Any) -> None:
         enabled = plan_mode_params(params)
         switch_plan_mode(self._conversation, enabled)
+        post_plan_mode(self._conversation)  # at once: the next line may say the opposite
         self._in_flight.add(call_id)
         self._tasks.start_soon(self._answer_set_plan_mode, call_id, enabled)
 
     async def _answer_set_plan_mode(self, call_id: Id, enabled: bool) -> None:
-        """Announce the mode before the answer (wire spec 3.5)."""
-        try:
-            await announce_plan_mode(self._conversation)
-            await self._conversation.channel.drained()
-            line = result_line(call_id, {"status": "ok", "plan_mode": enabled})
-        except Exception as error:
-            line = failure_line(call_id, error)
-        self._answer(call_id, line)
+        """The announcement comes before the answer (wire spec 3.5)."""
+        await self._conversation.channel.drained()
+        self._answer(call_id, result_line(call_id, {"status": "ok", "plan_mode": enabled}))
 
     def _replay(self, call_id: Id, params: Any) -> None:
         self._check_not_replaying()
