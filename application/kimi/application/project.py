@@ -11,7 +11,7 @@ from kimi.domain.path_rules import Zones
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LocatedPath:
     """A path as it was meant, absolute, and where it really leads."""
 
     absolute: str
@@ -23,7 +23,7 @@ class Project:
     """Ports of the commands. A path in the words of the person is relative to the work dir; `~` is their home."""
 
     workspace: Workspace
-    locate: Callable[[str], Awaitable[Place]]
+    locate: Callable[[str], Awaitable[LocatedPath]]
     zones: Callable[[], Awaitable[Zones]]
     """What belongs to the workspace now, and which files hold secrets."""
     tree: Callable[[str], str]

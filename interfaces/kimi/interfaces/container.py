@@ -1,4 +1,4 @@
-"""The composition root: the one place that knows every adapter (house 5).
+"""The composition root, with the `*_adapters` beside it: the one part that knows every adapter (house 5).
 
 `App` lives as long as the process, `Session` as long as one conversation. A provider is a typed function that
 returns the port's type and imports its adapter inside: a wrong adapter is a type error, and nothing is imported
@@ -107,12 +107,12 @@ def _workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace:
 
 
 def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
-    from kimi.application.project import Place, Project
+    from kimi.application.project import LocatedPath, Project
     from kimi.infrastructure.project_text import agents_text, tree
 
-    async def locate(given: str) -> Place:
+    async def locate(given: str) -> LocatedPath:
         target = await policy.locate(given)
-        return Place(target.named.absolute, target.real)
+        return LocatedPath(target.named.absolute, target.real)
 
     return Project(
         workspace=workspace,

@@ -32,7 +32,7 @@ from kimi.interfaces.acp.handshake import Handshake
 from kimi.interfaces.acp.lane import Ticket
 from kimi.interfaces.acp.live import LiveSession
 from kimi.interfaces.acp.open_sessions import OpenSession, OpenSessions, chosen_model
-from kimi.interfaces.acp.places import Place, place_in
+from kimi.interfaces.acp.places import SessionPlace, place_in
 from kimi.interfaces.acp.stored import page_of, where_stored
 from kimi.interfaces.acp.transport import incoming
 from kimi.interfaces.jsonrpc import INVALID_PARAMS, INVALID_REQUEST
@@ -140,7 +140,7 @@ class AcpAgent:
         async with self._sessions.added(session) as live:
             return {"sessionId": new_id, **_opened(session, live)}
 
-    def _session(self, session_id: str, place: Place) -> OpenSession:
+    def _session(self, session_id: str, place: SessionPlace) -> OpenSession:
         handshake = self._handshake
         return OpenSession(session_id, place, handshake.abilities, handshake.client, handshake.settings())
 
@@ -158,7 +158,7 @@ class AcpAgent:
             await self._sessions.equip(session, place)
         return session
 
-    async def _forked(self, source_id: str, place: Place) -> tuple[str, Place]:
+    async def _forked(self, source_id: str, place: SessionPlace) -> tuple[str, SessionPlace]:
         """A copy of a session, as it is now: its id and place."""
         source = self._sessions.find(source_id)
         if source is not None and source.place.cwd == place.cwd:
@@ -218,7 +218,7 @@ class AcpAgent:
             owners.add(session.place.stored_in or session.place.cwd)
             await self._sessions.close(session_id)
         for path in owners:
-            await self._sessions.store(self._session(session_id, Place(path))).delete(session_id)
+            await self._sessions.store(self._session(session_id, SessionPlace(path))).delete(session_id)
 
     # --- prompts --------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from kimi.interfaces.acp.client import ClientSide
 from kimi.interfaces.acp.errors import session_not_open
 from kimi.interfaces.acp.lane import Lane
 from kimi.interfaces.acp.live import LiveSession, serve_session
-from kimi.interfaces.acp.places import CurrentSettings, Place, app_at, settings_at
+from kimi.interfaces.acp.places import CurrentSettings, SessionPlace, app_at, settings_at
 from kimi.interfaces.agent_tools import replace_workspace
 from kimi.interfaces.container import App, Session, negotiation, open_conversation
 from kimi.interfaces.process import set_session_id
@@ -45,7 +45,7 @@ class OpenSession:
     """A session that the client has open, live or suspended."""
 
     id: str
-    place: Place
+    place: SessionPlace
     abilities: ClientAbilities
     client: Client
     base: Settings
@@ -160,7 +160,7 @@ class OpenSessions:
                 raise
             raise session_not_open(session.id) from None
 
-    async def equip(self, session: OpenSession, place: Place) -> None:
+    async def equip(self, session: OpenSession, place: SessionPlace) -> None:
         """Let a session have the roots and servers of `place` from its next use on; a busy one keeps its own."""
         live = self.live(session)
         wanted = replace(session.place, roots=place.roots, servers=place.servers)

@@ -20,7 +20,7 @@ _Seen: TypeAlias = tuple[tuple[str, int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SessionPlace:
     """Where a session works: its directory, further roots, and the MCP servers that the client brought."""
 
     cwd: str
@@ -30,7 +30,7 @@ class Place:
     """The work dir under which the session is stored, if it has moved since."""
 
 
-def place_in(params: Mapping[str, Any]) -> Place:
+def place_in(params: Mapping[str, Any]) -> SessionPlace:
     """The place that the parameters of new, load, resume and fork name. Raises Refused (A-35, A-107)."""
     cwd = _directory(params.get("cwd"), "cwd")
     given: object = params.get("additionalDirectories")
@@ -41,7 +41,7 @@ def place_in(params: Mapping[str, Any]) -> Place:
         servers = mcp_servers(params.get("mcpServers"), cwd)
     except BadMcpServer as error:
         raise invalid_params(str(error)) from None
-    return Place(cwd, tuple(dict.fromkeys(roots)), servers)
+    return SessionPlace(cwd, tuple(dict.fromkeys(roots)), servers)
 
 
 def _directory(value: object, name: str) -> str:
@@ -89,7 +89,7 @@ def _look_of(path: str) -> tuple[str, int, int] | None:
     return path, found.st_mtime_ns, found.st_size
 
 
-def settings_at(settings: Settings, place: Place) -> Settings:
+def settings_at(settings: Settings, place: SessionPlace) -> Settings:
     """The settings of a session: those of the process, its directories, and its servers over those configured."""
     mine = {server.name for server in place.servers}
     servers = (*(server for server in settings.mcp.servers if server.name not in mine), *place.servers)

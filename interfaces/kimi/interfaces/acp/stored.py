@@ -15,7 +15,7 @@ from kimi.domain.errors import InvalidSessionId
 from kimi.domain.message import JsonObject
 from kimi.domain.session import SessionSummary
 from kimi.interfaces.acp.errors import invalid_params, session_unknown
-from kimi.interfaces.acp.places import Place
+from kimi.interfaces.acp.places import SessionPlace
 
 PAGE: Final = 50
 
@@ -31,7 +31,7 @@ def page_of(summaries: Iterable[SessionSummary], cursor: object) -> JsonObject:
     return result
 
 
-def where_stored(catalog: SessionCatalog, session_id: str, place: Place) -> Place:
+def where_stored(catalog: SessionCatalog, session_id: str, place: SessionPlace) -> SessionPlace:
     """The place of a stored session. One whose own directory is gone has moved to the one that the client names.
 
     Blocks. Raises Refused: unknown, or it belongs to another directory (A-45).
