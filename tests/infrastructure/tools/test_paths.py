@@ -256,6 +256,23 @@ async def test_deny_rules_are_given_the_real_path_of_what_is_read_without_a_ques
             assert prepared.subject == str(real.resolve())
 
 
+async def test_a_link_that_was_changed_while_the_person_thought_is_not_followed(tmp_path: Path) -> None:
+    files = Files(tmp_path, FileSettings(read_outside="ask"))
+    for name in ("asked", "secret"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text(f"{name}\n")
+    link = files.work_dir / "link"
+    for tool, arguments in ((files.read, {"path": "link/x"}), (files.grep, {"path": "link", "pattern": "s"})):
+        link.unlink(missing_ok=True)
+        os.symlink(tmp_path / "asked", link)
+        async with tool.prepare(arguments, CONTEXT) as prepared:
+            assert prepared.effect is not None
+            assert not (await prepared.run()).is_error
+            link.unlink()
+            os.symlink(tmp_path / "secret", link)
+            assert brief(await prepared.run()) == "Path changed"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the environments of processes are files on Linux only")
 @pytest.mark.parametrize("process", ["self", "thread-self", str(os.getpid())])
 async def test_the_environment_of_a_process_cannot_be_read(files: Files, process: str) -> None:

@@ -31,7 +31,7 @@ from kimi.infrastructure.tools.grep_output import (
 )
 from kimi.infrastructure.tools.output import MAX_CHARS, MAX_LINE_CHARS
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
-from kimi.infrastructure.tools.paths import PathPolicy, Target, missing_file, not_a_file, reason
+from kimi.infrastructure.tools.paths import PathPolicy, Target, missing_file, moved_file, not_a_file, reason
 from kimi.infrastructure.tools.ripgrep import OutputMode, Ripgrep, Search, search_arguments
 
 TIMEOUT_S = 20.0
@@ -123,6 +123,8 @@ class Grep:
             return
 
         async def run() -> ToolReturnValue:
+            if access.action is not None and not await self._policy.still_leads_to(target):
+                return moved_file(params.path)
             return await self._search(params, target, zones)
 
         yield PreparedCall(run, _effect(access, target), subject=target.real)

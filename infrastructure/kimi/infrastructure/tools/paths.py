@@ -76,6 +76,10 @@ class PathPolicy:
             real = named.absolute
         return Target(named, real, await self._is_detour(named.absolute, real))
 
+    async def still_leads_to(self, target: Target) -> bool:
+        """Is it the place that the person was asked about, or has a link been changed since?"""
+        return (await self.locate(target.named.given)).real == target.real
+
     async def zones(self) -> Zones:
         """The zones as they are now."""
         return Zones(
@@ -156,6 +160,11 @@ def stale_file() -> ToolReturnValue:
 def missing_file(given: str) -> ToolReturnValue:
     """The error for a file that is not there."""
     return tool_error(f"`{given}` does not exist.", "File not found")
+
+
+def moved_file(given: str) -> ToolReturnValue:
+    """The error for a path that leads elsewhere than when the person was asked."""
+    return tool_error(f"`{given}` leads elsewhere now than when it was asked about; nothing was read.", "Path changed")
 
 
 def not_a_file(given: str) -> ToolReturnValue:

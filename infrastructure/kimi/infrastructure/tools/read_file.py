@@ -22,7 +22,7 @@ from kimi.domain.path_rules import Refused, read_access
 from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.file_types import HEAD_BYTES, FileType, file_type
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
-from kimi.infrastructure.tools.paths import FileRecord, PathPolicy, Target, missing_file, not_a_file, reason
+from kimi.infrastructure.tools.paths import FileRecord, PathPolicy, Target, missing_file, moved_file, not_a_file, reason
 
 MAX_LINES = 1000
 MAX_LINE_CHARS = 2000
@@ -199,10 +199,13 @@ async def prepared_read(
     access = read_access(target.named, target.real, await policy.zones())
     if isinstance(access, Refused):
         return answered(tool_error(access.message, access.brief))
-    effect = None
-    if access.action is not None:
-        effect = Effect(access.action, target.titled("Read file"), kind="path", subject=target.real)
-    return PreparedCall(partial(read, target), effect, subject=target.real)
+    if access.action is None:
+        return PreparedCall(partial(read, target), subject=target.real)
+
+    async def run() -> ToolReturnValue:
+        return await read(target) if await policy.still_leads_to(target) else moved_file(given)
+
+    return PreparedCall(run, Effect(access.action, target.titled("Read file"), kind="path", subject=target.real))
 
 
 class LineBreaks:
