@@ -9,9 +9,7 @@ from collections.abc import Iterable
 import anyio
 import anyio.to_thread
 
-from kimi.infrastructure.workspace.process_table import Member, end_windows_tree, escaped, is_gone, living, send
-
-__all__ = ["end_tree", "living"]
+from kimi.infrastructure.workspace.process_table import Member, end_windows_tree, escaped, is_gone, send
 
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.05
