@@ -33,6 +33,7 @@ def test_any_cut_gives_the_same_payloads(texts: list[str], cuts: list[int], line
     ("stream", "payloads"),
     [
         (b": a comment\n\ndata: x\n\n", [b"x"]),
+        (b"\xef\xbb\xbfdata: x\n\ndata: y\n\n", [b"x", b"y"]),
         (b"event: chunk\nid: 7\nretry: 3\ndata: x\n\n", [b"x"]),
         (b"data:x\n\ndata:  y\n\n", [b"x", b" y"]),
         (b"data: one\ndata: two\n\n", [b"one\ntwo"]),

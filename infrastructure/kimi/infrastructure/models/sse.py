@@ -5,17 +5,21 @@ from __future__ import annotations
 DONE = b"[DONE]"
 """The payload that ends a chat-completions stream."""
 
+_BOM = b"\xef\xbb\xbf"
+
 
 class SseParser:
     """Collects the `data` payloads of a stream.
 
     Works on bytes, so a character that is cut in two by a block is whole again in its payload. Comments and
-    fields other than `data` are skipped. Time is linear in the number of bytes, also for very long lines.
+    fields other than `data` are skipped, and so is the byte order mark that some servers begin with. Time is linear in
+    the number of bytes, also for very long lines.
     """
 
-    __slots__ = ("_data", "_tail")
+    __slots__ = ("_begun", "_data", "_tail")
 
     def __init__(self) -> None:
+        self._begun = False
         self._tail: list[bytes] = []
         self._data: list[bytes] = []
 
@@ -42,6 +46,9 @@ class SseParser:
     def _events(self, lines: list[bytes]) -> list[bytes]:
         data = self._data
         events: list[bytes] = []
+        if lines and not self._begun:
+            self._begun = True
+            lines[0] = lines[0].removeprefix(_BOM)
         for line in lines:
             if line[:6] == b"data: ":
                 data.append(line[6:])
