@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.loopback import loopback
 from tests.e2e.process import Json, Place, WireProcess, eventually
-from tests.e2e.scripts import answer, call, error_of, shell, stage_names, step, tool, tool_answer
+from tests.e2e.scripts import answer, call, error_of, returned, shell, stage_names, step, tool, tool_answer
 from tests.processes import all_gone, marked
 from tests.provider_server import Reply, text_events, text_reply
 
@@ -120,6 +120,25 @@ def test_with_an_open_external_tool(place: Place) -> None:
         assert [(item["tool_call_id"], item["return_value"]["output"]) for item in results] == [("c3", "right")]
     roles = [record["tool_call_id"] for record in place.context() if record["role"] == "tool"]
     assert roles == ["c1", "c2", "c3"]  # the history is whole, in the order of the calls
+
+
+def test_a_late_answer_is_not_taken_for_that_of_a_call_whose_id_the_model_uses_again(place: Place) -> None:
+    place.script(call("c1", "ext"), call("c1", "ext"), "text: done")
+    with place.wire() as kimi:
+        kimi.initialize(external_tools=[tool("ext")])
+        prompt = kimi.call("prompt", {"user_input": "go"})
+        kimi.until("ToolCallRequest")
+        cancelled(kimi, prompt)
+        second = kimi.call("prompt", {"user_input": "next"})
+        asked = kimi.until("ToolCallRequest")["id"]
+        answer(kimi, "c1", result=tool_answer("c1", "late"))
+        answer(kimi, asked, result=tool_answer(asked, "right"))
+        assert kimi.response(second)["result"] == {"status": "finished"}
+        assert kimi.payloads("ToolResult")[-1] == {
+            "tool_call_id": asked,
+            "return_value": returned("right", extras=None),
+        }
+        assert kimi.payloads("ToolCall")[-1]["id"] == asked
 
 
 def stalled_reply(*pieces: str) -> Reply:

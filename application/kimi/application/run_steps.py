@@ -12,7 +12,7 @@ from kimi.application.before_step import before_step
 from kimi.application.call_tools import StepCalls
 from kimi.application.compact import compact_if_due
 from kimi.application.conversation import Conversation, RunningTurn
-from kimi.application.ports import ChatModel, NewId, Random, ResponseEnd
+from kimi.application.ports import ChatModel, Random, ResponseEnd
 from kimi.application.retry_wait import retry_wait
 from kimi.application.rewind import checkpoint, rewind_if_due
 from kimi.application.set_mode import announce_plan_mode
@@ -152,7 +152,7 @@ async def _stream(
                 end = item
                 continue
             if isinstance(item, ToolCall):
-                item = _with_own_id(item, turn, conversation.new_id)
+                item = _with_own_id(item, turn, conversation)
                 turn.open_calls.append(item.id)
             elif isinstance(item, ToolCallPart) and not merger.grows_call:
                 continue  # a piece of no call means nothing to anybody
@@ -176,9 +176,12 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(cast("BaseExceptionGroup[BaseException]", error)) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _with_own_id(call: ToolCall, turn: RunningTurn, new_id: NewId) -> ToolCall:
-    """`call`, with a fresh id if it has none or that of another call of the step (tools spec 1.7)."""
-    return replace(call, id=new_id()) if not call.id or call.id in turn.open_calls else call
+def _with_own_id(call: ToolCall, turn: RunningTurn, conversation: Conversation) -> ToolCall:
+    """`call`, with a fresh id if it has none, or that of another call of the step (tools spec 1.7), or that of a
+    request whose late answer would be taken for its own.
+    """
+    taken = call.id in turn.open_calls or call.id in conversation.waiting.abandoned
+    return replace(call, id=conversation.new_id()) if taken or not call.id else call
 
 
 def _visible(content: tuple[ContentPart, ...]) -> bool:

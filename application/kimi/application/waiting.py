@@ -37,13 +37,15 @@ class WaitingRequests:
     """Requests that wait for an answer, by id, oldest first.
 
     After `close` the other side is gone: everything that waits, and everything asked later, is refused.
-    `refused` then holds the results of the external calls that were waiting, by tool call id.
+    `refused` then holds the results of the external calls that were waiting, by tool call id. `abandoned` are the ids
+    of those calls that nobody waits for any more and that were never answered: their answers may still come.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
         self._closed = False
         self.refused: dict[str, ToolReturnValue] = {}
+        self.abandoned: set[str] = set()
 
     @property
     def closed(self) -> bool:
@@ -80,7 +82,9 @@ class WaitingRequests:
             await announce(request)
             await entry.settled.wait()
         finally:
-            self._waiting.pop(request.id, None)
+            unanswered = self._waiting.pop(request.id, None) is not None
+            if unanswered and isinstance(request, ToolCallRequest):
+                self.abandoned.add(request.id)
         return entry.answer or refusal(request)
 
     def settle(self, request_id: str, answer: Answer) -> bool:
