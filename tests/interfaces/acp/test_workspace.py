@@ -266,6 +266,18 @@ async def test_a_cancelled_command_is_killed_and_its_terminal_released(make: Mak
     assert editor.terminals == {}
 
 
+async def test_a_cancelled_command_does_not_wait_for_a_client_that_never_answers(make: Make, editor: Editor) -> None:
+    editor.silent = {"terminal/wait_for_exit", "terminal/kill", "terminal/release"}
+    workspace = make()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, shell_in(workspace), {"command": "true"})
+            while "terminal/wait_for_exit" not in editor.methods():
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    assert editor.methods()[-2:] == ["terminal/kill", "terminal/release"]
+
+
 async def test_an_output_that_the_client_has_cut_says_so(make: Make, editor: Editor) -> None:
     class Cutting(Editor):
         async def _terminal_output(self, params: JsonObject) -> JsonObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,19 +85,23 @@ class ClientTerminal:
         await self._try("terminal/kill")
 
     async def release(self) -> None:
-        """Give the terminal back, in every case; what still runs in it is killed."""
+        """Give the terminal back, in every case; what still runs in it is killed.
+
+        Who cancelled the command waits for the client only a moment.
+        """
+        patience_s = LATE_S if anyio.current_effective_deadline() == -math.inf else CALL_S
         with anyio.CancelScope(shield=True):
             if self._status is None:
-                await self._try("terminal/kill")
-            await self._try("terminal/release")
+                await self._try("terminal/kill", patience_s)
+            await self._try("terminal/release", patience_s)
 
-    async def _try(self, method: str) -> JsonObject:
+    async def _try(self, method: str, patience_s: float = CALL_S) -> JsonObject:
         """What the client answers; nothing when it fails or takes too long."""
         result: JsonObject = {}
-        with anyio.move_on_after(CALL_S) as scope:
+        with anyio.move_on_after(patience_s) as scope:
             result = await self._ask(method)
         if scope.cancelled_caught:
-            logger.warning("%s was not answered within %g seconds", method, CALL_S)
+            logger.warning("%s was not answered within %g seconds", method, patience_s)
         return result
 
     async def _ask(self, method: str) -> JsonObject:
