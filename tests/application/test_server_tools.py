@@ -12,6 +12,7 @@ import pytest
 from kimi.application.channel import EventChannel
 from kimi.application.conversation import Conversation
 from kimi.application.ports import SessionFiles, SourceDisconnected, SourceServer
+from kimi.application.result_budget import within_budget
 from kimi.application.servers import mcp_status, reload_servers, server_list
 from kimi.application.settings import McpServer, McpSettings
 from kimi.domain.approval import Policy
@@ -338,6 +339,13 @@ async def test_budgets(tmp_path: Path) -> None:
     assert spilled == TextPart(f"\n\n[The full text of the result is in {tmp_path / 'full.txt'}]")
     assert (tmp_path / "full.txt").read_text() == text
     assert result(outcome, "c2").output == (small, TextPart("[image dropped: 7.0 MiB exceeds the limit]"), small)
+
+
+def test_what_is_dropped_is_told_in_few_words() -> None:
+    many = tool_ok((ImagePart(MediaUrl("data:image/png;base64,AAAA")),) * 10_000)
+    found = within_budget(many).output
+    assert found[8] == TextPart("[image dropped: more than 8 in one result]")
+    assert sum(len(part.text) for part in found if isinstance(part, TextPart)) < 101_000
 
 
 async def test_a_budget_of_ones_own() -> None:

@@ -49,9 +49,11 @@ def _fitting(part: ContentPart, used: _Used) -> ContentPart | None:
     url = _url(part)
     size = len(url) * 3 // 4 if url.startswith("data:") else 0
     used.media += 1
-    if used.media > MEDIA_PARTS or size > MEDIUM_BYTES or used.media_bytes + size > ALL_MEDIA_BYTES:
-        noun = part.type.removesuffix("_url")
-        return TextPart(f"[{noun} dropped: {size / 1024 / 1024:.1f} MiB exceeds the limit]")
+    noun = part.type.removesuffix("_url")
+    if used.media > MEDIA_PARTS:
+        return _fitting_text(TextPart(f"[{noun} dropped: more than {MEDIA_PARTS} in one result]"), used)
+    if size > MEDIUM_BYTES or used.media_bytes + size > ALL_MEDIA_BYTES:
+        return _fitting_text(TextPart(f"[{noun} dropped: {size / 1024 / 1024:.1f} MiB exceeds the limit]"), used)
     used.media_bytes += size
     return part
 

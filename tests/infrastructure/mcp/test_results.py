@@ -31,6 +31,13 @@ ROWS: list[tuple[dict[str, Any], object]] = [
     (blob("image/jpeg"), ImagePart(MediaUrl("data:image/jpeg;base64,AAAA"))),
     (blob("audio/mpeg"), AudioPart(MediaUrl("data:audio/mpeg;base64,AAAA"))),
     (blob("video/mp4"), VideoPart(MediaUrl("data:video/mp4;base64,AAAA"))),
+    (
+        {"type": "image", "data": "AA\nAA\n", "mimeType": "image/png; x=y"},
+        ImagePart(MediaUrl("data:image/png;base64,AAAA")),
+    ),
+    ({"type": "image", "data": "no base64!", "mimeType": "image/png"}, TextPart("[Unsupported content: image]")),
+    ({"type": "image", "data": "AAAA", "mimeType": "text/html"}, TextPart("[Unsupported content: image]")),
+    ({"type": "audio", "data": "AAAA", "mimeType": 'audio/"x'}, TextPart("[Unsupported content: audio]")),
     (blob("application/zip"), TextPart("[Unsupported content: resource file:///b (application/zip)]")),
     (
         {"type": "resource", "resource": {"uri": "file:///t", "mimeType": "text/plain", "text": "inside"}},
@@ -50,6 +57,7 @@ async def test_every_kind_of_content(tmp_path: Path) -> None:
     results["all"] = {"content": [block for block, _ in ROWS], "structuredContent": {"unseen": 1}}
     results["structured"] = {"content": [], "structuredContent": {"a": [1, "ü"]}}
     results["nothing"] = {"content": []}
+    results["forgotten"] = {"structuredContent": {"a": 1}}
     async with connected(tmp_path, raw_server("s", tools=list(results), results=results)) as source:
         for number, (_, part) in enumerate(ROWS):
             assert (await source.call("s", f"r{number}", {}, decline)).output == (part,)
@@ -58,6 +66,7 @@ async def test_every_kind_of_content(tmp_path: Path) -> None:
         assert (whole.is_error, whole.message, whole.display) == (False, "", ())
         assert (await source.call("s", "structured", {}, decline)).output == (TextPart('{"a":[1,"ü"]}'),)
         assert (await source.call("s", "nothing", {}, decline)).output == ()
+        assert (await source.call("s", "forgotten", {}, decline)).output == (TextPart('{"a":1}'),)
 
 
 @pytest.mark.spec("T-125")

@@ -272,6 +272,10 @@ async def test_a_tool_that_cannot_be_offered_is_left_out_alone(tmp_path: Path) -
         {"name": "foreign", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}},
         {"name": "pattern", "inputSchema": {"type": "object", "properties": {"a": {"type": 5}}}},
         {"name": "deep", "inputSchema": deep},
+        {"name": "required", "inputSchema": {"type": "object", "required": "a"}},
+        {"name": "properties", "inputSchema": {"type": "object", "properties": {"a": 5}}},
+        {"name": "half a pair \ud800"},
+        {"name": "beside", "outputSchema": {"type": "array"}, "icons": 5, "execution": None, "_meta": []},
         {"name": "recursive", "inputSchema": recursive},
         {"name": "untyped", "inputSchema": {"properties": {}}},
         {"name": "twice", "description": "first"},
@@ -280,7 +284,7 @@ async def test_a_tool_that_cannot_be_offered_is_left_out_alone(tmp_path: Path) -
     ]
     async with connected(tmp_path, raw_server("s", tools=tools)) as source:
         found = {tool.name: tool for tool in view(source, "s").tools}
-    assert set(found) == {"recursive", "untyped", "twice", "echo"}
+    assert set(found) == {"beside", "recursive", "untyped", "twice", "echo"}
     assert found["twice"].description == "first"
     assert found["untyped"].parameters == {"type": "object", "properties": {}}
 

@@ -21,6 +21,8 @@ from mcp import ClientSession
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
+from mcp_types import methods
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import TypeAdapter
 
 from kimi.infrastructure.mcp.transport import OPEN_S
@@ -29,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 MAX_DEPTH: Final = 100
 """Tools that are nested deeper are left out: neither the library nor providers take them."""
+
+_OF_A_TOOL: Final = ("name", "title", "description", "inputSchema", "annotations")
+"""What is looked at; what else a tool may say cannot be wrong."""
 
 _BLOCK: Final[TypeAdapter[object]] = TypeAdapter(mcp_types.ContentBlock)
 
@@ -129,6 +134,8 @@ def _cleaned(message: SessionMessage | Exception) -> SessionMessage | Exception:
         result = message.message.result
         if isinstance(tools := result.get("tools"), list):
             result["tools"] = [whole for tool in cast("list[Any]", tools) if (whole := _whole(tool)) is not None]
+        if "structuredContent" in result:
+            result.setdefault("content", [])
         if isinstance(content := result.get("content"), list):
             result["content"] = [_known(block) for block in cast("list[Any]", content)]
     return message
@@ -147,7 +154,8 @@ def _known(block: object) -> object:
 
 def _whole(tool: object) -> dict[str, Any] | None:
     """The tool, with what is often forgotten; None when it is malformed."""
-    found = cast("dict[str, Any]", tool) if isinstance(tool, dict) else {}
+    given = cast("dict[str, Any]", tool) if isinstance(tool, dict) else {}
+    found = {key: given[key] for key in _OF_A_TOOL if key in given}
     schema = found.get("inputSchema")
     if isinstance(schema, dict):
         found = {**found, "inputSchema": {"type": "object", **cast("dict[str, Any]", schema)}}
@@ -162,7 +170,8 @@ def _fault(tool: dict[str, Any]) -> str | None:
     if _is_deeper(tool, MAX_DEPTH):
         return "it is nested too deeply"
     try:
-        mcp_types.Tool.model_validate(tool, by_name=False)
+        methods.validate_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
+        str(tool["name"]).encode()  # half a surrogate pair could not be sent back
     except ValueError as error:
         return str(error)
     return None if tool["inputSchema"]["type"] == "object" else "its parameters are no object"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import logging
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -15,6 +17,8 @@ from kimi.domain.message import JsonObject
 from kimi.domain.tool import ToolReturnValue
 
 logger = logging.getLogger(__name__)
+
+_MIME_TYPE = re.compile(r"[a-zA-Z0-9.+-]+/[a-zA-Z0-9.+_-]+")
 
 
 def usable_tools(server: str, tools: Iterable[mcp_types.Tool], check: CheckSchema) -> list[SourceTool]:
@@ -78,10 +82,8 @@ def _part(block: mcp_types.ContentBlock) -> ContentPart:
     match block:
         case mcp_types.TextContent():
             return TextPart(block.text)
-        case mcp_types.ImageContent():
-            return ImagePart(_data_url(block.mime_type, block.data))
-        case mcp_types.AudioContent():
-            return AudioPart(_data_url(block.mime_type, block.data))
+        case mcp_types.ImageContent() | mcp_types.AudioContent():
+            return _media(block.mime_type, block.data) or _unsupported(block)
         case mcp_types.EmbeddedResource():
             return _resource(block.resource)
         case mcp_types.ResourceLink():
@@ -93,17 +95,15 @@ def _part(block: mcp_types.ContentBlock) -> ContentPart:
 def _resource(resource: mcp_types.TextResourceContents | mcp_types.BlobResourceContents) -> ContentPart:
     if isinstance(resource, mcp_types.TextResourceContents):
         return TextPart(f"{resource.uri}\n{resource.text}")
-    medium = _medium(resource.mime_type)
-    if medium is None:
-        return TextPart(f"[Unsupported content: resource {resource.uri} ({resource.mime_type or 'unknown type'})]")
-    return medium(_data_url(resource.mime_type or "", resource.blob))
+    told = f"[Unsupported content: resource {resource.uri} ({resource.mime_type or 'unknown type'})]"
+    return _media(resource.mime_type, resource.blob) or TextPart(told)
 
 
 def _link(link: mcp_types.ResourceLink) -> ContentPart:
     """Never an address that the server chose: the provider of the model would fetch it."""
-    medium = _medium(link.mime_type)
-    if medium is not None and str(link.uri).startswith("data:"):
-        return medium(MediaUrl(str(link.uri)))
+    head, _, data = str(link.uri).partition(",")
+    if head.startswith("data:") and head.endswith(";base64") and (part := _media(link.mime_type, data)) is not None:
+        return part
     return TextPart(f"[resource: {link.uri} ({link.mime_type or 'unknown type'})]")
 
 
@@ -116,8 +116,17 @@ def _medium(mime_type: str | None) -> Callable[[MediaUrl], ContentPart] | None:
     return kinds.get((mime_type or "").partition("/")[0].lower())
 
 
-def _data_url(mime_type: str, data: str) -> MediaUrl:
-    return MediaUrl(f"data:{mime_type};base64,{data}")
+def _media(mime_type: str | None, data: str) -> ContentPart | None:
+    """The part for it; None when it is of no such kind, or broken: providers then refuse the request, each time."""
+    plain, data = (mime_type or "").partition(";")[0].strip(), "".join(data.split())
+    medium = _medium(plain)
+    if medium is None or not _MIME_TYPE.fullmatch(plain):
+        return None
+    try:
+        base64.b64decode(data, validate=True)
+    except ValueError:
+        return None
+    return medium(MediaUrl(f"data:{plain};base64,{data}"))
 
 
 def _unsupported(block: object) -> TextPart:
