@@ -274,7 +274,7 @@ async def test_a_link_that_was_changed_while_the_person_thought_is_not_followed(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the environments of processes are files on Linux only")
-@pytest.mark.parametrize("process", ["self", "thread-self", str(os.getpid())])
+@pytest.mark.parametrize("process", ["self", "thread-self", str(os.getpid())], ids=["self", "thread", "number"])
 async def test_the_environment_of_a_process_cannot_be_read(files: Files, process: str) -> None:
     assert brief(await call(files.read, path=f"/proc/{process}/environ")) == "Sensitive file"
     assert (await call(files.grep, pattern="PATH", path=f"/proc/{process}/environ")).output == ""
