@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import random
+import struct
+import warnings
+import zlib
 from pathlib import Path
 
 import pytest
@@ -177,3 +180,14 @@ def test_a_broken_image_of_a_common_format_is_left_to_the_provider() -> None:
     assert prepared_picture(content, "image/png").content is content
     with pytest.raises(PictureRefused):
         prepared_picture(content, "image/tiff")
+
+
+def test_a_huge_picture_is_nothing_to_warn_of_on_the_terminal() -> None:
+    head = struct.pack(">IIBBBBB", 10_000, 9_500, 1, 0, 0, 0, 0)
+    content = (
+        b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + head + struct.pack(">I", zlib.crc32(b"IHDR" + head))
+    )
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert prepared_picture(content, "image/png").size == (10_000, 9_500)
+    assert seen == []

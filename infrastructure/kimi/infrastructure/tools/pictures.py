@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ MAX_SIDE = 2048
 
 MAX_PIXELS = 200_000_000
 """More are not decoded: a small file can claim to be a huge picture."""
+
+_ORIENTATION, _ON_ITS_SIDE = 274, 4
+"""The EXIF tag that says how the camera was held; values above this one mean that width and height change places."""
 
 ACCEPTED = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """What most providers take."""
@@ -47,6 +51,7 @@ def prepared_picture(content: bytes, mime: str) -> Picture:
         if mime not in ACCEPTED:
             raise PictureRefused(f"{mime} is not taken by most models; {_INSTALL}.") from None
         return Picture(content, mime, png_size(content))
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours, and stderr the person's
     try:
         with Image.open(io.BytesIO(content)) as image:
             return _fitted(image, content, mime)
@@ -65,8 +70,6 @@ def png_size(content: bytes) -> tuple[int, int] | None:
 
 
 def _fitted(image: Image, content: bytes, mime: str) -> Picture:
-    from PIL.ImageOps import exif_transpose
-
     size = image.size
     if size[0] * size[1] > MAX_PIXELS:
         raise ValueError(f"{size[0]}x{size[1]} pixels are too many")
@@ -74,9 +77,21 @@ def _fitted(image: Image, content: bytes, mime: str) -> Picture:
     if mime in ACCEPTED and not large:
         return Picture(content, mime, size)
     photo = mime == "image/jpeg"
-    upright = exif_transpose(image)  # the new file will not say how the camera was held
-    smaller = upright.convert("RGB" if photo else "RGBA")
-    return Picture(_within_limits(smaller, photo=photo), "image/jpeg" if photo else "image/png", upright.size)
+    size = (size[1], size[0]) if image.getexif().get(_ORIENTATION, 1) > _ON_ITS_SIDE else size
+    smaller = _smaller(image, "RGB" if photo else "RGBA")
+    return Picture(_within_limits(smaller, photo=photo), "image/jpeg" if photo else "image/png", size)
+
+
+def _smaller(image: Image, mode: str) -> Image:
+    """The picture within `MAX_SIDE` and upright, for the new file will not say how the camera was held.
+
+    It becomes small before anything else, so that it is in memory once only.
+    """
+    from PIL.ImageOps import exif_transpose
+
+    fit = image if image.mode in ("RGB", "RGBA", "L", "LA", "CMYK", "YCbCr") else image.convert(mode)
+    fit.thumbnail((MAX_SIDE, MAX_SIDE))
+    return exif_transpose(fit).convert(mode)
 
 
 def _within_limits(image: Image, *, photo: bool) -> bytes:
