@@ -162,7 +162,7 @@ def test_every_secret_is_known_for_masking_and_shown_nowhere() -> None:
     config = one_model(
         provider={
             "base_url": "http://me:password-in-url@h/v1",
-            "env": {"A": "env-secret"},
+            "env": {"A": "env-secret", "KIMI_REPLAY": "/tape.jsonl", "GOOGLE_APPLICATION_CREDENTIALS": "/robot.json"},
             "custom_headers": {"X": "header-secret", "Authorization": "Bearer bearer-secret"},
         }
     )

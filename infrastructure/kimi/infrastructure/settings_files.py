@@ -43,6 +43,8 @@ _GO_LIMITS = (
 
 _KEY_VARIABLES = {"kimi": "KIMI_API_KEY", "openai_legacy": "OPENAI_API_KEY", "openai_responses": "OPENAI_API_KEY"}
 _SHORTEST_RECOGNISABLE_KEY = 8
+_PATHS = ("KIMI_REPLAY", "KIMI_SCRIPTED_ECHO_SCRIPTS", "GOOGLE_APPLICATION_CREDENTIALS")
+"""Variables of a provider's `env` that name a file: an error about the file must be able to show it."""
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
@@ -228,7 +230,7 @@ def _secret_variables(configuration: Configuration, environ: Mapping[str, str]) 
 def _secret_values(configuration: Configuration) -> Iterator[str]:
     for provider in configuration.providers.values():
         yield from _credentials(provider)
-        yield from filter(None, provider.env.values())
+        yield from (value for name, value in provider.env.items() if value and name not in _PATHS)
     for service in (configuration.services.moonshot_search, configuration.services.moonshot_fetch):
         if service is not None:
             yield from _credentials(service)

@@ -168,6 +168,15 @@ async def test_credentials_that_are_refused(tmp_path: Path) -> None:
     assert not raised.value.transient
 
 
+async def test_a_file_of_credentials_that_is_not_there_is_named() -> None:
+    async with client() as to:
+        variables = {"GOOGLE_APPLICATION_CREDENTIALS": "/missing/robot.json"}
+        with pytest.raises(
+            ChatProviderError, match="read: No such file or directory: /missing/robot.json"
+        ):
+            await ask(to.model("vertexai", api_key="", env=variables))
+
+
 async def test_tokens_that_cannot_be_fetched(tmp_path: Path) -> None:
     async with client() as to:
         variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(service_account(tmp_path, "http://127.0.0.1:1"))}

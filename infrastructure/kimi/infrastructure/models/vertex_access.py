@@ -168,5 +168,7 @@ def _as_bytes(body: bytes | str | None) -> bytes:
 
 def _reason(error: Exception) -> str:
     """One short line; some of these errors carry (text, details)."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.strerror}: {error.filename}"
     text = str(error.args[0]) if error.args else str(error)
     return text.strip().splitlines()[0].rstrip(" :.")[:_MAX_REASON] if text.strip() else type(error).__name__
