@@ -338,6 +338,15 @@ async def test_a_page_whose_text_is_not_found_in_time_is_given_up() -> None:
         await main_text(Page(200, "text/html", None, html), 0.2)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits")
+async def test_the_search_for_a_text_ends_also_when_nobody_is_left_to_end_it() -> None:
+    program = (
+        "import resource; from kimi.infrastructure.web.extract import limit_work; limit_work(); "
+        "print(resource.getrlimit(resource.RLIMIT_CPU))"
+    )
+    assert (await anyio.run_process([sys.executable, "-P", "-c", program])).stdout == b"(60, 60)\n"
+
+
 async def test_without_the_library_it_says_how_to_get_it() -> None:
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "trafilatura"}
     sys.modules["trafilatura"] = None  # type: ignore[assignment]  # as if it were not installed
