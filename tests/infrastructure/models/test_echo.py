@@ -25,7 +25,7 @@ from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.echo_dsl import parse_script
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.open import model_opener, open_model
-from kimi.infrastructure.models.scripted import parse_scripts
+from kimi.infrastructure.models.scripted import load_scripts, parse_scripts
 
 pytestmark = pytest.mark.anyio
 
@@ -162,6 +162,12 @@ def test_mistakes_in_a_script(script: str, text: str) -> None:
 )
 def test_the_two_forms_of_a_scripts_file(text: str, scripts: list[str]) -> None:
     assert parse_scripts(text) == scripts
+
+
+def test_a_scripts_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "scripts.json"
+    path.write_text('["text: a"]', encoding="utf-8-sig")
+    assert load_scripts({"KIMI_SCRIPTED_ECHO_SCRIPTS": str(path)}) == ["text: a"]
 
 
 def opened(environ: dict[str, str], provider_env: dict[str, str] | None = None) -> ChatModel:

@@ -152,6 +152,11 @@ async def test_the_oldest_layout_is_listed_and_moved_when_it_is_opened(tmp_path:
     assert (root / "one/context.jsonl").read_text() == REFERENCE
 
 
+async def test_a_session_may_be_called_like_a_file_of_the_oldest_layout(tmp_path: Path) -> None:
+    write_session(tmp_path, REFERENCE.encode(), session_id="one.jsonl")
+    assert store_at(tmp_path).last() == "one.jsonl"
+
+
 async def test_the_oldest_layout_can_be_deleted(tmp_path: Path) -> None:
     root = session_path(tmp_path).parent
     root.mkdir(parents=True)

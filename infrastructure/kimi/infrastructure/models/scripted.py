@@ -145,7 +145,7 @@ def load_scripts(environ: Mapping[str, str]) -> list[str]:
     if not path.is_file():
         raise ConfigError(f"Scripted echo file not found: {path}")
     try:
-        return parse_scripts(path.read_text("utf-8", "replace"))
+        return parse_scripts(path.read_text("utf-8-sig", "replace"))
     except OSError as error:
         raise ConfigError(f"Scripted echo file cannot be read: {path}: {error.strerror}") from error
 

@@ -38,7 +38,8 @@ def summaries(directory: str, work_dir: str) -> list[SessionSummary]:
 
 def _names(directory: str) -> Iterator[str]:
     try:
-        names = {name.removesuffix(".jsonl") for name in os.listdir(directory)}
+        with os.scandir(directory) as entries:
+            names = {one.name if one.is_dir() else one.name.removesuffix(".jsonl") for one in entries}
     except OSError:
         return
     for name in names:
