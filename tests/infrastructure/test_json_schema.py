@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from kimi.domain.message import JsonObject
-from kimi.infrastructure.json_schema import check_arguments
+from kimi.infrastructure.json_schema import check_arguments, check_schema
 
 
 def test_nothing_is_fetched_for_a_schema() -> None:
@@ -36,3 +36,17 @@ def test_arguments_that_are_nested_too_deeply_are_an_answer() -> None:
     told = "the arguments, or what their schema refers to, are nested too deeply to be checked"
     assert check_arguments(schema, deep) == told
     assert check_arguments({"$ref": "#"}, {}) == told
+
+
+@pytest.mark.parametrize("pattern", [r"^\p{L}+$", r"(?<year>\d{4})", r"^[\w-\.]+$"])
+def test_patterns_are_those_of_javascript(pattern: str) -> None:
+    for schema in ({"properties": {"a": {"pattern": pattern}}}, {"patternProperties": {pattern: {"type": "string"}}}):
+        assert check_schema({"type": "object", **schema}) is None
+        assert check_arguments({"type": "object", **schema}, {"a": "x"}) is None
+    mixed = {"properties": {"a": {"pattern": pattern}, "b": {"pattern": "^x$"}}}
+    assert check_arguments(mixed, {"a": "x", "b": "y"}) == "$.b: 'y' does not match '^x$' (value: \"y\")"
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(([a-z])+.?)*$", "^(a{1,9}){1,9}b$"])
+def test_no_pattern_is_tried_for_ever(pattern: str) -> None:
+    assert check_arguments({"properties": {"a": {"pattern": pattern}}}, {"a": "a" * 60 + "!"}) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -9,12 +11,17 @@ from kimi.application.envelope import encode_json
 from kimi.domain.message import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from jsonschema.exceptions import ValidationError
 
+    _Keyword = Callable[[object, str, object, object], Iterator[ValidationError]]
+
 MAX_TEXT = 2_000
 MAX_VALUE = 200
+
+_ENDLESS = re.compile(r"[*+?}]\)+[*+{]")
+"""In a pattern: something repeated that is repeated. To try such a one on a few dozen characters may take years."""
 
 
 class _Validator(Protocol):
@@ -22,25 +29,33 @@ class _Validator(Protocol):
 
 
 def check_schema(schema: JsonObject) -> str | None:
-    """The first line of the validator's text when `schema` breaks the meta-schema, else None (wire spec 5.1)."""
-    from jsonschema import Draft202012Validator
+    """The first line of the validator's text when `schema` breaks the meta-schema, else None (wire spec 5.1).
+
+    Patterns are not looked at: they are those of JavaScript, and Python does not know all of them.
+    """
+    from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import SchemaError
 
     try:
-        Draft202012Validator.check_schema(dict(schema))
+        Draft202012Validator.check_schema(dict(schema), format_checker=FormatChecker(()))
     except SchemaError as error:
         return str(error).partition("\n")[0].strip() or "invalid schema"
     return None
 
 
 def check_arguments(schema: JsonObject, value: Any) -> str | None:
-    """What is wrong with `value`: its JSON path, the error, and the value cut short; None when nothing is."""
+    """What is wrong with `value`: its JSON path, the error, and the value cut short; None when nothing is.
+
+    What Python does not know of a pattern, or might try for ever, is for the tool itself to judge.
+    """
     from referencing.exceptions import Unresolvable
 
     try:
         error = next(_validator(encode_json(schema)).iter_errors(value), None)
     except Unresolvable as missing:
         return f"the schema refers to {missing.ref}, which is not in it"[:MAX_TEXT]
+    except re.error:
+        return None
     except RecursionError:  # one that refers to itself follows the arguments to any depth
         return "the arguments, or what their schema refers to, are nested too deeply to be checked"
     if error is None:
@@ -53,9 +68,17 @@ def check_arguments(schema: JsonObject, value: Any) -> str | None:
 
 @lru_cache(maxsize=256)
 def _validator(schema: bytes) -> _Validator:
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, validators
     from pydantic_core import from_json
     from referencing import Registry
 
+    matches: _Keyword = cast("dict[str, Any]", Draft202012Validator.VALIDATORS)["pattern"]
+
+    def pattern(validator: object, wanted: str, value: object, part: object) -> Iterator[ValidationError]:
+        if not _ENDLESS.search(wanted):
+            with suppress(re.error):
+                yield from matches(validator, wanted, value, part)
+
     nothing = Registry[Any]()  # by itself the library would fetch what a foreign schema refers to
-    return cast("_Validator", Draft202012Validator(from_json(schema), registry=nothing))
+    extended = cast("Any", validators).extend(Draft202012Validator, {"pattern": pattern})
+    return cast("_Validator", extended(from_json(schema), registry=nothing))
