@@ -51,27 +51,26 @@ def _bare(command: str) -> str:
 def _pieces(line: str) -> tuple[list[str], bool]:
     """What stands between the operators outside quotes; is that certain to be what the shell sees?"""
     commands: list[str] = []
-    current, quote, escaped, plain = "", "", False, True
+    start, quote, escaped, plain = 0, "", False, True
     for at, char in enumerate(line):
         if escaped:
-            current, escaped = current + char, False
+            escaped = False
         elif char == "\\" and quote != "'":
-            current, escaped = current + char, True
-        elif quote != "'" and (char == "`" or (char == "(" and current.endswith("$"))):
-            commands.append(current)
-            current, plain = "", False
+            escaped = True
+        elif quote != "'" and (char == "`" or (char == "(" and at > start and line[at - 1] == "$")):
+            commands.append(line[start:at])
+            start, plain = at + 1, False
         elif quote:
-            current, quote = current + char, "" if char == quote else quote
+            quote = "" if char == quote else quote
         elif char in "'\"":
-            current, quote = current + char, char
+            quote = char
         elif char in ";|&\n()":
-            commands.append(current)
-            current, plain = "", plain and char != "("
+            commands.append(line[start:at])
+            start, plain = at + 1, plain and char != "("
         else:
-            plain = plain and not (char == "#" and _ends_word(current))
+            plain = plain and not (char == "#" and _ends_word(line[max(start, at - 1) : at]))
             plain = plain and not (char == ">" and not _TO_NOWHERE.match(line, at))
-            current += char
-    commands.append(current)
+    commands.append(line[start:])
     return [stripped for command in commands if (stripped := command.strip())], plain and not (quote or escaped)
 
 
