@@ -35,6 +35,8 @@ class McpSite:
     """Does a refresh token count once only? Access tokens that were given stay valid then."""
     deny: bool = False
     """Does the user refuse?"""
+    registers: bool = True
+    """May any client register?"""
     redirects: list[str] = field(default_factory=list[str])
     """Where browsers may be sent to: what the client has registered."""
     asked: list[str] = field(default_factory=list[str])
@@ -110,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", "0")))
         self.site.asked.append(f"POST {self.path}")
-        if self.path == "/register":
+        if self.path == "/register" and self.site.registers:
             registered = json.loads(body)
             self.site.redirects = registered["redirect_uris"]
             return self._send(201, registered | {"client_id": "the-client"})

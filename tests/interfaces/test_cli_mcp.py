@@ -427,6 +427,14 @@ def test_who_logs_in_again_comes_back_to_where_the_server_expects_them(mcp: Mcp,
         assert site.asked.count("POST /register") == 1
 
 
+def test_a_login_that_fails_says_at_which_step(mcp: Mcp, share: Path) -> None:
+    with mcp_site(registers=False) as site:
+        mcp("add", "-t", "http", "-a", "oauth", "closed", site.url)
+        done = kimi("mcp", "auth", "closed", share=share, variables={"BROWSER": "false"})
+    assert done.code == 1
+    assert "Registration failed: 404" in done.stderr
+
+
 def test_a_login_that_nobody_wants_is_told(mcp: Mcp, share: Path) -> None:
     with mcp_site(open_to_all=True) as site:
         mcp("add", "-t", "http", "-a", "oauth", "open", site.url)

@@ -15,6 +15,7 @@ from fastmcp import Client
 from fastmcp.client.elicitation import ElicitRequestParams, ElicitResult
 from fastmcp.client.transports import ClientTransport
 from mcp import MCPError
+from mcp.client.auth import OAuthFlowError
 from pydantic import ValidationError
 
 from kimi.application.envelope import scrubbed
@@ -73,7 +74,7 @@ def session_opener(
                 await session.enter(stack, way, elicit, modes or MODES)
             except Exception as error:
                 _check_login(server, login, way.status, error)
-                if way.status is not None:
+                if way.status is not None and not isinstance(error.__cause__, OAuthFlowError):
                     raise ConnectionError(_STATUS.format(way.status)) from error
                 raise
             yield session
