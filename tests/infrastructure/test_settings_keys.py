@@ -120,6 +120,12 @@ def test_every_key_has_its_default_bounds_and_lax_coercion() -> None:
     assert validated({"nobody": {"knows": 1}, "shell": {"nor": "this"}, "providers": {"p": {**PROVIDER, "x": 1}}})
 
 
+@pytest.mark.parametrize(("heartbeat", "stale", "used"), [(5000, 15_000, 15_000), (5000, 1000, 10_000)])
+def test_a_worker_is_not_lost_before_two_heartbeats(heartbeat: int, stale: int, used: int) -> None:
+    times = {"worker_heartbeat_interval_ms": heartbeat, "worker_stale_after_ms": stale}
+    assert load({"background": times}).background.worker_stale_after_ms == used
+
+
 FULL_TABLES: dict[str, Any] = {
     "providers": {
         "p": {

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from kimi.application.flags import Flags, share_directory
 from kimi.application.settings import (
+    BackgroundSettings,
     InterfaceSettings,
     LoopSettings,
     McpServer,
@@ -85,7 +86,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         acp=configuration.acp,
         mcp=mcp,
         web=_web(configuration.services),
-        background=configuration.background,
+        background=_background(configuration.background),
         interface=_interface(configuration),
         hooks=tuple(CommandHook(hook.event, hook.command, hook.matcher, hook.timeout) for hook in configuration.hooks),
         secret_variables=variables,
@@ -100,6 +101,15 @@ def _skills(configuration: Configuration, flags: Flags) -> SkillSettings:
         extra=configuration.extra_skill_dirs,
         merge=configuration.merge_all_available_skills,
     )
+
+
+def _background(configured: BackgroundSettings) -> BackgroundSettings:
+    """With two heartbeats of time at least: after less, tasks would be ended whose workers are well."""
+    least = 2 * configured.worker_heartbeat_interval_ms
+    if configured.worker_stale_after_ms >= least:
+        return configured
+    _log.warning("'background.worker_stale_after_ms' is less than two heartbeats of a worker: %d is used", least)
+    return configured.model_copy(update={"worker_stale_after_ms": least})
 
 
 def _interface(configuration: Configuration) -> InterfaceSettings:
