@@ -205,6 +205,23 @@ async def test_headers_and_token_go_with_every_request(tmp_path: Path) -> None:
         assert (lines["x-key"], lines["authorization"]) == ("key-value", "Bearer token-value")
 
 
+async def test_a_header_that_cannot_be_sent_is_not_repeated(tmp_path: Path) -> None:
+    heads: list[str] = []
+    async with http_server(working(lambda message: (404, None)), heads) as url:
+        near = McpServer(name="s", url=url, transport="http")
+        servers = [
+            near.model_copy(update={"name": "header", "headers": {"X-Key": "secret-one\nsecret-two"}}),
+            near.model_copy(update={"name": "token", "auth": "secret-thrée"}),
+            near.model_copy(update={"name": "ended", "auth": "secret-four\n"}),
+        ]
+        async with connected(tmp_path, *servers) as source:
+            told = "of MCP server '{}' has a character that no HTTP header may have."
+            assert view(source, "header").reason == f"The header 'X-Key' {told.format('header')}"
+            assert view(source, "token").reason == f"The token {told.format('token')}"
+            assert view(source, "ended").state == "connected"
+    assert "authorization: bearer secret-four\r\n" in heads[0].lower()
+
+
 async def test_a_server_that_knows_the_handshake_no_more_is_asked_the_newer_way(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     unknown = {"code": -32022, "message": "unsupported", "data": {"supported": ["2099-01-01"], "requested": "x"}}

@@ -24,6 +24,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client, request_within_origi
 from mcp.shared.message import SessionMessage
 
 from kimi.application.settings import McpServer
+from kimi.domain.errors import ConfigError
 from kimi.infrastructure.mcp.messages import MAX_MESSAGE_BYTES, parsed_message
 
 logger = logging.getLogger(__name__)
@@ -39,13 +40,27 @@ def transport_to(server: McpServer, auth: httpx2.Auth | None = None) -> ClientTr
     """The transport for `server`, which has a URL and its variables put in already; nothing is connected.
 
     `auth` is the login of a server with `auth: "oauth"`; any other `auth` of it is a bearer token.
+
+    Raises:
+        ConfigError: a header or the token cannot be sent.
     """
     assert server.url is not None, "a usable entry has a command or a URL"
-    access = auth if server.auth == "oauth" else server.auth
+    headers = {name: _sendable(value, f"header '{name}'", server) for name, value in server.headers.items()}
+    access = auth if server.auth in (None, "oauth") else _sendable(server.auth, "token", server)
     if server.transport == "sse":
-        timeout = server.sse_read_timeout_s
-        return EventTransport(server.url, dict(server.headers), auth=access, sse_read_timeout=timeout)
-    return HttpTransport(server.url, dict(server.headers), auth=access)
+        return EventTransport(server.url, headers, auth=access, sse_read_timeout=server.sse_read_timeout_s)
+    return HttpTransport(server.url, headers, auth=access)
+
+
+def _sendable(value: str, what: str, server: McpServer) -> str:
+    """`value` without space around it, e.g. the end of a line of the file that it comes from. Raises ConfigError.
+
+    The HTTP library would refuse it too, but repeat the secret in its error.
+    """
+    value = value.strip()
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigError(f"The {what} of MCP server '{server.name}' has a character that no HTTP header may have.")
+    return value
 
 
 class HttpTransport(StreamableHttpTransport):
