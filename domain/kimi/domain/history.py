@@ -7,6 +7,8 @@ date without looking at old messages again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import count
 
 from kimi.domain.message import Message, ToolCall, estimate_message
 from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
@@ -84,7 +86,8 @@ def repaired(
     """The records with every tool call answered, and whether anything had to be changed.
 
     A missing answer is taken from `result_of(call id)` (what the event log knows), else says that the call was
-    interrupted. Answers without a call are left out; answers are put in the order of the calls.
+    interrupted. Answers without a call are left out; answers are put in the order of the calls. Two calls of a message
+    with one id, as other programs stored them, get ids of their own.
     """
     source = list(records)
     fixed: list[ContextRecord] = []
@@ -96,11 +99,37 @@ def repaired(
             fixed.append(record)
         elif record.role == "assistant" and record.tool_calls:
             end = _exchange_end(source, index)
-            fixed += [record, *_answers(record.tool_calls, source[index:end], result_of)]
+            asking, following = _with_own_ids(record, source[index:end])
+            fixed += [asking, *_answers(asking.tool_calls, following, result_of)]
             index = end
         elif record.role != "tool":
             fixed.append(record)
     return fixed, fixed != source
+
+
+def _with_own_ids(message: Message, following: Sequence[ContextRecord]) -> tuple[Message, Sequence[ContextRecord]]:
+    """The message and what may answer its calls, with a fresh id for each call that has the id of an earlier one."""
+    ids = [call.id for call in message.tool_calls]
+    if len(set(ids)) == len(ids):
+        return message, following
+    own: list[str] = []
+    for call_id in ids:
+        others = (f"{call_id}_{number}" for number in count(2))
+        own.append(call_id if call_id not in own else next(one for one in others if one not in (*ids, *own)))
+    renamed = tuple(replace(call, id=new) for call, new in zip(message.tool_calls, own, strict=True))
+    return replace(message, tool_calls=renamed), _renamed(following, list(zip(ids, own, strict=True)))
+
+
+def _renamed(following: Sequence[ContextRecord], waiting: list[tuple[str, str]]) -> list[ContextRecord]:
+    """The records, with each answer under the new id of the first call that still waits for one of its id."""
+    found: list[ContextRecord] = []
+    for record in following:
+        pair = next((one for one in waiting if isinstance(record, Message) and one[0] == record.tool_call_id), None)
+        if pair is not None and isinstance(record, Message):
+            waiting.remove(pair)
+            record = replace(record, tool_call_id=pair[1])
+        found.append(record)
+    return found
 
 
 def _exchange_end(source: Sequence[ContextRecord], index: int) -> int:
