@@ -100,6 +100,8 @@ async def test_a_blank_message_is_sent_as_one_that_says_so(reader: Row) -> None:
     answers = [Message("assistant", (TextPart("hm"),)), Message("assistant", (TextPart("\n"),))]
     body = await _sent(reader, [user_message(""), answers[0], user_message(" \n"), answers[1], user_message("so")])
     assert json.dumps(body).count(_BLANK) == 3
+    body = await _sent(reader, HARD["thinking alone"])
+    assert json.dumps(body).count(_BLANK) == 1
 
 
 @pytest.mark.parametrize("reader", ROWS, ids=lambda row: row.type)

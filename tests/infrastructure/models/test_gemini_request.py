@@ -180,11 +180,11 @@ async def test_gemini_3_gets_a_stand_in_for_the_signature_of_a_foreign_call() ->
     assert [part.get("thoughtSignature") for part in parts] == ["skip_thought_signature_validator", None]
 
 
-async def test_an_answer_with_nothing_left_to_say_is_left_out() -> None:
+async def test_a_message_with_nothing_left_to_say_is_sent_with_words_that_say_so() -> None:
     history = [user_message("a"), Message("assistant", (ThinkPart("hm"),)), user_message(""), Message("system", ())]
     async with client() as to:
         contents = (await to.body(history))["contents"]
-    assert [turn["role"] for turn in contents] == ["user", "user", "user"]
+    assert [turn["role"] for turn in contents] == ["user", "model", "user", "user"]
     assert all(part["text"] for turn in contents for part in turn["parts"])
 
 

@@ -78,10 +78,13 @@ def results_together(first: Message, second: Message) -> bool:
 
 
 def _is_blank(message: Message) -> bool:
-    """Does it say nothing at all, as a person's may, or an answer that another program stored?"""
+    """Does it say nothing, as a person's may, or an answer that another program stored, perhaps with its thinking?"""
     if message.role not in ("user", "assistant") or message.tool_calls:
         return False
-    return all(isinstance(part, TextPart) and not part.text.strip() for part in message.content)
+    return all(
+        isinstance(part, ThinkPart) or (isinstance(part, TextPart) and not part.text.strip())
+        for part in message.content
+    )
 
 
 def _is_notification(message: Message) -> bool:
@@ -161,7 +164,8 @@ class EncodedHistory:
     def _readable(self, messages: Sequence[Message]) -> list[Message]:
         unit = [readable(message, self._rules.capabilities) for message in messages]
         if all(map(_is_blank, unit)):
-            return [replace(unit[0], content=(NO_TEXT,))]
+            thinking = (part for part in unit[0].content if isinstance(part, ThinkPart))
+            return [replace(unit[0], content=(*thinking, NO_TEXT))]
         return unit
 
     def _common_length(self, history: Sequence[Message]) -> int:
