@@ -211,6 +211,7 @@ def large_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work_dir.parent
 
 
+@pytest.mark.timeout(180)  # a slow disk makes the files slowly
 @pytest.mark.spec("T-78")
 async def test_a_large_tree_stops_in_time_and_when_cancelled(large_tree: Path) -> None:
     files = Files(large_tree)
