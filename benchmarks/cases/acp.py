@@ -39,7 +39,7 @@ def acp(bench: Bench) -> list[Row]:
 
 
 def _new_translator(*, replaying: bool = False) -> Translator:
-    return Translator("s", "/work", client=ClientAbilities(), replaying=replaying)
+    return Translator("/work", client=ClientAbilities(), replaying=replaying)
 
 
 def _large_call() -> tuple[float, int, int]:
