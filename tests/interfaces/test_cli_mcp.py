@@ -427,6 +427,27 @@ def test_who_logs_in_again_comes_back_to_where_the_server_expects_them(mcp: Mcp,
         assert site.asked.count("POST /register") == 1
 
 
+QUICK = """
+import socket, subprocess, sys
+from urllib.parse import parse_qs, urlsplit
+back = urlsplit(parse_qs(urlsplit(sys.argv[2]).query)["redirect_uri"][0])
+socket.create_connection((back.hostname, back.port)).close()
+subprocess.Popen([sys.executable, *sys.argv[1:]])
+"""
+"""A browser that the server sends back before anything else happens."""
+
+
+def test_somebody_listens_before_the_browser_comes_back(mcp: Mcp, share: Path, tmp_path: Path) -> None:
+    browser(tmp_path)
+    quick = tmp_path / "quick.py"
+    quick.write_text(QUICK)
+    command = shlex.join([sys.executable, str(quick), str(tmp_path / "browser.py")])
+    with mcp_site() as site:
+        mcp("add", "-t", "http", "-a", "oauth", "linear", site.url)
+        done = kimi("mcp", "auth", "linear", share=share, variables={"BROWSER": f"{command} %s"})
+    assert done.code == 0, done.stderr
+
+
 def test_a_login_that_fails_says_at_which_step(mcp: Mcp, share: Path) -> None:
     with mcp_site(registers=False) as site:
         mcp("add", "-t", "http", "-a", "oauth", "closed", site.url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 from collections.abc import AsyncGenerator, Callable
@@ -17,6 +18,7 @@ from key_value.aio.stores.filetree import (
     FileTreeV1CollectionSanitizationStrategy,
     FileTreeV1KeySanitizationStrategy,
 )
+from mcp.client.auth import AuthorizationCodeResult
 
 from kimi.domain.errors import McpUnauthorized
 from kimi.infrastructure.store.lock import FileLock
@@ -116,9 +118,10 @@ class BrowserLogin(OAuth):
         store = token_store(directory)
         super().__init__(server_url, client_name=CLIENT_NAME, token_storage=store, callback_port=port)
         self._show_address = show_address
+        self._page = ""
 
     async def redirect_handler(self, authorization_url: str) -> None:
-        """Open the browser. The address comes from the server: nothing but a web page is opened.
+        """Where the browser is to be sent. It comes from the server: nothing but a web page is opened.
 
         Raises:
             McpUnauthorized: the address is none of the web.
@@ -126,4 +129,29 @@ class BrowserLogin(OAuth):
         if not authorization_url.lower().startswith(("https://", "http://")):
             raise McpUnauthorized(f"The server at {self.mcp_url} names no web page to log in at.")
         self._show_address(authorization_url)
-        await super().redirect_handler(authorization_url)
+        self._page = authorization_url
+
+    async def callback_handler(self) -> AuthorizationCodeResult:
+        """Open the browser once somebody listens here: a user who is logged in already is sent back at once."""
+        coming_back = asyncio.ensure_future(super().callback_handler())
+        try:
+            while not coming_back.done():
+                if await _listens(self.redirect_port):
+                    break
+                await anyio.sleep(0.02)
+            if not coming_back.done():
+                await super().redirect_handler(self._page)
+            return await coming_back
+        finally:
+            coming_back.cancel()
+            await asyncio.wait([coming_back])
+
+
+async def _listens(port: int) -> bool:
+    """Does anybody listen on this port of this machine?"""
+    try:
+        stream = await anyio.connect_tcp("localhost", port)
+    except OSError:
+        return False
+    await stream.aclose()
+    return True
