@@ -65,8 +65,7 @@ async def sends_back_what_the_model_said(stage: HttpStage) -> None:
     """Thinking with its signature, text, calls: what came in one answer goes out with the next request."""
     signature = "EsignedThought==" if stage.row.dialect.signs else None
     answer = Answer("deep thought", signature, "good day", (CALL, ("tc2", "Glob", '{"pattern":"*"}')))
-    thinking = {"thinking": True}
-    async with stage.serve(stage.reply(answer), stage.reply(Answer(text="well")), **thinking) as rig:
+    async with stage.serve(stage.reply(answer), stage.reply(Answer(text="well")), thinking=True) as rig:
         items = await ask(rig.model)
         await ask(rig.model, [*HISTORY, *exchange(items)])
         stage.row.dialect.check(rig.provider.requests[1])

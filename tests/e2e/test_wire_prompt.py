@@ -225,7 +225,7 @@ def test_slash_rules(place: Place) -> None:
             ("/nope", 'Unknown slash command "/nope".'),
             ("  /nope:a:b and more", 'Unknown slash command "/nope:a:b".'),
             (" /yolo", "You only live once! All actions will be auto-approved."),
-            ([{"type": "text", "text": "/yolo"}, {"type": "text", "text": "now"}],
+            ([{"type": "text", "text": "/yolo"}, {"type": "text", "text": "off"}],
              "You only die once! Actions will require approval."),
         ):  # fmt: skip
             response, types = turn(kimi, command)
