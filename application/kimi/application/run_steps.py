@@ -26,7 +26,7 @@ from kimi.domain.session import UsageRecord
 from kimi.domain.stream import MergedPart, PartMerger
 from kimi.domain.turn import TurnStatus
 
-BURST: Final = 64
+BURST: Final = 32
 """How many parts of a stream are passed on in one go before other turns of the process get theirs."""
 
 
