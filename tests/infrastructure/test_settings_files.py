@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kimi.application.flags import Flags
 from kimi.domain.errors import ConfigError, UsageError
-from kimi.infrastructure.config_migration import toml_text
+from kimi.infrastructure.config_migration import ensure_default_file, toml_text
 from kimi.infrastructure.settings_files import load_settings
 from tests.infrastructure.settings_loading import load, load_share, one_model
 
@@ -103,6 +103,14 @@ def test_a_bad_legacy_file_is_an_error_and_stays(tmp_path: Path, content: str, r
         load_share(tmp_path)
     assert str(caught.value).startswith(report)
     assert os.listdir(tmp_path) == ["config.json"]
+
+
+def test_a_configuration_that_somebody_writes_during_the_first_start_stays(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("default_yolo = true\n")  # it was not there when the start looked
+    ensure_default_file(str(tmp_path), str(path))
+    assert path.read_text() == "default_yolo = true\n"
+    assert not list(tmp_path.glob("*.new"))
 
 
 @pytest.mark.spec("R-42")

@@ -87,11 +87,10 @@ def _defaults() -> dict[str, Any]:
 
 def _create(path: str, text: str) -> None:
     """Write `path` whole, readable for its owner only, unless somebody else created it meanwhile."""
-    from kimi.infrastructure.private_file import sole_change, write_private_file  # start-up time: the first start only
+    from kimi.infrastructure.private_file import create_private_file, sole_change  # start-up time: the first start only
 
     with sole_change(path):
-        if not os.path.exists(path):
-            write_private_file(path, text)
+        create_private_file(path, text)
 
 
 # --- a small TOML writer ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.store.disk import make_private_directory, replace_file
+from kimi.infrastructure.store.disk import create_file, make_private_directory, replace_file
 from kimi.infrastructure.store.lock import sole_owner
 
 
@@ -19,7 +19,18 @@ def write_private_file(path: str, text: str) -> None:
     """
     target = os.path.realpath(path)
     make_private_directory(os.path.dirname(target))
-    replace_file(target, text.encode("utf-8", "backslashreplace"))
+    replace_file(target, _encoded(text))
+
+
+def create_private_file(path: str, text: str) -> None:
+    """The same for a file that is not there yet; one that somebody else makes meanwhile stays as it is."""
+    target = os.path.realpath(path)
+    make_private_directory(os.path.dirname(target))
+    create_file(target, _encoded(text))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
 
 
 @contextmanager

@@ -103,6 +103,25 @@ def replace_file(path: str, data: bytes) -> None:
     sync_directory(os.path.dirname(path))
 
 
+def create_file(path: str, data: bytes) -> None:
+    """Make `path`, whole, unless it is there; one that somebody makes at this very moment stays. Raises OSError.
+
+    Callers hold the lock that guards `path`: the name of the fresh file is fixed.
+    """
+    fresh = path + FRESH
+    write_fresh(fresh, data)
+    try:
+        os.link(fresh, path)  # which, unlike a rename, never replaces
+    except FileExistsError:
+        return
+    except OSError:  # a file system without hard links
+        if not os.path.exists(path):
+            os.rename(fresh, path)
+    finally:
+        remove_file(fresh)
+    sync_directory(os.path.dirname(path))
+
+
 def sync_directory(path: str) -> None:
     """Bring a rename in `path` to the disk, where the system can. Never raises."""
     if os.name != "posix":
