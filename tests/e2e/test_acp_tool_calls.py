@@ -22,7 +22,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 @pytest.fixture
 def kimi(place: Place) -> Generator[AcpProcess, None, None]:
     """A process whose lines are all valid."""
-    with acp_process(place) as process:
+    with acp_process(place.script("text: unused")) as process:
         yield process
     check = AgentLines()
     for line in process.lines:

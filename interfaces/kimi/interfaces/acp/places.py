@@ -66,14 +66,15 @@ class CurrentSettings:
         share = first.share_dir
         named = [flags.config_file] if flags.config_file else [os.path.join(share, "config.toml")]
         self._files = [*named, os.path.join(share, "mcp.json"), *flags.mcp_config_files]
-        self._seen = self._look()
+        self._seen: _Seen | None = None  # what changed between the first reading and now would be missed
 
     def get(self) -> Settings:
         """The settings as they are now. Raises ConfigError or UsageError when the files cannot be used."""
         seen = self._look()
         if seen != self._seen:
-            self._settings = self._load(self._flags, self._environ)
-            hide_secrets(self._settings.secret_values)
+            if (found := self._load(self._flags, self._environ)) != self._settings:
+                self._settings = found
+                hide_secrets(found.secret_values)
             self._seen = seen
         return self._settings
 
