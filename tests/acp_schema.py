@@ -17,7 +17,7 @@ import acp.schema as models
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
 
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 
 Schema: TypeAlias = dict[str, Any]
 

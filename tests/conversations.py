@@ -15,10 +15,10 @@ from kimi.application.ports import SessionFiles, Tool
 from kimi.application.resolve_request import resolve_request
 from kimi.application.run_turn import run_turn
 from kimi.application.toolset import Toolset
-from kimi.domain.approval import Policy
-from kimi.domain.content import UserInput
-from kimi.domain.event import REQUEST_TYPES, Event
-from kimi.domain.request import Answer, Request
+from kimi.domain.content.parts import UserInput
+from kimi.domain.events.event import REQUEST_TYPES, Event
+from kimi.domain.events.request import Answer, Request
+from kimi.domain.permissions.approval import Policy
 from kimi.domain.turn import TurnLimits, TurnStatus
 from kimi.infrastructure.store.memory import MemoryStore
 from tests.fakes import FakeModel

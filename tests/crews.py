@@ -12,11 +12,11 @@ from kimi.application.conversation import Conversation
 from kimi.application.ports import ChatModel, PreparedCall, SessionFiles, SubagentFiles, Tool, ToolCallContext
 from kimi.application.run_subagent import Subagents, create_subagent_type, run_subagent
 from kimi.application.toolset import Toolset
-from kimi.domain.agent import AgentSpec, SubagentType
-from kimi.domain.approval import Effect, Policy
-from kimi.domain.message import JsonObject
-from kimi.domain.subagent import Subagent
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_ok
+from kimi.domain.agents.agent import AgentSpec, SubagentType
+from kimi.domain.agents.subagent import Subagent
+from kimi.domain.content.message import JsonObject
+from kimi.domain.permissions.approval import Effect, Policy
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
 from kimi.domain.turn import TurnLimits
 from kimi.infrastructure.tools.agent import AgentTool, CreateSubagentTool, TaskTool
 from tests.conversations import conversation_with

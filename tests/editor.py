@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 
 
 class Refusal(Exception):

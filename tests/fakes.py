@@ -10,12 +10,12 @@ from typing import TypeAlias
 import anyio
 
 from kimi.application.ports import ModelItem, PreparedCall, ResponseEnd, ToolCallContext
-from kimi.domain.approval import Effect
-from kimi.domain.diff import ChangedText
+from kimi.domain.content.message import JsonObject, Message
+from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, CommandHook
-from kimi.domain.message import JsonObject, Message
-from kimi.domain.request import HookAnswer
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_ok
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.diff import ChangedText
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
 
 Pause: TypeAlias = Callable[[], Awaitable[None]]
 Script: TypeAlias = Sequence["ModelItem | Exception | Pause"]

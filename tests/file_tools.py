@@ -10,10 +10,10 @@ from typing import Any
 
 from kimi.application.ports import Tool, ToolCallContext
 from kimi.application.settings import FileSettings, ShellSettings
-from kimi.domain.approval import Effect
-from kimi.domain.event import Event
-from kimi.domain.request import Answer, Request
-from kimi.domain.tool import BriefBlock, ToolReturnValue
+from kimi.domain.events.event import Event
+from kimi.domain.events.request import Answer, Request
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
 from kimi.infrastructure.tools.glob import Glob
 from kimi.infrastructure.tools.grep import Grep
 from kimi.infrastructure.tools.paths import FileRecord, PathPolicy

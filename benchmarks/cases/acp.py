@@ -8,10 +8,10 @@ from statistics import median
 
 from benchmarks.figures import Bench, Row, Target
 from kimi.application.envelope import encode_event
-from kimi.domain import event as ev
-from kimi.domain.content import TextPart
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.tool import tool_ok
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events import event as ev
+from kimi.domain.tools.tool import tool_ok
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.replay import replay_updates, stored_events
 from kimi.interfaces.acp.translate import Translator

@@ -11,8 +11,8 @@ from typing import TypeVar
 from benchmarks.figures import Bench, Row
 from kimi.application.channel import Delivery, EventChannel
 from kimi.application.recorder import Recorder
-from kimi.domain.content import TextPart
-from kimi.domain.stream import PartMerger
+from kimi.domain.content.parts import TextPart
+from kimi.domain.content.stream import PartMerger
 from kimi.infrastructure.models.chat_stream import REASONING_CONTENT, ChunkReader
 from kimi.infrastructure.models.sse import SseParser
 from kimi.infrastructure.store.memory import MemoryStore

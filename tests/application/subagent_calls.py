@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from kimi.domain.content import TextPart
-from kimi.domain.event import (
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import (
     Event,
     SubagentEvent,
     ToolResult,
 )
-from kimi.domain.message import Function, ToolCall
-from kimi.domain.request import Answer, ApprovalAnswer, ApprovalRequest, Request
-from kimi.domain.tool import BriefBlock, ToolReturnValue
+from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
 from tests.conversations import Run
 
 REPORT = "I looked at everything that matters and wrote down what I found. " * 4

@@ -10,12 +10,12 @@ import pytest
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ToolCallContext
 from kimi.application.resolve_request import resolve_request
-from kimi.domain.approval import Policy, Rule
-from kimi.domain.content import TextPart
-from kimi.domain.event import ApprovalResponse, Event, ToolResult
-from kimi.domain.message import Function, JsonObject, ToolCall, message_text
-from kimi.domain.request import Answer, ApprovalAnswer, ApprovalRequest, Request
-from kimi.domain.tool import BriefBlock, ToolReturnValue, tool_ok
+from kimi.domain.content.message import Function, JsonObject, ToolCall, message_text
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import ApprovalResponse, Event, ToolResult
+from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.permissions.approval import Policy, Rule
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_ok
 from kimi.domain.turn import TurnStatus
 from tests.conversations import Run, conversation_with, run
 from tests.fakes import FakeModel, FakeTool

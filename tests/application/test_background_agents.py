@@ -16,13 +16,13 @@ from kimi.application.resolve_request import resolve_request
 from kimi.application.run_subagent import Order, Report
 from kimi.application.session_hooks import session_hooks
 from kimi.application.settings import BackgroundSettings
-from kimi.domain.approval import Policy
 from kimi.domain.background import BackgroundTask
-from kimi.domain.content import TextPart
+from kimi.domain.content.message import Function, ToolCall, message_text
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import APIStatusError
-from kimi.domain.event import ApprovalResponse, Event, Notification, SubagentEvent, ToolResult
-from kimi.domain.message import Function, ToolCall, message_text
-from kimi.domain.request import ApprovalAnswer, ApprovalRequest
+from kimi.domain.events.event import ApprovalResponse, Event, Notification, SubagentEvent, ToolResult
+from kimi.domain.events.request import ApprovalAnswer, ApprovalRequest
+from kimi.domain.permissions.approval import Policy
 from tests.background import FakeTasks
 from tests.conversations import Run, run
 from tests.crews import CommandTool, Crew, crew_with

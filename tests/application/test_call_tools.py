@@ -9,11 +9,11 @@ import pytest
 from kimi.application.call_tools import parse_arguments
 from kimi.application.ports import ToolCallContext
 from kimi.application.toolset import Toolset
-from kimi.domain.content import TextPart
+from kimi.domain.content.message import Function, JsonObject, ToolCall, message_text
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ConfigError
-from kimi.domain.event import ToolResult
-from kimi.domain.message import Function, JsonObject, ToolCall, message_text
-from kimi.domain.tool import BriefBlock, ToolReturnValue, tool_ok
+from kimi.domain.events.event import ToolResult
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_ok
 from tests.conversations import conversation_with, run
 from tests.fakes import FakeModel, FakeTool
 

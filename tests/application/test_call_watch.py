@@ -8,12 +8,12 @@ import pytest
 
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ToolCallContext
-from kimi.domain.content import TextPart
-from kimi.domain.diff import ChangedText
-from kimi.domain.event import Event
-from kimi.domain.message import Function, JsonObject, ToolCall
-from kimi.domain.request import ApprovalAnswer, ApprovalRequest
-from kimi.domain.tool import ToolReturnValue, tool_ok
+from kimi.domain.content.message import Function, JsonObject, ToolCall
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import Event
+from kimi.domain.events.request import ApprovalAnswer, ApprovalRequest
+from kimi.domain.tools.diff import ChangedText
+from kimi.domain.tools.tool import ToolReturnValue, tool_ok
 from tests.conversations import conversation_with, run
 from tests.fakes import FakeModel, FakeTool
 

@@ -8,14 +8,14 @@ from kimi.application.channel import EventChannel
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ResponseEnd
 from kimi.application.reminders import AFK_MARK
-from kimi.domain.approval import Policy
-from kimi.domain.compaction import COMPACTED, SYSTEM
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.message import Function, Message, ToolCall, message_text, user_message
+from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIConnectionError, APIStatusError, ModelNotSet
-from kimi.domain.event import CompactionBegin, Event, StatusUpdate
-from kimi.domain.message import Function, Message, ToolCall, message_text, user_message
-from kimi.domain.session import CheckpointRecord, SystemPromptRecord, UsageRecord
-from kimi.domain.tool import CANCELLED, tool_message
+from kimi.domain.events.event import CompactionBegin, Event, StatusUpdate
+from kimi.domain.history.compaction import COMPACTED, SYSTEM
+from kimi.domain.history.session import CheckpointRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.permissions.approval import Policy
+from kimi.domain.tools.tool import CANCELLED, tool_message
 from kimi.domain.turn import TokenUsage, TurnLimits
 from tests.conversations import Run, conversation_with, run
 from tests.fakes import FakeModel, FakeTool, Script, forever

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.context_line import decode_record, encode_message, encode_record
-from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.domain.message import Function, Message, Role, ToolCall, user_message
-from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.content.message import Function, Message, Role, ToolCall, user_message
+from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
 
 any_text = st.text(st.characters(exclude_categories=()))
 clean_text = st.text(st.characters(exclude_categories=("Cs",)))

@@ -8,7 +8,7 @@ import pytest
 
 from kimi.application.elicit import answer_elicitation
 from kimi.application.ports import Elicitation, ElicitationAnswer
-from kimi.domain.request import Answer, QuestionAnswer, QuestionRequest, Request
+from kimi.domain.events.request import Answer, QuestionAnswer, QuestionRequest, Request
 
 pytestmark = pytest.mark.anyio
 

@@ -15,16 +15,16 @@ from kimi.application.ports import ResponseEnd, SessionFiles, SessionStore
 from kimi.application.rewind import send_dmail
 from kimi.application.skills import SkillBook
 from kimi.application.steer import steer
-from kimi.domain.approval import Policy
-from kimi.domain.content import TextPart, UserInput
+from kimi.domain.content.message import Function, Message, ToolCall, message_text, user_message
+from kimi.domain.content.parts import TextPart, UserInput
 from kimi.domain.errors import APIStatusError, StateError
-from kimi.domain.event import Event, StepBegin, TurnBegin, TurnEnd
-from kimi.domain.flow_d2 import parse_d2
-from kimi.domain.history import unanswered_calls
-from kimi.domain.message import Function, Message, ToolCall, message_text, user_message
-from kimi.domain.session import CheckpointRecord, SystemPromptRecord
-from kimi.domain.skill import Skill
-from kimi.domain.tool import INTERRUPTED, TodoItem, ToolReturnValue, tool_ok
+from kimi.domain.events.event import Event, StepBegin, TurnBegin, TurnEnd
+from kimi.domain.history.history import unanswered_calls
+from kimi.domain.history.session import CheckpointRecord, SystemPromptRecord
+from kimi.domain.permissions.approval import Policy
+from kimi.domain.skills.flow_d2 import parse_d2
+from kimi.domain.skills.skill import Skill
+from kimi.domain.tools.tool import INTERRUPTED, TodoItem, ToolReturnValue, tool_ok
 from kimi.domain.turn import TokenUsage, TurnLimits
 from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.memory import MemoryStore

@@ -15,13 +15,13 @@ from kimi.application.hooks import Hooks
 from kimi.application.ports import RunHook, ToolCallContext
 from kimi.application.session_hooks import session_hooks
 from kimi.application.steer import steer
-from kimi.domain.content import ImagePart, MediaUrl, TextPart
+from kimi.domain.content.message import Function, JsonObject, ToolCall, message_text
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.errors import APIStatusError, StateError
-from kimi.domain.event import Event, HookResolved, HookTriggered, Notification, StepBegin, ToolResult
+from kimi.domain.events.event import Event, HookResolved, HookTriggered, Notification, StepBegin, ToolResult
+from kimi.domain.events.request import Answer, ApprovalAnswer, HookAnswer, HookRequest, Request
 from kimi.domain.hook import ALLOW, CommandHook, HookSubscription
-from kimi.domain.message import Function, JsonObject, ToolCall, message_text
-from kimi.domain.request import Answer, ApprovalAnswer, HookAnswer, HookRequest, Request
-from kimi.domain.tool import BriefBlock, ToolReturnValue, tool_error, tool_ok
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_error, tool_ok
 from tests.conversations import Run, conversation_with, run
 from tests.fakes import FakeHookRunner, FakeModel, FakeTool, forever
 

@@ -5,11 +5,11 @@ import pytest
 from kimi.application.envelope import encode_event
 from kimi.application.last_turns import MAX_BYTES, last_turns
 from kimi.application.ports import SessionFiles
-from kimi.domain.content import TextPart
-from kimi.domain.event import Event, ToolResult, TurnBegin, TurnEnd
-from kimi.domain.message import Function, Message, ToolCall, user_message
-from kimi.domain.session import ContextRecord, SystemPromptRecord
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import Event, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.history.session import ContextRecord, SystemPromptRecord
+from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.store.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

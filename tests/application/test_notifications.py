@@ -10,9 +10,9 @@ import pytest
 from kimi.application.background import TaskBook
 from kimi.application.settings import BackgroundSettings
 from kimi.domain.background import BackgroundTask, TaskOrder
-from kimi.domain.content import TextPart
-from kimi.domain.event import Notification, TurnEnd
-from kimi.domain.message import Message, message_text
+from kimi.domain.content.message import Message, message_text
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import Notification, TurnEnd
 from tests.background import FakeTasks
 from tests.conversations import conversation_with, run
 from tests.fakes import FakeModel

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kimi.application.recorder import Recorder
-from kimi.domain.content import TextPart
-from kimi.domain.event import StepBegin
-from kimi.domain.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import StepBegin
 from tests.conversations import memory_files
 
 pytestmark = pytest.mark.anyio

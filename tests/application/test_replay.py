@@ -11,11 +11,11 @@ import pytest
 from kimi.application.envelope import encode_event
 from kimi.application.event_json import decode_event
 from kimi.application.replay import Replayed, replay
-from kimi.domain import event as ev
-from kimi.domain import request as rq
-from kimi.domain.content import TextPart
-from kimi.domain.message import Function, ToolCall
-from kimi.domain.tool import UnknownBlock, tool_ok
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events import event as ev
+from kimi.domain.events import request as rq
+from kimi.domain.tools.tool import UnknownBlock, tool_ok
 from tests.conversations import memory_files
 from tests.interfaces.wire.test_translate import GOLDEN, REQUESTS
 

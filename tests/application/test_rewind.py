@@ -10,14 +10,14 @@ from kimi.application.conversation import Conversation
 from kimi.application.hooks import Hooks
 from kimi.application.ports import ResponseEnd
 from kimi.application.rewind import send_dmail
-from kimi.domain.content import TextPart
-from kimi.domain.dmail import DMail, mail_message
-from kimi.domain.event import StepBegin, ToolResult
+from kimi.domain.agents.dmail import DMail, mail_message
+from kimi.domain.content.message import Function, Message, ToolCall, message_text
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import StepBegin, ToolResult
+from kimi.domain.events.request import Answer, ApprovalAnswer, HookAnswer, Request
+from kimi.domain.history.session import CheckpointRecord, ContextRecord
 from kimi.domain.hook import CommandHook
-from kimi.domain.message import Function, Message, ToolCall, message_text
-from kimi.domain.request import Answer, ApprovalAnswer, HookAnswer, Request
-from kimi.domain.session import CheckpointRecord, ContextRecord
-from kimi.domain.tool import BriefBlock
+from kimi.domain.tools.tool import BriefBlock
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.tools.dmail import NOT_SENT, SendDMailTool
 from tests.conversations import Run, conversation_with, run

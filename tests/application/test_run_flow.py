@@ -10,9 +10,10 @@ import pytest
 from kimi.application.conversation import Conversation
 from kimi.application.skills import SkillBook
 from kimi.application.steer import steer
-from kimi.domain.content import ImagePart, MediaUrl, TextPart
+from kimi.domain.content.message import Function, Message, ToolCall, message_text
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.errors import APIStatusError, CapabilityMissing, ModelNotSet
-from kimi.domain.event import (
+from kimi.domain.events.event import (
     Event,
     SteerInput,
     StepBegin,
@@ -21,10 +22,9 @@ from kimi.domain.event import (
     TurnBegin,
     TurnEnd,
 )
-from kimi.domain.flow_d2 import parse_d2
-from kimi.domain.message import Function, Message, ToolCall, message_text
-from kimi.domain.request import ApprovalAnswer
-from kimi.domain.skill import Skill
+from kimi.domain.events.request import ApprovalAnswer
+from kimi.domain.skills.flow_d2 import parse_d2
+from kimi.domain.skills.skill import Skill
 from kimi.domain.turn import TurnLimits, TurnStatus
 from tests.conversations import Run, conversation_with, run
 from tests.fakes import FakeModel, FakeTool, Script, forever

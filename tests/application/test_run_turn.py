@@ -11,7 +11,8 @@ import pytest
 from kimi.application.channel import EventChannel
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ResponseEnd, SessionFiles, ToolCallContext
-from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
+from kimi.domain.content.message import Function, JsonObject, Message, ToolCall, ToolCallPart, message_text
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import (
     APIConnectionError,
     APIEmptyResponseError,
@@ -21,10 +22,18 @@ from kimi.domain.errors import (
     StateError,
     StoreFailed,
 )
-from kimi.domain.event import Event, StatusUpdate, StepBegin, StepInterrupted, StepRetry, ToolResult, TurnBegin, TurnEnd
-from kimi.domain.message import Function, JsonObject, Message, ToolCall, ToolCallPart, message_text
-from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
-from kimi.domain.tool import CANCELLED, ToolReturnValue, tool_ok
+from kimi.domain.events.event import (
+    Event,
+    StatusUpdate,
+    StepBegin,
+    StepInterrupted,
+    StepRetry,
+    ToolResult,
+    TurnBegin,
+    TurnEnd,
+)
+from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.tools.tool import CANCELLED, ToolReturnValue, tool_ok
 from kimi.domain.turn import TokenUsage, TurnLimits, TurnStatus
 from tests.conversations import conversation_with, memory_files, run
 from tests.fakes import FakeModel, FakeTool, Script, forever

@@ -15,9 +15,9 @@ from kimi.application.ports import SessionFiles, SourceDisconnected, SourceServe
 from kimi.application.result_budget import within_budget
 from kimi.application.servers import mcp_status, reload_servers, server_list
 from kimi.application.settings import McpServer, McpSettings
-from kimi.domain.approval import Policy
-from kimi.domain.content import ImagePart, MediaUrl, TextPart
-from kimi.domain.event import (
+from kimi.domain.content.message import JsonObject, message_text
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
+from kimi.domain.events.event import (
     MCPLoadingBegin,
     MCPLoadingEnd,
     McpServerStatus,
@@ -26,9 +26,9 @@ from kimi.domain.event import (
     StepBegin,
     TurnBegin,
 )
-from kimi.domain.message import JsonObject, message_text
-from kimi.domain.request import ApprovalAnswer, ApprovalRequest, Request
-from kimi.domain.tool import BriefBlock, ToolReturnValue, tool_ok
+from kimi.domain.events.request import ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.permissions.approval import Policy
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_ok
 from tests.conversations import Run, memory_files, run
 from tests.fakes import FakeTool
 from tests.servers.entries import raw_server

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kimi.application.set_mode import plan_file, switch_plan_mode
-from kimi.domain.approval import Policy
-from kimi.domain.content import TextPart
+from kimi.domain.content.message import message_text
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import StoreFailed
-from kimi.domain.message import message_text
+from kimi.domain.permissions.approval import Policy
 from tests.conversations import conversation_with, run
 from tests.fakes import FakeModel
 

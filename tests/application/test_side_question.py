@@ -11,10 +11,10 @@ from kimi.application.channel import EventChannel
 from kimi.application.conversation import Conversation
 from kimi.application.side_question import ask_beside
 from kimi.domain.client import Client
-from kimi.domain.content import TextPart
+from kimi.domain.content.message import Function, ToolCall, message_text
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import APIStatusError, ModelNotSet
-from kimi.domain.event import BtwBegin, BtwEnd, Event, TurnBegin, TurnEnd
-from kimi.domain.message import Function, ToolCall, message_text
+from kimi.domain.events.event import BtwBegin, BtwEnd, Event, TurnBegin, TurnEnd
 from tests.conversations import conversation_with, run
 from tests.fakes import FakeModel, FakeTool, forever
 

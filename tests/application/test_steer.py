@@ -6,10 +6,10 @@ import pytest
 
 from kimi.application.conversation import Conversation
 from kimi.application.steer import steer
-from kimi.domain.content import ImagePart, MediaUrl, TextPart
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.errors import APIStatusError, CapabilityMissing, StateError
-from kimi.domain.event import Event, SteerInput, TurnEnd
-from kimi.domain.message import Function, Message, ToolCall, user_message
+from kimi.domain.events.event import Event, SteerInput, TurnEnd
 from tests.conversations import conversation_with, run
 from tests.fakes import FakeModel, FakeTool, forever
 

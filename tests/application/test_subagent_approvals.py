@@ -6,15 +6,15 @@ import pytest
 
 from kimi.application.conversation import Conversation
 from kimi.application.resolve_request import resolve_request
-from kimi.domain.approval import Policy, Rule
-from kimi.domain.content import TextPart
-from kimi.domain.event import (
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import (
     ApprovalResponse,
     Event,
     SubagentEvent,
     ToolResult,
 )
-from kimi.domain.request import Answer, ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.permissions.approval import Policy, Rule
 from tests.application.subagent_calls import DONE, REPORT, YES, agent, always, asked, brief, command, inner, result
 from tests.conversations import run
 from tests.crews import CommandTool, crew_with

@@ -13,9 +13,11 @@ from kimi.application.envelope import encode_event
 from kimi.application.hooks import Hooks
 from kimi.application.ports import SessionFiles
 from kimi.application.run_subagent import CONTINUATION, Order, run_subagent, settle_subagents
-from kimi.domain.content import TextPart
+from kimi.domain.agents.subagent import SubagentRecord
+from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPart, message_text
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import APIStatusError, ChatProviderError
-from kimi.domain.event import (
+from kimi.domain.events.event import (
     ApprovalResponse,
     Event,
     StatusUpdate,
@@ -25,11 +27,9 @@ from kimi.domain.event import (
     TurnBegin,
     TurnEnd,
 )
+from kimi.domain.events.request import ApprovalRequest
 from kimi.domain.hook import CommandHook
-from kimi.domain.message import Function, Message, ToolCall, ToolCallPart, message_text
-from kimi.domain.request import ApprovalRequest
-from kimi.domain.subagent import SubagentRecord
-from kimi.domain.tool import CANCELLED
+from kimi.domain.tools.tool import CANCELLED
 from kimi.domain.turn import TurnLimits, TurnStatus
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.infrastructure.tools.agent import agent_result

@@ -6,10 +6,10 @@ from kimi.application.models import ModelChoice, Models
 from kimi.application.ports import ChatModel
 from kimi.application.settings import ModelSettings
 from kimi.application.switch_model import current_choice, restore_model, switch_model
-from kimi.domain.content import TextPart
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ConfigError, StateError
-from kimi.domain.event import Event
-from kimi.domain.message import Function, ToolCall
+from kimi.domain.events.event import Event
 from tests.conversations import conversation_with, memory_files, run
 from tests.fakes import FakeModel, FakeTool
 

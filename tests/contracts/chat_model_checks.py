@@ -13,7 +13,9 @@ from typing import TypeAlias, TypeVar
 import anyio
 
 from kimi.application.ports import ModelItem, ResponseEnd
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.message import ToolCall, ToolCallPart, user_message
+from kimi.domain.content.parts import TextPart, ThinkPart
+from kimi.domain.content.stream import MergedPart
 from kimi.domain.errors import (
     APIConnectionError,
     APIEmptyResponseError,
@@ -21,8 +23,6 @@ from kimi.domain.errors import (
     APITimeoutError,
     ChatProviderError,
 )
-from kimi.domain.message import ToolCall, ToolCallPart, user_message
-from kimi.domain.stream import MergedPart
 from kimi.domain.turn import StopReason, TokenUsage
 from tests.contracts.chat_model_sent import (
     replaces_pictures_for_a_model_that_is_blind,

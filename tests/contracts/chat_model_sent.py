@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kimi.domain.content import ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart
-from kimi.domain.message import Function, Message, ToolCall, user_message
-from kimi.domain.tool import ToolSpec
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart
+from kimi.domain.tools.tool import ToolSpec
 from tests.contracts.chat_model_stage import HISTORY, HttpStage, ask, exchange, merged
 from tests.dialects.script import Answer
 

@@ -13,10 +13,10 @@ import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import TextPart
+from kimi.domain.content.message import Message, ToolCall, user_message
+from kimi.domain.content.parts import TextPart
+from kimi.domain.content.stream import MergedPart, PartMerger
 from kimi.domain.errors import ChatProviderError, ModelError
-from kimi.domain.message import Message, ToolCall, user_message
-from kimi.domain.stream import MergedPart, PartMerger
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from kimi.infrastructure.models.scripted import scripted_model

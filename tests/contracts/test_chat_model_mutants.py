@@ -12,7 +12,8 @@ import anyio
 import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
-from kimi.domain.content import ImagePart, TextPart, ThinkPart
+from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPart
+from kimi.domain.content.parts import ImagePart, TextPart, ThinkPart
 from kimi.domain.errors import (
     APIConnectionError,
     APIStatusError,
@@ -20,8 +21,7 @@ from kimi.domain.errors import (
     ChatProviderError,
     ConfigError,
 )
-from kimi.domain.message import Function, Message, ToolCall, ToolCallPart
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
 from tests.contracts import chat_model_checks as checks
 from tests.contracts.chat_model_checks import EVERY, OVER_HTTP, Check

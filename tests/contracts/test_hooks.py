@@ -15,9 +15,9 @@ import pytest
 
 from kimi.application.ports import RunHook
 from kimi.application.settings import ShellSettings
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, CommandHook
-from kimi.domain.message import JsonObject
-from kimi.domain.request import HookAnswer
 from kimi.infrastructure.hooks_commands import hook_runner
 from tests.fakes import FakeHookRunner
 from tests.processes import all_gone, comes_true, marked

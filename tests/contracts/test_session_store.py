@@ -12,12 +12,12 @@ import pytest
 
 from kimi.application.envelope import encode_event
 from kimi.application.ports import SessionFiles, SessionStore
-from kimi.domain.content import ImagePart, MediaUrl, TextPart
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.errors import InvalidSessionId, SessionBusy, StoreFailed
-from kimi.domain.event import StepBegin, ToolResult, TurnBegin, TurnEnd
-from kimi.domain.message import Function, Message, ToolCall, user_message
-from kimi.domain.session import CheckpointRecord, ContextRecord, SessionState, SystemPromptRecord, UsageRecord
-from kimi.domain.tool import INTERRUPTED, TodoItem, tool_message, tool_ok
+from kimi.domain.events.event import StepBegin, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.history.session import CheckpointRecord, ContextRecord, SessionState, SystemPromptRecord, UsageRecord
+from kimi.domain.tools.tool import INTERRUPTED, TodoItem, tool_message, tool_ok
 from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.memory import MemoryStore
 

@@ -8,12 +8,12 @@ import pytest
 
 from kimi.application.envelope import encode_event
 from kimi.application.ports import SessionFiles, SessionStore
-from kimi.domain.content import TextPart
+from kimi.domain.agents.subagent import SubagentRecord
+from kimi.domain.content.message import Message, user_message
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import InvalidSessionId, StoreFailed
-from kimi.domain.event import StepBegin, TurnBegin
-from kimi.domain.message import Message, user_message
-from kimi.domain.session import CheckpointRecord, SystemPromptRecord
-from kimi.domain.subagent import SubagentRecord
+from kimi.domain.events.event import StepBegin, TurnBegin
+from kimi.domain.history.session import CheckpointRecord, SystemPromptRecord
 from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.memory import MemoryStore
 

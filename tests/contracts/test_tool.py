@@ -18,9 +18,9 @@ import pytest
 from kimi.application.ports import Tool
 from kimi.application.run_subagent import Order, Report
 from kimi.application.settings import ShellSettings
-from kimi.domain.approval import Effect, Policy, decide
 from kimi.domain.background import TaskOrder
-from kimi.domain.tool import TodoItem, ToolReturnValue
+from kimi.domain.permissions.approval import Effect, Policy, decide
+from kimi.domain.tools.tool import TodoItem, ToolReturnValue
 from kimi.infrastructure.tools.agent import AgentTool, CreateSubagentTool, TaskTool
 from kimi.infrastructure.tools.ask import AskUserQuestion
 from kimi.infrastructure.tools.background import TaskList, TaskOutputTool, TaskStop

@@ -18,9 +18,9 @@ from kimi.application.ports import (
     ToolSource,
 )
 from kimi.application.settings import McpServer
-from kimi.domain.content import TextPart
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import JsonObject
+from kimi.domain.content.parts import TextPart
+from kimi.domain.tools.tool import ToolReturnValue
 from tests.servers.entries import raw_server
 from tests.servers.fake import Elicit, FakeServer, FakeToolSource
 from tests.servers.stage import connected, decline, text_of, view

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.approval import Effect, Policy, Rule, Verdict, decide, memory_key
-from kimi.domain.shell_line import simple_commands
-from kimi.domain.tool import ShellBlock
+from kimi.domain.permissions.approval import Effect, Policy, Rule, Verdict, decide, memory_key
+from kimi.domain.permissions.shell_line import simple_commands
+from kimi.domain.tools.tool import ShellBlock
 
 COMMAND = Effect("run command", "Run command `ls`", kind="command", subject="git status")
 EDIT = Effect("edit file", "Write file `/w/a`", kind="path", subject="/w/a")

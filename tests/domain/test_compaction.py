@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.compaction import (
+from kimi.domain.content.message import Function, Message, ToolCall, message_text, user_message
+from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart, estimate_tokens
+from kimi.domain.history.compaction import (
     COMPACTED,
     compacted,
     compaction_request,
@@ -15,9 +17,7 @@ from kimi.domain.compaction import (
     is_too_full,
     is_worth_it,
 )
-from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart, estimate_tokens
-from kimi.domain.message import Function, Message, ToolCall, message_text, user_message
-from kimi.domain.session import CheckpointRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.history.session import CheckpointRecord, SystemPromptRecord, UsageRecord
 from kimi.domain.turn import TurnLimits
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.diff import MAX_LINES, count_lines, diff_blocks, summary_block
-from kimi.domain.tool import DiffBlock
+from kimi.domain.tools.diff import MAX_LINES, count_lines, diff_blocks, summary_block
+from kimi.domain.tools.tool import DiffBlock
 
 
 def numbered(count: int) -> list[str]:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.content import ImagePart, MediaUrl, TextPart
-from kimi.domain.flow import Edge, FlowInvalid, FlowNode, chosen, node_input, ralph_flow
-from kimi.domain.flow_text import fenced_blocks, flow_in
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
+from kimi.domain.skills.flow import Edge, FlowInvalid, FlowNode, chosen, node_input, ralph_flow
+from kimi.domain.skills.flow_text import fenced_blocks, flow_in
 
 MERMAID = "graph TD\nA[BEGIN] --> X\nX --> Z[END]"
 D2 = "BEGIN -> y -> END"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.flow import FlowInvalid
-from kimi.domain.flow_d2 import parse_d2
+from kimi.domain.skills.flow import FlowInvalid
+from kimi.domain.skills.flow_d2 import parse_d2
 
 FRAME = "BEGIN -> X\nX -> END"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.flow import Edge, Flow, FlowInvalid, FlowNode
-from kimi.domain.flow_mermaid import parse_mermaid
+from kimi.domain.skills.flow import Edge, Flow, FlowInvalid, FlowNode
+from kimi.domain.skills.flow_mermaid import parse_mermaid
 
 
 def edges(flow: Flow) -> list[tuple[str, str, str | None]]:

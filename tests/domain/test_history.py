@@ -6,11 +6,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.content import TextPart
-from kimi.domain.history import History, repaired, unanswered_calls
-from kimi.domain.message import Function, Message, ToolCall, user_message
-from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
-from kimi.domain.tool import INTERRUPTED, ToolReturnValue, tool_message, tool_ok
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import TextPart
+from kimi.domain.history.history import History, repaired, unanswered_calls
+from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.tools.tool import INTERRUPTED, ToolReturnValue, tool_message, tool_ok
 
 
 def call(call_id: str) -> ToolCall:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import (
     ALLOW,
     HOOK_EVENTS,
@@ -21,7 +22,6 @@ from kimi.domain.hook import (
     patience,
     verdict,
 )
-from kimi.domain.request import HookAnswer
 
 
 def denial(**more: object) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.path_rules import (
+from kimi.domain.permissions.path_rules import (
     EDIT_INSIDE,
     EDIT_OUTSIDE,
     NOT_SENSITIVE,
@@ -21,7 +21,7 @@ from kimi.domain.path_rules import (
     within,
     write_access,
 )
-from kimi.domain.windows_paths import native_windows_path, plain_windows_name
+from kimi.domain.permissions.windows_paths import native_windows_path, plain_windows_name
 
 ZONES = Zones(
     workspace=("/w/a",), readable=("/skills",), protected=("/home/u/.kimi/config.toml", "/home/u/.kimi/sessions")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.server_names import Origin, exposed_names
+from kimi.domain.tools.mcp_names import Origin, exposed_names
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.domain.errors import InvalidSessionId
-from kimi.domain.session import TITLE_LENGTH, checked_session_id, shortened_title
+from kimi.domain.history.session import TITLE_LENGTH, checked_session_id, shortened_title
 
 
 @pytest.mark.parametrize("text", ["0b6e…", "my session", "a" * 128, "...", ".hidden", "-x"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.domain.skill import (
+from kimi.domain.skills.skill import (
     Skill,
     SkillInvalid,
     make_skill,

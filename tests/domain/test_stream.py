@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.stream import MergedPart, PartMerger, StreamPart
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
+from kimi.domain.content.stream import MergedPart, PartMerger, StreamPart
 
 IMAGE = ImagePart(MediaUrl("u"))
 

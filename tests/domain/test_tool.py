@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.domain.content import ContentPart, ImagePart, MediaUrl, TextPart, estimate_tokens
-from kimi.domain.tool import ToolReturnValue, tool_message
+from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl, TextPart, estimate_tokens
+from kimi.domain.tools.tool import ToolReturnValue, tool_message
 
 IMAGE = ImagePart(MediaUrl("data:image/png;base64,AA=="))
 

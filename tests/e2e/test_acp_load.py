@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.domain.content import TextPart
+from kimi.domain.content.parts import TextPart
 from tests.acp_client import acp_client, kind_of, prompt, using
 from tests.acp_schema import AgentLines
 from tests.e2e.acp_process import AcpProcess, acp_process, text_prompt

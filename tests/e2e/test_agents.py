@@ -222,7 +222,7 @@ def third_party(place: Place) -> None:
         """\
 from contextlib import asynccontextmanager
 from kimi.application.ports import PreparedCall
-from kimi.domain.tool import ToolSpec, tool_ok
+from kimi.domain.tools.tool import ToolSpec, tool_ok
 
 class Lookup:
     spec = ToolSpec("Lookup", "Looks up.", {"type": "object"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.domain.compaction import COMPACTED
+from kimi.domain.history.compaction import COMPACTED
 from tests.e2e.process import Json, Place, WireProcess, read_lines
 from tests.e2e.scripts import step
 

@@ -14,7 +14,7 @@ import typer.main
 from pydantic import BaseModel
 
 from kimi.application.commands import COMMANDS
-from kimi.domain.event import EVENT_TYPES
+from kimi.domain.events.event import EVENT_TYPES
 from kimi.infrastructure.config_schema import (
     Configuration,
     Hook,

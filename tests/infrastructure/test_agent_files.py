@@ -12,7 +12,7 @@ import pytest
 from kimi.application.agents import CODER, DEFAULT_TOOLS, EXPLORE, PLAN
 from kimi.application.ports import Shell
 from kimi.application.prompt import SUBAGENT_NOTICE, ProjectText, builtin_arguments, rendered_prompt
-from kimi.domain.agent import BUILTIN_PROMPT, KNOWN_TOOLS, built_in, check_tools, tool_id
+from kimi.domain.agents.agent import BUILTIN_PROMPT, KNOWN_TOOLS, built_in, check_tools, tool_id
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.agent_files import builtin_agent, load_agent_file
 from kimi.infrastructure.agent_template import render_prompt

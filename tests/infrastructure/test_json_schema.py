@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 from kimi.infrastructure.json_schema import check_arguments, check_schema
 
 

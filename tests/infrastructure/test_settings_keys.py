@@ -9,7 +9,7 @@ import pytest
 
 from kimi.application.open_session import policy_for
 from kimi.domain.errors import ConfigError, UsageError
-from kimi.domain.session import SessionState
+from kimi.domain.history.session import SessionState
 from kimi.infrastructure.config_schema import Configuration, validated
 from tests.infrastructure.settings_loading import MODEL, PROVIDER, load, load_share, one_model
 

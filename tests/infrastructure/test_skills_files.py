@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.domain.skill import Skill
+from kimi.domain.skills.skill import Skill
 from kimi.infrastructure.skills_files import SkillPlaces, load_skills, read_skill, skill_roots
 
 
@@ -166,7 +166,7 @@ def test_yaml_is_imported_for_a_frontmatter_only(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom kimi.infrastructure.skills_files import SkillPlaces, load_skills\n"
         f"found = load_skills(SkillPlaces({str(tmp_path)!r}, {str(tmp_path / 'none')!r}))\n"
-        "print(len(found), 'yaml' in sys.modules, 'kimi.domain.flow' in sys.modules)"
+        "print(len(found), 'yaml' in sys.modules, 'kimi.domain.skills.flow' in sys.modules)"
     )
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert outcome.stdout.split() == ["1", "False", "False"]

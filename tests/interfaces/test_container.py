@@ -12,12 +12,12 @@ import pytest
 
 from kimi.application.ports import PreparedCall, SessionFiles, Tool, ToolCallContext, Workspace
 from kimi.application.settings import Settings
-from kimi.domain.agent import KNOWN_TOOLS, built_in
-from kimi.domain.content import TextPart
+from kimi.domain.agents.agent import KNOWN_TOOLS, built_in
+from kimi.domain.content.message import Function, JsonObject, ToolCall
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ConfigError
-from kimi.domain.event import SubagentEvent, ToolResult
-from kimi.domain.message import Function, JsonObject, ToolCall
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_ok
+from kimi.domain.events.event import SubagentEvent, ToolResult
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.container import App, Session, new_session
 from kimi.interfaces.embed import providers

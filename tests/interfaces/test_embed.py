@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from kimi.application.ports import ChatModel, SessionStore
-from kimi.domain.content import TextPart
-from kimi.domain.message import user_message
+from kimi.domain.content.message import user_message
+from kimi.domain.content.parts import TextPart
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.embed import App, Choice, Settings, open_conversation, providers, serve_wire

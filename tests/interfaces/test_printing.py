@@ -14,9 +14,10 @@ from kimi.application.flags import Flags
 from kimi.application.ports import BackgroundTasks
 from kimi.application.settings import BackgroundSettings
 from kimi.domain.background import TaskOrder
-from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import ChatProviderError, StoreFailed
-from kimi.domain.event import (
+from kimi.domain.events.event import (
     Event,
     Notification,
     PlanDisplay,
@@ -27,8 +28,7 @@ from kimi.domain.event import (
     ToolResult,
     TurnBegin,
 )
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.tool import tool_error, tool_ok
+from kimi.domain.tools.tool import tool_error, tool_ok
 from kimi.domain.turn import TurnStatus
 from kimi.interfaces.printing.failure import Failure, failure_in, failure_of
 from kimi.interfaces.printing.messages import Messages

@@ -17,8 +17,8 @@ from kimi.application.ports import (
     SourceUnavailable,
 )
 from kimi.application.settings import McpServer
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue
 
 Elicit: TypeAlias = Callable[[Elicitation], Awaitable[ElicitationAnswer]]
 Body: TypeAlias = Callable[[JsonObject, Elicit], Awaitable[ToolReturnValue]]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from kimi.application.ports import Elicitation, ElicitationAnswer, SourceServer, ToolSource
 from kimi.application.settings import McpServer, McpSettings
-from kimi.domain.content import TextPart
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.parts import TextPart
+from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.json_schema import check_schema
 from kimi.infrastructure.mcp.link import Times
 from kimi.infrastructure.mcp.place import Place

@@ -11,11 +11,11 @@ from kimi.application.ports import SessionFiles, Tool, ToolSource
 from kimi.application.server_tool import ServerToolDeps
 from kimi.application.server_tools import ServerTools
 from kimi.application.settings import McpServer, McpSettings
-from kimi.domain.approval import Policy
-from kimi.domain.content import TextPart
-from kimi.domain.event import ToolResult
-from kimi.domain.message import Function, ToolCall
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import ToolResult
+from kimi.domain.permissions.approval import Policy
+from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.json_schema import check_arguments
 from tests.conversations import Run, conversation_with
 from tests.fakes import FakeModel, Script

@@ -8,9 +8,9 @@ import anyio.to_thread
 
 from kimi.application.conversation import Conversation
 from kimi.application.project import Project, path_argument
-from kimi.domain.content import TextPart
-from kimi.domain.message import user_message
-from kimi.domain.path_rules import within
+from kimi.domain.content.message import user_message
+from kimi.domain.content.parts import TextPart
+from kimi.domain.permissions.path_rules import within
 
 
 async def add_directory(conversation: Conversation, arguments: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kimi.application.prompt import CODER_NOTICE, EXPLORE_NOTICE, PLAN_NOTICE
-from kimi.domain.agent import BUILTIN_PROMPT, AgentSpec, StatedAgent, SubagentType, built_in, inherited
+from kimi.domain.agents.agent import BUILTIN_PROMPT, AgentSpec, StatedAgent, SubagentType, built_in, inherited
 
 _READING: Final = built_in("ReadFile", "ReadMediaFile", "Glob", "Grep")
 _WRITING: Final = built_in("WriteFile", "StrReplaceFile")

@@ -13,9 +13,9 @@ import anyio
 
 from kimi.application.ports import BackgroundTasks
 from kimi.application.run_subagent import Instance, Order, Report, Subagents, prepared, work
+from kimi.domain.agents.subagent import Subagent
 from kimi.domain.background import BackgroundTask, TaskOrder, TaskStatus
 from kimi.domain.errors import TooManyTasks
-from kimi.domain.subagent import Subagent
 
 logger = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from anyio.abc import TaskGroup
 from kimi.application.conversation import Conversation, RunningTurn
 from kimi.application.hook_points import blocked_call, call_done
 from kimi.application.ports import CallRejected, PreparedCall, Tool, ToolCallContext
-from kimi.domain.approval import Effect, Policy, Verdict, decide, forbids, memory_key
-from kimi.domain.event import ApprovalResponse, ToolResult
-from kimi.domain.message import JsonObject, ToolCall
-from kimi.domain.repeat import with_reminder
-from kimi.domain.request import Answer, ApprovalAnswer, ApprovalRequest, Request
-from kimi.domain.tool import ToolReturnValue, neutralised, tool_error, tool_message
+from kimi.domain.content.message import JsonObject, ToolCall
+from kimi.domain.events.event import ApprovalResponse, ToolResult
+from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.permissions.approval import Effect, Policy, Verdict, decide, forbids, memory_key
+from kimi.domain.tools.repeat_guard import with_reminder
+from kimi.domain.tools.tool import ToolReturnValue, neutralised, tool_error, tool_message
 
 logger = logging.getLogger(__name__)
 

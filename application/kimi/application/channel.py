@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import anyio
 
-from kimi.domain.event import Event
+from kimi.domain.events.event import Event
 
 
 class Delivery(NamedTuple):

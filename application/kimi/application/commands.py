@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 from kimi.application.conversation import Conversation
 from kimi.domain.command import CommandInfo
-from kimi.domain.content import TextPart
-from kimi.domain.event import StatusUpdate
-from kimi.domain.session import ContextRecord, SystemPromptRecord
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import StatusUpdate
+from kimi.domain.history.session import ContextRecord, SystemPromptRecord
 from kimi.domain.turn import TurnStatus
 
 RunCommand: TypeAlias = Callable[[Conversation, str], Awaitable[TurnStatus | None]]

@@ -13,7 +13,12 @@ from kimi.application.hook_points import after_compaction, before_compaction
 from kimi.application.ports import ChatModel, Random, ResponseEnd
 from kimi.application.retry_wait import retry_wait
 from kimi.domain.background import active_tasks_reminder
-from kimi.domain.compaction import (
+from kimi.domain.content.message import Message, estimate_message
+from kimi.domain.content.parts import TextPart
+from kimi.domain.content.stream import MergedPart, PartMerger
+from kimi.domain.errors import APIEmptyResponseError, ChatProviderError, ModelNotSet
+from kimi.domain.events.event import CompactionBegin, CompactionEnd, StatusUpdate
+from kimi.domain.history.compaction import (
     SYSTEM,
     compacted,
     compaction_request,
@@ -22,11 +27,6 @@ from kimi.domain.compaction import (
     is_worth_it,
     patience,
 )
-from kimi.domain.content import TextPart
-from kimi.domain.errors import APIEmptyResponseError, ChatProviderError, ModelNotSet
-from kimi.domain.event import CompactionBegin, CompactionEnd, StatusUpdate
-from kimi.domain.message import Message, estimate_message
-from kimi.domain.stream import MergedPart, PartMerger
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from kimi.application.envelope import scrubbed
 from kimi.application.payloads import decode_content, decode_tool_call, member, optional_text
-from kimi.domain.content import ContentPart, TextPart
-from kimi.domain.message import JsonObject, Message, Role, ToolCall
-from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.content.message import JsonObject, Message, Role, ToolCall
+from kimi.domain.content.parts import ContentPart, TextPart
+from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
 
 
 def encode_record(record: ContextRecord) -> bytes:

@@ -24,22 +24,22 @@ from kimi.application.skills import SkillBook
 from kimi.application.subagent_stream import SubagentStream
 from kimi.application.toolset import Toolset
 from kimi.application.waiting import WaitingRequests
-from kimi.domain.approval import Policy
 from kimi.domain.client import Client, product
-from kimi.domain.content import UserInput
+from kimi.domain.content.message import Message
+from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
-from kimi.domain.event import Event
-from kimi.domain.history import History
-from kimi.domain.message import Message
-from kimi.domain.repeat import RepeatGuard
-from kimi.domain.session import ContextRecord, SessionState, SystemPromptRecord
+from kimi.domain.events.event import Event
+from kimi.domain.history.history import History
+from kimi.domain.history.session import ContextRecord, SessionState, SystemPromptRecord
+from kimi.domain.permissions.approval import Policy
+from kimi.domain.tools.repeat_guard import RepeatGuard
 from kimi.domain.turn import TurnLimits
 
 if TYPE_CHECKING:
     from kimi.application.models import ModelChoice, Models
     from kimi.application.project import LoadProject, Project
-    from kimi.domain.dmail import DMail
-    from kimi.domain.subagent import Subagent
+    from kimi.domain.agents.dmail import DMail
+    from kimi.domain.agents.subagent import Subagent
 
 BUSY = "An agent turn is already in progress"
 IDLE = "No agent turn is in progress"

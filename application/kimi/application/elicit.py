@@ -8,8 +8,8 @@ from math import isfinite
 from typing import Any, Final, cast
 
 from kimi.application.ports import Elicitation, ElicitationAnswer, NewId
-from kimi.domain.message import JsonObject
-from kimi.domain.request import Answer, Question, QuestionAnswer, QuestionOption, QuestionRequest, Request
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import Answer, Question, QuestionAnswer, QuestionOption, QuestionRequest, Request
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from kimi.domain.content import TextPart
-from kimi.domain.event import EVENT_TYPES, Event, SubagentEvent
-from kimi.domain.message import ToolCallPart
+from kimi.domain.content.message import ToolCallPart
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import EVENT_TYPES, Event, SubagentEvent
 
 _HEADS: dict[type, bytes] = {cls: b'{"type":"' + name.encode() + b'","payload":' for cls, name in EVENT_TYPES.items()}
 _TEXT_HEAD = _HEADS[TextPart] + b'{"type":"text","text":'

@@ -21,9 +21,9 @@ from kimi.application.payloads import (
     member,
     optional_text,
 )
-from kimi.domain.event import EVENT_TYPES, Event, SteerInput, SubagentEvent, ToolResult, TurnBegin
-from kimi.domain.message import JsonObject
-from kimi.domain.request import ApprovalRequest
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.event import EVENT_TYPES, Event, SteerInput, SubagentEvent, ToolResult, TurnBegin
+from kimi.domain.events.request import ApprovalRequest
 
 _OLD_NAMES = {"ApprovalRequestResolved": "ApprovalResponse"}
 _CLASSES: dict[str, type] = {name: cls for cls, name in EVENT_TYPES.items() if name != "ContentPart"}

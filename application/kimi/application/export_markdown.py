@@ -7,8 +7,8 @@ from datetime import datetime
 
 from kimi.application.conversation import Conversation
 from kimi.application.project import Project, path_argument
-from kimi.domain.content import TextPart
-from kimi.domain.transcript import as_markdown
+from kimi.domain.content.parts import TextPart
+from kimi.domain.history.transcript import as_markdown
 
 
 async def export_markdown(conversation: Conversation, arguments: str) -> None:

@@ -10,10 +10,10 @@ import anyio
 
 from kimi.application.ports import CheckArguments, PreparedCall, ToolCallContext
 from kimi.application.result_budget import within_budget
-from kimi.domain.approval import Effect
-from kimi.domain.message import JsonObject
-from kimi.domain.request import ToolCallAnswer, ToolCallRequest
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import ToolCallAnswer, ToolCallRequest
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error
 
 
 class ExternalTool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kimi.application.conversation import Conversation
-from kimi.domain.session import CheckpointRecord
+from kimi.domain.history.session import CheckpointRecord
 
 
 def next_mark(conversation: Conversation) -> int:

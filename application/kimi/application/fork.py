@@ -16,11 +16,11 @@ from pydantic_core import from_json
 
 from kimi.application.payloads import decode_user_input
 from kimi.application.ports import NewId, SessionFiles, SessionStore
-from kimi.domain.content import UserInput, joined_text
+from kimi.domain.content.message import JsonObject
+from kimi.domain.content.parts import UserInput, joined_text
 from kimi.domain.errors import StateError
-from kimi.domain.message import JsonObject
-from kimi.domain.past_turns import Mark, MarkKind, PastTurn, contexts_after, past_turns
-from kimi.domain.session import SessionState, shortened_title
+from kimi.domain.history.past_turns import Mark, MarkKind, PastTurn, contexts_after, past_turns
+from kimi.domain.history.session import SessionState, shortened_title
 
 _KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
 _HEADS = frozenset(f'{{"type":"{kind}"'.encode() for kind in _KINDS)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 
 from kimi.application.conversation import Conversation
-from kimi.domain.content import UserInput, joined_text
+from kimi.domain.content.message import JsonObject, ToolCall
+from kimi.domain.content.parts import UserInput, joined_text
 from kimi.domain.errors import StoreFailed
-from kimi.domain.event import Notification
+from kimi.domain.events.event import Notification
+from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW
-from kimi.domain.message import JsonObject, ToolCall
-from kimi.domain.request import HookAnswer
-from kimi.domain.tool import ToolReturnValue, tool_error
+from kimi.domain.tools.tool import ToolReturnValue, tool_error
 
 logger = logging.getLogger(__name__)
 

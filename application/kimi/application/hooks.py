@@ -10,9 +10,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from kimi.application.ports import RunHook
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, HOOK_EVENTS, CommandHook, Hook, HookSubscription, is_valid
-from kimi.domain.message import JsonObject
-from kimi.domain.request import HookAnswer
 
 logger = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ import anyio.to_thread
 
 from kimi.application.conversation import Conversation
 from kimi.application.project import Project, path_argument
-from kimi.domain.content import TextPart, estimate_tokens
+from kimi.domain.content.message import Message, user_message
+from kimi.domain.content.parts import TextPart, estimate_tokens
 from kimi.domain.errors import InvalidSessionId, SessionError
-from kimi.domain.message import Message, user_message
-from kimi.domain.path_rules import is_protected, is_sensitive
-from kimi.domain.tool import without_host_tags
-from kimi.domain.transcript import as_markdown
+from kimi.domain.history.transcript import as_markdown
+from kimi.domain.permissions.path_rules import is_protected, is_sensitive
+from kimi.domain.tools.tool import without_host_tags
 
 MAX_BYTES = 10 * 1024 * 1024
 

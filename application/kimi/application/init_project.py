@@ -9,9 +9,9 @@ import anyio.to_thread
 from kimi.application.conversation import IDLE, Conversation
 from kimi.application.rewind import checkpoint
 from kimi.application.run_steps import run_steps
+from kimi.domain.content.message import user_message
 from kimi.domain.errors import ModelNotSet, StateError
-from kimi.domain.message import user_message
-from kimi.domain.repeat import RepeatGuard
+from kimi.domain.tools.repeat_guard import RepeatGuard
 from kimi.domain.turn import TurnStatus
 
 PROMPT = """\

@@ -11,11 +11,11 @@ from pydantic_core import from_json
 from kimi.application.event_json import decode_event
 from kimi.application.ports import SessionFiles
 from kimi.domain.command import parse_command
-from kimi.domain.content import TextPart, joined_text
-from kimi.domain.event import Event, ToolResult, TurnBegin, TurnEnd
-from kimi.domain.message import Message, message_text
-from kimi.domain.session import ContextRecord
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import Message, message_text
+from kimi.domain.content.parts import TextPart, joined_text
+from kimi.domain.events.event import Event, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.history.session import ContextRecord
+from kimi.domain.tools.tool import ToolReturnValue
 
 TURNS = 5
 MAX_BYTES = 20 * 1024 * 1024

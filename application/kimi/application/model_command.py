@@ -5,7 +5,7 @@ from __future__ import annotations
 from kimi.application.conversation import Conversation
 from kimi.application.models import ModelChoice, aliases
 from kimi.application.switch_model import current_choice, switch_model
-from kimi.domain.content import TextPart
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ConfigError, StateError
 
 _THINKING = {"on": True, "off": False}

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from kimi.application.conversation import Conversation
 from kimi.application.set_mode import switch_plan_mode
-from kimi.domain.approval import Policy
+from kimi.domain.permissions.approval import Policy
 
 Mode: TypeAlias = Literal["default", "plan", "yolo", "afk"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)

@@ -11,9 +11,9 @@ from kimi.application.external_tool import ExternalTool
 from kimi.application.ports import CheckArguments, CheckSchema
 from kimi.domain.client import CLIENT_TOOLS, Client
 from kimi.domain.command import CommandInfo
+from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import StateError
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 
 NO_DESCRIPTION = "No description provided."
 

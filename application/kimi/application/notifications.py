@@ -12,8 +12,8 @@ import anyio.lowlevel
 from kimi.application.conversation import Conversation
 from kimi.application.hook_points import notified
 from kimi.domain.background import BackgroundTask, last_part, notification_text, task_notification
+from kimi.domain.content.message import user_message
 from kimi.domain.errors import StoreFailed
-from kimi.domain.message import user_message
 
 logger = logging.getLogger(__name__)
 

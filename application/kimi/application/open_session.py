@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from kimi.application.ports import NewId, SessionFiles, SessionStore
 from kimi.application.settings import Settings
-from kimi.domain.approval import Policy
 from kimi.domain.errors import StoreFailed, UsageError
-from kimi.domain.path_rules import within
-from kimi.domain.session import SessionState, checked_session_id
+from kimi.domain.history.session import SessionState, checked_session_id
+from kimi.domain.permissions.approval import Policy
+from kimi.domain.permissions.path_rules import within
 
 logger = logging.getLogger(__name__)
 

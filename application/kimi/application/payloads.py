@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast, get_args
 
-from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, UserInput, VideoPart
-from kimi.domain.message import Function, JsonObject, ToolCall
-from kimi.domain.tool import (
+from kimi.domain.content.message import Function, JsonObject, ToolCall
+from kimi.domain.content.parts import (
+    AudioPart,
+    ContentPart,
+    ImagePart,
+    MediaUrl,
+    TextPart,
+    ThinkPart,
+    UserInput,
+    VideoPart,
+)
+from kimi.domain.tools.tool import (
     BackgroundTaskBlock,
     BriefBlock,
     DiffBlock,

@@ -8,7 +8,7 @@ import anyio.to_thread
 
 from kimi.application.conversation import Conversation
 from kimi.application.set_mode import plan_file, set_plan_mode
-from kimi.domain.content import TextPart
+from kimi.domain.content.parts import TextPart
 
 _USAGE = "Usage: /plan [on|off|view|clear]; without a word it switches plan mode."
 _NO_PLAN = "There is no plan yet."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kimi.application.ports import SessionFiles, Workspace
-from kimi.domain.path_rules import Zones
+from kimi.domain.permissions.path_rules import Zones
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kimi.application.ports import Shell
-from kimi.domain.agent import BUILTIN_PROMPT, AgentSpec
+from kimi.domain.agents.agent import BUILTIN_PROMPT, AgentSpec
 
 NO_SKILLS = "No skills found."
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kimi.application.envelope import encode_event
 from kimi.application.ports import Now, SessionFiles
-from kimi.domain.event import ApprovalResponse, Event
-from kimi.domain.message import ToolCall, ToolCallPart
-from kimi.domain.request import ApprovalRequest, HookRequest
-from kimi.domain.stream import PART_TYPES, PartMerger, StreamPart
+from kimi.domain.content.message import ToolCall, ToolCallPart
+from kimi.domain.content.stream import PART_TYPES, PartMerger, StreamPart
+from kimi.domain.events.event import ApprovalResponse, Event
+from kimi.domain.events.request import ApprovalRequest, HookRequest
 
 _NOT_RECORDED = (ApprovalRequest, ApprovalResponse, HookRequest)
 

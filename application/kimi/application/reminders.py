@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from kimi.application.conversation import Conversation
 from kimi.application.set_mode import active_plan_file
-from kimi.domain.content import TextPart
-from kimi.domain.message import Message, message_text
-from kimi.domain.plan import reminder_due, reminder_text
+from kimi.domain.agents.plan import reminder_due, reminder_text
+from kimi.domain.content.message import Message, message_text
+from kimi.domain.content.parts import TextPart
 
 logger = logging.getLogger(__name__)
 

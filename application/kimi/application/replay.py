@@ -11,8 +11,8 @@ from pydantic_core import from_json
 from kimi.application.envelope import encode_event
 from kimi.application.event_json import decode_event
 from kimi.application.ports import SessionFiles
-from kimi.domain.event import EVENT_TYPES, REQUEST_TYPES
-from kimi.domain.request import Request
+from kimi.domain.events.event import EVENT_TYPES, REQUEST_TYPES
+from kimi.domain.events.request import Request
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import logging
 
 from kimi.application.conversation import Conversation
 from kimi.domain.errors import StoreFailed
-from kimi.domain.request import Answer, ApprovalAnswer
+from kimi.domain.events.request import Answer, ApprovalAnswer
 
 logger = logging.getLogger(__name__)
 

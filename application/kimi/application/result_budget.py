@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kimi.domain.content import AudioPart, ContentPart, ImagePart, TextPart, ThinkPart, VideoPart
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, TextPart, ThinkPart, VideoPart
+from kimi.domain.tools.tool import ToolReturnValue
 
 TEXT_CHARS = 100_000
 MEDIA_PARTS = 8

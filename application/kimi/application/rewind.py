@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kimi.application.conversation import Conversation
-from kimi.domain.dmail import NO_CHECKPOINT, TOOL, DMail, checkpoint_message, mail_message, refusal
-from kimi.domain.repeat import RepeatGuard
-from kimi.domain.session import CheckpointRecord, ContextRecord
+from kimi.domain.agents.dmail import NO_CHECKPOINT, TOOL, DMail, checkpoint_message, mail_message, refusal
+from kimi.domain.history.session import CheckpointRecord, ContextRecord
+from kimi.domain.tools.repeat_guard import RepeatGuard
 
 
 def checkpoint(conversation: Conversation) -> tuple[ContextRecord, ...]:

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from kimi.application.conversation import Conversation, RunningTurn
-from kimi.domain.content import TextPart, UserInput
-from kimi.domain.flow import Flow, FlowNode, chosen, node_input, ralph_flow
-from kimi.domain.message import message_text
+from kimi.domain.content.message import message_text
+from kimi.domain.content.parts import TextPart, UserInput
+from kimi.domain.skills.flow import Flow, FlowNode, chosen, node_input, ralph_flow
 from kimi.domain.turn import TurnStatus
 
 logger = logging.getLogger(__name__)

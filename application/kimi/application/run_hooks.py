@@ -17,10 +17,10 @@ import anyio
 
 from kimi.application.conversation import Conversation
 from kimi.application.hooks import LateBatch
-from kimi.domain.event import HookResolved, HookTriggered
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.event import HookResolved, HookTriggered
+from kimi.domain.events.request import HookAnswer, HookRequest
 from kimi.domain.hook import ALLOW, CommandHook, Hook, HookSubscription, distinct, matching, patience
-from kimi.domain.message import JsonObject
-from kimi.domain.request import HookAnswer, HookRequest
 
 logger = logging.getLogger(__name__)
 

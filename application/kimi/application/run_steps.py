@@ -17,13 +17,13 @@ from kimi.application.retry_wait import retry_wait
 from kimi.application.rewind import checkpoint, rewind_if_due
 from kimi.application.set_mode import announce_plan_mode
 from kimi.application.steer import inject_steers
-from kimi.domain.content import ContentPart, TextPart, ThinkPart
+from kimi.domain.content.message import Message, ToolCall, ToolCallPart
+from kimi.domain.content.parts import ContentPart, TextPart, ThinkPart
+from kimi.domain.content.stream import MergedPart, PartMerger
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
-from kimi.domain.event import StatusUpdate, StepBegin, StepRetry
-from kimi.domain.message import Message, ToolCall, ToolCallPart
-from kimi.domain.repeat import STOP_AT
-from kimi.domain.session import UsageRecord
-from kimi.domain.stream import MergedPart, PartMerger
+from kimi.domain.events.event import StatusUpdate, StepBegin, StepRetry
+from kimi.domain.history.session import UsageRecord
+from kimi.domain.tools.repeat_guard import STOP_AT
 from kimi.domain.turn import TurnStatus
 
 BURST: Final = 32

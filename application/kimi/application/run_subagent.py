@@ -18,10 +18,10 @@ from kimi.application.conversation import Conversation, ignore_waiting
 from kimi.application.hook_points import subagent_starts, subagent_stops
 from kimi.application.ports import ChatModel, SessionFiles, SubagentFiles
 from kimi.application.run_turn import run_turn
-from kimi.domain.agent import AgentSpec, SubagentType
+from kimi.domain.agents.agent import AgentSpec, SubagentType
+from kimi.domain.agents.subagent import Subagent, SubagentRecord, SubagentStatus, is_agent_id
+from kimi.domain.content.message import message_text
 from kimi.domain.errors import APIStatusError, ModelError
-from kimi.domain.message import message_text
-from kimi.domain.subagent import Subagent, SubagentRecord, SubagentStatus, is_agent_id
 from kimi.domain.turn import TurnStatus
 
 logger = logging.getLogger(__name__)

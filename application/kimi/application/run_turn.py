@@ -23,14 +23,14 @@ from kimi.application.skills import FLOW, SKILL
 from kimi.application.steer import keep_steers
 from kimi.application.stop_hooks import heed_stop_hooks
 from kimi.domain.command import Command, parse_command
-from kimi.domain.content import ContentPart, TextPart, UserInput, as_parts, joined_text, missing_capabilities
+from kimi.domain.content.message import Message
+from kimi.domain.content.parts import ContentPart, TextPart, UserInput, as_parts, joined_text, missing_capabilities
 from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
-from kimi.domain.event import StepInterrupted, ToolResult, TurnBegin, TurnEnd
-from kimi.domain.history import unanswered_calls
-from kimi.domain.message import Message
-from kimi.domain.repeat import RepeatGuard
-from kimi.domain.session import SessionState, shortened_title
-from kimi.domain.tool import CANCELLED, ToolReturnValue, tool_message
+from kimi.domain.events.event import StepInterrupted, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.history.history import unanswered_calls
+from kimi.domain.history.session import SessionState, shortened_title
+from kimi.domain.tools.repeat_guard import RepeatGuard
+from kimi.domain.tools.tool import CANCELLED, ToolReturnValue, tool_message
 from kimi.domain.turn import TurnStatus
 
 logger = logging.getLogger(__name__)

@@ -22,10 +22,10 @@ from kimi.application.ports import (
     ToolSource,
 )
 from kimi.application.result_budget import within_budget
-from kimi.domain.approval import Effect
-from kimi.domain.content import TextPart
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import BriefBlock, ToolReturnValue, ToolSpec, tool_error
+from kimi.domain.content.message import JsonObject
+from kimi.domain.content.parts import TextPart
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, ToolSpec, tool_error
 
 if TYPE_CHECKING:
     from kimi.application.settings import McpServer

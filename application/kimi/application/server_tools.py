@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from kimi.application.ports import SourceServer, SourceTool, Tool
 from kimi.application.server_tool import ServerTool, ServerToolDeps
-from kimi.domain.agent import KNOWN_TOOLS
-from kimi.domain.event import McpServerState, McpServerStatus, McpStatus
-from kimi.domain.server_names import Origin, exposed_names
+from kimi.domain.agents.agent import KNOWN_TOOLS
+from kimi.domain.events.event import McpServerState, McpServerStatus, McpStatus
+from kimi.domain.tools.mcp_names import Origin, exposed_names
 
 if TYPE_CHECKING:
     from kimi.application.ports import ServerState, ToolSource

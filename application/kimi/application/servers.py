@@ -12,7 +12,7 @@ import anyio
 
 from kimi.application.conversation import Conversation
 from kimi.domain.errors import ConfigError
-from kimi.domain.event import MCPLoadingBegin, MCPLoadingEnd, McpStatus, Notification, StatusUpdate
+from kimi.domain.events.event import MCPLoadingBegin, MCPLoadingEnd, McpStatus, Notification, StatusUpdate
 
 if TYPE_CHECKING:
     from kimi.application.ports import SourceServer

@@ -7,9 +7,9 @@ from dataclasses import replace
 from random import random
 
 from kimi.application.conversation import Conversation
+from kimi.domain.agents.plan import new_slug
 from kimi.domain.errors import StateError
-from kimi.domain.event import StatusUpdate
-from kimi.domain.plan import new_slug
+from kimi.domain.events.event import StatusUpdate
 
 
 async def set_plan_mode(conversation: Conversation, enabled: bool) -> None:

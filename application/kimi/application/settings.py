@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kimi.domain.approval import Rule, SessionScope
 from kimi.domain.hook import CommandHook
+from kimi.domain.permissions.approval import Rule, SessionScope
 
 
 class Slice(BaseModel):

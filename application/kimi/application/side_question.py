@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import anyio
 
 from kimi.application.conversation import Conversation
-from kimi.domain.content import TextPart
+from kimi.domain.content.message import Message, user_message
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ModelError, ModelNotSet
-from kimi.domain.event import BtwBegin, BtwEnd
-from kimi.domain.history import unanswered_calls
-from kimi.domain.message import Message, user_message
+from kimi.domain.events.event import BtwBegin, BtwEnd
+from kimi.domain.history.history import unanswered_calls
 
 logger = logging.getLogger(__name__)
 

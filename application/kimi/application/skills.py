@@ -8,7 +8,7 @@ from typing import Final
 
 from kimi.application.ports import LoadSkills, ReadSkill
 from kimi.domain.command import CommandInfo, parse_command
-from kimi.domain.skill import Skill, skill_message
+from kimi.domain.skills.skill import Skill, skill_message
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from kimi.application.conversation import IDLE, Conversation, RunningTurn
 from kimi.application.ports import ChatModel
-from kimi.domain.content import UserInput, as_parts, missing_capabilities
+from kimi.domain.content.message import Message
+from kimi.domain.content.parts import UserInput, as_parts, missing_capabilities
 from kimi.domain.errors import CapabilityMissing, StateError
-from kimi.domain.event import SteerInput
-from kimi.domain.message import Message
+from kimi.domain.events.event import SteerInput
 
 
 def steer(conversation: Conversation, user_input: UserInput) -> None:

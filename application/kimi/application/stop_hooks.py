@@ -8,8 +8,8 @@ from kimi.application.ports import ChatModel, Random
 from kimi.application.rewind import checkpoint
 from kimi.application.run_steps import run_steps
 from kimi.application.steer import inject_steers
-from kimi.domain.content import TextPart
-from kimi.domain.message import Message
+from kimi.domain.content.message import Message
+from kimi.domain.content.parts import TextPart
 from kimi.domain.turn import TurnStatus
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from kimi.application.envelope import encode_event
 from kimi.application.ports import Now, SessionFiles
-from kimi.domain.event import REQUEST_TYPES, ApprovalResponse, Event, SubagentEvent
-from kimi.domain.stream import PART_TYPES, PartMerger
+from kimi.domain.content.stream import PART_TYPES, PartMerger
+from kimi.domain.events.event import REQUEST_TYPES, ApprovalResponse, Event, SubagentEvent
 
 if TYPE_CHECKING:
-    from kimi.domain.subagent import Subagent
+    from kimi.domain.agents.subagent import Subagent
 
 _TOP_LEVEL = (*REQUEST_TYPES, ApprovalResponse)
 """What the person deals with goes to the top level as it is."""

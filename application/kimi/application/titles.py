@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kimi.application.conversation import Conversation
-from kimi.domain.session import shortened_title
+from kimi.domain.history.session import shortened_title
 
 MAX_TITLE = 200
 

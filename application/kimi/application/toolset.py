@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kimi.application.ports import MakeTool, Tool
-from kimi.domain.agent import KNOWN_TOOLS
+from kimi.domain.agents.agent import KNOWN_TOOLS
 from kimi.domain.errors import ConfigError
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 
 if TYPE_CHECKING:
     from kimi.application.server_tools import ServerTools

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from kimi.domain.request import (
+from kimi.domain.events.request import (
     Answer,
     ApprovalAnswer,
     ApprovalRequest,
@@ -19,7 +19,7 @@ from kimi.domain.request import (
     ToolCallAnswer,
     ToolCallRequest,
 )
-from kimi.domain.tool import ToolReturnValue, tool_error
+from kimi.domain.tools.tool import ToolReturnValue, tool_error
 
 CONNECTION_CLOSED = tool_error("Wire connection closed before tool result was received.", "Wire closed")
 

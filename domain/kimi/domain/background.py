@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from kimi.domain.event import Notification
+from kimi.domain.events.event import Notification
 
 TaskKind: TypeAlias = Literal["bash", "agent"]
 TaskStatus: TypeAlias = Literal[

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
-from kimi.domain.request import HookAnswer
+from kimi.domain.events.request import HookAnswer
 
 HookEvent: TypeAlias = Literal[
     "PreToolUse",

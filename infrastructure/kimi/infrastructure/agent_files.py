@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from kimi.application.agents import BUILTIN_AGENTS
 from kimi.application.prompt import SUBAGENT_NOTICE
-from kimi.domain.agent import (
+from kimi.domain.agents.agent import (
     BUILTIN_PROMPT,
     AgentSpec,
     StatedAgent,

@@ -22,7 +22,7 @@ from kimi.application.settings import (
     ToolSettings,
     WireSettings,
 )
-from kimi.domain.content import Capability
+from kimi.domain.content.parts import Capability
 from kimi.domain.hook import HookEvent
 
 ProviderType: TypeAlias = Literal[

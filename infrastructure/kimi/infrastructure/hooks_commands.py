@@ -16,9 +16,9 @@ import anyio
 from kimi.application.envelope import encode_json
 from kimi.application.ports import RunHook, Shell
 from kimi.application.settings import ShellSettings
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, BLOCKING_STATUS, CommandHook, patience, verdict
-from kimi.domain.message import JsonObject
-from kimi.domain.request import HookAnswer
 from kimi.infrastructure.workspace.environment import command_environment
 from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
 from kimi.infrastructure.workspace.processes import LEAVING_GRACE_S, LocalProcess

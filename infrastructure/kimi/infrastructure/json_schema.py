@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kimi.application.envelope import encode_json
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

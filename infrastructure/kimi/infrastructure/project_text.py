@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kimi.application.prompt import ProjectText
-from kimi.domain.tool import without_host_tags
+from kimi.domain.tools.tool import without_host_tags
 
 AGENTS_BYTES = 32 * 1024
 ROOT_ENTRIES = 30

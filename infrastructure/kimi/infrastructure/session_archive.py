@@ -15,7 +15,7 @@ from contextlib import suppress
 from kimi.application.envelope import scrubbed
 from kimi.application.export_session import StoredFile, StoredSession
 from kimi.domain.errors import InvalidSessionId, StoreFailed
-from kimi.domain.session import checked_session_id
+from kimi.domain.history.session import checked_session_id
 from kimi.infrastructure.store.disk import failing_as
 from kimi.infrastructure.store.event_line import first_timestamp, last_timestamp
 from kimi.infrastructure.store.jsonl import JsonlStore

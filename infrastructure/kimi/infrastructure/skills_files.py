@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kimi.domain.skill import Scope, Skill, SkillInvalid, make_skill, split_frontmatter, without_doubles
+from kimi.domain.skills.skill import Scope, Skill, SkillInvalid, make_skill, split_frontmatter, without_doubles
 from kimi.infrastructure.project_text import from_project_root
 from kimi.infrastructure.text_file import read_text
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 from kimi.application.conversation import Conversation
 from kimi.application.ports import ChatModel, CheckSchema, MakeTool, SubagentFiles, ThirdPartyTool, Tool, Workspace
 from kimi.application.toolset import NAME, Toolset
-from kimi.domain.agent import KNOWN_TOOLS, AgentSpec
+from kimi.domain.agents.agent import KNOWN_TOOLS, AgentSpec
 from kimi.domain.errors import ConfigError
 from kimi.interfaces.injector import providers
 
 if TYPE_CHECKING:
-    from kimi.domain.subagent import Subagent
+    from kimi.domain.agents.subagent import Subagent
     from kimi.interfaces.container import Session
 
 logger = logging.getLogger(__name__)

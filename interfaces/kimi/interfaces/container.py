@@ -46,10 +46,10 @@ from kimi.application.prompt import builtin_arguments, check_prompts, rendered_p
 from kimi.application.settings import ModelSettings, Settings
 from kimi.application.skills import SkillBook
 from kimi.application.toolset import Toolset
-from kimi.domain.agent import AgentSpec
+from kimi.domain.agents.agent import AgentSpec
 from kimi.domain.client import Client, product
-from kimi.domain.message import JsonObject
-from kimi.domain.skill import skills_text
+from kimi.domain.content.message import JsonObject
+from kimi.domain.skills.skill import skills_text
 from kimi.domain.turn import TurnLimits
 from kimi.interfaces import mcp_adapters as mcp
 from kimi.interfaces import tool_adapters as make

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from kimi.application.settings import McpServer, ModelSettings, Settings
+from kimi.domain.content.message import user_message
 from kimi.domain.errors import (
     APIConnectionError,
     APIEmptyResponseError,
@@ -26,7 +27,6 @@ from kimi.domain.errors import (
     McpUnauthorized,
     ModelError,
 )
-from kimi.domain.message import user_message
 from kimi.interfaces.doctor_adapters import configured_model, count_mcp_tools, proxy_of, ripgrep_path
 from kimi.interfaces.provider_presets import RUN_TIME_KEYS
 

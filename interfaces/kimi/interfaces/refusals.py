@@ -109,7 +109,7 @@ def _check_texts(flags: Flags) -> None:
         raise UsageError("Config cannot be empty", "--config")
     if flags.session is not None:
         # Late: help and the refusals need no part of the domain.
-        from kimi.domain.session import checked_session_id
+        from kimi.domain.history.session import checked_session_id
 
         try:
             checked_session_id(flags.session)

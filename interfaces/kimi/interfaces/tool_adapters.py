@@ -17,10 +17,10 @@ from kimi.application.ports import BackgroundTasks, MakeTool, NewId, SessionFile
 from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
 from kimi.application.settings import Settings
 from kimi.application.skills import SkillBook
-from kimi.domain.agent import KNOWN_TOOLS, AgentSpec, built_in, check_tools
-from kimi.domain.message import JsonObject
-from kimi.domain.skill import Skill
-from kimi.domain.tool import TodoItem
+from kimi.domain.agents.agent import KNOWN_TOOLS, AgentSpec, built_in, check_tools
+from kimi.domain.content.message import JsonObject
+from kimi.domain.skills.skill import Skill
+from kimi.domain.tools.tool import TodoItem
 from kimi.interfaces.agent_tools import tool_maker
 from kimi.interfaces.injector import providers
 from kimi.interfaces.web_adapters import SEARCH_TOOL

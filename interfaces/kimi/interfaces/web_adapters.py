@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kimi.application.ports import Tool
 from kimi.application.settings import ServiceSettings, Settings
-from kimi.domain.agent import built_in
+from kimi.domain.agents.agent import built_in
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, VideoPart
+from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, VideoPart
 from tests.servers.entries import raw_server
 from tests.servers.stage import connected, decline, view
 

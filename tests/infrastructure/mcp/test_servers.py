@@ -26,8 +26,8 @@ from kimi.application.ports import (
     SourceUnavailable,
 )
 from kimi.application.settings import McpServer
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.mcp.link import Elicit, OpenSession, RemoteSession, ServerLink, Times
 from kimi.infrastructure.mcp.server_log import MAX_BYTES, ServerLog
 from tests.processes import comes_true, is_alive

@@ -8,9 +8,9 @@ from typing import Any
 
 from kimi.application.ports import ChatModel, ModelItem
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import ContentPart
-from kimi.domain.message import Message, ToolCall, user_message
-from kimi.domain.tool import ToolSpec
+from kimi.domain.content.message import Message, ToolCall, user_message
+from kimi.domain.content.parts import ContentPart
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from tests.dialects.anthropic import DIALECT

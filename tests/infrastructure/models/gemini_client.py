@@ -8,9 +8,9 @@ from typing import Any
 
 from kimi.application.ports import ChatModel, ModelItem
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import ContentPart, ImagePart, MediaUrl
-from kimi.domain.message import Message, user_message
-from kimi.domain.tool import ToolSpec
+from kimi.domain.content.message import Message, user_message
+from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from tests.dialects.gemini import DIALECT

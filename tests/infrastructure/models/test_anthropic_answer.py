@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from kimi.application.ports import ResponseEnd
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart, ThinkPart
+from kimi.domain.content.stream import PartMerger
 from kimi.domain.errors import APIConnectionError, APIStatusError, ChatProviderError
-from kimi.domain.message import Function, ToolCall
-from kimi.domain.stream import PartMerger
 from kimi.domain.turn import StopReason, TokenUsage
 from tests.dialects.anthropic import block, call_block, end, start, text_block
 from tests.dialects.script import MESSAGE_ID

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.domain.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.infrastructure.models.anthropic import Anthropic
 from kimi.infrastructure.models.anthropic_body import unit_body, unit_rules
 from kimi.infrastructure.models.history_bytes import KeptHistories

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kimi.application.settings import ModelSettings
+from kimi.domain.content.message import user_message
 from kimi.domain.errors import ConfigError
-from kimi.domain.message import user_message
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.anthropic import is_adaptive, max_tokens
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.open import open_model

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from kimi.application.ports import ChatModel, ModelItem
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
+from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPart, user_message
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
+from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIStatusError, ChatProviderError, ConfigError, ModelError
-from kimi.domain.message import Function, Message, ToolCall, ToolCallPart, user_message
-from kimi.domain.stream import StreamPart
 from kimi.infrastructure.models.cassette import Player, Recording, Tape, load_calls
 from kimi.infrastructure.models.cassette_secrets import secrets_of, without_secrets
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
@@ -264,7 +264,7 @@ async def test_an_answer_that_cannot_be_recorded_is_given_all_the_same(
 
 LIMITED = """
 import anyio, resource
-from kimi.domain.message import user_message
+from kimi.domain.content.message import user_message
 from kimi.infrastructure.models.cassette import Recording
 from kimi.infrastructure.models.scripted import echo_model
 

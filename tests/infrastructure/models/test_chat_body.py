@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.domain.message import Function, Message, Role, ToolCall, estimate_message, message_text, user_message
-from kimi.domain.tool import ToolSpec
+from kimi.domain.content.message import Function, Message, Role, ToolCall, estimate_message, message_text, user_message
+from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.chat_body import MessageRules, encode_message, tool_entry, unit_rules
 from kimi.infrastructure.models.history_bytes import EncodedHistory, assembled, encode
 from kimi.infrastructure.models.kimi import max_completion_tokens, typed_properties

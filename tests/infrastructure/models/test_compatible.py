@@ -9,9 +9,9 @@ import pytest
 from kimi.application.flags import Flags
 from kimi.application.ports import ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.message import Message, user_message
+from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIStatusError, ConfigError
-from kimi.domain.message import Message, user_message
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.config_schema import validated
 from kimi.infrastructure.model_choice import named_models

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from kimi.application.ports import ModelItem, ResponseEnd
-from kimi.domain.content import TextPart, ThinkPart
-from kimi.domain.message import Message, ToolCall, user_message
+from kimi.domain.content.message import Message, ToolCall, user_message
+from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.infrastructure.models.demo import DemoModel
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,9 @@ import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPart, user_message
+from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import (
     APIConnectionError,
     APIStatusError,
@@ -19,8 +21,6 @@ from kimi.domain.errors import (
     ChatProviderError,
     ConfigError,
 )
-from kimi.domain.message import Function, Message, ToolCall, ToolCallPart, user_message
-from kimi.domain.stream import StreamPart
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.echo_dsl import parse_script
 from kimi.infrastructure.models.http import HttpLayer

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.domain.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.infrastructure.models.chat_body import HistoryForm, MessageRules, unit_rules
 from kimi.infrastructure.models.compatible import compatible_quirks
 from kimi.infrastructure.models.history_bytes import EncodedHistory

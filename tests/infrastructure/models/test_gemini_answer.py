@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kimi.application.ports import ResponseEnd
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.message import Function, Message, ToolCall
+from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
-from kimi.domain.message import Function, Message, ToolCall
 from kimi.domain.turn import TokenUsage
 from tests.dialects.gemini import call, event, quota
 from tests.infrastructure.models.gemini_client import HISTORY, OK, PIXEL, ask, client, image, result

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kimi.domain.content import AudioPart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import AudioPart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.errors import ChatProviderError, ConfigError
-from kimi.domain.message import Function, Message, ToolCall, user_message
 from tests.infrastructure.models.gemini_client import HISTORY, OK, PIXEL, SCHEMA, TOOL, ask, client, image, result
 from tests.provider_server import Json, Recorded, Reply
 

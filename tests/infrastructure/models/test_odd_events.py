@@ -14,9 +14,9 @@ from typing import Any, TypeAlias, cast
 import pytest
 
 from kimi.application.ports import ModelItem, ResponseEnd
-from kimi.domain.content import AudioPart, ImagePart, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.message import ToolCall, ToolCallPart
+from kimi.domain.content.parts import AudioPart, ImagePart, TextPart, ThinkPart, VideoPart
 from kimi.domain.errors import ChatProviderError
-from kimi.domain.message import ToolCall, ToolCallPart
 from kimi.infrastructure.models.anthropic_stream import MessageReader
 from kimi.infrastructure.models.chat_stream import REASONING_CONTENT, ChunkReader
 from kimi.infrastructure.models.exchange import Reader

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIConnectionError, APIStatusError, APITimeoutError, AuthExpired, ChatProviderError
-from kimi.domain.message import Function, ToolCall
 from kimi.domain.turn import StopReason, TokenUsage
 from tests.contracts.chat_model_stage import merged
 from tests.infrastructure.models.chat_client import HISTORY, ask, client

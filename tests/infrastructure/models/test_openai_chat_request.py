@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import ConfigError
-from kimi.domain.message import Function, Message, ToolCall, user_message
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.open import model_opener, open_model
 from tests.infrastructure.models.chat_client import HISTORY, ask, client

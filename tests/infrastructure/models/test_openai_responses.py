@@ -11,11 +11,11 @@ import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.stream import MergedPart, PartMerger
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
-from kimi.domain.message import Function, Message, ToolCall, user_message
-from kimi.domain.stream import MergedPart, PartMerger
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model

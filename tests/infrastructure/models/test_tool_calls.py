@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.content import TextPart
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.stream import MergedPart, PartMerger, StreamPart
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import TextPart
+from kimi.domain.content.stream import MergedPart, PartMerger, StreamPart
 from kimi.infrastructure.models.tool_calls import JsonExtent, ToolCallOrder
 
 VALUES = st.recursive(

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from kimi.application.context_line import encode_record
 from kimi.application.envelope import encode_event
-from kimi.domain.content import TextPart
-from kimi.domain.event import TurnBegin, TurnEnd
-from kimi.domain.message import Message, user_message
-from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.content.message import Message, user_message
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import TurnBegin, TurnEnd
+from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
 from kimi.infrastructure.store.event_line import HEADER, encode_event_line, envelope_of
 from kimi.infrastructure.store.lines import lines_backward
 from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at, write_session
@@ -188,7 +188,7 @@ ROTATE = """
 import anyio
 import os
 from tests.infrastructure.store.places import opened
-from kimi.domain.message import user_message
+from kimi.domain.content.message import user_message
 from pathlib import Path
 
 def watch(event, arguments):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kimi.domain.content.message import user_message
 from kimi.domain.errors import StoreFailed
-from kimi.domain.message import user_message
-from kimi.domain.session import SessionState
+from kimi.domain.history.session import SessionState
 from kimi.infrastructure.store.append_file import AppendFile
 from kimi.infrastructure.store.disk import replace_file, store_failed
 from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at
@@ -19,8 +19,8 @@ LIMITED = """
 import anyio, resource
 from tests.infrastructure.store.places import store_at
 from kimi.domain.errors import StoreFailed
-from kimi.domain.message import user_message
-from kimi.domain.session import SessionState
+from kimi.domain.content.message import user_message
+from kimi.domain.history.session import SessionState
 from pathlib import Path
 
 def refused(write):

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from kimi.application.envelope import encode_event
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.message import Function, Message, ToolCall, user_message
+from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import StoreFailed
-from kimi.domain.event import TurnBegin
-from kimi.domain.history import History
-from kimi.domain.message import Function, Message, ToolCall, user_message
-from kimi.domain.session import CheckpointRecord, SessionState, SystemPromptRecord, UsageRecord
-from kimi.domain.tool import TodoItem
+from kimi.domain.events.event import TurnBegin
+from kimi.domain.history.history import History
+from kimi.domain.history.session import CheckpointRecord, SessionState, SystemPromptRecord, UsageRecord
+from kimi.domain.tools.tool import TodoItem
 from kimi.infrastructure.store.event_line import HEADER, encode_event_line
 from kimi.infrastructure.store.layout import work_dir_directory
 from tests.infrastructure.store.places import WORK_DIR, opened, session_path, store_at, write_session

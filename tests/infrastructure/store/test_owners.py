@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kimi.domain.content.message import user_message
 from kimi.domain.errors import SessionBusy, StoreFailed
-from kimi.domain.message import user_message
 from kimi.infrastructure.store import kimi_json
 from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.lock import FileLock

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kimi.application.ports import Tool, ToolCallContext
-from kimi.domain.approval import Effect
-from kimi.domain.event import Event
-from kimi.domain.request import Answer, Request
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.events.event import Event
+from kimi.domain.events.request import Answer, Request
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import ToolReturnValue
 
 
 async def _emit(event: Event) -> None:

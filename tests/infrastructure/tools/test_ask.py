@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kimi.domain.tool import BriefBlock
+from kimi.domain.tools.tool import BriefBlock
 from kimi.infrastructure.tools.ask import AskUserQuestion
 from tests.infrastructure.tools.calls import call
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kimi.application.ports import Tool
-from kimi.domain.approval import Effect
 from kimi.domain.background import BackgroundTask, TaskOrder
-from kimi.domain.tool import BackgroundTaskBlock, tool_error
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import BackgroundTaskBlock, tool_error
 from kimi.infrastructure.tools.background import TaskList, TaskOutputTool, TaskStop
 from tests.background import FakeTasks
 from tests.infrastructure.tools.calls import call, call_context, effect_of

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.settings import ServiceSettings
-from kimi.domain.approval import Effect
-from kimi.domain.tool import BriefBlock, ToolReturnValue
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits, PrivateAddress
 from kimi.infrastructure.models.watched_resolver import WatchedResolver
 from kimi.infrastructure.tools.fetch_url import BY_SERVICE, EMPTY, FULL, MAIN, NOTHING, FetchUrl

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kimi.application.settings import FileSettings
-from kimi.domain.path_rules import SENSITIVE, NamedPath, Zones
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.permissions.path_rules import SENSITIVE, NamedPath, Zones
+from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.tools.grep import Grep
 from kimi.infrastructure.tools.grep_output import ContentWindow, SecretFilter
 from kimi.infrastructure.tools.paths import Target

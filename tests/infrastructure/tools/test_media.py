@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from kimi.application.settings import ModelSettings, Settings
-from kimi.domain.content import ImagePart, TextPart, VideoPart
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.parts import ImagePart, TextPart, VideoPart
+from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.infrastructure.tools.media import ReadMediaFile
 from kimi.infrastructure.tools.pictures import PictureRefused, prepared_picture

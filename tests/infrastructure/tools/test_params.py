@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from kimi.domain.tool import BriefBlock, ToolReturnValue, tool_ok
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_ok
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
 
 pytestmark = pytest.mark.anyio

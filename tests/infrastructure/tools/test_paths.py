@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kimi.application.settings import FileSettings
-from kimi.domain.path_rules import NOT_SENSITIVE, OWN_FILES, SENSITIVE
-from kimi.domain.tool import DiffBlock
+from kimi.domain.permissions.path_rules import NOT_SENSITIVE, OWN_FILES, SENSITIVE
+from kimi.domain.tools.tool import DiffBlock
 from kimi.infrastructure.tools.media import ReadMediaFile
 from tests.file_tools import CONTEXT, Files, brief, call, effect
 

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from kimi.application.settings import ServiceSettings
-from kimi.domain.tool import BriefBlock, ToolReturnValue
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.tools.search_web import SearchWeb
 from kimi.infrastructure.web.services import BadAnswer, Service

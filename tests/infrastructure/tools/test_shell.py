@@ -16,8 +16,8 @@ import pytest
 
 from kimi.application.ports import Shell
 from kimi.application.settings import ShellSettings
-from kimi.domain.approval import Effect
-from kimi.domain.tool import BriefBlock, ShellBlock, ToolReturnValue
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import BriefBlock, ShellBlock, ToolReturnValue
 from kimi.infrastructure.tools.output import Output
 from kimi.infrastructure.tools.shell import ShellTool, command_result, runnable, shell_spec, without_nul
 from kimi.infrastructure.workspace.local import LocalWorkspace

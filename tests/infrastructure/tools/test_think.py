@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.domain.tool import tool_ok
+from kimi.domain.tools.tool import tool_ok
 from kimi.infrastructure.tools.think import ThinkTool
 from tests.infrastructure.tools.calls import call
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kimi.domain.tool import TodoBlock, TodoItem, ToolReturnValue
+from kimi.domain.tools.tool import TodoBlock, TodoItem, ToolReturnValue
 from kimi.infrastructure.tools.todo import TodoTool
 from tests.infrastructure.tools.calls import call, effect_of
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from kimi.application.settings import FileSettings
-from kimi.domain.tool import DiffBlock
+from kimi.domain.tools.tool import DiffBlock
 from tests.file_tools import CONTEXT, Files, brief, call, effect
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from kimi.application.envelope import encode_event
-from kimi.domain import event as ev
-from kimi.domain.message import Function, JsonObject, ToolCall, ToolCallPart
-from kimi.domain.request import ApprovalRequest
-from kimi.domain.tool import DisplayBlock
+from kimi.domain.content.message import Function, JsonObject, ToolCall, ToolCallPart
+from kimi.domain.events import event as ev
+from kimi.domain.events.request import ApprovalRequest
+from kimi.domain.tools.tool import DisplayBlock
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.replay import replay_updates, stored_events
 from kimi.interfaces.acp.translate import Translator

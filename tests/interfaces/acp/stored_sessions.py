@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from kimi.domain.content import TextPart
-from kimi.domain.message import Function, ToolCall
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
 from tests.acp_client import acp_client, using
 from tests.e2e.process import Json, Place
 from tests.fakes import Asked, FakeModel

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 from tests.acp_schema import AgentLines, check_agent_message
 
 TEXT = {"type": "text", "text": "x"}

@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain import event as ev
-from kimi.domain.content import TextPart, ThinkPart
-from kimi.domain.diff import ChangedText
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.request import ApprovalRequest, QuestionRequest
-from kimi.domain.tool import BackgroundTaskBlock, tool_error, tool_ok
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import TextPart, ThinkPart
+from kimi.domain.events import event as ev
+from kimi.domain.events.request import ApprovalRequest, QuestionRequest
+from kimi.domain.tools.diff import ChangedText
+from kimi.domain.tools.tool import BackgroundTaskBlock, tool_error, tool_ok
 from kimi.interfaces.acp.abilities import ClientAbilities
 from tests.interfaces.acp.playing import approval, call, checked, play, replayed, translator
 from tests.interfaces.acp.test_replay import recorded

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kimi.domain import event as ev
-from kimi.domain.message import JsonObject
-from kimi.domain.request import (
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events import event as ev
+from kimi.domain.events.request import (
     ApprovalAnswer,
     ApprovalRequest,
     HookAnswer,
@@ -20,7 +20,7 @@ from kimi.domain.request import (
     ToolCallAnswer,
     ToolCallRequest,
 )
-from kimi.domain.tool import BackgroundTaskBlock, BriefBlock, DiffBlock, ShellBlock
+from kimi.domain.tools.tool import BackgroundTaskBlock, BriefBlock, DiffBlock, ShellBlock
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.translate import Translator
 from tests.acp_schema import check_agent_message

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import anyio
 import pytest
 
-from kimi.domain.content import TextPart
-from kimi.domain.message import Function, ToolCall
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
 from tests.acp_client import AcpClient, acp_client, using
 from tests.e2e.process import Json, Place
 from tests.editor import Editor, Refusal

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.content import ImagePart, MediaUrl, TextPart
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.interfaces.acp.content import BadPrompt, shown_input, user_input
 
 PNG = base64.b64encode(b"\x89PNG").decode()

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from kimi.application.ports import ResponseEnd
-from kimi.domain.content import TextPart
-from kimi.domain.message import Function, ToolCall
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
 from kimi.domain.turn import TokenUsage
 from tests.acp_client import AcpClient, acp_client, prompt, using
 from tests.e2e.process import Json, Place

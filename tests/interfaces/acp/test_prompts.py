@@ -10,9 +10,9 @@ import anyio.to_thread
 import pytest
 
 from kimi.application.ports import ModelItem, ResponseEnd
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIStatusError, AuthExpired
-from kimi.domain.message import Function, ToolCall
 from kimi.domain.turn import StopReason, TokenUsage
 from tests.acp_client import AcpClient, acp_client, prompt, using
 from tests.e2e.process import Json, Place, alive, eventually

@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kimi.domain.content import TextPart
-from kimi.domain.message import Function, ToolCall
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
 from kimi.interfaces.acp.errors import Refused
 from kimi.interfaces.acp.open_sessions import OpenSession
 from kimi.interfaces.acp.stored import page_of

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kimi.application.envelope import encode_event
-from kimi.domain import event as ev
-from kimi.domain.content import ImagePart, MediaUrl, TextPart, ThinkPart
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.stream import PART_TYPES, PartMerger
-from kimi.domain.tool import CANCELLED, TodoBlock, TodoItem, tool_ok
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
+from kimi.domain.content.stream import PART_TYPES, PartMerger
+from kimi.domain.events import event as ev
+from kimi.domain.tools.tool import CANCELLED, TodoBlock, TodoItem, tool_ok
 from kimi.interfaces.acp.replay import replay_updates, stored_events
 from tests.interfaces.acp.playing import call, checked, golden, play, replayed, translator
 from tests.interfaces.acp.test_translate import NEWS, PLAN_QUESTION, TURNS, subagent

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.parts import TextPart, ThinkPart
 from tests.acp_client import acp_client, kind_of, prompt, using
 from tests.e2e.process import Json, Place
 from tests.fakes import FakeModel, forever

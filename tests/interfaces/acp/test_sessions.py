@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kimi.domain.content import TextPart
+from kimi.domain.content.parts import TextPart
 from kimi.interfaces.acp.open_sessions import OpenSession
 from tests.acp_client import acp_client, kind_of, prompt, using
 from tests.e2e.process import Json, Place

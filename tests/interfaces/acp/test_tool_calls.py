@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain import event as ev
-from kimi.domain.content import ImagePart, MediaUrl, TextPart
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.request import Question, QuestionOption, QuestionRequest
-from kimi.domain.tool import BackgroundTaskBlock, DiffBlock, TodoBlock, TodoItem, tool_error, tool_ok
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
+from kimi.domain.events import event as ev
+from kimi.domain.events.request import Question, QuestionOption, QuestionRequest
+from kimi.domain.tools.tool import BackgroundTaskBlock, DiffBlock, TodoBlock, TodoItem, tool_error, tool_ok
 from kimi.interfaces.acp.tool_titles import FACES, Face, absolute, title
 from tests.interfaces.acp.playing import WORK_DIR, approval, call, pieces, play, translator
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from kimi.domain import event as ev
-from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.domain.diff import ChangedText
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.request import ApprovalRequest, Question, QuestionOption, QuestionRequest
-from kimi.domain.tool import (
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.events import event as ev
+from kimi.domain.events.request import ApprovalRequest, Question, QuestionOption, QuestionRequest
+from kimi.domain.tools.diff import ChangedText
+from kimi.domain.tools.tool import (
     CANCELLED,
     BriefBlock,
     DiffBlock,

@@ -11,8 +11,8 @@ import pytest
 
 from kimi.application.ports import FileChanged, ToolCallContext
 from kimi.application.settings import ShellSettings
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ShellBlock
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ShellBlock
 from kimi.infrastructure.tools.shell import ShellTool
 from kimi.infrastructure.workspace.local import LocalWorkspace
 from kimi.interfaces.acp.abilities import ClientAbilities

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kimi.domain.content import TextPart, ThinkPart
-from kimi.domain.event import (
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import TextPart, ThinkPart
+from kimi.domain.events.event import (
     CompactionBegin,
     CompactionEnd,
     Event,
@@ -20,8 +21,7 @@ from kimi.domain.event import (
     TurnBegin,
     TurnEnd,
 )
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.tool import DiffBlock, ShellBlock, TodoBlock, TodoItem, tool_error, tool_ok
+from kimi.domain.tools.tool import DiffBlock, ShellBlock, TodoBlock, TodoItem, tool_error, tool_ok
 from kimi.interfaces.shell.blocks import (
     Block,
     Called,

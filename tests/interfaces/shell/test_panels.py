@@ -1,6 +1,6 @@
 """Panels as pure state."""
 
-from kimi.domain.request import (
+from kimi.domain.events.request import (
     ApprovalAnswer,
     ApprovalRequest,
     Question,
@@ -8,7 +8,7 @@ from kimi.domain.request import (
     QuestionOption,
     QuestionRequest,
 )
-from kimi.domain.tool import ShellBlock
+from kimi.domain.tools.tool import ShellBlock
 from kimi.interfaces.shell.panels import (
     Menu,
     Option,

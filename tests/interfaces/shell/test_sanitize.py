@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.content import TextPart, ThinkPart
-from kimi.domain.event import Event, Notification, PlanDisplay, SteerInput, ToolResult, TurnBegin, TurnEnd
-from kimi.domain.message import Function, ToolCall
-from kimi.domain.request import ApprovalRequest
-from kimi.domain.tool import (
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart, ThinkPart
+from kimi.domain.events.event import Event, Notification, PlanDisplay, SteerInput, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.events.request import ApprovalRequest
+from kimi.domain.tools.tool import (
     BackgroundTaskBlock,
     BriefBlock,
     DiffBlock,

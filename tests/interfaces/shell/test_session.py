@@ -11,10 +11,10 @@ import pytest
 from kimi.application.conversation import Conversation
 from kimi.application.flags import Flags
 from kimi.application.settings import Settings
-from kimi.domain.content import TextPart
+from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import StateError
-from kimi.domain.event import ApprovalResponse, TurnEnd
-from kimi.domain.request import (
+from kimi.domain.events.event import ApprovalResponse, TurnEnd
+from kimi.domain.events.request import (
     Answer,
     ApprovalAnswer,
     ApprovalRequest,

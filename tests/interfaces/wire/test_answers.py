@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kimi.domain.request import (
+from kimi.domain.events.request import (
     Answer,
     ApprovalAnswer,
     ApprovalRequest,
@@ -19,7 +19,7 @@ from kimi.domain.request import (
     ToolCallAnswer,
     ToolCallRequest,
 )
-from kimi.domain.tool import tool_error
+from kimi.domain.tools.tool import tool_error
 from kimi.interfaces.jsonrpc import Reply, parse_message
 from kimi.interfaces.wire.answers import answer_for
 

@@ -8,11 +8,11 @@ import pytest
 
 from kimi.application.channel import Delivery
 from kimi.application.envelope import encode_event
-from kimi.domain import event as ev
-from kimi.domain import request as rq
-from kimi.domain import tool as tl
-from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.domain.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.events import event as ev
+from kimi.domain.events import request as rq
+from kimi.domain.tools import tool as tl
 from kimi.domain.turn import TokenUsage
 from kimi.interfaces.wire.translate import NestedTurns, Translator, line_for
 

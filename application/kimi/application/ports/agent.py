@@ -7,17 +7,17 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from kimi.domain.approval import Effect
-from kimi.domain.event import Event
-from kimi.domain.message import JsonObject, Message
-from kimi.domain.request import Answer, Request
-from kimi.domain.stream import StreamPart
-from kimi.domain.tool import ToolReturnValue, ToolSpec
+from kimi.domain.content.message import JsonObject, Message
+from kimi.domain.content.stream import StreamPart
+from kimi.domain.events.event import Event
+from kimi.domain.events.request import Answer, Request
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec
 from kimi.domain.turn import StopReason, TokenUsage
 
 if TYPE_CHECKING:
     from kimi.application.settings import McpServer
-    from kimi.domain.diff import ChangedText
+    from kimi.domain.tools.diff import ChangedText
 
 # --- the model ----------------------------------------------------------------------------------------------------
 

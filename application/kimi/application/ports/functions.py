@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from kimi.application.ports.agent import Tool
 from kimi.application.ports.machine import Workspace
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import CommandHook
-from kimi.domain.message import JsonObject
-from kimi.domain.request import HookAnswer
-from kimi.domain.skill import Skill
+from kimi.domain.skills.skill import Skill
 
 Now: TypeAlias = Callable[[], float]
 """Unix seconds."""

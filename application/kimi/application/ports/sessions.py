@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from kimi.domain.session import ContextRecord, SessionState, SessionSummary
+from kimi.domain.history.session import ContextRecord, SessionState, SessionSummary
 
 if TYPE_CHECKING:
-    from kimi.domain.subagent import SubagentRecord
+    from kimi.domain.agents.subagent import SubagentRecord
 
 
 class SessionFiles(Protocol):

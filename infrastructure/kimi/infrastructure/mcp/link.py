@@ -28,8 +28,8 @@ from kimi.application.ports import (
     SourceUnavailable,
 )
 from kimi.application.settings import McpServer
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ import mcp_types
 
 from kimi.application.envelope import encode_json
 from kimi.application.ports import CheckSchema, SourceTool
-from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, VideoPart
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import JsonObject
+from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, VideoPart
+from kimi.domain.tools.tool import ToolReturnValue
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import anyio.to_thread
 
 from kimi.application.ports import SourceServer, SourceUnavailable
 from kimi.application.settings import McpServer, McpSettings
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.mcp.link import Elicit, OpenSession, ServerLink, Times
 from kimi.infrastructure.mcp.place import Place
 from kimi.infrastructure.mcp.reasons import reason_of

@@ -27,8 +27,8 @@ from kimi.application.ports import (
     SourceTool,
 )
 from kimi.application.settings import McpServer
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.mcp.lenient import LenientTransport
 from kimi.infrastructure.mcp.link import Elicit, NeedsLogin, OpenSession, RemoteSession
 from kimi.infrastructure.mcp.oauth import headless_auth

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
-from kimi.domain.stream import StreamPart
 from kimi.infrastructure.models.google_errors import is_used_up_today, retry_delay
 from kimi.infrastructure.models.json_object import JsonDict, as_object
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 from kimi.application.ports import ModelItem
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import estimate_tokens
-from kimi.domain.message import Message
-from kimi.domain.tool import ToolSpec
+from kimi.domain.content.message import Message
+from kimi.domain.content.parts import estimate_tokens
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.anthropic_body import system_field, tools_field, unit_rules, write_marked
 from kimi.infrastructure.models.anthropic_stream import MessageReader
 from kimi.infrastructure.models.exchange import Exchange

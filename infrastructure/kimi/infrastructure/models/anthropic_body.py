@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from kimi.domain.content import ContentPart, ImagePart, TextPart, ThinkPart, media_placeholder
-from kimi.domain.message import Message, ToolCall
-from kimi.domain.tool import ToolSpec
+from kimi.domain.content.message import Message, ToolCall
+from kimi.domain.content.parts import ContentPart, ImagePart, TextPart, ThinkPart, media_placeholder
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.history_bytes import Json, UnitRules, encode, results_together
 from kimi.infrastructure.models.sent_calls import arguments_of, call_id_for_wire, name_for_wire
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kimi.application.ports import ResponseEnd
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.parts import TextPart, ThinkPart
+from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import ChatProviderError
-from kimi.domain.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
 from kimi.infrastructure.models.answer_errors import (
     empty_response,

@@ -27,6 +27,8 @@ from kimi.application.envelope import encode_event, encode_json
 from kimi.application.event_json import decode_event
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
+from kimi.domain.content.message import Message, message_text
+from kimi.domain.content.stream import PART_TYPES, StreamPart
 from kimi.domain.errors import (
     APIConnectionError,
     APIEmptyResponseError,
@@ -37,9 +39,7 @@ from kimi.domain.errors import (
     ConfigError,
     StoreFailed,
 )
-from kimi.domain.message import Message, message_text
-from kimi.domain.stream import PART_TYPES, StreamPart
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.cassette_secrets import secrets_of, without_secrets
 from kimi.infrastructure.models.json_object import as_object

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import TextPart, ThinkPart
-from kimi.domain.message import ToolCall, ToolCallPart
-from kimi.domain.stream import StreamPart
+from kimi.domain.content.message import ToolCall, ToolCallPart
+from kimi.domain.content.parts import TextPart, ThinkPart
+from kimi.domain.content.stream import StreamPart
 from kimi.infrastructure.models.provider_secrets import Mask, provider_secrets
 
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")

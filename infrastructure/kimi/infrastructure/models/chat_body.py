@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kimi.domain.content import (
+from kimi.domain.content.message import Message, ToolCall
+from kimi.domain.content.parts import (
     AudioPart,
     ContentPart,
     ImagePart,
@@ -15,8 +16,7 @@ from kimi.domain.content import (
     VideoPart,
     media_placeholder,
 )
-from kimi.domain.message import Message, ToolCall
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.history_bytes import (
     Json,
     UnitRules,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kimi.application.ports import ResponseEnd
-from kimi.domain.content import ContentPart, TextPart, ThinkPart
-from kimi.domain.stream import StreamPart
+from kimi.domain.content.parts import ContentPart, TextPart, ThinkPart
+from kimi.domain.content.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
 from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error, text_or_none
 from kimi.infrastructure.models.tool_calls import ToolCallOrder

@@ -10,9 +10,9 @@ from uuid import uuid4
 import anyio
 
 from kimi.application.ports import ModelItem, ResponseEnd
-from kimi.domain.content import TextPart, ThinkPart
-from kimi.domain.message import Function, Message, ToolCall, message_text
-from kimi.domain.tool import ToolSpec
+from kimi.domain.content.message import Function, Message, ToolCall, message_text
+from kimi.domain.content.parts import TextPart, ThinkPart
+from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
 
 PAUSE_S = 0.03

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIConnectionError, APIStatusError, APITimeoutError, ChatProviderError
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.stream import StreamPart
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.json_object import as_object
 

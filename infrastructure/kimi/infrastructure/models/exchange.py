@@ -17,8 +17,8 @@ from pydantic_core import from_json
 
 from kimi.application.ports import ModelItem, ResponseEnd
 from kimi.application.settings import ModelSettings
+from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIConnectionError, APITimeoutError, AuthExpired, ChatProviderError, ConfigError
-from kimi.domain.stream import StreamPart
 from kimi.infrastructure.models.answer_errors import error_text, reported_error, status_error
 from kimi.infrastructure.models.headers import checked_headers, merged, printable
 from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpTimeout, checked_host

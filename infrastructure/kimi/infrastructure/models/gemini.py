@@ -13,9 +13,9 @@ from urllib.parse import quote, urlsplit
 
 from kimi.application.ports import ModelItem
 from kimi.application.settings import ModelSettings
+from kimi.domain.content.message import Message
 from kimi.domain.errors import ChatProviderError, ConfigError
-from kimi.domain.message import Message
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.exchange import Exchange
 from kimi.infrastructure.models.gemini_body import (
     GeminiRules,

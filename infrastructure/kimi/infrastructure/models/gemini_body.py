@@ -11,7 +11,8 @@ from typing import TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import (
+from kimi.domain.content.message import Message, ToolCall
+from kimi.domain.content.parts import (
     AudioPart,
     ContentPart,
     ImagePart,
@@ -22,8 +23,7 @@ from kimi.domain.content import (
     needed_capability,
 )
 from kimi.domain.errors import ChatProviderError
-from kimi.domain.message import Message, ToolCall
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.history_bytes import Json, UnitRules, belong_together, encode
 from kimi.infrastructure.models.sent_calls import arguments_of, name_for_wire
 from kimi.infrastructure.models.thinking import thinks

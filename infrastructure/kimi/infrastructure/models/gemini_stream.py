@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kimi.application.ports import ResponseEnd
-from kimi.domain.content import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIEmptyResponseError, ChatProviderError
-from kimi.domain.message import Function, ToolCall
-from kimi.domain.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
 from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error, text_of, text_or_none
 from kimi.infrastructure.models.gemini_body import OWN_ID, SIGNATURE

@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from kimi.domain.content import (
+from kimi.domain.content.message import Message, estimate_message, user_message
+from kimi.domain.content.parts import (
     ContentPart,
     ImagePart,
     TextPart,
@@ -24,7 +25,6 @@ from kimi.domain.content import (
     media_placeholder,
     needed_capability,
 )
-from kimi.domain.message import Message, estimate_message, user_message
 
 Json: TypeAlias = dict[str, Any]
 T = TypeVar("T")

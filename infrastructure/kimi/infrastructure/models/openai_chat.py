@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 from kimi.application.ports import ModelItem
 from kimi.application.settings import ModelSettings
-from kimi.domain.content import estimate_tokens
-from kimi.domain.message import Message
-from kimi.domain.tool import ToolSpec
+from kimi.domain.content.message import Message
+from kimi.domain.content.parts import estimate_tokens
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.chat_body import OWN_FORM, HistoryForm, MessageRules, tool_entry, unit_rules
 from kimi.infrastructure.models.chat_stream import REASONING_CONTENT, ChunkReader, ReasoningNames
 from kimi.infrastructure.models.exchange import Exchange

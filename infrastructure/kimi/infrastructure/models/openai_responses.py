@@ -8,8 +8,8 @@ from functools import partial
 
 from kimi.application.ports import ModelItem
 from kimi.application.settings import ModelSettings
-from kimi.domain.message import Message
-from kimi.domain.tool import ToolSpec
+from kimi.domain.content.message import Message
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.exchange import Exchange
 from kimi.infrastructure.models.history_bytes import Json, KeptHistories, Latest, assembled, encode
 from kimi.infrastructure.models.http import HttpLayer

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kimi.domain.content import ContentPart, ImagePart, TextPart, ThinkPart, media_placeholder
-from kimi.domain.message import Message, ToolCall
-from kimi.domain.tool import ToolSpec
+from kimi.domain.content.message import Message, ToolCall
+from kimi.domain.content.parts import ContentPart, ImagePart, TextPart, ThinkPart, media_placeholder
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.history_bytes import Json, UnitRules, belong_together, encode, one_message
 from kimi.infrastructure.models.sent_calls import arguments_text, call_id_for_wire, name_for_wire
 

@@ -14,11 +14,11 @@ from uuid import uuid4
 from anyio.lowlevel import checkpoint
 
 from kimi.application.ports import ModelItem, ResponseEnd
-from kimi.domain.content import TextPart, ThinkPart
+from kimi.domain.content.message import Message, ToolCall, ToolCallPart, message_text
+from kimi.domain.content.parts import TextPart, ThinkPart
+from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import ChatProviderError, ConfigError
-from kimi.domain.message import Message, ToolCall, ToolCallPart, message_text
-from kimi.domain.stream import StreamPart
-from kimi.domain.tool import ToolSpec
+from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.answer_errors import empty_response
 from kimi.infrastructure.models.echo_dsl import EchoScript, parse_script
 

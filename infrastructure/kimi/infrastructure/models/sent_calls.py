@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic_core import from_json
 
-from kimi.domain.message import Message, ToolCall
+from kimi.domain.content.message import Message, ToolCall
 from kimi.infrastructure.models.json_object import JsonDict, as_object
 
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")

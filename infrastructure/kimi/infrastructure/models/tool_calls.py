@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kimi.domain.content import ContentPart
-from kimi.domain.message import Function, ToolCall, ToolCallPart
-from kimi.domain.stream import StreamPart
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import ContentPart
+from kimi.domain.content.stream import StreamPart
 from kimi.infrastructure.models.answer_errors import text_of
 
 _STRUCTURE = re.compile(r'["\\{}\[\]]')

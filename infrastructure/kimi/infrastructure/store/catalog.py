@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from kimi.domain.session import SessionSummary, checked_session_id
+from kimi.domain.history.session import SessionSummary, checked_session_id
 from kimi.infrastructure.store.kimi_json import known_work_dirs
 from kimi.infrastructure.store.layout import normal_path, work_dir_directory
 from kimi.infrastructure.store.listing import context_path, summaries

@@ -13,8 +13,8 @@ from pydantic_core import from_json
 from kimi.application.context_line import parse_object
 from kimi.application.envelope import encode_json
 from kimi.application.payloads import decode_tool_return_value
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue
 
 logger = logging.getLogger(__name__)
 

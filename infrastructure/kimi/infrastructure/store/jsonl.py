@@ -11,7 +11,7 @@ import anyio
 
 from kimi.application.envelope import encode_json
 from kimi.domain.errors import InvalidSessionId, SessionBusy, StoreFailed
-from kimi.domain.session import SessionSummary, checked_session_id
+from kimi.domain.history.session import SessionSummary, checked_session_id
 from kimi.infrastructure.store import kimi_json, removal
 from kimi.infrastructure.store.disk import failing_as, make_private_directory, remove_file, replace_file
 from kimi.infrastructure.store.layout import (

@@ -10,10 +10,10 @@ from pydantic_core import from_json
 
 from kimi.application.context_line import decode_record
 from kimi.application.payloads import decode_user_input, json_object
-from kimi.domain.content import joined_text
+from kimi.domain.content.message import JsonObject, Message
+from kimi.domain.content.parts import joined_text
 from kimi.domain.errors import InvalidSessionId
-from kimi.domain.message import JsonObject, Message
-from kimi.domain.session import SessionSummary, checked_session_id, shortened_title
+from kimi.domain.history.session import SessionSummary, checked_session_id, shortened_title
 from kimi.infrastructure.store.event_line import message_of
 from kimi.infrastructure.store.layout import CONTEXT, EVENTS, OLD_METADATA, STATE
 from kimi.infrastructure.store.lines import head_lines

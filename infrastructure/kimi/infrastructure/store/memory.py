@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import anyio
 
 from kimi.application.ports import Now
+from kimi.domain.content.message import Message
 from kimi.domain.errors import SessionBusy, StoreFailed
-from kimi.domain.message import Message
-from kimi.domain.session import ContextRecord, SessionState, SessionSummary, checked_session_id
+from kimi.domain.history.session import ContextRecord, SessionState, SessionSummary, checked_session_id
 from kimi.infrastructure.store.event_line import encode_event_line, envelopes, timed_envelopes
 from kimi.infrastructure.store.listing import first_input, shown_title
 from kimi.infrastructure.store.repair import answered
 
 if TYPE_CHECKING:
-    from kimi.domain.subagent import SubagentRecord
+    from kimi.domain.agents.subagent import SubagentRecord
 
 _PAUSE_S = 0.02
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from kimi.domain.history import repaired, unanswered_calls
-from kimi.domain.message import Message
-from kimi.domain.session import ContextRecord
-from kimi.domain.tool import ToolReturnValue, neutralised
+from kimi.domain.content.message import Message
+from kimi.domain.history.history import repaired, unanswered_calls
+from kimi.domain.history.session import ContextRecord
+from kimi.domain.tools.tool import ToolReturnValue, neutralised
 from kimi.infrastructure.store.event_line import results_of_last_step
 
 

@@ -11,9 +11,9 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.context_line import decode_record, encode_record
+from kimi.domain.content.message import Message
 from kimi.domain.errors import StoreFailed
-from kimi.domain.message import Message
-from kimi.domain.session import ContextRecord, SessionState, checked_session_id
+from kimi.domain.history.session import ContextRecord, SessionState, checked_session_id
 from kimi.infrastructure.store import event_line, removal, rotation
 from kimi.infrastructure.store.append_file import AppendFile
 from kimi.infrastructure.store.disk import failing_as, make_private_directory, replace_file
@@ -33,7 +33,7 @@ from kimi.infrastructure.store.repair import answered
 from kimi.infrastructure.store.state import decode_state, merged_state, read_raw
 
 if TYPE_CHECKING:
-    from kimi.domain.subagent import SubagentRecord
+    from kimi.domain.agents.subagent import SubagentRecord
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

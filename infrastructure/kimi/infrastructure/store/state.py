@@ -15,8 +15,8 @@ from typing import Any, TypeVar, cast
 from kimi.application.context_line import parse_object
 from kimi.application.envelope import encode_json
 from kimi.application.payloads import decode_todo_item
-from kimi.domain.session import SessionState
-from kimi.domain.tool import TodoItem
+from kimi.domain.history.session import SessionState
+from kimi.domain.tools.tool import TodoItem
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

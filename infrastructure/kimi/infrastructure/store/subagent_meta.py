@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast, get_args
 
 from kimi.application.envelope import encode_json
-from kimi.domain.subagent import SubagentRecord, SubagentStatus
+from kimi.domain.agents.subagent import SubagentRecord, SubagentStatus
 
 
 def decode_meta(agent_id: str, source: Mapping[str, Any] | None) -> SubagentRecord | None:

@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 from kimi.application.background_agents import Started
 from kimi.application.ports import PreparedCall, ToolCallContext
 from kimi.application.run_subagent import Order, Report, subagent_list
-from kimi.domain.agent import SubagentType
+from kimi.domain.agents.agent import SubagentType
 from kimi.domain.background import one_line
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.params import P, answered, prepared, schema_of
 
 Run = Callable[[Order, str], Awaitable[Report]]

@@ -11,9 +11,9 @@ from typing import Annotated
 from pydantic import BaseModel, Field, model_validator
 
 from kimi.application.ports import NewId, PreparedCall, ToolCallContext
-from kimi.domain.message import JsonObject
-from kimi.domain.request import Question, QuestionAnswer, QuestionOption, QuestionRequest
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import Question, QuestionAnswer, QuestionOption, QuestionRequest
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.params import prepared, schema_of
 
 UNSUPPORTED = tool_error(

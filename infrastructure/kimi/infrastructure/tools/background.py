@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 
 from kimi.application.background import wait_for_task
 from kimi.application.ports import BackgroundTasks, PreparedCall, ToolCallContext
-from kimi.domain.approval import Effect
 from kimi.domain.background import BackgroundTask, TaskOutput, task_facts
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import BackgroundTaskBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import BackgroundTaskBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.params import P, prepared, schema_of
 
 OUTPUT_BYTES = 32 * 1024

@@ -10,9 +10,9 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext
-from kimi.domain.dmail import NO_CHECKPOINT, TOOL
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.agents.dmail import NO_CHECKPOINT, TOOL
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.params import prepared, schema_of
 
 NOT_SENT = (

@@ -11,9 +11,9 @@ from typing import Annotated, TypeAlias
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext
-from kimi.domain.approval import Effect
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import BriefBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.models.http import HttpError, HttpTimeout
 from kimi.infrastructure.tools.output import OutputBuilder
 from kimi.infrastructure.tools.params import prepared, schema_of

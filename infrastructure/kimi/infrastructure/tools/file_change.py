@@ -10,10 +10,10 @@ from typing import Literal
 from anyio import to_thread
 
 from kimi.application.ports import FileChanged, FileStat, PreparedCall, Workspace
-from kimi.domain.approval import Effect
-from kimi.domain.diff import ChangedText, count_lines, diff_blocks, summary_block
-from kimi.domain.path_rules import Granted, Refused, write_access
-from kimi.domain.tool import DiffBlock, ToolReturnValue, tool_error
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.path_rules import Granted, Refused, write_access
+from kimi.domain.tools.diff import ChangedText, count_lines, diff_blocks, summary_block
+from kimi.domain.tools.tool import DiffBlock, ToolReturnValue, tool_error
 from kimi.infrastructure.tools.paths import FileRecord, PathPolicy, Target, stale_file
 
 DIFF_BYTES = 8 * 1024 * 1024

@@ -12,9 +12,9 @@ from anyio import to_thread
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
-from kimi.domain.message import JsonObject
-from kimi.domain.path_rules import Zones, within
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.permissions.path_rules import Zones, within
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.glob_walk import Found, Pattern, Walk
 from kimi.infrastructure.tools.listing import two_level_listing
 from kimi.infrastructure.tools.params import prepared, schema_of

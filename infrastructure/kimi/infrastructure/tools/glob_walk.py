@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kimi.domain.path_rules import glob_regex, within
+from kimi.domain.permissions.path_rules import glob_regex, within
 from kimi.infrastructure.tools.ignore import GIT_KINDS, VCS_DIRECTORIES, IgnoreLevel, rules_above
 
 Place: TypeAlias = tuple[int, int]

@@ -15,10 +15,10 @@ from anyio import to_thread
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
-from kimi.domain.approval import Effect
-from kimi.domain.message import JsonObject
-from kimi.domain.path_rules import Granted, Refused, Zones, read_place
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error
+from kimi.domain.content.message import JsonObject
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.path_rules import Granted, Refused, Zones, read_place
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error
 from kimi.infrastructure.tools.grep_output import (
     Collector,
     ContentWindow,

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from kimi.domain.path_rules import Zones, is_sensitive, within
+from kimi.domain.permissions.path_rules import Zones, is_sensitive, within
 from kimi.infrastructure.tools.output import Output, OutputBuilder
 from kimi.infrastructure.tools.paths import Target, printable
 

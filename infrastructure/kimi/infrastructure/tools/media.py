@@ -13,9 +13,9 @@ from anyio import to_thread
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import FileStat, PreparedCall, ToolCallContext, Workspace
-from kimi.domain.content import ContentPart, ImagePart, MediaUrl, TextPart, VideoPart
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl, TextPart, VideoPart
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.file_types import HEAD_BYTES, FileType, file_type
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
 from kimi.infrastructure.tools.paths import PathPolicy, Target, missing_file, not_a_file, reason

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from kimi.domain.tool import DisplayBlock, ToolReturnValue, tool_error, tool_ok
+from kimi.domain.tools.tool import DisplayBlock, ToolReturnValue, tool_error, tool_ok
 
 MAX_CHARS = 50_000
 MAX_LINE_CHARS = 2_000

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 
 from kimi.application.ports import PreparedCall
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue, tool_error
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue, tool_error
 
 P = TypeVar("P", bound=BaseModel)
 

@@ -11,8 +11,8 @@ import anyio
 
 from kimi.application.ports import FileStat, Workspace
 from kimi.application.settings import FileSettings
-from kimi.domain.path_rules import OWN_FILES, NamedPath, Zones, name_path, within
-from kimi.domain.tool import ToolReturnValue, tool_error
+from kimi.domain.permissions.path_rules import OWN_FILES, NamedPath, Zones, name_path, within
+from kimi.domain.tools.tool import ToolReturnValue, tool_error
 
 Roots = Callable[[], Sequence[str]]
 """Absolute directories that may change while the conversation runs (`/add-dir`)."""

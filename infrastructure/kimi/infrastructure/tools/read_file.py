@@ -16,10 +16,10 @@ from typing import Annotated
 from pydantic import BaseModel, Field, model_validator
 
 from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
-from kimi.domain.approval import Effect
-from kimi.domain.message import JsonObject
-from kimi.domain.path_rules import Refused, read_access
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.path_rules import Refused, read_access
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.file_types import HEAD_BYTES, FileType, file_type
 from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
 from kimi.infrastructure.tools.paths import FileRecord, PathPolicy, Target, missing_file, moved_file, not_a_file, reason

@@ -10,8 +10,8 @@ from typing import Annotated, TypeAlias
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error
 from kimi.infrastructure.models.http import HttpError, HttpTimeout
 from kimi.infrastructure.tools.output import OutputBuilder
 from kimi.infrastructure.tools.params import prepared, schema_of

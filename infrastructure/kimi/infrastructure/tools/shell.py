@@ -17,11 +17,11 @@ from pydantic import BaseModel, Field, create_model, model_validator
 
 from kimi.application.ports import PreparedCall, Process, Shell, ToolCallContext, Workspace
 from kimi.application.settings import ShellSettings
-from kimi.domain.approval import Effect
 from kimi.domain.background import BackgroundTask, TaskOrder, task_facts
+from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import KimiError
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import BackgroundTaskBlock, ShellBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import BackgroundTaskBlock, ShellBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.background import ROOT_ONLY
 from kimi.infrastructure.tools.output import (
     HEAD_CHARS,

@@ -13,8 +13,8 @@ from anyio import to_thread
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import FileStat, PreparedCall, ToolCallContext, Workspace
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.file_change import (
     EDIT_BYTES,
     Admitted,

@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import ToolSpec, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import ToolSpec, tool_ok
 from kimi.infrastructure.tools.params import prepared, schema_of
 
 

@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StringConstraints
 
 from kimi.application.ports import PreparedCall, ToolCallContext
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import TodoBlock, TodoItem, TodoStatus, ToolReturnValue, ToolSpec, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import TodoBlock, TodoItem, TodoStatus, ToolReturnValue, ToolSpec, tool_ok
 from kimi.infrastructure.tools.params import prepared, schema_of
 
 MAX_ITEMS = 200

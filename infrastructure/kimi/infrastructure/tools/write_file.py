@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import FileStat, PreparedCall, ToolCallContext, Workspace
-from kimi.domain.diff import count_lines, summary_block
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import DiffBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.diff import count_lines, summary_block
+from kimi.domain.tools.tool import DiffBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.file_change import (
     DIFF_BYTES,
     EDIT_BYTES,

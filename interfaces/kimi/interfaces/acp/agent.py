@@ -15,10 +15,10 @@ import anyio.to_thread
 from kimi.application.fork import fork
 from kimi.application.ports import NewId, SessionCatalog
 from kimi.application.steer import steer
-from kimi.domain.content import UserInput
+from kimi.domain.content.message import JsonObject
+from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
-from kimi.domain.message import JsonObject
-from kimi.domain.session import SessionSummary
+from kimi.domain.history.session import SessionSummary
 from kimi.interfaces.acp import options
 from kimi.interfaces.acp.auth import LOGIN
 from kimi.interfaces.acp.content import BadPrompt, user_input

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kimi.application.settings import ModelSettings
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.abilities import ClientAbilities
 
 LOGIN: Final = "login"

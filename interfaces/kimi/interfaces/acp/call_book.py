@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kimi.domain.diff import ChangedText
-from kimi.domain.event import ApprovalResponse, SubagentEvent, ToolResult
-from kimi.domain.message import ToolCall
-from kimi.domain.request import ApprovalRequest, QuestionRequest
-from kimi.domain.tool import BackgroundTaskBlock
+from kimi.domain.content.message import ToolCall
+from kimi.domain.events.event import ApprovalResponse, SubagentEvent, ToolResult
+from kimi.domain.events.request import ApprovalRequest, QuestionRequest
+from kimi.domain.tools.diff import ChangedText
+from kimi.domain.tools.tool import BackgroundTaskBlock
 from kimi.interfaces.acp.result_content import Json, asked_content, text_content
 from kimi.interfaces.acp.tool_calls import GRACE_S, CallKey, CallState
 from kimi.interfaces.acp.tool_titles import FACES, UNKNOWN_TOOL, Face, shortened

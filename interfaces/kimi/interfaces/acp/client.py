@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast
 
 import anyio
 
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.transport import AcpTransport, note_sent_ids
 
 

@@ -8,7 +8,7 @@ from kimi.application.commands import known_commands
 from kimi.application.conversation import Conversation
 from kimi.application.skills import SKILL
 from kimi.domain.command import CommandInfo
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 
 _HINTS: Final = {
     "compact": "what matters",

@@ -7,8 +7,8 @@ import re
 from html import escape, unescape
 from typing import Any, Final, cast
 
-from kimi.domain.content import ContentPart, ImagePart, MediaUrl, TextPart, UserInput, as_parts
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
+from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl, TextPart, UserInput, as_parts
 from kimi.interfaces.acp.result_content import Json, chunk_block
 
 MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import (
     APIStatusError,
     AuthExpired,
@@ -18,7 +19,6 @@ from kimi.domain.errors import (
     SessionBusy,
     TooManySessions,
 )
-from kimi.domain.message import JsonObject
 from kimi.interfaces.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from kimi.interfaces.refusals import only_cause
 

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 from kimi.application.settings import ModelSettings, Settings
 from kimi.domain.client import Client
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.abilities import ClientAbilities, client_abilities
 from kimi.interfaces.acp.auth import auth_methods, is_usable, missing_model_details
 from kimi.interfaces.acp.errors import Refused, auth_required, invalid_params

@@ -21,12 +21,12 @@ from kimi.application.modes import mode_of
 from kimi.application.ports import ToolCallContext
 from kimi.application.resolve_request import resolve_request
 from kimi.application.waiting import refusal
-from kimi.domain.content import UserInput, as_parts, missing_capabilities
-from kimi.domain.diff import ChangedText
+from kimi.domain.content.message import JsonObject
+from kimi.domain.content.parts import UserInput, as_parts, missing_capabilities
 from kimi.domain.errors import ModelNotSet, StoreFailed
-from kimi.domain.event import REQUEST_TYPES, ApprovalResponse, Event, StatusUpdate
-from kimi.domain.message import JsonObject
-from kimi.domain.request import Answer, ApprovalRequest, QuestionRequest, Request
+from kimi.domain.events.event import REQUEST_TYPES, ApprovalResponse, Event, StatusUpdate
+from kimi.domain.events.request import Answer, ApprovalRequest, QuestionRequest, Request
+from kimi.domain.tools.diff import ChangedText
 from kimi.domain.turn import TurnStatus
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.client import ClientSide

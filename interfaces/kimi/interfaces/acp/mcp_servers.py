@@ -9,7 +9,7 @@ import logging
 from typing import Any, cast
 
 from kimi.application.settings import McpServer
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from kimi.application.ports import SessionStore, ToolCallContext
 from kimi.application.sessions import Sessions
 from kimi.application.settings import ModelSettings, Settings
 from kimi.application.switch_model import current_choice, restore_model
-from kimi.domain.approval import Policy
 from kimi.domain.client import Client
 from kimi.domain.errors import ConfigError
+from kimi.domain.permissions.approval import Policy
 from kimi.interfaces import memory
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.client import ClientSide

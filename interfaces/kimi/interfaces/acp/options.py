@@ -11,8 +11,8 @@ from kimi.application.models import ModelChoice, aliases
 from kimi.application.modes import MODES, Mode, mode_of, switch_mode
 from kimi.application.settings import ModelSettings
 from kimi.application.switch_model import current_choice, switch_model, thinking_choices
+from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import StateError
-from kimi.domain.message import JsonObject
 from kimi.interfaces.acp.errors import invalid_params
 
 THINKING: Final = ",thinking"

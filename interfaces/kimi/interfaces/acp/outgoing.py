@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from kimi.application.envelope import encode_json
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 from kimi.interfaces.jsonrpc import Outbox, one_line
 
 MAX_LINES: Final = 50_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from kimi.domain.message import JsonObject
-from kimi.domain.request import ApprovalAnswer, ApprovalKind
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import ApprovalAnswer, ApprovalKind
 from kimi.interfaces.acp.result_content import Json
 
 APPROVAL_OPTIONS: Final[list[Json]] = [

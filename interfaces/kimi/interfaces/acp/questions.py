@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from kimi.domain.message import JsonObject
-from kimi.domain.request import Question, QuestionAnswer, QuestionRequest
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import Question, QuestionAnswer, QuestionRequest
 from kimi.interfaces.acp.permissions import selected_option
 from kimi.interfaces.acp.result_content import Json, text_content
 

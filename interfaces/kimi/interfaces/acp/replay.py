@@ -14,8 +14,8 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from kimi.application.event_json import decode_event
-from kimi.domain.event import REQUEST_TYPES, Event
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.event import REQUEST_TYPES, Event
 from kimi.interfaces.acp.result_content import Json
 from kimi.interfaces.acp.translate import Translator
 

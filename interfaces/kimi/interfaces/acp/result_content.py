@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
-from kimi.domain.content import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.domain.diff import ChangedText
-from kimi.domain.tool import (
+from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.tools.diff import ChangedText
+from kimi.domain.tools.tool import (
     BackgroundTaskBlock,
     BriefBlock,
     DiffBlock,

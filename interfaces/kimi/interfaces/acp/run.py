@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from kimi.application.flags import Flags
 from kimi.application.settings import Settings
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 from kimi.interfaces import lean_start
 from kimi.interfaces.acp.agent import AcpAgent
 from kimi.interfaces.acp.client import ClientSide

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from kimi.application.ports import SessionCatalog
+from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import InvalidSessionId
-from kimi.domain.message import JsonObject
-from kimi.domain.session import SessionSummary
+from kimi.domain.history.session import SessionSummary
 from kimi.interfaces.acp.errors import invalid_params, session_unknown
 from kimi.interfaces.acp.places import SessionPlace
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kimi.domain.event import McpStatus
+from kimi.domain.events.event import McpStatus
 from kimi.interfaces.acp.result_content import Json, text_content
 
 LOADING_S: Final = 0.5

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import anyio
 
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 
 logger = logging.getLogger(__name__)
 

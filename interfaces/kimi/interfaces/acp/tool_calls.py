@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from kimi.domain.diff import ChangedText
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import DisplayBlock, ToolReturnValue
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.diff import ChangedText
+from kimi.domain.tools.tool import DisplayBlock, ToolReturnValue
 from kimi.interfaces.acp.partial_arguments import LONGEST, ArgumentScanner
 from kimi.interfaces.acp.result_content import (
     Json,

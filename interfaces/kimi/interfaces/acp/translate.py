@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kimi.domain import event as ev
-from kimi.domain.content import (
+from kimi.domain.content.message import JsonObject, ToolCall, ToolCallPart
+from kimi.domain.content.parts import (
     AudioPart,
     ContentPart,
     ImagePart,
@@ -23,9 +23,8 @@ from kimi.domain.content import (
     VideoPart,
     joined_text,
 )
-from kimi.domain.diff import ChangedText
-from kimi.domain.message import JsonObject, ToolCall, ToolCallPart
-from kimi.domain.request import (
+from kimi.domain.events import event as ev
+from kimi.domain.events.request import (
     Answer,
     ApprovalRequest,
     HookAnswer,
@@ -36,7 +35,8 @@ from kimi.domain.request import (
     ToolCallAnswer,
     ToolCallRequest,
 )
-from kimi.domain.tool import TodoBlock, TodoItem, tool_error
+from kimi.domain.tools.diff import ChangedText
+from kimi.domain.tools.tool import TodoBlock, TodoItem, tool_error
 from kimi.interfaces.acp import permissions, questions
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.call_book import INTERRUPTED, MAIN, Agent, CallBook, FaceOf

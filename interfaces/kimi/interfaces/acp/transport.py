@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, cast
 import anyio
 
 from kimi.application.envelope import encode_json
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.errors import Refused, bug, refusal_for
 from kimi.interfaces.acp.outgoing import Outgoing
 from kimi.interfaces.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, LineSplitter, one_line, parse_json

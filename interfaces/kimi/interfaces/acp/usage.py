@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kimi.domain.event import StatusUpdate
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.event import StatusUpdate
 from kimi.domain.turn import TokenUsage
 from kimi.interfaces.acp.result_content import Json
 

@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.ports import FileChanged, FileStat, Process, Shell, ToolCallContext, Workspace
-from kimi.domain.message import JsonObject
+from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.terminal import ClientTerminal
 

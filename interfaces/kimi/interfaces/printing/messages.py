@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kimi.application.context_line import encode_message
 from kimi.application.envelope import encode_event
-from kimi.domain.content import UserInput
-from kimi.domain.event import Event, Notification, PlanDisplay, StepBegin, StepInterrupted, StepRetry, ToolResult
-from kimi.domain.message import Message, ToolCall
-from kimi.domain.stream import PART_TYPES, MergedPart, PartMerger, StreamPart
-from kimi.domain.tool import tool_message
+from kimi.domain.content.message import Message, ToolCall
+from kimi.domain.content.parts import UserInput
+from kimi.domain.content.stream import PART_TYPES, MergedPart, PartMerger, StreamPart
+from kimi.domain.events.event import Event, Notification, PlanDisplay, StepBegin, StepInterrupted, StepRetry, ToolResult
+from kimi.domain.tools.tool import tool_message
 from kimi.interfaces.jsonrpc import one_line
 from kimi.interfaces.printing.failure import Failure
 from kimi.interfaces.printing.output import json_failure

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from kimi.application.context_line import encode_message
 from kimi.application.envelope import encode_json
-from kimi.domain.content import TextPart, UserInput
-from kimi.domain.event import Event, StepBegin, StepInterrupted, StepRetry, TurnBegin
-from kimi.domain.message import Message
+from kimi.domain.content.message import Message
+from kimi.domain.content.parts import TextPart, UserInput
+from kimi.domain.events.event import Event, StepBegin, StepInterrupted, StepRetry, TurnBegin
 from kimi.interfaces.jsonrpc import one_line
 from kimi.interfaces.plain_text import plain_line
 from kimi.interfaces.printing.failure import Failure

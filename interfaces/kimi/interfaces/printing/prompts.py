@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 from kimi.application.flags import Flags
 from kimi.application.payloads import decode_content
-from kimi.domain.content import TextPart, UserInput, joined_text
+from kimi.domain.content.parts import TextPart, UserInput, joined_text
 from kimi.interfaces.jsonrpc import LineSplitter, parse_json
 
 _log = logging.getLogger("kimi.print")

@@ -22,8 +22,8 @@ from kimi.application.run_turn import run_turn
 from kimi.application.settings import Settings
 from kimi.application.waiting import refusal
 from kimi.domain.client import Client
-from kimi.domain.content import UserInput
-from kimi.domain.event import REQUEST_TYPES
+from kimi.domain.content.parts import UserInput
+from kimi.domain.events.event import REQUEST_TYPES
 from kimi.interfaces import lean_start
 from kimi.interfaces.container import App, open_conversation
 from kimi.interfaces.injector import providers

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from kimi.domain.content import TextPart, UserInput, joined_text
-from kimi.domain.event import (
+from kimi.domain.content.message import ToolCall, ToolCallPart
+from kimi.domain.content.parts import TextPart, UserInput, joined_text
+from kimi.domain.events.event import (
     Event,
     Notification,
     PlanDisplay,
@@ -17,8 +18,7 @@ from kimi.domain.event import (
     SubagentEvent,
     ToolResult,
 )
-from kimi.domain.message import ToolCall, ToolCallPart
-from kimi.domain.tool import BriefBlock, ToolReturnValue
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
 from kimi.interfaces.plain_text import plain_line, plain_text
 from kimi.interfaces.printing.failure import Failure
 from kimi.interfaces.printing.output import encoded, text_failure

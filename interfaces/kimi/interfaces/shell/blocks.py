@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from kimi.domain.tool import DisplayBlock
+from kimi.domain.tools.tool import DisplayBlock
 
 Level: TypeAlias = Literal["info", "success", "warning", "error"]
 CallState: TypeAlias = Literal["running", "ok", "error"]

@@ -13,7 +13,7 @@ from kimi.application.open_session import Choice
 from kimi.application.servers import mcp_status, reload_servers, server_list
 from kimi.application.titles import set_title, title_of
 from kimi.domain.command import CommandInfo
-from kimi.domain.content import joined_text
+from kimi.domain.content.parts import joined_text
 from kimi.domain.errors import StateError
 from kimi.interfaces.process import log_path
 from kimi.interfaces.shell.blocks import Note, Output, Said

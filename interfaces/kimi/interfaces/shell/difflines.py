@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from typing import Literal, NamedTuple, TypeAlias
 
-from kimi.domain.tool import DiffBlock
+from kimi.domain.tools.tool import DiffBlock
 from kimi.interfaces.shell.sanitize import neutral
 
 Sign: TypeAlias = Literal[" ", "-", "+"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from kimi.domain.command import CommandInfo
-from kimi.domain.content import ContentPart
+from kimi.domain.content.parts import ContentPart
 from kimi.interfaces.shell.blocks import Block
 from kimi.interfaces.shell.local import Loan
 from kimi.interfaces.shell.panels import Menu, Picked, Tabs

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypeVar
 
-from kimi.domain.request import (
+from kimi.domain.events.request import (
     ApprovalAnswer,
     ApprovalRequest,
     Question,
     QuestionAnswer,
     QuestionRequest,
 )
-from kimi.domain.tool import BriefBlock, DiffBlock, ShellBlock
+from kimi.domain.tools.tool import BriefBlock, DiffBlock, ShellBlock
 from kimi.interfaces.shell.blocks import Preview
 
 _Item = TypeVar("_Item")

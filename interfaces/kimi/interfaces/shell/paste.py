@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kimi.domain.content import ContentPart, ImagePart, MediaUrl, TextPart
+from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl, TextPart
 
 CHARACTERS = 1000
 LINES = 15

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import anyio.to_thread
 
-from kimi.domain.session import SessionSummary, shortened_title
+from kimi.domain.history.session import SessionSummary, shortened_title
 from kimi.interfaces.container import session_catalog
 from kimi.interfaces.shell.blocks import Note
 from kimi.interfaces.shell.front import Front

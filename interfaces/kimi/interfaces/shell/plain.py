@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kimi.domain.tool import BackgroundTaskBlock, BriefBlock, DiffBlock, DisplayBlock, ShellBlock, TodoBlock
+from kimi.domain.tools.tool import BackgroundTaskBlock, BriefBlock, DiffBlock, DisplayBlock, ShellBlock, TodoBlock
 from kimi.interfaces.shell.blocks import (
     Block,
     Called,

@@ -23,7 +23,7 @@ from kimi.application.settings import Settings
 from kimi.application.switch_model import restore_model
 from kimi.domain.client import Client
 from kimi.domain.errors import KimiError, StoreFailed
-from kimi.domain.event import StatusUpdate
+from kimi.domain.events.event import StatusUpdate
 from kimi.interfaces.container import App, load_settings, negotiation, open_conversation, warm_up
 from kimi.interfaces.injector import providers
 from kimi.interfaces.process import Streams, hide_secrets, set_session_id

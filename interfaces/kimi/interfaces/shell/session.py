@@ -22,10 +22,10 @@ from kimi.application.set_mode import set_plan_mode
 from kimi.application.steer import steer
 from kimi.application.waiting import refusal
 from kimi.domain.command import Command, CommandInfo, parse_command
-from kimi.domain.content import UserInput
+from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import KimiError, StateError, StoreFailed
-from kimi.domain.event import ApprovalResponse, Event, StatusUpdate, TurnEnd
-from kimi.domain.request import Answer, ApprovalRequest, HookRequest, QuestionRequest, ToolCallRequest
+from kimi.domain.events.event import ApprovalResponse, Event, StatusUpdate, TurnEnd
+from kimi.domain.events.request import Answer, ApprovalRequest, HookRequest, QuestionRequest, ToolCallRequest
 from kimi.interfaces.shell.blocks import Block, Note, Output, Thinking
 from kimi.interfaces.shell.failures import failure_note
 from kimi.interfaces.shell.front import (

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kimi.domain.content import TextPart, ThinkPart, UserInput, as_parts, joined_text
-from kimi.domain.event import (
+from kimi.domain.content.message import ToolCall, ToolCallPart
+from kimi.domain.content.parts import TextPart, ThinkPart, UserInput, as_parts, joined_text
+from kimi.domain.events.event import (
     BtwBegin,
     BtwEnd,
     CompactionBegin,
@@ -30,8 +31,7 @@ from kimi.domain.event import (
     TurnBegin,
     TurnEnd,
 )
-from kimi.domain.message import ToolCall, ToolCallPart
-from kimi.domain.tool import BriefBlock, DiffBlock, DisplayBlock, ToolReturnValue
+from kimi.domain.tools.tool import BriefBlock, DiffBlock, DisplayBlock, ToolReturnValue
 from kimi.interfaces.shell.blocks import Block, Called, Note, PlanShown, Said, Thinking, Thought, UserSaid
 from kimi.interfaces.shell.markdown import MarkdownStream
 from kimi.interfaces.shell.sanitize import one_line

@@ -8,7 +8,7 @@ from typing import Any, Final, cast, get_args
 from kimi.application.envelope import encode_json
 from kimi.application.payloads import decode_tool_return_value, json_object
 from kimi.application.waiting import refusal
-from kimi.domain.request import (
+from kimi.domain.events.request import (
     Answer,
     ApprovalAnswer,
     ApprovalKind,
@@ -21,7 +21,7 @@ from kimi.domain.request import (
     ToolCallAnswer,
     ToolCallRequest,
 )
-from kimi.domain.tool import tool_error
+from kimi.domain.tools.tool import tool_error
 from kimi.interfaces.jsonrpc import Reply
 
 logger = logging.getLogger(__name__)

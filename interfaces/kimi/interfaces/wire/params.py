@@ -9,9 +9,9 @@ from typing import Any, cast
 from kimi.application.negotiate_initialize import ExternalToolOffer
 from kimi.application.payloads import decode_user_input, json_object, member, optional_text
 from kimi.domain.client import Client, parse_version
-from kimi.domain.content import UserInput
+from kimi.domain.content.message import JsonObject
+from kimi.domain.content.parts import UserInput
 from kimi.domain.hook import HookSubscription
-from kimi.domain.message import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

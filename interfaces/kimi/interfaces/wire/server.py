@@ -16,7 +16,7 @@ from kimi.application.resolve_request import resolve_request
 from kimi.application.set_mode import post_plan_mode, switch_plan_mode
 from kimi.application.steer import steer
 from kimi.domain.client import Client
-from kimi.domain.content import UserInput
+from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import (
     AuthExpired,
     CapabilityMissing,

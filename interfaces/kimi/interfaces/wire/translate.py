@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kimi.application.channel import Delivery
 from kimi.application.envelope import encode_event
-from kimi.domain.event import (
+from kimi.domain.events.event import (
     EVENT_TYPES,
     REQUEST_TYPES,
     Event,
@@ -13,7 +13,7 @@ from kimi.domain.event import (
     TurnBegin,
     TurnEnd,
 )
-from kimi.domain.request import HookRequest, QuestionRequest, ToolCallRequest
+from kimi.domain.events.request import HookRequest, QuestionRequest, ToolCallRequest
 from kimi.interfaces.jsonrpc import notification_line, one_line, request_line
 
 STRICT_NAMES = frozenset(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from kimi.domain.flow import Flow
+    from kimi.domain.skills.flow import Flow
 
 Scope: TypeAlias = Literal["Project", "User", "Extra", "Built-in"]
 SCOPES: Final[tuple[Scope, ...]] = ("Project", "User", "Extra", "Built-in")
@@ -61,8 +61,8 @@ def make_skill(frontmatter: object, body: str, *, default_name: str, path: str, 
 
 
 def _with_flow(skill: Skill, body: str) -> Skill:
-    from kimi.domain.flow import FlowInvalid  # start-up time: most skills are no flows
-    from kimi.domain.flow_text import flow_in
+    from kimi.domain.skills.flow import FlowInvalid  # start-up time: most skills are no flows
+    from kimi.domain.skills.flow_text import flow_in
 
     flow: Flow | None = None
     fault: str | None = None

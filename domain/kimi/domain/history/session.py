@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from kimi.domain.content.message import Message
 from kimi.domain.errors import InvalidSessionId
-from kimi.domain.message import Message
-from kimi.domain.tool import TodoItem
+from kimi.domain.tools.tool import TodoItem
 
 MAX_ID_LENGTH = 128
 MAX_ID_BYTES = 240

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
-from kimi.domain.message import Message, message_text
+from kimi.domain.content.message import Message, message_text
 
 MARK = "<system-reminder>\nPlan mode is on."
 """How every plan reminder begins; reminders are found in the history by it."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from kimi.domain.content import ContentPart, TextPart, estimate_parts, estimate_tokens
+from kimi.domain.content.parts import ContentPart, TextPart, estimate_parts, estimate_tokens
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TypeAlias
 
-from kimi.domain.tool import DiffBlock
+from kimi.domain.tools.tool import DiffBlock
 
 CONTEXT_LINES = 3
 """Unchanged lines shown around a change."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kimi.domain.message import Message, user_message
+from kimi.domain.content.message import Message, user_message
 
 TOOL = "SendDMail"
 """The tool by which the model sends one; checkpoints are named to the model only where it has it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from kimi.domain.flow import Diagram, Flow, FlowInvalid
+from kimi.domain.skills.flow import Diagram, Flow, FlowInvalid
 
 _SKIPPED: Final = frozenset(
     {"flowchart", "graph", "classDef", "class", "style", "linkStyle", "click", "subgraph", "direction"}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from textwrap import dedent
 from typing import Final
 
-from kimi.domain.flow import Diagram, Flow, FlowInvalid
+from kimi.domain.skills.flow import Diagram, Flow, FlowInvalid
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
-from kimi.domain.message import Message, ToolCall, estimate_message
-from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
-from kimi.domain.tool import INTERRUPTED, ToolReturnValue, tool_message
+from kimi.domain.content.message import Message, ToolCall, estimate_message
+from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.tools.tool import INTERRUPTED, ToolReturnValue, tool_message
 
 
 class History:

@@ -1,7 +1,7 @@
 """Content parts: what a message or a tool result is made of (wire spec 6.1).
 
 Field order is the order on the wire. A part is immutable; streamed text and thinking arrive as many small
-parts and are put together by `kimi.domain.stream.PartMerger`.
+parts and are put together by `kimi.domain.content.stream.PartMerger`.
 """
 
 from __future__ import annotations

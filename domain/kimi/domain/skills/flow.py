@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kimi.domain.content import TextPart, UserInput
+from kimi.domain.content.parts import TextPart, UserInput
 
 BEGIN: Final = "begin"
 END: Final = "end"

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kimi.domain.content import TextPart
-from kimi.domain.message import ToolCall
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.content.message import ToolCall
+from kimi.domain.content.parts import TextPart
+from kimi.domain.tools.tool import ToolReturnValue
 
 NOTICE_AT, WARN_AT, ORDER_AT, STOP_AT = 3, 5, 8, 12
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
-from kimi.domain.shell_line import simple_commands, visible_commands
-from kimi.domain.tool import DisplayBlock, ShellBlock
+from kimi.domain.permissions.shell_line import simple_commands, visible_commands
+from kimi.domain.tools.tool import DisplayBlock, ShellBlock
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 Origin: TypeAlias = Literal["plan", "rule", "yolo", "afk", "session", "default"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from kimi.domain.windows_paths import native_windows_path, plain_windows_path
+from kimi.domain.permissions.windows_paths import native_windows_path, plain_windows_path
 
 ReadOutside: TypeAlias = Literal["allow", "ask", "deny"]
 Verb: TypeAlias = Literal["read", "write", "edit"]

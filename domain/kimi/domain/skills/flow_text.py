@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from kimi.domain.flow import Flow, FlowInvalid
-from kimi.domain.flow_d2 import parse_d2
-from kimi.domain.flow_mermaid import parse_mermaid
+from kimi.domain.skills.flow import Flow, FlowInvalid
+from kimi.domain.skills.flow_d2 import parse_d2
+from kimi.domain.skills.flow_mermaid import parse_mermaid
 
 PARSERS: Final[Mapping[str, Callable[[str], Flow]]] = {"mermaid": parse_mermaid, "d2": parse_d2}
 """By the tag of the block."""

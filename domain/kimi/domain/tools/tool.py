@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from kimi.domain.content import ContentPart, TextPart
-from kimi.domain.message import JsonObject, Message
+from kimi.domain.content.message import JsonObject, Message
+from kimi.domain.content.parts import ContentPart, TextPart
 
 ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "think", "fetch", "other"]
 TodoStatus: TypeAlias = Literal["pending", "in_progress", "done"]

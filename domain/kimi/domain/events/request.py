@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from kimi.domain.message import JsonObject
-from kimi.domain.tool import DisplayBlock, ToolReturnValue
+from kimi.domain.content.message import JsonObject
+from kimi.domain.tools.tool import DisplayBlock, ToolReturnValue
 
 ApprovalKind: TypeAlias = Literal["approve", "approve_for_session", "reject"]
 SourceKind: TypeAlias = Literal["foreground_turn", "background_agent"]

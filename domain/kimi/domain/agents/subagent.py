@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from kimi.domain.approval import Effect
+from kimi.domain.permissions.approval import Effect
 
 
 @dataclass(frozen=True, slots=True)

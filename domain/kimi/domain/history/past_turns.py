@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from kimi.domain.command import Command, parse_command
-from kimi.domain.content import ContentPart, UserInput, as_parts, joined_text
-from kimi.domain.message import Message, message_text
-from kimi.domain.session import CheckpointRecord, ContextRecord, UsageRecord
+from kimi.domain.content.message import Message, message_text
+from kimi.domain.content.parts import ContentPart, UserInput, as_parts, joined_text
+from kimi.domain.history.session import CheckpointRecord, ContextRecord, UsageRecord
 
 MarkKind: TypeAlias = Literal["TurnBegin", "TurnEnd", "StepBegin", "StepRetry", "SteerInput", "ContentPart", "ToolCall"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kimi.domain.content import ContentPart, TextPart, ThinkPart
-from kimi.domain.message import Message, ToolCall, message_text
+from kimi.domain.content.message import Message, ToolCall, message_text
+from kimi.domain.content.parts import ContentPart, TextPart, ThinkPart
 
 _OURS = re.compile(r"\s*<(?:system-reminder>|system>CHECKPOINT \d+</system>)")
 

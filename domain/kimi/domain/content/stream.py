@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from kimi.domain.content import AudioPart, ContentPart, ImagePart, TextPart, ThinkPart, VideoPart
-from kimi.domain.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, TextPart, ThinkPart, VideoPart
 
 MergedPart: TypeAlias = ContentPart | ToolCall
 StreamPart: TypeAlias = MergedPart | ToolCallPart

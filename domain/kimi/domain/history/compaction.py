@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kimi.domain.content import ContentPart, TextPart, ThinkPart, estimate_tokens
-from kimi.domain.message import Message, estimate_message, user_message
-from kimi.domain.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.content.message import Message, estimate_message, user_message
+from kimi.domain.content.parts import ContentPart, TextPart, ThinkPart, estimate_tokens
+from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
 from kimi.domain.turn import TurnLimits
 
 KEPT = 2

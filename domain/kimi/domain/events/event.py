@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from kimi.domain.content import AudioPart, ContentPart, ImagePart, TextPart, ThinkPart, UserInput, VideoPart
-from kimi.domain.message import JsonObject, ToolCall, ToolCallPart
-from kimi.domain.request import (
+from kimi.domain.content.message import JsonObject, ToolCall, ToolCallPart
+from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, TextPart, ThinkPart, UserInput, VideoPart
+from kimi.domain.events.request import (
     ApprovalKind,
     ApprovalRequest,
     HookRequest,
@@ -19,7 +19,7 @@ from kimi.domain.request import (
     Request,
     ToolCallRequest,
 )
-from kimi.domain.tool import ToolReturnValue
+from kimi.domain.tools.tool import ToolReturnValue
 from kimi.domain.turn import TokenUsage
 
 McpServerState: TypeAlias = Literal["pending", "connecting", "connected", "failed", "unauthorized"]
