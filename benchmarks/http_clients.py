@@ -25,7 +25,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import user_message
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.open import open_model

@@ -11,8 +11,8 @@ from typing import Any, cast
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from kimi.application.flags import Flags
 from kimi.application.ports import OpenModel
+from kimi.application.settings.flags import Flags
 from kimi.interfaces.acp.open_sessions import Adapt, OpenSession, adapt_nothing
 from kimi.interfaces.acp.outgoing import Outgoing
 from kimi.interfaces.acp.run import AcpServer

@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 import anyio
 
-from kimi.application.conversation import Conversation
-from kimi.application.models import Models
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.model_choice import Models
 from kimi.application.ports import SessionFiles, Tool
-from kimi.application.resolve_request import resolve_request
-from kimi.application.run_turn import run_turn
-from kimi.application.toolset import Toolset
+from kimi.application.toolset.toolset import Toolset
+from kimi.application.turn.run_turn import run_turn
 from kimi.domain.content.parts import UserInput
 from kimi.domain.events.event import REQUEST_TYPES, Event
 from kimi.domain.events.request import Answer, Request

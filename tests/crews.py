@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from kimi.application.background_agents import start_in_background
-from kimi.application.conversation import Conversation
+from kimi.application.agents.background_subagents import start_in_background
+from kimi.application.agents.run_subagent import Subagents, create_subagent_type, run_subagent
+from kimi.application.conversation.conversation import Conversation
 from kimi.application.ports import ChatModel, PreparedCall, SessionFiles, SubagentFiles, Tool, ToolCallContext
-from kimi.application.run_subagent import Subagents, create_subagent_type, run_subagent
-from kimi.application.toolset import Toolset
+from kimi.application.toolset.toolset import Toolset
 from kimi.domain.agents.agent import AgentSpec, SubagentType
 from kimi.domain.agents.subagent import Subagent
 from kimi.domain.content.message import JsonObject

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kimi.application.ports import Tool, ToolCallContext
-from kimi.application.settings import FileSettings, ShellSettings
+from kimi.application.settings.settings import FileSettings, ShellSettings
 from kimi.domain.events.event import Event
 from kimi.domain.events.request import Answer, Request
 from kimi.domain.permissions.approval import Effect

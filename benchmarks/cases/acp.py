@@ -7,7 +7,7 @@ import time
 from statistics import median
 
 from benchmarks.figures import Bench, Row, Target
-from kimi.application.envelope import encode_event
+from kimi.application.codec.envelope import encode_event
 from kimi.domain.content.message import Function, ToolCall, ToolCallPart
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events import event as ev

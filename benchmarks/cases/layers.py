@@ -9,8 +9,8 @@ from statistics import median
 from typing import TypeVar
 
 from benchmarks.figures import Bench, Row
-from kimi.application.channel import Delivery, EventChannel
-from kimi.application.recorder import Recorder
+from kimi.application.conversation.event_channel import Delivery, EventChannel
+from kimi.application.conversation.recorder import Recorder
 from kimi.domain.content.parts import TextPart
 from kimi.domain.content.stream import PartMerger
 from kimi.infrastructure.models.chat_stream import REASONING_CONTENT, ChunkReader

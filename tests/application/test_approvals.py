@@ -7,9 +7,9 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from kimi.application.conversation import Conversation
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.conversation.conversation import Conversation
 from kimi.application.ports import ToolCallContext
-from kimi.application.resolve_request import resolve_request
 from kimi.domain.content.message import Function, JsonObject, ToolCall, message_text
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import ApprovalResponse, Event, ToolResult

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from kimi.application.background import TaskBook, ending_tasks, wait_for_task
-from kimi.application.background_agents import Started, start_in_background
-from kimi.application.compact import compact
-from kimi.application.resolve_request import resolve_request
-from kimi.application.run_subagent import Order, Report
-from kimi.application.session_hooks import session_hooks
-from kimi.application.settings import BackgroundSettings
+from kimi.application.agents.background_subagents import Started, start_in_background
+from kimi.application.agents.run_subagent import Order, Report
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.conversation.background_tasks import TaskBook, ending_tasks, wait_for_task
+from kimi.application.hooks.session_hooks import session_hooks
+from kimi.application.settings.settings import BackgroundSettings
+from kimi.application.step.compact import compact
 from kimi.domain.background import BackgroundTask
 from kimi.domain.content.message import Function, ToolCall, message_text
 from kimi.domain.content.parts import TextPart

@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from kimi.application.call_tools import parse_arguments
 from kimi.application.ports import ToolCallContext
-from kimi.application.toolset import Toolset
+from kimi.application.step.call_tools import parse_arguments
+from kimi.application.toolset.toolset import Toolset
 from kimi.domain.content.message import Function, JsonObject, ToolCall, message_text
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ConfigError

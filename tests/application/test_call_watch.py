@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kimi.application.conversation import Conversation
+from kimi.application.conversation.conversation import Conversation
 from kimi.application.ports import ToolCallContext
 from kimi.domain.content.message import Function, JsonObject, ToolCall
 from kimi.domain.content.parts import TextPart

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.application.channel import EventChannel
-from kimi.application.conversation import Conversation
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.event_channel import EventChannel
 from kimi.application.ports import ResponseEnd
-from kimi.application.reminders import AFK_MARK
+from kimi.application.step.reminders import AFK_MARK
 from kimi.domain.content.message import Function, Message, ToolCall, message_text, user_message
 from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIConnectionError, APIStatusError, ModelNotSet

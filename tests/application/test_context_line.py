@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.application.context_line import decode_record, encode_message, encode_record
+from kimi.application.codec.context_line import decode_record, encode_message, encode_record
 from kimi.domain.content.message import Function, Message, Role, ToolCall, user_message
 from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord

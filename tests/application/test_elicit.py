@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kimi.application.elicit import answer_elicitation
 from kimi.application.ports import Elicitation, ElicitationAnswer
+from kimi.application.toolset.elicitation import answer_elicitation
 from kimi.domain.events.request import Answer, QuestionAnswer, QuestionRequest, Request
 
 pytestmark = pytest.mark.anyio

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kimi.application.export_session import LOG_BYTES, StoredFile, StoredSession, logs_of, manifest_of
+from kimi.application.sessions.export_session import LOG_BYTES, StoredFile, StoredSession, logs_of, manifest_of
 
 DAY = 86_400.0
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kimi.application.conversation import Conversation
-from kimi.application.envelope import encode_event
-from kimi.application.fork import fork, turns_of, undo
+from kimi.application.codec.envelope import encode_event
+from kimi.application.control.steer import steer
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.skill_registry import SkillBook
 from kimi.application.ports import ResponseEnd, SessionFiles, SessionStore
-from kimi.application.rewind import send_dmail
-from kimi.application.skills import SkillBook
-from kimi.application.steer import steer
+from kimi.application.sessions.fork_session import fork, turns_of, undo
+from kimi.application.step.checkpoints import send_dmail
 from kimi.domain.content.message import Function, Message, ToolCall, message_text, user_message
 from kimi.domain.content.parts import TextPart, UserInput
 from kimi.domain.errors import APIStatusError, StateError

@@ -9,12 +9,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from kimi.application import hook_points
-from kimi.application.conversation import Conversation
-from kimi.application.hooks import Hooks
+from kimi.application.control.steer import steer
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.hook_registry import Hooks
+from kimi.application.hooks import hook_points
+from kimi.application.hooks.session_hooks import session_hooks
 from kimi.application.ports import RunHook, ToolCallContext
-from kimi.application.session_hooks import session_hooks
-from kimi.application.steer import steer
 from kimi.domain.content.message import Function, JsonObject, ToolCall, message_text
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.errors import APIStatusError, StateError

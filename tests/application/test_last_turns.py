@@ -2,9 +2,9 @@
 
 import pytest
 
-from kimi.application.envelope import encode_event
-from kimi.application.last_turns import MAX_BYTES, last_turns
+from kimi.application.codec.envelope import encode_event
 from kimi.application.ports import SessionFiles
+from kimi.application.sessions.last_turns import MAX_BYTES, last_turns
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import Event, ToolResult, TurnBegin, TurnEnd

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kimi.application.background import TaskBook
-from kimi.application.settings import BackgroundSettings
+from kimi.application.conversation.background_tasks import TaskBook
+from kimi.application.settings.settings import BackgroundSettings
 from kimi.domain.background import BackgroundTask, TaskOrder
 from kimi.domain.content.message import Message, message_text
 from kimi.domain.content.parts import TextPart

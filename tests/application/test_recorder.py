@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.recorder import Recorder
+from kimi.application.conversation.recorder import Recorder
 from kimi.domain.content.message import Function, ToolCall, ToolCallPart
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import StepBegin

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from kimi.application.envelope import encode_event
-from kimi.application.event_json import decode_event
-from kimi.application.replay import Replayed, replay
+from kimi.application.codec.envelope import encode_event
+from kimi.application.codec.event_json import decode_event
+from kimi.application.sessions.replay_events import Replayed, replay
 from kimi.domain.content.message import Function, ToolCall
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events import event as ev

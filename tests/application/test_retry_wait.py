@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.application.retry_wait import retry_wait
+from kimi.application.step.backoff import retry_wait
 from kimi.domain.errors import APIConnectionError, APIStatusError
 
 

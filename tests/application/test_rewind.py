@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from kimi.application.conversation import Conversation
-from kimi.application.hooks import Hooks
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.hook_registry import Hooks
 from kimi.application.ports import ResponseEnd
-from kimi.application.rewind import send_dmail
+from kimi.application.step.checkpoints import send_dmail
 from kimi.domain.agents.dmail import DMail, mail_message
 from kimi.domain.content.message import Function, Message, ToolCall, message_text
 from kimi.domain.content.parts import TextPart

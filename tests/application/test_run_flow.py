@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from kimi.application.conversation import Conversation
-from kimi.application.skills import SkillBook
-from kimi.application.steer import steer
+from kimi.application.control.steer import steer
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.skill_registry import SkillBook
 from kimi.domain.content.message import Function, Message, ToolCall, message_text
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.errors import APIStatusError, CapabilityMissing, ModelNotSet

@@ -8,8 +8,8 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from kimi.application.channel import EventChannel
-from kimi.application.conversation import Conversation
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.event_channel import EventChannel
 from kimi.application.ports import ResponseEnd, SessionFiles, ToolCallContext
 from kimi.domain.content.message import Function, JsonObject, Message, ToolCall, ToolCallPart, message_text
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart

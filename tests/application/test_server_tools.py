@@ -9,12 +9,12 @@ from typing import Any, Literal
 import anyio
 import pytest
 
-from kimi.application.channel import EventChannel
-from kimi.application.conversation import Conversation
+from kimi.application.control.mcp_servers import mcp_status, reload_servers, server_list
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.event_channel import EventChannel
 from kimi.application.ports import SessionFiles, SourceDisconnected, SourceServer
-from kimi.application.result_budget import within_budget
-from kimi.application.servers import mcp_status, reload_servers, server_list
-from kimi.application.settings import McpServer, McpSettings
+from kimi.application.settings.settings import McpServer, McpSettings
+from kimi.application.toolset.result_limits import within_budget
 from kimi.domain.content.message import JsonObject, message_text
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.events.event import (

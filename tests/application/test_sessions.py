@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from kimi.application.sessions import Opening, Sessions
+from kimi.application.sessions.session_pool import Opening, Sessions
 from kimi.domain.errors import TooManySessions
 
 pytestmark = pytest.mark.anyio

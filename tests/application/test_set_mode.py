@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.application.set_mode import plan_file, switch_plan_mode
+from kimi.application.control.plan_mode import plan_file, switch_plan_mode
 from kimi.domain.content.message import message_text
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import StoreFailed

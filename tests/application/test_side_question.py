@@ -7,9 +7,9 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from kimi.application.channel import EventChannel
-from kimi.application.conversation import Conversation
-from kimi.application.side_question import ask_beside
+from kimi.application.commands.side_question import ask_beside
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.event_channel import EventChannel
 from kimi.domain.client import Client
 from kimi.domain.content.message import Function, ToolCall, message_text
 from kimi.domain.content.parts import TextPart

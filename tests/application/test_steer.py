@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.application.conversation import Conversation
-from kimi.application.steer import steer
+from kimi.application.control.steer import steer
+from kimi.application.conversation.conversation import Conversation
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.errors import APIStatusError, CapabilityMissing, StateError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.application.conversation import Conversation
-from kimi.application.resolve_request import resolve_request
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.conversation.conversation import Conversation
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import (
     ApprovalResponse,

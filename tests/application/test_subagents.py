@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from kimi.application.conversation import Conversation
-from kimi.application.envelope import encode_event
-from kimi.application.hooks import Hooks
+from kimi.application.agents.run_subagent import CONTINUATION, Order, run_subagent, settle_subagents
+from kimi.application.codec.envelope import encode_event
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.hook_registry import Hooks
 from kimi.application.ports import SessionFiles
-from kimi.application.run_subagent import CONTINUATION, Order, run_subagent, settle_subagents
 from kimi.domain.agents.subagent import SubagentRecord
 from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPart, message_text
 from kimi.domain.content.parts import TextPart

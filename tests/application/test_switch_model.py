@@ -2,10 +2,10 @@
 
 import pytest
 
-from kimi.application.models import ModelChoice, Models
+from kimi.application.control.switch_model import current_choice, restore_model, switch_model
+from kimi.application.conversation.model_choice import ModelChoice, Models
 from kimi.application.ports import ChatModel
-from kimi.application.settings import ModelSettings
-from kimi.application.switch_model import current_choice, restore_model, switch_model
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, ToolCall
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ConfigError, StateError

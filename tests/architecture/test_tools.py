@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from kimi.application.settings import ModelSettings, Settings
+from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.content.message import JsonObject
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.container import App, Session, new_session

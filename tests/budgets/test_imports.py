@@ -66,7 +66,7 @@ def test_the_handshake_with_an_editor_is_answered_before_its_library_is_loaded(p
 def test_quick_commands_load_neither_the_container_nor_mcp(place: Place, arguments: tuple[str, ...]) -> None:
     modules = loaded(place, *arguments)
     assert among(modules, "dependency_injector", "fastmcp", *NEVER_AT_START) == set()
-    unneeded = among(modules, "kimi.infrastructure", "kimi.application.conversation", "kimi.domain.events")
+    unneeded = among(modules, "kimi.infrastructure", "kimi.application.conversation.conversation", "kimi.domain.events")
     assert unneeded == set()
 
 

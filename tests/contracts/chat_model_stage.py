@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message, ToolCall, user_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.content.stream import MergedPart, PartMerger

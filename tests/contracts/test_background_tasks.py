@@ -15,9 +15,9 @@ from typing import Any
 import anyio
 import pytest
 
-from kimi.application.background import wait_for_task
+from kimi.application.conversation.background_tasks import wait_for_task
 from kimi.application.ports import BackgroundTasks
-from kimi.application.settings import BackgroundSettings
+from kimi.application.settings.settings import BackgroundSettings
 from kimi.domain.background import BackgroundTask, TaskOrder
 from kimi.domain.errors import TooManyTasks
 from kimi.infrastructure.background.tasks import LocalTasks

@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 
 from kimi.application.ports import RunHook
-from kimi.application.settings import ShellSettings
+from kimi.application.settings.settings import ShellSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, CommandHook

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from kimi.application.envelope import encode_event
+from kimi.application.codec.envelope import encode_event
 from kimi.application.ports import SessionFiles, SessionStore
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart

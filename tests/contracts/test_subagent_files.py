@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.application.envelope import encode_event
+from kimi.application.codec.envelope import encode_event
 from kimi.application.ports import SessionFiles, SessionStore
 from kimi.domain.agents.subagent import SubagentRecord
 from kimi.domain.content.message import Message, user_message

@@ -15,9 +15,9 @@ from typing import Any
 import anyio
 import pytest
 
+from kimi.application.agents.run_subagent import Order, Report
 from kimi.application.ports import Tool
-from kimi.application.run_subagent import Order, Report
-from kimi.application.settings import ShellSettings
+from kimi.application.settings.settings import ShellSettings
 from kimi.domain.background import TaskOrder
 from kimi.domain.permissions.approval import Effect, Policy, decide
 from kimi.domain.tools.tool import TodoItem, ToolReturnValue

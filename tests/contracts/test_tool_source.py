@@ -17,7 +17,7 @@ from kimi.application.ports import (
     SourceUnavailable,
     ToolSource,
 )
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import TextPart
 from kimi.domain.tools.tool import ToolReturnValue
@@ -216,7 +216,7 @@ async def test_the_end(source: ToolSource) -> None:
 
 
 async def test_before_the_start_everything_is_pending(tmp_path: Path) -> None:
-    from kimi.application.settings import McpSettings
+    from kimi.application.settings.settings import McpSettings
     from kimi.infrastructure.mcp.servers import McpServers
     from tests.servers.stage import place_in
 
@@ -237,7 +237,7 @@ async def test_whoever_waits_for_servers_does_not_outwait_the_end(kind: str, tmp
         source = fake()
         source.hold = anyio.Event()
     else:
-        from kimi.application.settings import McpSettings
+        from kimi.application.settings.settings import McpSettings
         from kimi.infrastructure.mcp.servers import McpServers
         from tests.servers.stage import place_in
 

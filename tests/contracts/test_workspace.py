@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kimi.application.ports import FileChanged, Process, ToolCallContext, Workspace
-from kimi.application.settings import ShellSettings
+from kimi.application.settings.settings import ShellSettings
 from kimi.infrastructure.workspace.local import LocalWorkspace
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.workspace import ClientWorkspace

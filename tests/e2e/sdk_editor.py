@@ -18,7 +18,7 @@ from acp.client.connection import ClientSideConnection
 from acp.connection import StreamDirection, StreamEvent
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from kimi.application.flags import Flags
+from kimi.application.settings.flags import Flags
 from kimi.interfaces.acp.outgoing import Outgoing
 from kimi.interfaces.acp.run import AcpServer
 from kimi.interfaces.container import App, load_settings

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.application.agents import DEFAULT_TOOLS
+from kimi.application.agents.builtin_agents import DEFAULT_TOOLS
 from kimi.interfaces.container import Session
 from kimi.interfaces.demo_client import DemoFailed, Json, WireClient
 from kimi.interfaces.demo_screen import Screen, open_screen

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 from pydantic import BaseModel
 
-from kimi.application.commands import COMMANDS
+from kimi.application.commands.registry import COMMANDS
 from kimi.domain.events.event import EVENT_TYPES
 from kimi.infrastructure.config_schema import (
     Configuration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from kimi.application.fork import fork, undo
+from kimi.application.sessions.fork_session import fork, undo
 from kimi.infrastructure.store.jsonl import JsonlStore
 from tests.e2e.process import Place, approve, read_lines
 from tests.e2e.stored import events_of, listed, sessions_dir

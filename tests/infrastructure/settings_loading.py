@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kimi.application.flags import Flags
-from kimi.application.settings import Settings
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import Settings
 from kimi.infrastructure.settings_files import load_settings
 
 SECRET = "sk-1234567890"

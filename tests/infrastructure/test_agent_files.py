@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kimi.application.agents import CODER, DEFAULT_TOOLS, EXPLORE, PLAN
+from kimi.application.agents.builtin_agents import CODER, DEFAULT_TOOLS, EXPLORE, PLAN
+from kimi.application.agents.system_prompt import SUBAGENT_NOTICE, ProjectText, builtin_arguments, rendered_prompt
 from kimi.application.ports import Shell
-from kimi.application.prompt import SUBAGENT_NOTICE, ProjectText, builtin_arguments, rendered_prompt
 from kimi.domain.agents.agent import BUILTIN_PROMPT, KNOWN_TOOLS, built_in, check_tools, tool_id
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.agent_files import builtin_agent, load_agent_file

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.application.flags import Flags
+from kimi.application.settings.flags import Flags
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.infrastructure.config_migration import ensure_default_file, toml_text
 from kimi.infrastructure.settings_files import load_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.application.settings import ServiceSettings, SkillSettings, WebSettings
+from kimi.application.settings.settings import ServiceSettings, SkillSettings, WebSettings
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.hook import CommandHook
 from tests.infrastructure.settings_loading import load

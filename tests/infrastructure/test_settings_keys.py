@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.open_session import policy_for
+from kimi.application.sessions.open_session import policy_for
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.history.session import SessionState
 from kimi.infrastructure.config_schema import Configuration, validated

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.flags import Flags
+from kimi.application.settings.flags import Flags
 from kimi.interfaces.cli import run
 from kimi.interfaces.version import __version__
 from tests.interfaces.command import Finished, environment, kimi

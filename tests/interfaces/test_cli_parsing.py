@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.application.flags import Flags, share_directory
+from kimi.application.settings.flags import Flags, share_directory
 from kimi.interfaces.cli import run, with_session_value
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from kimi.application.ports import PreparedCall, SessionFiles, Tool, ToolCallContext, Workspace
-from kimi.application.settings import Settings
+from kimi.application.settings.settings import Settings
 from kimi.domain.agents.agent import KNOWN_TOOLS, built_in
 from kimi.domain.content.message import Function, JsonObject, ToolCall
 from kimi.domain.content.parts import TextPart

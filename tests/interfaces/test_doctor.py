@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kimi.application.settings import ModelSettings, Settings
+from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.interfaces.doctor import Report
 from kimi.interfaces.doctor_checks import (
     Finding,

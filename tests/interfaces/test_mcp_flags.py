@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kimi.application.flags import Flags
-from kimi.application.settings import McpServer, Settings
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import McpServer, Settings
 from kimi.interfaces.cli import run
 from kimi.interfaces.container import load_settings
 from tests.interfaces.command import kimi

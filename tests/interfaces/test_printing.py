@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.application.background import TaskBook
-from kimi.application.flags import Flags
+from kimi.application.conversation.background_tasks import TaskBook
 from kimi.application.ports import BackgroundTasks
-from kimi.application.settings import BackgroundSettings
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import BackgroundSettings
 from kimi.domain.background import TaskOrder
 from kimi.domain.content.message import Function, ToolCall, ToolCallPart
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart

@@ -36,7 +36,7 @@ CONFIG = json.dumps({"providers": {"p": {"type": "kimi", "base_url": "", "api_ke
 
 PROGRAM = """
 import logging, os, subprocess, sys, warnings
-from kimi.application.flags import Flags
+from kimi.application.settings.flags import Flags
 from kimi.domain.errors import UsageError
 from kimi.infrastructure.settings_files import load_settings
 from kimi.interfaces.start import start

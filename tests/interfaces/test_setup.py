@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.flags import Flags
+from kimi.application.settings.flags import Flags
 from kimi.infrastructure.models.open import ADAPTERS
 from kimi.infrastructure.settings_files import load_settings
 from kimi.interfaces.process import DailyLog

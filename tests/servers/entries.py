@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 
 RAW = Path(__file__).with_name("raw_server.py")
 SPECIAL = frozenset(McpServer.model_fields) - {"name", "command", "args"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kimi.application.ports import Elicitation, ElicitationAnswer, SourceServer, ToolSource
-from kimi.application.settings import McpServer, McpSettings
+from kimi.application.settings.settings import McpServer, McpSettings
 from kimi.domain.content.parts import TextPart
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.json_schema import check_schema

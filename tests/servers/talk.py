@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kimi.application.conversation import Conversation
+from kimi.application.conversation.conversation import Conversation
 from kimi.application.ports import SessionFiles, Tool, ToolSource
-from kimi.application.server_tool import ServerToolDeps
-from kimi.application.server_tools import ServerTools
-from kimi.application.settings import McpServer, McpSettings
+from kimi.application.settings.settings import McpServer, McpSettings
+from kimi.application.toolset.mcp_tool import ServerToolDeps
+from kimi.application.toolset.mcp_tools import ServerTools
 from kimi.domain.content.message import Function, ToolCall
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import ToolResult

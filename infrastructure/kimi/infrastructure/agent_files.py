@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from typing import Any, TypeVar, cast
 
-from kimi.application.agents import BUILTIN_AGENTS
-from kimi.application.prompt import SUBAGENT_NOTICE
+from kimi.application.agents.builtin_agents import BUILTIN_AGENTS
+from kimi.application.agents.system_prompt import SUBAGENT_NOTICE
 from kimi.domain.agents.agent import (
     BUILTIN_PROMPT,
     AgentSpec,

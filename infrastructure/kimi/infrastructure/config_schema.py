@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from kimi.application.settings import (
+from kimi.application.settings.settings import (
     AcpSettings,
     ApprovalSettings,
     BackgroundSettings,

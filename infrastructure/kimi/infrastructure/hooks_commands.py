@@ -13,9 +13,9 @@ from typing import Final
 
 import anyio
 
-from kimi.application.envelope import encode_json
+from kimi.application.codec.envelope import encode_json
 from kimi.application.ports import RunHook, Shell
-from kimi.application.settings import ShellSettings
+from kimi.application.settings.settings import ShellSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, BLOCKING_STATUS, CommandHook, patience, verdict

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from kimi.application.envelope import encode_json
+from kimi.application.codec.envelope import encode_json
 from kimi.domain.content.message import JsonObject
 
 if TYPE_CHECKING:

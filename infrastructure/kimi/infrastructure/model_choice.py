@@ -6,8 +6,8 @@ import logging
 import math
 from collections.abc import Mapping
 
-from kimi.application.flags import Flags
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.config_schema import CAPABILITIES, Configuration, Model, Provider
 

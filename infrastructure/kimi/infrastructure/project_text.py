@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from kimi.application.prompt import ProjectText
+from kimi.application.agents.system_prompt import ProjectText
 from kimi.domain.tools.tool import without_host_tags
 
 AGENTS_BYTES = 32 * 1024

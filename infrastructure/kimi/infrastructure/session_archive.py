@@ -12,8 +12,8 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from kimi.application.envelope import scrubbed
-from kimi.application.export_session import StoredFile, StoredSession
+from kimi.application.codec.envelope import scrubbed
+from kimi.application.sessions.export_session import StoredFile, StoredSession
 from kimi.domain.errors import InvalidSessionId, StoreFailed
 from kimi.domain.history.session import checked_session_id
 from kimi.infrastructure.store.disk import failing_as

@@ -13,8 +13,8 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from kimi.application.flags import Flags, share_directory
-from kimi.application.settings import (
+from kimi.application.settings.flags import Flags, share_directory
+from kimi.application.settings.settings import (
     BackgroundSettings,
     InterfaceSettings,
     LoopSettings,

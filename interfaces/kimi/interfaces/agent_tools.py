@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kimi.application.conversation import Conversation
+from kimi.application.conversation.conversation import Conversation
 from kimi.application.ports import ChatModel, CheckSchema, MakeTool, SubagentFiles, ThirdPartyTool, Tool, Workspace
-from kimi.application.toolset import NAME, Toolset
+from kimi.application.toolset.toolset import NAME, Toolset
 from kimi.domain.agents.agent import KNOWN_TOOLS, AgentSpec
 from kimi.domain.errors import ConfigError
 from kimi.interfaces.injector import providers

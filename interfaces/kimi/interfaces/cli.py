@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.main import get_command
 
-from kimi.application.flags import Flags, Ui, share_directory
+from kimi.application.settings.flags import Flags, Ui, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces import cli_mcp
 from kimi.interfaces.refusals import (

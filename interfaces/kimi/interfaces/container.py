@@ -18,16 +18,11 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kimi.application.background import TaskBook
-from kimi.application.conversation import Conversation
-from kimi.application.flags import Flags
-from kimi.application.hooks import Hooks
-from kimi.application.negotiate_initialize import (
-    ExternalToolOffer,
-    Initialized,
-    negotiate_initialize,
-)
-from kimi.application.open_session import Choice, keep_directories, open_session, policy_for
+from kimi.application.agents.system_prompt import builtin_arguments, check_prompts, rendered_prompt
+from kimi.application.conversation.background_tasks import TaskBook
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.hook_registry import Hooks
+from kimi.application.conversation.skill_registry import SkillBook
 from kimi.application.ports import (
     ChatModel,
     CheckArguments,
@@ -42,10 +37,15 @@ from kimi.application.ports import (
     ThirdPartyTool,
     Workspace,
 )
-from kimi.application.prompt import builtin_arguments, check_prompts, rendered_prompt
-from kimi.application.settings import ModelSettings, Settings
-from kimi.application.skills import SkillBook
-from kimi.application.toolset import Toolset
+from kimi.application.sessions.negotiate_initialize import (
+    ExternalToolOffer,
+    Initialized,
+    negotiate_initialize,
+)
+from kimi.application.sessions.open_session import Choice, keep_directories, open_session, policy_for
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import ModelSettings, Settings
+from kimi.application.toolset.toolset import Toolset
 from kimi.domain.agents.agent import AgentSpec
 from kimi.domain.client import Client, product
 from kimi.domain.content.message import JsonObject
@@ -60,10 +60,10 @@ from kimi.interfaces.living import living
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
-    from kimi.application.export_session import SessionArchives
-    from kimi.application.models import Models
-    from kimi.application.project import LoadProject, Project
-    from kimi.application.run_subagent import OpenNamedModel, Subagents
+    from kimi.application.agents.run_subagent import OpenNamedModel, Subagents
+    from kimi.application.conversation.model_choice import Models
+    from kimi.application.conversation.project import LoadProject, Project
+    from kimi.application.sessions.export_session import SessionArchives
     from kimi.infrastructure.models.http import HttpLayer
     from kimi.infrastructure.tools.paths import PathPolicy
     from kimi.infrastructure.tools.ripgrep import Ripgrep
@@ -107,7 +107,7 @@ def _workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace:
 
 
 def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
-    from kimi.application.project import LocatedPath, Project
+    from kimi.application.conversation.project import LocatedPath, Project
     from kimi.infrastructure.project_text import agents_text, tree
 
     async def locate(given: str) -> LocatedPath:
@@ -128,7 +128,7 @@ def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> P
 
 
 def _models(settings: Settings, http: HttpLayer, environ: Mapping[str, str], session: Session) -> Models:
-    from kimi.application.models import Models  # start-up time
+    from kimi.application.conversation.model_choice import Models  # start-up time
 
     def open_chosen(chosen: ModelSettings) -> ChatModel:
         from kimi.infrastructure.models.headers import user_agent_text
@@ -149,7 +149,7 @@ def _open_named_model(models: Models) -> OpenNamedModel:
 
 
 def _subagents(session: Session, agent: AgentSpec, open_named_model: OpenNamedModel) -> Subagents:
-    from kimi.application.run_subagent import Subagents  # start-up time
+    from kimi.application.agents.run_subagent import Subagents  # start-up time
 
     async def git_context() -> str:
         from kimi.infrastructure.git_context import git_context as read
@@ -434,7 +434,7 @@ async def open_conversation(
         adapt(session)
         check_prompts(app.agent(), session.load_prompt())
         if files.resumed and files.children():
-            from kimi.application.run_subagent import settle_subagents  # start-up time
+            from kimi.application.agents.run_subagent import settle_subagents  # start-up time
 
             settle_subagents(files, app.now()())
         async with living(session, time_left, connect_servers=connect_servers) as conversation:
@@ -464,7 +464,7 @@ def negotiation(app: App, conversation: Conversation) -> Callable[[Client, Seque
 
 def warm_up(app: App) -> None:
     """Import what the first turn needs. Meant for a thread, after the handshake was answered."""
-    from kimi.application import run_turn
+    from kimi.application.turn import run_turn
     from kimi.infrastructure.tools import (
         agent,
         ask,

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from kimi.application.flags import share_directory
+from kimi.application.settings.flags import share_directory
 from kimi.interfaces.demo_client import DemoFailed, Direction, Json, WireClient
 from kimi.interfaces.demo_screen import Screen, open_screen, terminal_output
 from kimi.interfaces.demo_story import (

@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 import anyio
 import anyio.lowlevel
 
-from kimi.application.flags import Flags, share_directory
-from kimi.application.settings import Settings
+from kimi.application.settings.flags import Flags, share_directory
+from kimi.application.settings.settings import Settings
 from kimi.domain.errors import KimiError
 from kimi.interfaces.config_adapters import configuration_file
 from kimi.interfaces.doctor_checks import (

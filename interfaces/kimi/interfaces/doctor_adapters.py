@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from kimi.application.ports import ChatModel
-from kimi.application.settings import McpServer, Settings
+from kimi.application.settings.settings import McpServer, Settings
 from kimi.domain.errors import ConfigError
 from kimi.interfaces.container import App
 from kimi.interfaces.injector import providers

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from kimi.application.settings import McpServer, ModelSettings, Settings
+from kimi.application.settings.settings import McpServer, ModelSettings, Settings
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import (
     APIConnectionError,

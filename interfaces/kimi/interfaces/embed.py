@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from kimi.application.conversation import Conversation
-from kimi.application.open_session import Choice
-from kimi.application.resolve_request import resolve_request
-from kimi.application.run_turn import run_turn
-from kimi.application.settings import Settings
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.sessions.open_session import Choice
+from kimi.application.settings.settings import Settings
+from kimi.application.turn.run_turn import run_turn
 from kimi.interfaces.container import App, load_settings, open_conversation
 from kimi.interfaces.injector import providers
 from kimi.interfaces.jsonrpc import Outbox

@@ -7,8 +7,8 @@ import platform
 import sys
 import time
 
-from kimi.application.export_session import SessionArchives, export_session
-from kimi.application.flags import share_directory
+from kimi.application.sessions.export_session import SessionArchives, export_session
+from kimi.application.settings.flags import share_directory
 from kimi.domain.errors import KimiError
 from kimi.interfaces.info import WIRE_PROTOCOL_VERSION
 from kimi.interfaces.refusals import write_stderr

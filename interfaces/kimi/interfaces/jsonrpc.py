@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, TypeAlias, cast
 import anyio
 from pydantic_core import from_json, to_json
 
-from kimi.application.envelope import encode_json, scrubbed
+from kimi.application.codec.envelope import encode_json, scrubbed
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600

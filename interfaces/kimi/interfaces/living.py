@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from kimi.application.background import ended_tasks, ending_tasks
-from kimi.application.session_hooks import session_hooks
+from kimi.application.conversation.background_tasks import ended_tasks, ending_tasks
+from kimi.application.hooks.session_hooks import session_hooks
 
 if TYPE_CHECKING:
-    from kimi.application.conversation import Conversation
+    from kimi.application.conversation.conversation import Conversation
     from kimi.interfaces.container import Session
 
 
@@ -31,7 +31,7 @@ async def living(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(ended_tasks(background))
         if session.settings().mcp.servers:
-            from kimi.application.servers import connected_servers, ending_servers  # start-up time
+            from kimi.application.control.mcp_servers import connected_servers, ending_servers  # start-up time
 
             connected = connected_servers(conversation, session.server_tools(), time_left, connect=connect_servers)
             await stack.enter_async_context(connected)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from kimi.application.ports import SessionFiles, ToolSource, Workspace
-from kimi.application.settings import Settings
+from kimi.application.settings.settings import Settings
 from kimi.interfaces.process import hide_secrets
 from kimi.interfaces.tool_adapters import spill_directory
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
-    from kimi.application.server_tools import ServerTools
+    from kimi.application.toolset.mcp_tools import ServerTools
     from kimi.interfaces.container import Session
 
 
@@ -40,8 +40,8 @@ def tool_source(
 
 def server_tools(session: Session, source: ToolSource) -> ServerTools:
     """What the conversation makes of them."""
-    from kimi.application.server_tool import ServerToolDeps
-    from kimi.application.server_tools import ServerTools
+    from kimi.application.toolset.mcp_tool import ServerToolDeps
+    from kimi.application.toolset.mcp_tools import ServerTools
     from kimi.infrastructure.json_schema import check_arguments
     from kimi.infrastructure.tools.output import spilled
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeAlias, cast
 
-from kimi.application.flags import share_directory
-from kimi.application.settings import McpServer
+from kimi.application.settings.flags import share_directory
+from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import KimiError, UsageError
 from kimi.infrastructure.mcp.config import default_file, parse_server
 from kimi.infrastructure.mcp.file import changing, entries, read_document

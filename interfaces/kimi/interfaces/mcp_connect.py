@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.interfaces.plain_text import plain_line
 from kimi.interfaces.process import Streams, hide_secrets, masked, start_logging, take_streams
 from kimi.interfaces.version import __version__

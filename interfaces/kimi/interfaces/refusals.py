@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import cast
 
-from kimi.application.flags import Flags
+from kimi.application.settings.flags import Flags
 from kimi.domain.errors import InvalidSessionId, UsageError
 
 USAGE = "Usage: kimi [OPTIONS] [COMMAND [ARGS]...]"

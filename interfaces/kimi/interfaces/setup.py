@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-from kimi.application.flags import share_directory
+from kimi.application.settings.flags import share_directory
 from kimi.domain.errors import KimiError
 from kimi.interfaces.config_adapters import Changes, Configured, change_configuration, read_configuration
 from kimi.interfaces.plain_text import plain_line

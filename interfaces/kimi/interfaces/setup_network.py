@@ -9,7 +9,7 @@ from typing import Final
 
 import anyio
 
-from kimi.application.flags import Flags
+from kimi.application.settings.flags import Flags
 from kimi.domain.errors import KimiError
 from kimi.interfaces.doctor_adapters import offered_models
 from kimi.interfaces.doctor_checks import check_endpoint

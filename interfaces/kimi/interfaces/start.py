@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from kimi.application.flags import Flags, Ui, share_directory
+from kimi.application.settings.flags import Flags, Ui, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.process import Streams, hide_secrets, log_path, masked, start_logging, take_streams
 from kimi.interfaces.refusals import failure_text, only_cause, usage_message, usage_panel
 
 if TYPE_CHECKING:
-    from kimi.application.settings import Settings
+    from kimi.application.settings.settings import Settings
 
     LoadSettings: TypeAlias = Callable[[Flags, Mapping[str, str]], Settings]
     Serve: TypeAlias = Callable[[Flags, Settings, Streams], int]

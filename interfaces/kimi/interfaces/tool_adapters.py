@@ -11,12 +11,12 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from kimi.application.background import TaskBook
-from kimi.application.flags import home_directory
+from kimi.application.control.plan_mode import active_plan_file, plan_file, switch_plan_mode
+from kimi.application.conversation.background_tasks import TaskBook
+from kimi.application.conversation.skill_registry import SkillBook
 from kimi.application.ports import BackgroundTasks, MakeTool, NewId, SessionFiles, ThirdPartyTool, Tool, Workspace
-from kimi.application.set_mode import active_plan_file, plan_file, switch_plan_mode
-from kimi.application.settings import Settings
-from kimi.application.skills import SkillBook
+from kimi.application.settings.flags import home_directory
+from kimi.application.settings.settings import Settings
 from kimi.domain.agents.agent import KNOWN_TOOLS, AgentSpec, built_in, check_tools
 from kimi.domain.content.message import JsonObject
 from kimi.domain.skills.skill import Skill
@@ -26,7 +26,7 @@ from kimi.interfaces.injector import providers
 from kimi.interfaces.web_adapters import SEARCH_TOOL
 
 if TYPE_CHECKING:
-    from kimi.application.run_subagent import Subagents
+    from kimi.application.agents.run_subagent import Subagents
     from kimi.infrastructure.skills_files import SkillPlaces
     from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
     from kimi.infrastructure.tools.plan import PlanMode
@@ -250,7 +250,7 @@ def exit_plan_mode(mode: PlanMode) -> Tool:
 
 
 def send_dmail(session: Session) -> Tool:
-    from kimi.application.rewind import send_dmail as send
+    from kimi.application.step.checkpoints import send_dmail as send
     from kimi.infrastructure.tools.dmail import SendDMailTool
 
     return SendDMailTool(lambda message, checkpoint_id: send(session.conversation(), message, checkpoint_id))
@@ -263,22 +263,22 @@ def think() -> Tool:
 
 
 def agent_tool(subagents: Subagents) -> Tool:
-    from kimi.application.background_agents import start_in_background
-    from kimi.application.run_subagent import run_subagent
+    from kimi.application.agents.background_subagents import start_in_background
+    from kimi.application.agents.run_subagent import run_subagent
     from kimi.infrastructure.tools.agent import AgentTool
 
     return AgentTool(partial(run_subagent, subagents), partial(start_in_background, subagents), lambda: subagents.types)
 
 
 def task(subagents: Subagents) -> Tool:
-    from kimi.application.run_subagent import run_subagent
+    from kimi.application.agents.run_subagent import run_subagent
     from kimi.infrastructure.tools.agent import TaskTool
 
     return TaskTool(partial(run_subagent, subagents), lambda: subagents.types)
 
 
 def create_subagent(subagents: Subagents, agent: AgentSpec) -> Tool:
-    from kimi.application.run_subagent import create_subagent_type
+    from kimi.application.agents.run_subagent import create_subagent_type
     from kimi.infrastructure.tools.agent import CreateSubagentTool
 
     def create(name: str, system_prompt: str) -> bool:

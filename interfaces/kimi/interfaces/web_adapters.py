@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kimi.application.ports import Tool
-from kimi.application.settings import ServiceSettings, Settings
+from kimi.application.settings.settings import ServiceSettings, Settings
 from kimi.domain.agents.agent import built_in
 from kimi.interfaces.version import __version__
 

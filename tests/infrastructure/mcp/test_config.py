@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.application.flags import Flags
-from kimi.application.settings import McpServer, McpSettings, Settings
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import McpServer, McpSettings, Settings
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.infrastructure.mcp.config import merged, parse_server, parse_servers
 from kimi.infrastructure.mcp.file import entries, read_document, write_document

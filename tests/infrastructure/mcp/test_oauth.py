@@ -13,7 +13,7 @@ import anyio
 import pytest
 from fastmcp import Client
 
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import McpUnauthorized
 from kimi.infrastructure.mcp.file import write_document
 from kimi.infrastructure.mcp.oauth import browser_auth, clear_tokens, has_tokens, headless_auth, oauth_directory

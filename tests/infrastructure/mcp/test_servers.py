@@ -25,7 +25,7 @@ from kimi.application.ports import (
     SourceTool,
     SourceUnavailable,
 )
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.mcp.link import Elicit, OpenSession, RemoteSession, ServerLink, Times
@@ -384,7 +384,7 @@ async def test_where_a_server_works(tmp_path: Path) -> None:
 async def test_the_end_comes_at_any_moment(tmp_path: Path, moment: str) -> None:
     note = tmp_path / "pids"
     server = raw_server("s", tools=["slow"], stubborn=True, child=True, silent=moment == "connecting", pid=str(note))
-    from kimi.application.settings import McpSettings
+    from kimi.application.settings.settings import McpSettings
     from kimi.infrastructure.mcp.servers import McpServers
 
     source = McpServers(McpSettings(servers=(server,)), place_in(tmp_path), times=QUICK)

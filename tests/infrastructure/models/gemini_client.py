@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kimi.application.ports import ChatModel, ModelItem
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl
 from kimi.domain.tools.tool import ToolSpec

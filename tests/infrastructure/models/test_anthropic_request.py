@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import ConfigError
 from kimi.domain.tools.tool import ToolSpec

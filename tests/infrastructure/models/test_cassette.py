@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.ports import ChatModel, ModelItem
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPart, user_message
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.content.stream import StreamPart

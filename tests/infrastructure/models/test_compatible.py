@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kimi.application.flags import Flags
 from kimi.application.ports import ModelItem, ResponseEnd
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIStatusError, ConfigError

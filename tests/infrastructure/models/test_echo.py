@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPart, user_message
 from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.content.stream import StreamPart

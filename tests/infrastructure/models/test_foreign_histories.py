@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.infrastructure.models.chat_body import HistoryForm, MessageRules, unit_rules

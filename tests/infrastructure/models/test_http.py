@@ -257,7 +257,7 @@ def run_python(code: str) -> None:
 def test_nothing_is_imported_before_it_is_needed() -> None:
     run_python("""
 import sys
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.open import open_model
 http = HttpLayer({})

@@ -14,7 +14,7 @@ from tests.dialects.table import ROWS
 
 OPEN = """
 import sys
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.open import open_model
 before = set(sys.modules)

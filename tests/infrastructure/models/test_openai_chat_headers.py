@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.infrastructure.models.headers import device_headers, is_vendor_host, user_agent_text
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.kimi import kimi_quirks

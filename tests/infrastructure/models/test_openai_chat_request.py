@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import ConfigError

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.content.stream import MergedPart, PartMerger

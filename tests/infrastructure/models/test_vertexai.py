@@ -13,7 +13,7 @@ import anyio.to_thread
 import pytest
 from google.auth.exceptions import TransportError
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import APIConnectionError, ChatProviderError, ModelError
 from kimi.infrastructure.models.gemini import vertex_access
 from kimi.infrastructure.models.http import HttpLayer
@@ -104,7 +104,7 @@ def test_without_the_extra_vertex_is_refused_at_the_start_with_its_name_and_expr
     code = """
 import sys
 sys.modules["google"] = None
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.models.http import HttpLayer
 from kimi.infrastructure.models.open import model_opener

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kimi.application.context_line import encode_record
-from kimi.application.envelope import encode_event
+from kimi.application.codec.context_line import encode_record
+from kimi.application.codec.envelope import encode_event
 from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import TurnBegin, TurnEnd

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.envelope import encode_event
+from kimi.application.codec.envelope import encode_event
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import StoreFailed

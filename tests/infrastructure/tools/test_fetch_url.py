@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.application.settings import ServiceSettings
+from kimi.application.settings.settings import ServiceSettings
 from kimi.domain.permissions.approval import Effect
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits, PrivateAddress

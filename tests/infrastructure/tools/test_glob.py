@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kimi.application.settings import FileSettings
+from kimi.application.settings.settings import FileSettings
 from kimi.infrastructure.tools.glob import Glob
 from kimi.infrastructure.tools.glob_walk import Pattern, Walk, expand_braces
 from kimi.infrastructure.tools.listing import two_level_listing

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kimi.application.settings import FileSettings
+from kimi.application.settings.settings import FileSettings
 from kimi.domain.permissions.path_rules import SENSITIVE, NamedPath, Zones
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.tools.grep import Grep

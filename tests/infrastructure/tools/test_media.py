@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from kimi.application.settings import ModelSettings, Settings
+from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.content.parts import ImagePart, TextPart, VideoPart
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.store.memory import MemoryStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.application.settings import FileSettings
+from kimi.application.settings.settings import FileSettings
 from kimi.domain.permissions.path_rules import NOT_SENSITIVE, OWN_FILES, SENSITIVE
 from kimi.domain.tools.tool import DiffBlock
 from kimi.infrastructure.tools.media import ReadMediaFile

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from aiohttp import web
 
-from kimi.application.settings import ServiceSettings
+from kimi.application.settings.settings import ServiceSettings
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
 from kimi.infrastructure.models.http import HttpLayer, HttpLimits
 from kimi.infrastructure.tools.search_web import SearchWeb

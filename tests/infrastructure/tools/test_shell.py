@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from kimi.application.ports import Shell
-from kimi.application.settings import ShellSettings
+from kimi.application.settings.settings import ShellSettings
 from kimi.domain.permissions.approval import Effect
 from kimi.domain.tools.tool import BriefBlock, ShellBlock, ToolReturnValue
 from kimi.infrastructure.tools.output import Output

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kimi.application.settings import FileSettings
+from kimi.application.settings.settings import FileSettings
 from kimi.domain.tools.tool import DiffBlock
 from kimi.infrastructure.tools.str_replace_file import Edit, Edited, apply_edits
 from tests.file_tools import Files, brief, call, edits, effect

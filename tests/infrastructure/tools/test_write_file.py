@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kimi.application.settings import FileSettings
+from kimi.application.settings.settings import FileSettings
 from kimi.domain.tools.tool import DiffBlock
 from tests.file_tools import CONTEXT, Files, brief, call, effect
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kimi.application.envelope import encode_event
+from kimi.application.codec.envelope import encode_event
 from kimi.domain.content.message import Function, JsonObject, ToolCall, ToolCallPart
 from kimi.domain.events import event as ev
 from kimi.domain.events.request import ApprovalRequest

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.interfaces.acp.abilities import ClientAbilities, client_abilities
 from kimi.interfaces.acp.auth import auth_methods, is_usable, own_command
 from kimi.interfaces.version import __version__

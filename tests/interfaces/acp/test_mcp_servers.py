@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.infrastructure.mcp.variables import expanded
 from kimi.interfaces.acp.mcp_servers import BadMcpServer, mcp_servers
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kimi.application.envelope import encode_event
+from kimi.application.codec.envelope import encode_event
 from kimi.domain.content.message import Function, ToolCall, ToolCallPart
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.content.stream import PART_TYPES, PartMerger

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from kimi.application.ports import FileChanged, ToolCallContext
-from kimi.application.settings import ShellSettings
+from kimi.application.settings.settings import ShellSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ShellBlock
 from kimi.infrastructure.tools.shell import ShellTool

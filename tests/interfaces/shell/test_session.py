@@ -8,9 +8,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from kimi.application.conversation import Conversation
-from kimi.application.flags import Flags
-from kimi.application.settings import Settings
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import Settings
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import StateError
 from kimi.domain.events.event import ApprovalResponse, TurnEnd

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from kimi.application.channel import Delivery
-from kimi.application.envelope import encode_event
+from kimi.application.codec.envelope import encode_event
+from kimi.application.conversation.event_channel import Delivery
 from kimi.domain.content.message import Function, ToolCall, ToolCallPart
 from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.events import event as ev

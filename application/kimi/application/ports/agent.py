@@ -16,7 +16,7 @@ from kimi.domain.tools.tool import ToolReturnValue, ToolSpec
 from kimi.domain.turn import StopReason, TokenUsage
 
 if TYPE_CHECKING:
-    from kimi.application.settings import McpServer
+    from kimi.application.settings.settings import McpServer
     from kimi.domain.tools.diff import ChangedText
 
 # --- the model ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.ports import Now
-from kimi.application.settings import BackgroundSettings
+from kimi.application.settings.settings import BackgroundSettings
 from kimi.domain.background import (
     TERMINAL,
     BackgroundTask,

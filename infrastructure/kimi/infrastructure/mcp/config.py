@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from kimi.application.flags import Flags
-from kimi.application.settings import McpServer
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.infrastructure.text_file import read_text
 

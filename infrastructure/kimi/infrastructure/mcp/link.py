@@ -27,7 +27,7 @@ from kimi.application.ports import (
     SourceTool,
     SourceUnavailable,
 )
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kimi.application.ports import CheckSchema
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.infrastructure.mcp.server_log import ServerLog
 from kimi.infrastructure.mcp.server_secrets import server_secrets
 from kimi.infrastructure.workspace.processes import LocalProcess

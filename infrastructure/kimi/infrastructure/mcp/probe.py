@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from kimi.application.ports import Elicitation, ElicitationAnswer
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import ConfigError, McpUnauthorized
 from kimi.infrastructure.mcp.library import load_library
 from kimi.infrastructure.mcp.link import NeedsLogin

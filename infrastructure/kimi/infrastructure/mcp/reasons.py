@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, cast
 
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 
 MAX_REASON: Final = 500
 _KNOWN: Final = {

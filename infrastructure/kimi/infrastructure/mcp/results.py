@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import mcp_types
 
-from kimi.application.envelope import encode_json
+from kimi.application.codec.envelope import encode_json
 from kimi.application.ports import CheckSchema, SourceTool
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, VideoPart

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.infrastructure.mcp.oauth import login_secrets
 from kimi.infrastructure.mcp.variables import expanded_text, is_reference
 

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.ports import SourceServer, SourceUnavailable
-from kimi.application.settings import McpServer, McpSettings
+from kimi.application.settings.settings import McpServer, McpSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.mcp.link import Elicit, OpenSession, ServerLink, Times

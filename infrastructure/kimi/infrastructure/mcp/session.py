@@ -18,7 +18,7 @@ from mcp import MCPError
 from mcp.client.auth import OAuthFlowError
 from pydantic import ValidationError
 
-from kimi.application.envelope import scrubbed
+from kimi.application.codec.envelope import scrubbed
 from kimi.application.ports import (
     Elicitation,
     SourceCallFailed,
@@ -26,7 +26,7 @@ from kimi.application.ports import (
     SourceTimedOut,
     SourceTool,
 )
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.mcp.lenient import LenientTransport

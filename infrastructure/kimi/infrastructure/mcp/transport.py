@@ -23,7 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client, request_within_origin, sse_within_origin
 from mcp.shared.message import SessionMessage
 
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.mcp.messages import MAX_MESSAGE_BYTES, parsed_message
 

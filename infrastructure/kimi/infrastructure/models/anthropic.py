@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import asynccontextmanager
 
 from kimi.application.ports import ModelItem
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message
 from kimi.domain.content.parts import estimate_tokens
 from kimi.domain.tools.tool import ToolSpec

@@ -23,10 +23,10 @@ from typing import Any, TypeAlias
 
 from anyio.lowlevel import checkpoint
 
-from kimi.application.envelope import encode_event, encode_json
-from kimi.application.event_json import decode_event
+from kimi.application.codec.envelope import encode_event, encode_json
+from kimi.application.codec.event_json import decode_event
 from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message, message_text
 from kimi.domain.content.stream import PART_TYPES, StreamPart
 from kimi.domain.errors import (

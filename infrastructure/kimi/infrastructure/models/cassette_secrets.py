@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import ToolCall, ToolCallPart
 from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.content.stream import StreamPart

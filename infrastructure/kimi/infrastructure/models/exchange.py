@@ -16,7 +16,7 @@ import anyio
 from pydantic_core import from_json
 
 from kimi.application.ports import ModelItem, ResponseEnd
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIConnectionError, APITimeoutError, AuthExpired, ChatProviderError, ConfigError
 from kimi.infrastructure.models.answer_errors import error_text, reported_error, status_error

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from kimi.application.ports import ModelItem
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message
 from kimi.domain.errors import ChatProviderError, ConfigError
 from kimi.domain.tools.tool import ToolSpec

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import unquote_to_bytes
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message, ToolCall
 from kimi.domain.content.parts import (
     AudioPart,

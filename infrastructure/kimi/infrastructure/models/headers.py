@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from kimi.application.flags import share_directory
+from kimi.application.settings.flags import share_directory
 from kimi.domain.errors import ConfigError
 
 MAX_CLIENT_LENGTH = 200

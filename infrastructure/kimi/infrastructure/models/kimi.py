@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.infrastructure.models.headers import device_headers, is_vendor_host
 from kimi.infrastructure.models.history_bytes import Json
 from kimi.infrastructure.models.json_object import as_object

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kimi.application.ports import ChatModel, OpenModel
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.models.headers import user_agent_text
 from kimi.infrastructure.models.http import HttpLayer

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from kimi.application.ports import ModelItem
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message
 from kimi.domain.content.parts import estimate_tokens
 from kimi.domain.tools.tool import ToolSpec

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from kimi.application.ports import ModelItem
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message
 from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.exchange import Exchange

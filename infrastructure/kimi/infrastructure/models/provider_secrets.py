@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 
 MASK = "***"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kimi.application.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings
 
 
 def thinks(settings: ModelSettings) -> bool:

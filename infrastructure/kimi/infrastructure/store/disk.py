@@ -7,7 +7,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from kimi.application.envelope import scrubbed
+from kimi.application.codec.envelope import scrubbed
 from kimi.domain.errors import StoreFailed
 from kimi.infrastructure.store.layout import FRESH
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
-from kimi.application.context_line import parse_object
-from kimi.application.envelope import encode_json
-from kimi.application.payloads import decode_tool_return_value
+from kimi.application.codec.context_line import parse_object
+from kimi.application.codec.envelope import encode_json
+from kimi.application.codec.payloads import decode_tool_return_value
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import anyio
 
-from kimi.application.envelope import encode_json
+from kimi.application.codec.envelope import encode_json
 from kimi.domain.errors import InvalidSessionId, SessionBusy, StoreFailed
 from kimi.domain.history.session import SessionSummary, checked_session_id
 from kimi.infrastructure.store import kimi_json, removal

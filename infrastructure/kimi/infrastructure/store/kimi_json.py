@@ -7,8 +7,8 @@ import os
 import threading
 from typing import Any, cast
 
-from kimi.application.context_line import parse_object
-from kimi.application.envelope import encode_json, scrubbed
+from kimi.application.codec.context_line import parse_object
+from kimi.application.codec.envelope import encode_json, scrubbed
 from kimi.domain.errors import StoreFailed
 from kimi.infrastructure.store.disk import failing_as, make_private_directory, replace_file
 from kimi.infrastructure.store.layout import REGISTRY, REGISTRY_LOCK, normal_path

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
-from kimi.application.context_line import decode_record
-from kimi.application.payloads import decode_user_input, json_object
+from kimi.application.codec.context_line import decode_record
+from kimi.application.codec.payloads import decode_user_input, json_object
 from kimi.domain.content.message import JsonObject, Message
 from kimi.domain.content.parts import joined_text
 from kimi.domain.errors import InvalidSessionId

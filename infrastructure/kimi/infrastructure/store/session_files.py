@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import anyio.to_thread
 
-from kimi.application.context_line import decode_record, encode_record
+from kimi.application.codec.context_line import decode_record, encode_record
 from kimi.domain.content.message import Message
 from kimi.domain.errors import StoreFailed
 from kimi.domain.history.session import ContextRecord, SessionState, checked_session_id

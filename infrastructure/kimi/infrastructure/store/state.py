@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from kimi.application.context_line import parse_object
-from kimi.application.envelope import encode_json
-from kimi.application.payloads import decode_todo_item
+from kimi.application.codec.context_line import parse_object
+from kimi.application.codec.envelope import encode_json
+from kimi.application.codec.payloads import decode_todo_item
 from kimi.domain.history.session import SessionState
 from kimi.domain.tools.tool import TodoItem
 

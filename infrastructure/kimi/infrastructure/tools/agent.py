@@ -9,9 +9,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from kimi.application.background_agents import Started
+from kimi.application.agents.background_subagents import Started
+from kimi.application.agents.run_subagent import Order, Report, subagent_list
 from kimi.application.ports import PreparedCall, ToolCallContext
-from kimi.application.run_subagent import Order, Report, subagent_list
 from kimi.domain.agents.agent import SubagentType
 from kimi.domain.background import one_line
 from kimi.domain.content.message import JsonObject

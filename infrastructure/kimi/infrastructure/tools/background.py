@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from kimi.application.background import wait_for_task
+from kimi.application.conversation.background_tasks import wait_for_task
 from kimi.application.ports import BackgroundTasks, PreparedCall, ToolCallContext
 from kimi.domain.background import BackgroundTask, TaskOutput, task_facts
 from kimi.domain.content.message import JsonObject

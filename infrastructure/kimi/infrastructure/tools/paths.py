@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import anyio
 
 from kimi.application.ports import FileStat, Workspace
-from kimi.application.settings import FileSettings
+from kimi.application.settings.settings import FileSettings
 from kimi.domain.permissions.path_rules import OWN_FILES, NamedPath, Zones, name_path, within
 from kimi.domain.tools.tool import ToolReturnValue, tool_error
 

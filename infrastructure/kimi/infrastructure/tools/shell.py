@@ -16,7 +16,7 @@ import anyio
 from pydantic import BaseModel, Field, create_model, model_validator
 
 from kimi.application.ports import PreparedCall, Process, Shell, ToolCallContext, Workspace
-from kimi.application.settings import ShellSettings
+from kimi.application.settings.settings import ShellSettings
 from kimi.domain.background import BackgroundTask, TaskOrder, task_facts
 from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import KimiError

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import anyio
 
-from kimi.application.settings import ServiceSettings
+from kimi.application.settings.settings import ServiceSettings
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.models.headers import merged, printable
 from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpTimeout

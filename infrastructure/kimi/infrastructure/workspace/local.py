@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from anyio import to_thread
 
 from kimi.application.ports import FileStat, Process, Shell, ToolCallContext
-from kimi.application.settings import ShellSettings
+from kimi.application.settings.settings import ShellSettings
 from kimi.infrastructure.workspace.environment import command_environment
 from kimi.infrastructure.workspace.files import (
     BLOCK_BYTES,

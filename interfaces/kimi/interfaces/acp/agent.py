@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias, cast
 import anyio
 import anyio.to_thread
 
-from kimi.application.fork import fork
+from kimi.application.control.steer import steer
 from kimi.application.ports import NewId, SessionCatalog
-from kimi.application.steer import steer
+from kimi.application.sessions.fork_session import fork
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError

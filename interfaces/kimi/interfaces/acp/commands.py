@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kimi.application.commands import known_commands
-from kimi.application.conversation import Conversation
-from kimi.application.skills import SKILL
+from kimi.application.commands.registry import known_commands
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.skill_registry import SKILL
 from kimi.domain.command import CommandInfo
 from kimi.domain.content.message import JsonObject
 

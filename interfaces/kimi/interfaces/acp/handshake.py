@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from kimi.application.settings import ModelSettings, Settings
+from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.client import Client
 from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.abilities import ClientAbilities, client_abilities

@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-from kimi.application.conversation import RunningTurn
+from kimi.application.conversation.conversation import RunningTurn
 from kimi.interfaces.acp.errors import queue_full
 
 MAX_WAITING: Final = 16

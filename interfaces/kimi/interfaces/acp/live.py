@@ -14,13 +14,13 @@ import anyio.abc
 import anyio.lowlevel
 import anyio.to_thread
 
-from kimi.application.channel import Delivery
-from kimi.application.conversation import Conversation
-from kimi.application.forget_turn import forget_since, next_mark
-from kimi.application.modes import mode_of
+from kimi.application.control.forget_turn import forget_since, next_mark
+from kimi.application.control.modes import mode_of
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.event_channel import Delivery
+from kimi.application.conversation.pending_requests import refusal
 from kimi.application.ports import ToolCallContext
-from kimi.application.resolve_request import resolve_request
-from kimi.application.waiting import refusal
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput, as_parts, missing_capabilities
 from kimi.domain.errors import ModelNotSet, StoreFailed
@@ -290,7 +290,7 @@ class LiveSession:
 
         Raises Refused for content that the model cannot take, before anything is recorded; else as `run_turn`.
         """
-        from kimi.application.run_turn import run_turn  # start-up time
+        from kimi.application.turn.run_turn import run_turn  # start-up time
 
         conversation = self.conversation
         self.check_content(user_input)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Any, cast
 
-from kimi.application.settings import McpServer
+from kimi.application.settings.settings import McpServer
 from kimi.domain.content.message import JsonObject
 
 logger = logging.getLogger(__name__)

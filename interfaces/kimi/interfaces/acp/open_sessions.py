@@ -13,13 +13,13 @@ from typing import Final
 import anyio
 import anyio.abc
 
-from kimi.application.conversation import Conversation
-from kimi.application.models import aliases
-from kimi.application.open_session import Choice
+from kimi.application.control.switch_model import current_choice, restore_model
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.model_choice import aliases
 from kimi.application.ports import SessionStore, ToolCallContext
-from kimi.application.sessions import Sessions
-from kimi.application.settings import ModelSettings, Settings
-from kimi.application.switch_model import current_choice, restore_model
+from kimi.application.sessions.open_session import Choice
+from kimi.application.sessions.session_pool import Sessions
+from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.client import Client
 from kimi.domain.errors import ConfigError
 from kimi.domain.permissions.approval import Policy

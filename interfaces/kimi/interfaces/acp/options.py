@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from kimi.application.conversation import Conversation
-from kimi.application.models import ModelChoice, aliases
-from kimi.application.modes import MODES, Mode, mode_of, switch_mode
-from kimi.application.settings import ModelSettings
-from kimi.application.switch_model import current_choice, switch_model, thinking_choices
+from kimi.application.control.modes import MODES, Mode, mode_of, switch_mode
+from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.model_choice import ModelChoice, aliases
+from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import StateError
 from kimi.interfaces.acp.errors import invalid_params

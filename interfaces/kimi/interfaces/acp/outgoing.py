@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from kimi.application.envelope import encode_json
+from kimi.application.codec.envelope import encode_json
 from kimi.domain.content.message import JsonObject
 from kimi.interfaces.jsonrpc import Outbox, one_line
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from kimi.application.flags import Flags
-from kimi.application.settings import McpServer, Settings
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import McpServer, Settings
 from kimi.interfaces.acp.errors import invalid_params
 from kimi.interfaces.acp.mcp_servers import BadMcpServer, mcp_servers
 from kimi.interfaces.container import App

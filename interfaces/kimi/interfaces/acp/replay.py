@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
-from kimi.application.event_json import decode_event
+from kimi.application.codec.event_json import decode_event
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.event import REQUEST_TYPES, Event
 from kimi.interfaces.acp.result_content import Json

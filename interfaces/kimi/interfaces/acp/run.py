@@ -14,8 +14,8 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from kimi.application.flags import Flags
-from kimi.application.settings import Settings
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import Settings
 from kimi.domain.content.message import JsonObject
 from kimi.interfaces import lean_start
 from kimi.interfaces.acp.agent import AcpAgent

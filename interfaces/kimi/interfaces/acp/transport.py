@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import anyio
 
-from kimi.application.envelope import encode_json
+from kimi.application.codec.envelope import encode_json
 from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.errors import Refused, bug, refusal_for
 from kimi.interfaces.acp.outgoing import Outgoing

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kimi.application.context_line import encode_message
-from kimi.application.envelope import encode_event
+from kimi.application.codec.context_line import encode_message
+from kimi.application.codec.envelope import encode_event
 from kimi.domain.content.message import Message, ToolCall
 from kimi.domain.content.parts import UserInput
 from kimi.domain.content.stream import PART_TYPES, MergedPart, PartMerger, StreamPart

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kimi.application.context_line import encode_message
-from kimi.application.envelope import encode_json
+from kimi.application.codec.context_line import encode_message
+from kimi.application.codec.envelope import encode_json
 from kimi.domain.content.message import Message
 from kimi.domain.content.parts import TextPart, UserInput
 from kimi.domain.events.event import Event, StepBegin, StepInterrupted, StepRetry, TurnBegin

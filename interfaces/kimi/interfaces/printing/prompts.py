@@ -6,8 +6,8 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
-from kimi.application.flags import Flags
-from kimi.application.payloads import decode_content
+from kimi.application.codec.payloads import decode_content
+from kimi.application.settings.flags import Flags
 from kimi.domain.content.parts import TextPart, UserInput, joined_text
 from kimi.interfaces.jsonrpc import LineSplitter, parse_json
 

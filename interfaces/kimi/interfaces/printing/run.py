@@ -13,14 +13,14 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-from kimi.application.conversation import Conversation
-from kimi.application.flags import Flags
-from kimi.application.negotiate_initialize import hidden_tools
-from kimi.application.open_session import Choice
-from kimi.application.resolve_request import resolve_request
-from kimi.application.run_turn import run_turn
-from kimi.application.settings import Settings
-from kimi.application.waiting import refusal
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.pending_requests import refusal
+from kimi.application.sessions.negotiate_initialize import hidden_tools
+from kimi.application.sessions.open_session import Choice
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import Settings
+from kimi.application.turn.run_turn import run_turn
 from kimi.domain.client import Client
 from kimi.domain.content.parts import UserInput
 from kimi.domain.events.event import REQUEST_TYPES

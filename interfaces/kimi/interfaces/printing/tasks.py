@@ -8,10 +8,10 @@ from typing import Final
 
 import anyio
 
-from kimi.application.background import wait_for_task
-from kimi.application.conversation import Conversation
+from kimi.application.conversation.background_tasks import wait_for_task
+from kimi.application.conversation.conversation import Conversation
 from kimi.application.ports import BackgroundTasks
-from kimi.application.settings import BackgroundSettings
+from kimi.application.settings.settings import BackgroundSettings
 from kimi.domain.background import BackgroundTask
 
 POLL_S: Final = 1.0

@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 import anyio.to_thread
 
-from kimi.application.commands import known_commands
-from kimi.application.fork import fork, turns_of, undo
-from kimi.application.open_session import Choice
-from kimi.application.servers import mcp_status, reload_servers, server_list
-from kimi.application.titles import set_title, title_of
+from kimi.application.commands.registry import known_commands
+from kimi.application.control.mcp_servers import mcp_status, reload_servers, server_list
+from kimi.application.control.titles import set_title, title_of
+from kimi.application.sessions.fork_session import fork, turns_of, undo
+from kimi.application.sessions.open_session import Choice
 from kimi.domain.command import CommandInfo
 from kimi.domain.content.parts import joined_text
 from kimi.domain.errors import StateError
@@ -196,7 +196,7 @@ async def show_changelog(session: ShellSession, arguments: str) -> None:
 
 async def ask_aside(session: ShellSession, arguments: str) -> None:
     """`/btw QUESTION`, also while a turn runs."""
-    from kimi.application.side_question import ask_beside  # start-up time
+    from kimi.application.commands.side_question import ask_beside  # start-up time
 
     if not arguments:
         raise StateError("Ask something: /btw <question>")

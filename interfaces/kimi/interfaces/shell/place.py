@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kimi.application.conversation import Conversation
-from kimi.application.flags import Flags, home_directory
-from kimi.application.settings import Settings
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.settings.flags import Flags, home_directory
+from kimi.application.settings.settings import Settings
 from kimi.interfaces.container import App
 
 NO_MODEL_NAME = "no model"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from kimi.application.models import aliases
-from kimi.application.open_session import Choice
-from kimi.application.switch_model import current_choice, switch_model, thinking_choices
+from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices
+from kimi.application.conversation.model_choice import aliases
+from kimi.application.sessions.open_session import Choice
 from kimi.domain.errors import KimiError, StateError
 from kimi.interfaces.config_adapters import Changes, change_configuration
 from kimi.interfaces.refusals import NO_LOGIN

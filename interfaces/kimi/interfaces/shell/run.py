@@ -16,11 +16,11 @@ from typing import Final, Protocol
 import anyio
 import anyio.to_thread
 
-from kimi.application.flags import Flags
-from kimi.application.open_session import Choice
-from kimi.application.servers import mcp_status
-from kimi.application.settings import Settings
-from kimi.application.switch_model import restore_model
+from kimi.application.control.mcp_servers import mcp_status
+from kimi.application.control.switch_model import restore_model
+from kimi.application.sessions.open_session import Choice
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import Settings
 from kimi.domain.client import Client
 from kimi.domain.errors import KimiError, StoreFailed
 from kimi.domain.events.event import StatusUpdate
@@ -301,7 +301,7 @@ def status_of(session: ShellSession, place: Place) -> Status:
 
 async def past_blocks(session: ShellSession) -> list[Block]:
     """The end of a session that is taken up again."""
-    from kimi.application.last_turns import last_turns  # start-up time
+    from kimi.application.sessions.last_turns import last_turns  # start-up time
 
     conversation = session.conversation
     records = conversation.history.records

@@ -13,14 +13,14 @@ from typing import Final, TypeAlias
 import anyio
 import anyio.to_thread
 
-from kimi.application.conversation import Conversation
-from kimi.application.notifications import POLL_S, tell_client
-from kimi.application.open_session import Choice
-from kimi.application.resolve_request import resolve_request
-from kimi.application.servers import start_servers
-from kimi.application.set_mode import set_plan_mode
-from kimi.application.steer import steer
-from kimi.application.waiting import refusal
+from kimi.application.control.mcp_servers import start_servers
+from kimi.application.control.plan_mode import set_plan_mode
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.control.steer import steer
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.pending_requests import refusal
+from kimi.application.sessions.open_session import Choice
+from kimi.application.step.notifications import POLL_S, tell_client
 from kimi.domain.command import Command, CommandInfo, parse_command
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import KimiError, StateError, StoreFailed
@@ -288,7 +288,7 @@ class ShellSession:
             self.front.show(Note(f"The command ended with status {status}.", "warning"))
 
     async def _prompt(self, user_input: UserInput) -> None:
-        from kimi.application.run_turn import run_turn  # start-up time
+        from kimi.application.turn.run_turn import run_turn  # start-up time
 
         turn = self.conversation.begin_turn()
         self._idle = anyio.Event()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any, Final, cast, get_args
 
-from kimi.application.envelope import encode_json
-from kimi.application.payloads import decode_tool_return_value, json_object
-from kimi.application.waiting import refusal
+from kimi.application.codec.envelope import encode_json
+from kimi.application.codec.payloads import decode_tool_return_value, json_object
+from kimi.application.conversation.pending_requests import refusal
 from kimi.domain.events.request import (
     Answer,
     ApprovalAnswer,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from kimi.application.negotiate_initialize import ExternalToolOffer
-from kimi.application.payloads import decode_user_input, json_object, member, optional_text
+from kimi.application.codec.payloads import decode_user_input, json_object, member, optional_text
+from kimi.application.sessions.negotiate_initialize import ExternalToolOffer
 from kimi.domain.client import Client, parse_version
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio.lowlevel
 
 from kimi.application.ports import SessionFiles
-from kimi.application.replay import Replayed, replay
+from kimi.application.sessions.replay_events import Replayed, replay
 from kimi.interfaces.jsonrpc import Outbox, notification_line, one_line, request_line
 from kimi.interfaces.wire.translate import STRICT_NAMES, NestedTurns
 

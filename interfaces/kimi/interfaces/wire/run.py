@@ -10,10 +10,10 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from kimi.application.conversation import Conversation
-from kimi.application.flags import Flags
-from kimi.application.open_session import Choice
-from kimi.application.settings import Settings
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.sessions.open_session import Choice
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import Settings
 from kimi.interfaces import lean_start
 from kimi.interfaces.container import App, negotiation, open_conversation, warm_up
 from kimi.interfaces.injector import providers
@@ -105,7 +105,7 @@ class _Wire:
             await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
             self._conversation.toolset.visible()  # makes the tools, which are of this thread only
             if self._conversation.toolset.servers is not None:
-                from kimi.application.servers import start_servers  # start-up time
+                from kimi.application.control.mcp_servers import start_servers  # start-up time
 
                 start_servers(self._conversation)
         except Exception:  # whoever needs it will import it again, and report

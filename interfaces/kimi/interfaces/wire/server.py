@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import anyio
 
-from kimi.application.channel import Delivery
-from kimi.application.conversation import BUSY, IDLE, Conversation, RunningTurn
-from kimi.application.negotiate_initialize import ExternalToolOffer, Initialized
-from kimi.application.resolve_request import resolve_request
-from kimi.application.set_mode import post_plan_mode, switch_plan_mode
-from kimi.application.steer import steer
+from kimi.application.control.plan_mode import post_plan_mode, switch_plan_mode
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.control.steer import steer
+from kimi.application.conversation.conversation import BUSY, IDLE, Conversation, RunningTurn
+from kimi.application.conversation.event_channel import Delivery
+from kimi.application.sessions.negotiate_initialize import ExternalToolOffer, Initialized
 from kimi.domain.client import Client
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import (
@@ -292,7 +292,7 @@ class WireServer:
         self._answer(call_id, line)
 
     async def _run_prompt(self, call_id: Id, turn: RunningTurn, user_input: UserInput) -> None:
-        from kimi.application.run_turn import run_turn  # start-up time
+        from kimi.application.turn.run_turn import run_turn  # start-up time
 
         try:
             line = result_line(call_id, prompt_result(await run_turn(self._conversation, turn, user_input)))

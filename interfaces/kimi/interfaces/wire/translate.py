@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kimi.application.channel import Delivery
-from kimi.application.envelope import encode_event
+from kimi.application.codec.envelope import encode_event
+from kimi.application.conversation.event_channel import Delivery
 from kimi.domain.events.event import (
     EVENT_TYPES,
     REQUEST_TYPES,

@@ -1,0 +1,60 @@
+"""`/init`: the agent looks at the code and writes AGENTS.md, outside of the conversation (runtime spec 7.2)."""
+
+from __future__ import annotations
+
+from random import random as uniform
+
+import anyio.to_thread
+
+from kimi.application.conversation.conversation import IDLE, Conversation
+from kimi.application.step.checkpoints import checkpoint
+from kimi.application.step.run_steps import run_steps
+from kimi.domain.content.message import user_message
+from kimi.domain.errors import ModelNotSet, StateError
+from kimi.domain.tools.repeat_guard import RepeatGuard
+from kimi.domain.turn import TurnStatus
+
+PROMPT = """\
+Get to know this project and write `AGENTS.md` in the working directory: what a coding agent that has never seen the \
+project must know to work in it.
+
+First look around: the layout, the build files, the configuration of tests, linters and CI, the existing \
+documentation, and enough of the code to understand how the parts fit together. State only what you have seen.
+
+The file says, as briefly as it can and with exact commands and paths:
+
+- what the project is, and what it is built with;
+- where things are, and how the main parts depend on each other;
+- how to build, run, test, lint and format, including how to run a single test;
+- conventions that the code follows and that are not obvious from a single file;
+- what must be looked out for: generated files, security, deployment.
+
+Write it in the language of the project's documentation. If there is an AGENTS.md already, keep what still holds and \
+improve the rest. Change no other file."""
+
+_WRITTEN = """\
+<system>The person has run /init: the project was analysed and its AGENTS.md was written. It now says:
+
+{text}
+</system>"""
+_MISSING = "<system>The person has run /init, but the project has no AGENTS.md: none was written.</system>"
+
+
+async def init_project(conversation: Conversation, arguments: str) -> TurnStatus:
+    """Let the agent write AGENTS.md in a context that is not kept, then tell the conversation what the file says.
+
+    Raises ModelNotSet, ChatProviderError, StoreFailed; the conversation then knows nothing of it.
+    """
+    project, model, turn = conversation.project(), conversation.model, conversation.turn
+    if model is None:
+        raise ModelNotSet
+    if turn is None:
+        raise StateError(IDLE)
+    conversation.repeats = RepeatGuard()
+    with conversation.aside():
+        conversation.append(*checkpoint(conversation), user_message(PROMPT))
+        status = await run_steps(conversation, turn, model, uniform)
+    if status.status != "cancelled":
+        text = await anyio.to_thread.run_sync(project.instructions)
+        conversation.append(user_message(_WRITTEN.format(text=text) if text else _MISSING))
+    return status

@@ -1,0 +1,59 @@
+"""`/plan [on|off|view|clear]`: plan mode by command (runtime spec 7.6)."""
+
+from __future__ import annotations
+
+import os
+
+import anyio.to_thread
+
+from kimi.application.control.plan_mode import plan_file, set_plan_mode
+from kimi.application.conversation.conversation import Conversation
+from kimi.domain.content.parts import TextPart
+
+_USAGE = "Usage: /plan [on|off|view|clear]; without a word it switches plan mode."
+_NO_PLAN = "There is no plan yet."
+
+
+async def plan_command(conversation: Conversation, arguments: str) -> None:
+    """Switch plan mode, show the plan, or remove it. Raises StateError where there is no place for plan files."""
+    match arguments.lower():
+        case "":
+            text = await _switch(conversation, not conversation.policy.plan)
+        case "on":
+            text = await _switch(conversation, True)
+        case "off":
+            text = await _switch(conversation, False)
+        case "view":
+            text = await anyio.to_thread.run_sync(_plan_text, plan_file(conversation))
+        case "clear":
+            text = await anyio.to_thread.run_sync(_remove, plan_file(conversation))
+        case _:
+            text = _USAGE
+    await conversation.emit(TextPart(text))
+
+
+async def _switch(conversation: Conversation, enabled: bool) -> str:
+    await set_plan_mode(conversation, enabled)
+    if enabled:
+        return f"Plan mode ON. Plan file: {plan_file(conversation)}"
+    return "Plan mode OFF. All tools are now available."
+
+
+def _plan_text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read() or _NO_PLAN
+    except FileNotFoundError:
+        return _NO_PLAN
+    except OSError as error:
+        return f"The plan file cannot be read: {path}: {error.strerror}"
+
+
+def _remove(path: str) -> str:
+    try:
+        os.remove(path)
+    except FileNotFoundError:
+        return _NO_PLAN
+    except OSError as error:
+        return f"The plan file cannot be removed: {path}: {error.strerror}"
+    return f"The plan file {path} is removed."

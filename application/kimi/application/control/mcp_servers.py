@@ -1,0 +1,201 @@
+"""Use-case servers: when a turn waits for MCP servers, and who is told how they stand (tools spec 4.2, 4.3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from kimi.application.conversation.conversation import Conversation
+from kimi.domain.errors import ConfigError
+from kimi.domain.events.event import MCPLoadingBegin, MCPLoadingEnd, McpStatus, Notification, StatusUpdate
+
+if TYPE_CHECKING:
+    from kimi.application.ports import SourceServer
+    from kimi.application.settings.settings import McpServer
+    from kimi.application.toolset.mcp_tools import ServerTools
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 3.0
+"""How long servers may take to end, at most."""
+
+SHORTEST_PATIENCE_S: Final = 0.3
+BROKEN: Final = ("failed", "unauthorized")
+
+
+def mcp_status(conversation: Conversation) -> McpStatus | None:
+    """How the servers of a conversation stand now; None when it has none."""
+    servers = conversation.toolset.servers
+    return servers.status() if servers else None
+
+
+def server_list(conversation: Conversation) -> Sequence[SourceServer]:
+    """The servers one by one, with the reason why one cannot be used, and the tools as they describe them."""
+    servers = conversation.toolset.servers
+    return servers.servers() if servers else ()
+
+
+def start_servers(conversation: Conversation) -> None:
+    """Begin to connect, unless that has begun. Returns at once."""
+    if conversation.toolset.servers is not None:
+        conversation.toolset.servers.source.start()
+
+
+def reload_servers(conversation: Conversation, servers: Sequence[McpServer] | None = None) -> None:
+    """Connect again what is not connected; with `servers` take these instead. Their tools count from the next step.
+
+    A conversation that was opened without any server gets none: it is opened anew for that.
+    """
+    if conversation.toolset.servers is not None:
+        conversation.toolset.servers.reload(servers)
+
+
+async def wait_for_servers(conversation: Conversation) -> None:
+    """Before the first model call: give the servers a moment to connect, and say so. Raises StoreFailed.
+
+    Only the first turn waits; a server that is late is there for the step after.
+    """
+    servers = conversation.toolset.servers
+    if servers is None:
+        return
+    first, servers.waited = not servers.waited and conversation.subagent is None, True
+    if first:
+        servers.source.start()
+        if servers.status().loading and servers.settings.first_turn_wait_ms > 0:
+            await _wait(conversation, servers)
+    servers.begin_turn()
+
+
+async def _wait(conversation: Conversation, servers: ServerTools) -> None:
+    await conversation.emit(StatusUpdate(mcp_status=servers.status()))
+    conversation.post(MCPLoadingBegin())  # a cancel cannot come before the next line
+    try:
+        await conversation.channel.room()
+        with anyio.move_on_after(servers.settings.first_turn_wait_ms / 1000):
+            await servers.source.settled()
+    finally:
+        with anyio.CancelScope(shield=True):
+            conversation.toolset.visible()  # gives names to the tools, for the status
+            await conversation.emit(StatusUpdate(mcp_status=servers.status()))
+            await conversation.emit(MCPLoadingEnd())
+    servers.in_status = _broken(servers)
+
+
+def _broken(servers: ServerTools) -> frozenset[str]:
+    return frozenset(server.name for server in servers.servers() if server.state in BROKEN)
+
+
+async def attend_servers(conversation: Conversation) -> None:
+    """Before a step: tell of servers that have failed since, and forget approvals of tools that have changed.
+
+    Raises StoreFailed.
+    """
+    servers = conversation.toolset.servers
+    if servers is None:
+        return
+    _drop_approvals(conversation, servers)
+    if conversation.subagent is None:
+        await _tell(conversation, servers)
+
+
+def _drop_approvals(conversation: Conversation, servers: ServerTools) -> None:
+    """Ask again about tools that are described otherwise than when they were approved, also in an earlier run."""
+    from kimi.application.toolset.mcp_tool import approval_key, description_mark, marked_key  # start-up time
+
+    changed = {approval_key(tool) for tool in servers.changed()}
+    for tool in (tool for server in servers.servers() for tool in server.tools):
+        key = approval_key(tool)
+        remembered = conversation.policy.remembered
+        if key not in remembered:
+            continue
+        marks = {entry for entry in remembered if marked_key(entry) == key}
+        if key in changed or marks - {description_mark(tool)}:
+            logger.info("a tool has changed; it is not approved any more: %s", key)
+            _forget(conversation, {key, *marks})
+        elif not marks and conversation.subagent is None:
+            conversation.remember_approval(description_mark(tool))
+
+
+def _forget(conversation: Conversation, entries: set[str]) -> None:
+    """A subagent forgets for all, but stores nothing: what is approved stands in the files of its parent."""
+    if conversation.subagent is None:
+        for entry in entries:
+            conversation.forget_approval(entry)
+    else:
+        policy = conversation.policy
+        conversation.policy = replace(policy, remembered=policy.remembered - entries)
+
+
+async def _tell(conversation: Conversation, servers: ServerTools) -> None:
+    broken = _broken(servers)
+    new, servers.told = broken - servers.told, broken
+    if new - servers.in_status:
+        servers.in_status = broken
+        await conversation.emit(StatusUpdate(mcp_status=servers.status()))
+    for server in servers.servers():
+        if server.name in new:
+            await conversation.emit(_notification(conversation, server))
+
+
+def _notification(conversation: Conversation, server: SourceServer) -> Notification:
+    return Notification(
+        id=conversation.new_id(),
+        category="system",
+        type=f"mcp.{server.state}",
+        source_kind="mcp_server",
+        source_id=server.name,
+        title=f"MCP server {server.name} is not available",
+        body=server.reason,
+        severity="warning",
+        created_at=conversation.now(),
+        payload={"server": server.name, "status": server.state},
+    )
+
+
+@asynccontextmanager
+async def connected_servers(
+    conversation: Conversation, servers: ServerTools | None, time_left: Callable[[], float], *, connect: bool
+) -> AsyncGenerator[None, None]:
+    """The conversation has these servers while the context is open. They begin to connect at once with `connect`.
+
+    Raises ConfigError: one that is required cannot be used; nothing of any is left then.
+    """
+    if servers is None:
+        yield
+        return
+    conversation.toolset.servers = servers
+    try:
+        await _require(servers)
+        if connect:
+            servers.source.start()
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            await servers.source.ended(max(SHORTEST_PATIENCE_S, min(PATIENCE_S, time_left())))
+
+
+@asynccontextmanager
+async def ending_servers(conversation: Conversation) -> AsyncGenerator[None, None]:
+    """Ask the servers to end on leaving; the outer `connected_servers` waits for them."""
+    try:
+        yield
+    finally:
+        if conversation.toolset.servers is not None:
+            conversation.toolset.servers.source.end()
+
+
+async def _require(servers: ServerTools) -> None:
+    """Wait for the servers without which there is to be no start. Raises ConfigError: one cannot be used."""
+    required = {server.name for server in servers.settings.servers if server.required and server.enabled}
+    if not required:
+        return
+    servers.source.start()
+    await servers.source.settled()
+    for server in servers.servers():
+        if server.name in required and server.state != "connected":
+            raise ConfigError(f"The MCP server '{server.name}' is required and cannot be used: {server.reason}")

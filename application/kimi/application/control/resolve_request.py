@@ -1,0 +1,30 @@
+"""Use-case resolve-request: the answer to a waiting approval, tool call, question or hook (house 4)."""
+
+from __future__ import annotations
+
+import logging
+
+from kimi.application.conversation.conversation import Conversation
+from kimi.domain.errors import StoreFailed
+from kimi.domain.events.request import Answer, ApprovalAnswer
+
+logger = logging.getLogger(__name__)
+
+
+def resolve_request(conversation: Conversation, request_id: str, answer: Answer) -> bool:
+    """Settle a request; False when nothing with this id waits (unknown, late or second answer).
+
+    Approval for the session stores the request's key and releases every waiting request of the same key. The one
+    who waits announces the outcome, so this never blocks the reader of a client's answers.
+    """
+    key = conversation.waiting.memory_key(request_id)
+    if not conversation.waiting.settle(request_id, answer):
+        logger.info("answer to a request that does not wait: %s", request_id)
+        return False
+    if isinstance(answer, ApprovalAnswer) and answer.response == "approve_for_session" and key is not None:
+        try:
+            conversation.remember_approval(key)
+        except StoreFailed:
+            logger.exception("the approval of %r holds until the process ends: it could not be stored", key)
+        conversation.waiting.release(key)
+    return True

@@ -1,0 +1,49 @@
+"""Use-case steer: a message for the turn that runs (wire spec 3.4).
+
+Acceptance and the end of the turn are decided without a switch of task between check and change, so a message is
+either part of the turn, announced by SteerInput, or refused.
+"""
+
+from __future__ import annotations
+
+from kimi.application.conversation.conversation import IDLE, Conversation, RunningTurn
+from kimi.application.ports import ChatModel
+from kimi.domain.content.message import Message
+from kimi.domain.content.parts import UserInput, as_parts, missing_capabilities
+from kimi.domain.errors import CapabilityMissing, StateError
+from kimi.domain.events.event import SteerInput
+
+
+def steer(conversation: Conversation, user_input: UserInput) -> None:
+    """Queue a message for the running turn. Raises StateError when no turn would take it any more."""
+    turn = conversation.turn
+    if turn is None or not turn.accepts_steers or turn.scope.cancel_called:
+        raise StateError(IDLE)
+    turn.steers.append(user_input)
+
+
+async def inject_steers(conversation: Conversation, turn: RunningTurn, model: ChatModel) -> bool:
+    """Put what was queued into the history, in order; gives whether there was anything.
+
+    Raises CapabilityMissing for content that the model cannot take.
+    """
+    injected = False
+    while turn.steers:
+        user_input = turn.steers.popleft()
+        if missing := missing_capabilities(as_parts(user_input), model.capabilities):
+            raise CapabilityMissing(model.name, missing)
+        await _inject(conversation, user_input)
+        injected = True
+    return injected
+
+
+async def keep_steers(conversation: Conversation, turn: RunningTurn) -> None:
+    """The turn ends otherwise than by cancel: what it accepted stays in the history for the next one."""
+    turn.accepts_steers = False
+    while turn.steers:
+        await _inject(conversation, turn.steers.popleft())
+
+
+async def _inject(conversation: Conversation, user_input: UserInput) -> None:
+    conversation.append(Message("user", as_parts(user_input)))
+    await conversation.emit(SteerInput(user_input))

@@ -1,0 +1,74 @@
+"""Use-case switch-model: another model of the configuration, or thinking on and off, for one conversation.
+
+The choice belongs to the session and never changes the configuration (acp spec 4.1, 4.5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.model_choice import ModelChoice, Models, aliases
+from kimi.application.settings.settings import ModelSettings
+from kimi.domain.errors import StateError
+
+
+def thinking_choices(model: ModelSettings) -> tuple[bool, ...]:
+    """What can be chosen about thinking: nothing for a model that cannot, only True for one that always does."""
+    if "always_thinking" in model.capabilities:
+        return (True,)
+    return (False, True) if "thinking" in model.capabilities else ()
+
+
+def current_choice(conversation: Conversation) -> ModelChoice | None:
+    """What the conversation uses now; None without a model."""
+    started = conversation.models().started
+    if conversation.choice is None and started is not None:
+        return ModelChoice(started.alias, bool(started.thinking))
+    return conversation.choice
+
+
+def switch_model(conversation: Conversation, alias: str | None = None, thinking: bool | None = None) -> ModelChoice:
+    """Use another model, or let it think or not, from the next step on; remembered with the session.
+
+    None keeps what is. Thinking is set to what the model can do: the result tells.
+
+    Raises:
+        StateError: no model has this alias; those that there are are named.
+        ConfigError: the model cannot be used as it is configured. Nothing has changed then.
+        StoreFailed: the choice holds, but could not be stored.
+    """
+    models, now = conversation.models(), current_choice(conversation)
+    settings = _settings(models, alias if alias is not None else now.alias if now else "")
+    wanted = thinking if thinking is not None else bool(now and now.thinking)
+    choices = thinking_choices(settings)
+    thinks = wanted if wanted in choices else bool(choices) and choices[0]
+    decided = thinks if choices else None
+    conversation.model = models.open(settings.model_copy(update={"thinking": decided}))
+    conversation.toolset.forget_made()  # some tools are for certain models only
+    conversation.choice = ModelChoice(settings.alias, thinks)
+    conversation.update_state(lambda state: replace(state, model_alias=settings.alias, thinking=thinks))
+    return conversation.choice
+
+
+def restore_model(conversation: Conversation) -> bool:
+    """Use the model that the session had last, if there still is one of that name; tells whether it does.
+
+    Raises ConfigError as `switch_model`.
+    """
+    state = conversation.files.state
+    if state.model_alias is None:
+        return True
+    if state.model_alias not in aliases(conversation.models()):
+        return False
+    switch_model(conversation, state.model_alias, state.thinking)
+    return True
+
+
+def _settings(models: Models, alias: str) -> ModelSettings:
+    known = aliases(models)
+    if alias in known:
+        return known[alias]
+    names = ", ".join(sorted(name for name in known if name))
+    advice = f"choose one of: {names}" if names else "no models are configured, add one with 'kimi setup'"
+    raise StateError(f"Unknown model '{alias}'; {advice}.")

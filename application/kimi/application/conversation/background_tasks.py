@@ -1,0 +1,85 @@
+"""Use-case background: the tasks of a conversation, waiting for one, ending all with the program (runtime 7.8)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from kimi.application.ports import BackgroundTasks
+from kimi.application.settings.settings import BackgroundSettings
+from kimi.domain.background import BackgroundTask
+
+ENDING_S = 0.8
+"""How long the end of the program waits for tasks to end, in seconds. They end without it, too."""
+
+
+class TaskBook:
+    """The background tasks of a conversation, opened when they are first asked for; without `open_tasks` none."""
+
+    def __init__(
+        self,
+        open_tasks: Callable[[], BackgroundTasks] | None = None,
+        settings: BackgroundSettings | None = None,
+    ) -> None:
+        self._open_tasks = open_tasks
+        self._opened: BackgroundTasks | None = None
+        self._settings = settings
+
+    @property
+    def settings(self) -> BackgroundSettings:
+        """Limits and times."""
+        self._settings = self._settings or BackgroundSettings()
+        return self._settings
+
+    @property
+    def available(self) -> bool:
+        """Can this conversation have background tasks?"""
+        return self._open_tasks is not None
+
+    @property
+    def tasks(self) -> BackgroundTasks | None:
+        """The tasks; None where there can be none."""
+        if self._opened is None and self._open_tasks is not None:
+            self._opened = self._open_tasks()
+        return self._opened
+
+    def end(self) -> None:
+        """Ask the tasks to end, if there are any."""
+        if self._opened is not None:
+            self._opened.end()
+
+    async def ended(self) -> None:
+        """Wait a moment until they have ended."""
+        if self._opened is not None:
+            await self._opened.ended(ENDING_S)
+
+
+async def wait_for_task(tasks: BackgroundTasks, task_id: str, timeout_s: float, poll_s: float) -> BackgroundTask | None:
+    """The task when it has ended, or as it is after `timeout_s` seconds; None for an unknown id."""
+    deadline = anyio.current_time() + timeout_s
+    while True:
+        task = tasks.find(task_id)
+        left = deadline - anyio.current_time()
+        if task is None or not task.active or left <= 0:
+            return task
+        await anyio.sleep(min(poll_s, left))
+
+
+@asynccontextmanager
+async def ended_tasks(book: TaskBook) -> AsyncGenerator[None, None]:
+    """Wait on leaving until the tasks have ended that `book.end` asked to: a moment at most."""
+    try:
+        yield
+    finally:
+        await book.ended()
+
+
+@asynccontextmanager
+async def ending_tasks(book: TaskBook) -> AsyncGenerator[None, None]:
+    """Ask the tasks to end on leaving."""
+    try:
+        yield
+    finally:
+        book.end()

@@ -1,0 +1,137 @@
+"""Use-cases fork and undo: a new session that goes on from the end of an earlier turn (runtime spec 4.6).
+
+The old session stays as it is. Turns are those of the event log, counted from 0: what a person sent, commands included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import cast, get_args
+
+import anyio
+import anyio.to_thread
+from pydantic_core import from_json
+
+from kimi.application.codec.payloads import decode_user_input
+from kimi.application.ports import NewId, SessionFiles, SessionStore
+from kimi.domain.content.message import JsonObject
+from kimi.domain.content.parts import UserInput, joined_text
+from kimi.domain.errors import StateError
+from kimi.domain.history.past_turns import Mark, MarkKind, PastTurn, contexts_after, past_turns
+from kimi.domain.history.session import SessionState, shortened_title
+
+_KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
+_HEADS = frozenset(f'{{"type":"{kind}"'.encode() for kind in _KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """The session without the turn, and what the person had sent: they may want to change it and send it again."""
+
+    session_id: str
+    user_input: UserInput
+
+
+def turns_of(files: SessionFiles) -> list[PastTurn]:
+    """The turns of a session, oldest first, for a person to choose from. Reads the whole log. Raises StoreFailed."""
+    return past_turns(_marks(files.events()))
+
+
+async def fork(store: SessionStore, source: SessionFiles, new_id: NewId, turn: int | None = None) -> str:
+    """A new session with all turns up to `turn`, that one included, or with all there are; gives its id.
+
+    It is called `Fork: <title>` and is closed again: open it like any other. Nothing that was approved in the old
+    session holds in it. No turn of `source` may be running.
+
+    Raises StateError when there is no such turn, StoreFailed; then no new session is left.
+    """
+    turns = await anyio.to_thread.run_sync(turns_of, source)
+    if turn is not None:
+        _check(turns, turn)
+    return await _copied(store, source, new_id, turns, turn, "Fork")
+
+
+async def undo(store: SessionStore, source: SessionFiles, new_id: NewId, turn: int | None = None) -> Undone:
+    """A new session `Undo: <title>` with the turns before `turn`, or before the last one; otherwise as `fork`.
+
+    What tools did to files is not undone.
+    """
+    turns = await anyio.to_thread.run_sync(turns_of, source)
+    wanted = len(turns) - 1 if turn is None else turn
+    _check(turns, wanted)
+    return Undone(await _copied(store, source, new_id, turns, wanted - 1, "Undo"), turns[wanted].user_input)
+
+
+def _check(turns: list[PastTurn], turn: int) -> None:
+    if not turns:
+        raise StateError("The session has no turn yet.")
+    if not 0 <= turn < len(turns):
+        raise StateError(f"There is no turn {turn}: the session has turns 0 to {len(turns) - 1}.")
+
+
+async def _copied(
+    store: SessionStore, source: SessionFiles, new_id: NewId, turns: list[PastTurn], turn: int | None, kind: str
+) -> str:
+    session_id = new_id()
+    target = await store.create(session_id)
+    done = False
+    try:
+        await anyio.to_thread.run_sync(_copy, source, target, turns, turn, kind)
+        done = True
+    finally:
+        target.close()
+        if not done:
+            with anyio.CancelScope(shield=True):
+                await store.delete(session_id)
+    return session_id
+
+
+def _copy(source: SessionFiles, target: SessionFiles, turns: list[PastTurn], turn: int | None, kind: str) -> None:
+    """Fill the new session: its log, its context, its state. Raises StoreFailed."""
+    whole = turn is None or turn == len(turns) - 1
+    for envelope, time in islice(source.timed_events(), None if whole else _end(turns, turn or 0)):
+        target.append_event(envelope, time)
+    contexts = chain([source.load_context()], source.older_contexts())
+    oldest, *newer = reversed(list(contexts) if turn is None else contexts_after(turn, contexts, turns))
+    target.append_context(oldest)
+    for records in newer:  # the older ones come along: it may be forked again, further back
+        target.rotate_context(records)
+    target.load_context()  # stores the answers of calls that were cut off
+    old = source.state
+    first = joined_text(turns[0].user_input) if turns else ""
+    title = shortened_title(old.custom_title or first) or "Untitled"
+    kept = replace(SessionState(), additional_dirs=old.additional_dirs, todos=old.todos if whole else ())
+    target.save_state(replace(kept, custom_title=f"{kind}: {title}"))
+
+
+def _end(turns: list[PastTurn], turn: int) -> int:
+    """How many events of the log belong to the turns up to this one."""
+    if turn < 0:
+        return 0
+    end = turns[turn].end
+    return turns[turn + 1].begin if end is None else end
+
+
+def _marks(envelopes: Iterable[bytes]) -> Iterator[Mark]:
+    for position, envelope in enumerate(envelopes):
+        if _may_tell(envelope):
+            source = cast("JsonObject", from_json(envelope))
+            if source["type"] in _KINDS:
+                yield _mark(position, source["type"], source["payload"])
+
+
+def _may_tell(envelope: bytes) -> bool:
+    """Could this be an event of a turn's? Others in the form that this program writes are not parsed."""
+    end = envelope.find(b'"', 9, 64)
+    return not envelope.startswith(b'{"type":"') or envelope[: end + 1] in _HEADS
+
+
+def _mark(position: int, kind: MarkKind, payload: JsonObject) -> Mark:
+    try:
+        given = decode_user_input(payload["user_input"]) if "user_input" in payload else ""
+    except ValueError:
+        given = ""
+    said = payload.get("id" if kind == "ToolCall" else "text")
+    return Mark(position, kind, given, said if isinstance(said, str) else "")

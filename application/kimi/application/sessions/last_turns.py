@@ -1,0 +1,100 @@
+"""Use-case last-turns: the end of a stored session, for a person who comes back to it (runtime spec 8, R-156)."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from pydantic_core import from_json
+
+from kimi.application.codec.event_json import decode_event
+from kimi.application.ports import SessionFiles
+from kimi.domain.command import parse_command
+from kimi.domain.content.message import Message, message_text
+from kimi.domain.content.parts import TextPart, joined_text
+from kimi.domain.events.event import Event, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.history.session import ContextRecord
+from kimi.domain.tools.tool import ToolReturnValue
+
+TURNS = 5
+MAX_BYTES = 20 * 1024 * 1024
+"""A longer log is not read: the context tells the rest."""
+
+_BEGIN = b'{"type":"TurnBegin"'
+_RESETS = frozenset({"clear", "reset"})
+_OURS = re.compile(r"\s*<(?:system>|system-reminder>|notification\s)")
+"""How messages of the program begin, which stand in the context as messages of the user."""
+
+
+def last_turns(files: SessionFiles, context: Sequence[ContextRecord], count: int = TURNS) -> list[Event]:
+    """The events of the last turns, at most `count`, since the context was cleared last.
+
+    They come from the log, or from the context when the log is too long, or tells of something else. Blocks: use a
+    thread. Raises StoreFailed.
+    """
+    window = _window(files.events(), count)
+    if window is not None:
+        events = [event for envelope in window if (event := decode_event(from_json(envelope))) is not None]
+        if _agrees(events, context):
+            return events
+    return _from_context(context, count)
+
+
+def _window(envelopes: Iterable[bytes], count: int) -> list[bytes] | None:
+    """The envelopes of the last turns; None for a log that is too long."""
+    turns: deque[list[bytes]] = deque(maxlen=count)
+    size = 0
+    for envelope in envelopes:
+        size += len(envelope)
+        if size > MAX_BYTES:
+            return None
+        if envelope.startswith(_BEGIN) or b'"TurnBegin"' in envelope[:40]:
+            if _resets(envelope):
+                turns.clear()
+            turns.append([])
+        if turns:
+            turns[-1].append(envelope)
+    return [envelope for turn in turns for envelope in turn]
+
+
+def _resets(envelope: bytes) -> bool:
+    event = decode_event(from_json(envelope))
+    command = parse_command(joined_text(event.user_input)) if isinstance(event, TurnBegin) else None
+    return command is not None and command.name in _RESETS
+
+
+def _agrees(events: Sequence[Event], context: Sequence[ContextRecord]) -> bool:
+    """Do log and context speak of the same conversation? Without a prompt in either there is nothing to compare."""
+    said = [joined_text(event.user_input) for event in events if isinstance(event, TurnBegin)]
+    known = {joined_text(one.content) for one in context if isinstance(one, Message) and _is_of_person(one)}
+    if not known:
+        return True
+    return any(text in known or parse_command(text) is not None for text in said)
+
+
+def _is_of_person(message: Message) -> bool:
+    return message.role == "user" and _OURS.match(message_text(message)) is None
+
+
+def _from_context(context: Sequence[ContextRecord], count: int) -> list[Event]:
+    turns: deque[list[Message]] = deque(maxlen=count)
+    for record in context:
+        if not isinstance(record, Message):
+            continue
+        if _is_of_person(record):
+            turns.append([record])
+        elif turns and record.role in ("assistant", "tool"):
+            turns[-1].append(record)
+    return [event for turn in turns for event in _turn_events(turn)]
+
+
+def _turn_events(turn: Sequence[Message]) -> Iterator[Event]:
+    yield TurnBegin(turn[0].content)
+    for message in turn[1:]:
+        if message.role == "tool":
+            yield ToolResult(message.tool_call_id or "", ToolReturnValue(False, message_text(message, "\n"), ""))
+        else:
+            yield from (part for part in message.content if isinstance(part, TextPart))
+            yield from message.tool_calls
+    yield TurnEnd()

@@ -1,0 +1,94 @@
+"""Use-case negotiate-initialize: what the client is and brings, what it gets told (wire spec 3.1, 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kimi.application.commands.registry import known_commands
+from kimi.application.conversation.conversation import BUSY, Conversation
+from kimi.application.ports import CheckArguments, CheckSchema
+from kimi.application.toolset.external_tool import ExternalTool
+from kimi.domain.client import CLIENT_TOOLS, Client
+from kimi.domain.command import CommandInfo
+from kimi.domain.content.message import JsonObject
+from kimi.domain.errors import StateError
+from kimi.domain.tools.tool import ToolSpec
+
+NO_DESCRIPTION = "No description provided."
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalToolOffer:
+    """A tool that the client offers to run."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A refused tool and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Initialized:
+    """What the handshake came to; `accepted` and `rejected` keep the order of the offers, each name once."""
+
+    commands: tuple[CommandInfo, ...]
+    accepted: tuple[str, ...]
+    rejected: tuple[Rejected, ...]
+
+
+def negotiate_initialize(
+    conversation: Conversation,
+    client: Client,
+    offers: Sequence[ExternalToolOffer],
+    *,
+    check_schema: CheckSchema,
+    check_arguments: CheckArguments,
+    external_timeout_s: float,
+) -> Initialized:
+    """Take the client's tools and capabilities. May be repeated; a tool of the same name is replaced.
+
+    Raises StateError while a turn runs; nothing has changed then.
+    """
+    if conversation.turn is not None:
+        raise StateError(BUSY)
+    conversation.client = client
+    conversation.toolset.hidden = hidden_tools(client)
+    accepted: dict[str, None] = {}
+    rejected: dict[str, Rejected] = {}
+    for offer in offers:
+        reason = _fault(check_schema, offer.parameters)
+        if reason is None:
+            tool = ExternalTool(_spec(offer), check_arguments, external_timeout_s)
+            reason = conversation.toolset.offer_external(tool)
+        elif offer.name in conversation.toolset.builtin_names:
+            reason = "conflicts with builtin tool"
+        if reason is None:
+            accepted[offer.name] = None
+        else:
+            rejected[offer.name] = Rejected(offer.name, reason or "invalid schema")
+    return Initialized(known_commands(conversation), tuple(accepted), tuple(rejected.values()))
+
+
+def _fault(check_schema: CheckSchema, schema: JsonObject) -> str | None:
+    try:
+        return check_schema(schema)
+    except RecursionError:
+        return "invalid schema"
+
+
+def hidden_tools(client: Client) -> frozenset[str]:
+    """The tools that the model is not offered because this client could not serve them."""
+    return frozenset(name for name, capability in CLIENT_TOOLS.items() if not getattr(client, capability))
+
+
+def _spec(offer: ExternalToolOffer) -> ToolSpec:
+    description = offer.description or NO_DESCRIPTION
+    return ToolSpec(offer.name, description, offer.parameters, trusted_text=False)

@@ -1,0 +1,61 @@
+"""Use-case replay: the stored events of a session again, in order, in today's form (wire spec 8.5)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pydantic_core import from_json
+
+from kimi.application.codec.envelope import encode_event
+from kimi.application.codec.event_json import decode_event
+from kimi.application.ports import SessionFiles
+from kimi.domain.events.event import EVENT_TYPES, REQUEST_TYPES
+from kimi.domain.events.request import Request
+
+logger = logging.getLogger(__name__)
+
+_PREFIXES: dict[bytes, str] = {
+    b'{"type":"%b","payload":{' % name.encode(): name
+    for name in set(EVENT_TYPES.values()) - {cls.__name__ for cls in REQUEST_TYPES}
+}
+_LONGEST = max(len(prefix) for prefix in _PREFIXES)
+
+
+class Replayed(NamedTuple):
+    """A stored event: its type, its envelope, and the request in it if it is one."""
+
+    type: str
+    envelope: bytes
+    request: Request | None = None
+
+
+def replay(files: SessionFiles) -> Iterator[Replayed]:
+    """Everything recorded until now, read as it is asked for; what cannot be understood is left out.
+
+    Nothing is executed and nothing waits for an answer. Events in the form that this program writes are passed on
+    as they are; everything else is parsed and written anew.
+    """
+    for envelope in files.events():
+        name = _own_form(envelope)
+        if name is not None:
+            yield Replayed(name, envelope)
+        elif (normal := _normalised(envelope)) is not None:
+            yield normal
+
+
+def _own_form(envelope: bytes) -> str | None:
+    """The type of an envelope as `encode_event` writes it: no blanks between its members."""
+    end = envelope.find(b'","payload":{', 9, _LONGEST + 1)
+    return _PREFIXES.get(envelope[: end + 13]) if end > 0 else None
+
+
+def _normalised(envelope: bytes) -> Replayed | None:
+    source = from_json(envelope)
+    event = decode_event(source)
+    if event is None:
+        logger.warning("a recorded message of type %.40r is not understood and is left out", source.get("type"))
+        return None
+    request = event if isinstance(event, REQUEST_TYPES) else None
+    return Replayed(EVENT_TYPES[type(event)], encode_event(event), request)

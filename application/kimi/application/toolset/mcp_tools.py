@@ -1,0 +1,153 @@
+"""The tools that MCP servers lend to one conversation: their names, which of them are offered, what has changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kimi.application.ports import SourceServer, SourceTool, Tool
+from kimi.application.toolset.mcp_tool import ServerTool, ServerToolDeps
+from kimi.domain.agents.agent import KNOWN_TOOLS
+from kimi.domain.events.event import McpServerState, McpServerStatus, McpStatus
+from kimi.domain.tools.mcp_names import Origin, exposed_names
+
+if TYPE_CHECKING:
+    from kimi.application.ports import ServerState, ToolSource
+    from kimi.application.settings.settings import McpServer, McpSettings
+
+logger = logging.getLogger(__name__)
+
+_SHOWN_AS: Final[Mapping[ServerState, McpServerState]] = {"disabled": "failed", "reconnecting": "connecting"}
+_BUILTIN: Final = frozenset(tool_id.rpartition(":")[2] for tool_id in KNOWN_TOOLS)
+"""A server never gets the name of a built-in tool, not even where the agent lacks that tool."""
+
+
+class ServerTools:
+    """The servers' side of a toolset. A name that the model has seen stays that tool's for the session.
+
+    With `only` it is that of a subagent: the same connections, but only those servers.
+    """
+
+    def __init__(self, settings: McpSettings, deps: ServerToolDeps, only: frozenset[str] | None = None) -> None:
+        self._deps = deps
+        self.settings = settings
+        self._configured = {server.name: server for server in settings.servers}
+        self._only = only
+        self._names: dict[Origin, str] = {}
+        self._shown: dict[Origin, str] = {}
+        self._tools: dict[str, ServerTool] = {}
+        self._seen: dict[Origin, SourceTool] = {}
+        self._compared: int | None = None
+        self._lost: frozenset[str] = frozenset()
+        self._made_for: object = None
+        self.waited = False
+        """Has the first turn had its wait?"""
+        self.in_status: frozenset[str] = frozenset()
+        """The broken servers that the last status showed."""
+        self.told: frozenset[str] = frozenset()
+        """The broken servers that the client was notified of."""
+
+    @property
+    def source(self) -> ToolSource:
+        """Where the tools come from."""
+        return self._deps.source
+
+    @property
+    def shown_names(self) -> Collection[str]:
+        """The names that the model knows."""
+        return self._shown.values()
+
+    def servers(self) -> Sequence[SourceServer]:
+        """The servers as they stand now."""
+        servers = self._deps.source.servers()
+        return [server for server in servers if self._only is None or server.name in self._only]
+
+    def offered(self, reserved: frozenset[str]) -> Sequence[Tool]:
+        """The tools that the model may be offered, in a stable order; no name of them is one of `reserved`."""
+        self._refresh(reserved)
+        return list(self._tools.values())
+
+    def find(self, name: str, reserved: frozenset[str]) -> Tool | None:
+        """The tool that goes by `name`."""
+        self._refresh(reserved)
+        return self._tools.get(name)
+
+    def show(self) -> None:
+        """The model is given what `offered` gave last: these names are settled."""
+        self._shown.update({origin: name for origin, name in self._names.items() if name in self._tools})
+
+    def begin_turn(self) -> None:
+        """From now on the tools of servers that cannot be used are not offered; during a turn they stay."""
+        self._lost = frozenset(server.name for server in self.servers() if _is_lost(server))
+        self._made_for = None
+
+    def changed(self) -> Sequence[SourceTool]:
+        """The tools that have another description or schema than when this was asked before."""
+        if self._compared == self._deps.source.version:
+            return ()
+        self._compared = self._deps.source.version
+        tools = [tool for server in self.servers() for tool in server.tools]
+        changed = [tool for tool in tools if self._seen.get(Origin(tool.server, tool.name), tool) != tool]
+        self._seen |= {Origin(tool.server, tool.name): tool for tool in tools}
+        return changed
+
+    def reload(self, servers: Sequence[McpServer] | None = None) -> None:
+        """Take these servers, or the same again; see `ToolSource.reload`."""
+        if servers is not None:
+            self.settings = self.settings.model_copy(update={"servers": tuple(servers)})
+            self._configured = {server.name: server for server in servers}
+        self._deps.source.reload(servers)
+        self._lost, self._made_for, self.told, self.in_status = frozenset(), None, frozenset(), frozenset()
+
+    def lent_to_subagents(self) -> ServerTools | None:
+        """The same for a subagent; None when no server is lent to them."""
+        lent = frozenset(server.name for server in self.settings.servers if server.subagents == "inherit")
+        return ServerTools(self.settings, self._deps, lent) if lent else None
+
+    def status(self) -> McpStatus:
+        """What clients are told of the servers."""
+        servers = tuple(self._status(server) for server in self.servers())
+        return McpStatus(
+            loading=any(server.status in ("pending", "connecting") for server in servers),
+            connected=sum(server.status == "connected" for server in servers),
+            total=len(servers),
+            tools=sum(len(server.tools) for server in servers if server.status == "connected"),
+            servers=servers,
+        )
+
+    def exposed(self, tool: SourceTool) -> str:
+        """The name of a tool for the model, as far as it has one already."""
+        return self._names.get(Origin(tool.server, tool.name), tool.name)
+
+    def _status(self, server: SourceServer) -> McpServerStatus:
+        state = _SHOWN_AS.get(server.state, server.state)
+        names = tuple(self.exposed(tool) for tool in server.tools) if server.state == "connected" else ()
+        return McpServerStatus(server.name, state, names)  # pyright: ignore[reportArgumentType]
+
+    def _refresh(self, reserved: frozenset[str]) -> None:
+        version = (self._deps.source.version, reserved)
+        if version == self._made_for:
+            return
+        self._made_for = version
+        usable = [tool for server in self.servers() if server.name not in self._lost for tool in server.tools]
+        found = {Origin(tool.server, tool.name): tool for tool in usable}
+        qualify = self.settings.always_qualify
+        old, self._names = (
+            self._names,
+            exposed_names(list(found), reserved | _BUILTIN, self._shown, always_qualify=qualify),
+        )
+        for origin, name in self._names.items():
+            if name not in (origin.tool, old.get(origin)):
+                logger.info("the tool %r of the MCP server %s goes by the name %s", origin.tool, origin.server, name)
+        self._tools = {self._names[origin]: self._made(self._names[origin], tool) for origin, tool in found.items()}
+
+    def _made(self, name: str, tool: SourceTool) -> ServerTool:
+        known = self._tools.get(name)
+        if known is not None and known.tool == tool:
+            return known
+        return ServerTool(name, tool, self._configured[tool.server], self._deps)
+
+
+def _is_lost(server: SourceServer) -> bool:
+    return server.state in ("failed", "unauthorized", "disabled")

@@ -1,0 +1,247 @@
+"""Use-case run-turn: one prompt from TurnBegin to TurnEnd (runtime spec 5.1, wire spec 7)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from random import random as uniform
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from kimi.application.commands.registry import find_command
+from kimi.application.control.steer import keep_steers
+from kimi.application.conversation.conversation import Conversation, RunningTurn
+from kimi.application.conversation.skill_registry import FLOW, SKILL
+from kimi.application.hooks.hook_points import blocked_prompt, close_late_hooks, turn_failed
+from kimi.application.ports import Random
+from kimi.application.step.checkpoints import checkpoint
+from kimi.application.step.notifications import tell_client, telling_client
+from kimi.application.step.run_steps import run_steps
+from kimi.application.turn.stop_hooks import heed_stop_hooks
+from kimi.domain.command import Command, parse_command
+from kimi.domain.content.message import Message
+from kimi.domain.content.parts import ContentPart, TextPart, UserInput, as_parts, joined_text, missing_capabilities
+from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
+from kimi.domain.events.event import StepInterrupted, ToolResult, TurnBegin, TurnEnd
+from kimi.domain.history.history import unanswered_calls
+from kimi.domain.history.session import SessionState, shortened_title
+from kimi.domain.tools.repeat_guard import RepeatGuard
+from kimi.domain.tools.tool import CANCELLED, ToolReturnValue, tool_message
+from kimi.domain.turn import TurnStatus
+
+logger = logging.getLogger(__name__)
+
+
+async def run_turn(
+    conversation: Conversation, turn: RunningTurn, user_input: UserInput, *, random: Random = uniform
+) -> TurnStatus:
+    """Run `turn`, which `conversation.begin_turn` gave, on this input.
+
+    When this returns or raises, TurnEnd is out and the driver has dealt with it.
+
+    Cancelling `turn.scope` ends it with status `cancelled`: every waiting request is settled, every announced
+    call gets a result, in events and in the history.
+
+    Raises ModelError (no usable model, capability missing, provider failed), StoreFailed (the disk said no).
+    """
+    try:
+        with anyio.CancelScope(shield=True):
+            await conversation.emit(TurnBegin(user_input))
+        status = TurnStatus("cancelled")
+        failed = True
+        try:
+            with turn.scope, telling_client(conversation):
+                status = await _submit(conversation, turn, user_input, random)
+            failed = turn.cut_short = turn.scope.cancelled_caught
+        except anyio.get_cancelled_exc_class():
+            turn.cut_short = True  # a subagent's turn, cancelled with the call that it is part of
+            raise
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _wind_up(conversation, turn, failed)
+                await conversation.drained()
+        return status
+    finally:
+        conversation.turn = None
+
+
+async def _submit(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
+    """The turn between its hooks: the prompt may be blocked, and the end put off."""
+    await conversation.mark_last()
+    await anyio.lowlevel.checkpoint()  # cancelled before it began: nothing of it is stored
+    try:
+        if (reason := await blocked_prompt(conversation, user_input)) is not None:
+            await conversation.emit(TextPart(reason))
+            return TurnStatus("finished")
+        status = await _dispatch(conversation, turn, user_input, random)
+        return await heed_stop_hooks(conversation, turn, status, conversation.model, random)
+    except Exception as error:
+        await turn_failed(conversation, error)
+        raise
+
+
+async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
+    command = parse_command(joined_text(user_input))
+    if command is None or conversation.subagent is not None:  # what a model writes to its subagent is no command
+        return await _answer_prompt(conversation, turn, user_input, random)
+    run = find_command(conversation, command.name)
+    if run is None:
+        media = tuple(part for part in as_parts(user_input) if not isinstance(part, TextPart))
+        return await _call_on_skill(conversation, turn, command, media, random)
+    turn.accepts_steers = False
+    return await run(conversation, command.arguments) or TurnStatus("finished")
+
+
+async def _answer_prompt(
+    conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random
+) -> TurnStatus:
+    """Answer what a person wrote, and go on by itself where that is configured (runtime spec 5.6)."""
+    title = shortened_title(joined_text(user_input))
+    iterations = conversation.limits.ralph_iterations
+    if iterations == 0 or conversation.subagent is not None:
+        return await _answer(conversation, turn, user_input, random, title)
+    from kimi.application.turn.run_flow import run_ralph  # start-up time
+
+    play = partial(_play, conversation, turn, random=random, title=title)
+    return await run_ralph(conversation, turn, user_input, iterations, play)
+
+
+async def _call_on_skill(
+    conversation: Conversation, turn: RunningTurn, command: Command, media: tuple[ContentPart, ...], random: Random
+) -> TurnStatus:
+    """`/skill:<name>` and `/flow:<name>`: the commands that the files of the skills make (runtime spec 7.3, 7.4).
+
+    What was sent with the words, pictures for instance, goes to the model behind the text of the skill.
+    """
+    skills = conversation.skills
+    if (skill := skills.find(SKILL, command.name)) is not None:
+        message = await anyio.to_thread.run_sync(skills.message, skill, command.arguments)
+        if message is not None:
+            return await _answer(conversation, turn, (TextPart(message), *media), random)
+        text = f'Failed to load skill "/{command.name}".'
+    elif (skill := skills.find(FLOW, command.name)) is not None and skill.flow is not None:
+        if not command.arguments:
+            from kimi.application.turn.run_flow import run_flow  # start-up time
+
+            return await run_flow(conversation, turn, skill.flow, partial(_play, conversation, turn, random=random))
+        logger.warning("/%s does nothing: a flow takes no arguments", command.name)
+        return TurnStatus("finished")
+    elif skill is not None and skill.fault is not None:
+        text = f'The flow "/{command.name}" cannot be run. {skill.fault}'
+    else:
+        text = f'Unknown slash command "/{command.name}".'
+    turn.accepts_steers = False
+    await conversation.emit(TextPart(text))
+    return TurnStatus("finished")
+
+
+async def _play(
+    conversation: Conversation, turn: RunningTurn, user_input: UserInput, *, random: Random, title: str = ""
+) -> TurnStatus:
+    """A complete turn inside of `turn`, which stays open and takes steers in between as well."""
+    turn.rejected = False
+    with anyio.CancelScope(shield=True):
+        await conversation.emit(TurnBegin(user_input))
+    failed = True
+    try:
+        status = await _answer(conversation, turn, user_input, random, title)
+        turn.accepts_steers, failed = True, False
+        return status
+    except anyio.get_cancelled_exc_class():
+        turn.cut_short = True
+        raise
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(conversation, turn, failed)
+
+
+async def _answer(
+    conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random, title: str = ""
+) -> TurnStatus:
+    """Put the input into the history and let the model answer it. `title` is for a session without one."""
+    model = conversation.model
+    if model is None:
+        raise ModelNotSet
+    parts = as_parts(user_input)
+    if missing := missing_capabilities(parts, model.capabilities):
+        raise CapabilityMissing(model.name, missing)
+    conversation.system_prompt()
+    conversation.repeats = RepeatGuard()  # what a person asks for again is no repetition of the model's
+    conversation.append(*checkpoint(conversation), Message("user", parts))
+    await _store_title_and_modes(conversation, title)
+    if conversation.toolset.servers is not None:
+        from kimi.application.control.mcp_servers import wait_for_servers  # start-up time
+
+        await wait_for_servers(conversation)
+    return await run_steps(conversation, turn, model, random)
+
+
+async def _store_title_and_modes(conversation: Conversation, title: str) -> None:
+    """The first real prompt names the session. Modes that are on are stored too; only their commands take them back:
+    a run that was not given the flag again leaves what is stored alone (tools spec 5.4).
+    """
+    if conversation.subagent is not None:
+        return
+
+    def named(old: SessionState) -> SessionState:
+        policy = conversation.policy
+        name = title if title and old.custom_title is None else old.custom_title
+        return replace(old, custom_title=name, yolo=old.yolo or policy.yolo, afk=old.afk or policy.afk)
+
+    if named(conversation.files.state) != conversation.files.state:
+        await conversation.update_state_aside(named)
+
+
+async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
+    """Close what is still open, with the messages that came too late for an answer, and end the turn."""
+
+    async def close() -> None:
+        if not turn.scope.cancel_called:
+            await keep_steers(conversation, turn)
+        await tell_client(conversation)
+        await close_late_hooks(conversation)
+
+    await _end(conversation, turn, failed, close)
+
+
+async def _end(
+    conversation: Conversation, turn: RunningTurn, failed: bool, close: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Answer what is still open, in the history and in events, and end the turn, after `close`."""
+    unsettled = failed and not turn.settled
+    turn.settled = failed
+    unheard = _answer_open_calls(conversation, turn) if unsettled else []
+    try:
+        for call_id in unheard:
+            await conversation.emit(ToolResult(call_id, _cut_short(conversation, call_id)))
+        if unsettled and turn.step:
+            await conversation.emit(StepInterrupted())
+        if close is not None:
+            await close()
+        await conversation.emit(TurnEnd())
+    except StoreFailed:
+        # The failure that ended the turn was probably the same one; it is the one to report.
+        logger.exception("the end of a turn could not be stored")
+
+
+def _answer_open_calls(conversation: Conversation, turn: RunningTurn) -> list[str]:
+    """Answer every call in the history, at the latest when the disk takes more; gives the calls whose result the
+    client still has to get: on cancel each that it was told of, after a failed model stream only those that were
+    stored (wire spec 7.4, 7.6).
+    """
+    stored = [] if conversation.owes else unanswered_calls(conversation.history.messages)
+    answers = [turn.answers.get(call.id) or tool_message(call.id, _cut_short(conversation, call.id)) for call in stored]
+    try:
+        conversation.append(*answers)
+    except StoreFailed:
+        conversation.owe(*answers)
+    announced = turn.open_calls if turn.cut_short else [call.id for call in stored]
+    return [call_id for call_id in turn.open_calls if call_id in announced]
+
+
+def _cut_short(conversation: Conversation, call_id: str) -> ToolReturnValue:
+    return conversation.waiting.refused.get(call_id, CANCELLED)
