@@ -27,9 +27,9 @@ from pydantic_core import from_json
 
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import user_message
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.http.sse import DONE, SseParser
 from kimi.infrastructure.models.open import open_model
-from kimi.infrastructure.models.sse import DONE, SseParser
 
 EVENTS = 20_000
 REPEATS = 5

@@ -18,7 +18,7 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.permissions.approval import Effect, Policy
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
 from kimi.domain.turn import TurnLimits
-from kimi.infrastructure.tools.agent import AgentTool, CreateSubagentTool, TaskTool
+from kimi.infrastructure.tools.dialog.subagents import AgentTool, CreateSubagentTool, TaskTool
 from tests.conversations import conversation_with
 from tests.fakes import FakeModel, FakeTool
 

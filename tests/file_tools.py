@@ -14,13 +14,13 @@ from kimi.domain.events.event import Event
 from kimi.domain.events.request import Answer, Request
 from kimi.domain.permissions.approval import Effect
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
-from kimi.infrastructure.tools.glob import Glob
-from kimi.infrastructure.tools.grep import Grep
-from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
-from kimi.infrastructure.tools.read_file import ReadFile
-from kimi.infrastructure.tools.ripgrep import Ripgrep
-from kimi.infrastructure.tools.str_replace_file import StrReplaceFile
-from kimi.infrastructure.tools.write_file import WriteFile
+from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy
+from kimi.infrastructure.tools.files.read_file import ReadFile
+from kimi.infrastructure.tools.files.str_replace_file import StrReplaceFile
+from kimi.infrastructure.tools.files.write_file import WriteFile
+from kimi.infrastructure.tools.search.glob import Glob
+from kimi.infrastructure.tools.search.grep import Grep
+from kimi.infrastructure.tools.search.ripgrep import Ripgrep
 from kimi.infrastructure.workspace.local import LocalWorkspace
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from kimi.infrastructure.mcp.library import load_library
-from kimi.infrastructure.mcp.oauth import oauth_directory
+from kimi.infrastructure.mcp.oauth.logins import oauth_directory
 
 load_library()
 
 from fastmcp.client.auth.oauth import TokenStorageAdapter  # noqa: E402
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken  # noqa: E402
 
-from kimi.infrastructure.mcp.oauth_login import token_store  # noqa: E402
+from kimi.infrastructure.mcp.oauth.client import token_store  # noqa: E402
 
 CLIENT: dict[str, Any] = {"client_id": "the-client", "redirect_uris": ["http://localhost:1/callback"]}
 

@@ -13,8 +13,8 @@ from kimi.application.conversation.event_channel import Delivery, EventChannel
 from kimi.application.conversation.recorder import Recorder
 from kimi.domain.content.parts import TextPart
 from kimi.domain.content.stream import PartMerger
-from kimi.infrastructure.models.chat_stream import REASONING_CONTENT, ChunkReader
-from kimi.infrastructure.models.sse import SseParser
+from kimi.infrastructure.http.sse import SseParser
+from kimi.infrastructure.models.openai.chat_stream import REASONING_CONTENT, ChunkReader
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.wire.translate import Translator
 from tests.provider_server import chunk, dumps

@@ -19,7 +19,7 @@ from kimi.domain.history.session import CheckpointRecord, ContextRecord
 from kimi.domain.hook import CommandHook
 from kimi.domain.tools.tool import BriefBlock
 from kimi.domain.turn import TokenUsage
-from kimi.infrastructure.tools.dmail import NOT_SENT, SendDMailTool
+from kimi.infrastructure.tools.dialog.dmail import NOT_SENT, SendDMailTool
 from tests.conversations import Run, conversation_with, run
 from tests.fakes import FakeHookRunner, FakeModel, FakeTool, Script
 

@@ -32,7 +32,7 @@ from kimi.domain.hook import CommandHook
 from kimi.domain.tools.tool import CANCELLED
 from kimi.domain.turn import TurnLimits, TurnStatus
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.infrastructure.tools.agent import agent_result
+from kimi.infrastructure.tools.dialog.subagents import agent_result
 from tests.application.subagent_calls import (
     DONE,
     REPORT,

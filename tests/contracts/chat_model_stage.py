@@ -17,9 +17,9 @@ from kimi.domain.content.message import Message, ToolCall, user_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.content.stream import MergedPart, PartMerger
 from kimi.domain.errors import ChatProviderError, ModelError
-from kimi.infrastructure.models.http import HttpLayer, HttpLimits
+from kimi.infrastructure.http.client import HttpLayer, HttpLimits
+from kimi.infrastructure.models.offline.scripted import scripted_model
 from kimi.infrastructure.models.open import open_model
-from kimi.infrastructure.models.scripted import scripted_model
 from tests.dialects.script import Answer, Row
 from tests.provider_server import ProviderServer, Reply, dumps, provider
 

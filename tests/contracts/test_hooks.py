@@ -18,7 +18,7 @@ from kimi.application.settings.settings import ShellSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, CommandHook
-from kimi.infrastructure.hooks_commands import hook_runner
+from kimi.infrastructure.workspace.hook_commands import hook_runner
 from tests.fakes import FakeHookRunner
 from tests.processes import all_gone, comes_true, marked
 

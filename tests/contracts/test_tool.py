@@ -21,16 +21,16 @@ from kimi.application.settings.settings import ShellSettings
 from kimi.domain.background import TaskOrder
 from kimi.domain.permissions.approval import Effect, Policy, decide
 from kimi.domain.tools.tool import TodoItem, ToolReturnValue
-from kimi.infrastructure.tools.agent import AgentTool, CreateSubagentTool, TaskTool
-from kimi.infrastructure.tools.ask import AskUserQuestion
-from kimi.infrastructure.tools.background import TaskList, TaskOutputTool, TaskStop
-from kimi.infrastructure.tools.dmail import SendDMailTool
-from kimi.infrastructure.tools.fetch_url import FetchUrl
-from kimi.infrastructure.tools.media import ReadMediaFile
-from kimi.infrastructure.tools.search_web import SearchWeb
-from kimi.infrastructure.tools.shell import ShellTool
-from kimi.infrastructure.tools.think import ThinkTool
-from kimi.infrastructure.tools.todo import TodoTool
+from kimi.infrastructure.tools.dialog.ask_user import AskUserQuestion
+from kimi.infrastructure.tools.dialog.dmail import SendDMailTool
+from kimi.infrastructure.tools.dialog.subagents import AgentTool, CreateSubagentTool, TaskTool
+from kimi.infrastructure.tools.dialog.think import ThinkTool
+from kimi.infrastructure.tools.dialog.todo import TodoTool
+from kimi.infrastructure.tools.files.read_media_file import ReadMediaFile
+from kimi.infrastructure.tools.shell.background_tasks import TaskList, TaskOutputTool, TaskStop
+from kimi.infrastructure.tools.shell.shell import ShellTool
+from kimi.infrastructure.tools.web.fetch_url import FetchUrl
+from kimi.infrastructure.tools.web.search_web import SearchWeb
 from kimi.infrastructure.web.pages import Page
 from kimi.infrastructure.web.services import SearchResult
 from tests.background import FakeTasks

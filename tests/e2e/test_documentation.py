@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from kimi.application.commands.registry import COMMANDS
 from kimi.domain.events.event import EVENT_TYPES
-from kimi.infrastructure.config_schema import (
+from kimi.infrastructure.config.schema import (
     Configuration,
     Hook,
     Model,

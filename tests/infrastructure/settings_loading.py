@@ -8,7 +8,7 @@ from typing import Any
 
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
-from kimi.infrastructure.settings_files import load_settings
+from kimi.infrastructure.config.settings_files import load_settings
 
 SECRET = "sk-1234567890"
 PROVIDER: dict[str, Any] = {"type": "kimi", "base_url": "http://127.0.0.1:1/v1", "api_key": SECRET}

@@ -14,8 +14,8 @@ from kimi.application.agents.system_prompt import SUBAGENT_NOTICE, ProjectText, 
 from kimi.application.ports import Shell
 from kimi.domain.agents.agent import BUILTIN_PROMPT, KNOWN_TOOLS, built_in, check_tools, tool_id
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.agent_files import builtin_agent, load_agent_file
-from kimi.infrastructure.agent_template import render_prompt
+from kimi.infrastructure.definitions.agent_files import builtin_agent, load_agent_file
+from kimi.infrastructure.definitions.agent_template import render_prompt
 
 ARGUMENTS = builtin_arguments(
     ProjectText("/w", "src/", "<!-- From: /w/AGENTS.md -->\nBe kind.", [("/more", "docs/")]),

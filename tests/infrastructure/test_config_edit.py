@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.config_edit import Changes, edit_configuration
-from kimi.infrastructure.config_migration import ensure_default_file
+from kimi.infrastructure.config.edit import Changes, edit_configuration
+from kimi.infrastructure.config.migration import ensure_default_file
 
 PROVIDER: Changes = {
     ("default_model",): "new/model",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.infrastructure.project_text import AGENTS_BYTES, agents_text, tree
+from kimi.infrastructure.definitions.project_text import AGENTS_BYTES, agents_text, tree
 
 
 def write(path: Path, text: str) -> Path:

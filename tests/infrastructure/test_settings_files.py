@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kimi.application.settings.flags import Flags
 from kimi.domain.errors import ConfigError, UsageError
-from kimi.infrastructure.config_migration import ensure_default_file, toml_text
-from kimi.infrastructure.settings_files import load_settings
+from kimi.infrastructure.config.migration import ensure_default_file, toml_text
+from kimi.infrastructure.config.settings_files import load_settings
 from tests.infrastructure.settings_loading import load, load_share, one_model
 
 

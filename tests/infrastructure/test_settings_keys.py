@@ -10,7 +10,7 @@ import pytest
 from kimi.application.sessions.open_session import policy_for
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.history.session import SessionState
-from kimi.infrastructure.config_schema import Configuration, validated
+from kimi.infrastructure.config.schema import Configuration, validated
 from tests.infrastructure.settings_loading import MODEL, PROVIDER, load, load_share, one_model
 
 DEFAULTS: dict[str, Any] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kimi.domain.skills.skill import Skill
-from kimi.infrastructure.skills_files import SkillPlaces, load_skills, read_skill, skill_roots
+from kimi.infrastructure.definitions.skill_files import SkillPlaces, load_skills, read_skill, skill_roots
 
 
 def write(path: Path, text: str = "body") -> Path:
@@ -164,7 +164,7 @@ def test_the_text_is_read_anew(tmp_path: Path) -> None:
 def test_yaml_is_imported_for_a_frontmatter_only(tmp_path: Path) -> None:
     write(tmp_path / ".kimi/skills/x.md", "no frontmatter")
     program = (
-        "import sys\nfrom kimi.infrastructure.skills_files import SkillPlaces, load_skills\n"
+        "import sys\nfrom kimi.infrastructure.definitions.skill_files import SkillPlaces, load_skills\n"
         f"found = load_skills(SkillPlaces({str(tmp_path)!r}, {str(tmp_path / 'none')!r}))\n"
         "print(len(found), 'yaml' in sys.modules, 'kimi.domain.skills.flow' in sys.modules)"
     )

@@ -12,7 +12,7 @@ import pytest
 from kimi.application.ports import ChatModel, SessionStore
 from kimi.domain.content.message import user_message
 from kimi.domain.content.parts import TextPart
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.embed import App, Choice, Settings, open_conversation, providers, serve_wire
 from tests.fakes import FakeModel

@@ -38,7 +38,7 @@ PROGRAM = """
 import logging, os, subprocess, sys, warnings
 from kimi.application.settings.flags import Flags
 from kimi.domain.errors import UsageError
-from kimi.infrastructure.settings_files import load_settings
+from kimi.infrastructure.config.settings_files import load_settings
 from kimi.interfaces.start import start
 
 def serve(flags, settings, streams):

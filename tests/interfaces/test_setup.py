@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kimi.application.settings.flags import Flags
+from kimi.infrastructure.config.settings_files import load_settings
 from kimi.infrastructure.models.open import ADAPTERS
-from kimi.infrastructure.settings_files import load_settings
 from kimi.interfaces.process import DailyLog
 from kimi.interfaces.provider_presets import PRESETS, RUN_TIME_KEYS
 from kimi.interfaces.setup import Wanted, run_setup

@@ -13,8 +13,8 @@ from kimi.application.settings.settings import McpServer, McpSettings
 from kimi.domain.content.parts import TextPart
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.json_schema import check_schema
-from kimi.infrastructure.mcp.link import Times
-from kimi.infrastructure.mcp.place import Place
+from kimi.infrastructure.mcp.connection import Times
+from kimi.infrastructure.mcp.host_context import Place
 from kimi.infrastructure.mcp.servers import McpServers
 
 if TYPE_CHECKING:

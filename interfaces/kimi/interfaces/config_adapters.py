@@ -31,8 +31,8 @@ def read_configuration(share: str, named: str | None) -> Configured:
     Raises:
         ConfigError: the file cannot be used.
     """
-    from kimi.infrastructure.config_file import configuration_in
-    from kimi.infrastructure.config_migration import ensure_default_file
+    from kimi.infrastructure.config.file import configuration_in
+    from kimi.infrastructure.config.migration import ensure_default_file
 
     path = configuration_file(share, named)
     if named is None and not os.path.exists(path):
@@ -53,7 +53,7 @@ def change_configuration(share: str, changes: Changes, named: str | None = None)
     Raises:
         ConfigError: the file cannot be used or written, or would not be valid; nothing has changed then.
     """
-    from kimi.infrastructure.config_edit import edit_configuration
+    from kimi.infrastructure.config.edit import edit_configuration
 
     path = configuration_file(share, named)
     edit_configuration(path, changes)

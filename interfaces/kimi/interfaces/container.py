@@ -64,16 +64,16 @@ if TYPE_CHECKING:
     from kimi.application.conversation.model_choice import Models
     from kimi.application.conversation.project import LoadProject, Project
     from kimi.application.sessions.export_session import SessionArchives
-    from kimi.infrastructure.models.http import HttpLayer
-    from kimi.infrastructure.tools.paths import PathPolicy
-    from kimi.infrastructure.tools.ripgrep import Ripgrep
+    from kimi.infrastructure.http.client import HttpLayer
+    from kimi.infrastructure.tools.files.path_policy import PathPolicy
+    from kimi.infrastructure.tools.search.ripgrep import Ripgrep
 
 
 # --- adapters, each behind the type of its port -----------------------------------------------------------------
 
 
 def _http(environ: Mapping[str, str]) -> HttpLayer:
-    from kimi.infrastructure.models.http import HttpLayer
+    from kimi.infrastructure.http.client import HttpLayer
 
     return HttpLayer(environ)
 
@@ -108,7 +108,7 @@ def _workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace:
 
 def _project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
     from kimi.application.conversation.project import LocatedPath, Project
-    from kimi.infrastructure.project_text import agents_text, tree
+    from kimi.infrastructure.definitions.project_text import agents_text, tree
 
     async def locate(given: str) -> LocatedPath:
         target = await policy.locate(given)
@@ -131,7 +131,7 @@ def _models(settings: Settings, http: HttpLayer, environ: Mapping[str, str], ses
     from kimi.application.conversation.model_choice import Models  # start-up time
 
     def open_chosen(chosen: ModelSettings) -> ChatModel:
-        from kimi.infrastructure.models.headers import user_agent_text
+        from kimi.infrastructure.http.headers import user_agent_text
         from kimi.infrastructure.models.open import open_model
 
         conversation = session.conversation()
@@ -152,7 +152,7 @@ def _subagents(session: Session, agent: AgentSpec, open_named_model: OpenNamedMo
     from kimi.application.agents.run_subagent import Subagents  # start-up time
 
     async def git_context() -> str:
-        from kimi.infrastructure.git_context import git_context as read
+        from kimi.infrastructure.definitions.git_context import git_context as read
 
         return await read(session.workspace())
 
@@ -171,7 +171,7 @@ LoadPrompt: TypeAlias = Callable[[AgentSpec], str]
 
 def _load_prompt(settings: Settings, workspace: Workspace, skills: SkillBook) -> LoadPrompt:
     def load(agent: AgentSpec) -> str:
-        from kimi.infrastructure.project_text import load_project_text
+        from kimi.infrastructure.definitions.project_text import load_project_text
 
         project = load_project_text(workspace.work_dir, settings.additional_dirs)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -183,7 +183,7 @@ def _load_prompt(settings: Settings, workspace: Workspace, skills: SkillBook) ->
 
 
 def _render(path: str, arguments: Mapping[str, str]) -> str:
-    from kimi.infrastructure.agent_template import render_prompt
+    from kimi.infrastructure.definitions.agent_template import render_prompt
 
     return render_prompt(path, arguments)
 
@@ -195,7 +195,7 @@ def _load_system_prompt(load_prompt: LoadPrompt, agent: AgentSpec) -> LoadSystem
 def _hooks(settings: Settings, files: SessionFiles, environ: Mapping[str, str]) -> Hooks:
     run = None
     if settings.hooks:
-        from kimi.infrastructure.hooks_commands import hook_runner
+        from kimi.infrastructure.workspace.hook_commands import hook_runner
 
         run = hook_runner(settings.work_dir, settings.shell, settings.secret_variables, environ)
     return Hooks(settings.hooks, run, session_id=files.id, work_dir=settings.work_dir)
@@ -368,14 +368,14 @@ class Session(containers.DeclarativeContainer):
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     """The settings of the process. Raises UsageError or ConfigError, with what to mend."""
-    from kimi.infrastructure.settings_files import load_settings as load
+    from kimi.infrastructure.config.settings_files import load_settings as load
 
     return load(flags, environ)
 
 
 def session_archives(share_dir: str, work_dir: str) -> SessionArchives:
     """What `kimi export` reads from and writes to."""
-    from kimi.infrastructure.session_archive import ZipArchives
+    from kimi.infrastructure.store.session_archive import ZipArchives
 
     return ZipArchives(share_dir, work_dir)
 
@@ -465,18 +465,13 @@ def negotiation(app: App, conversation: Conversation) -> Callable[[Client, Seque
 def warm_up(app: App) -> None:
     """Import what the first turn needs. Meant for a thread, after the handshake was answered."""
     from kimi.application.turn import run_turn
-    from kimi.infrastructure.tools import (
-        agent,
-        ask,
-        glob,
-        grep,
-        plan,
-        read_file,
-        shell,
-        str_replace_file,
-        todo,
-        write_file,
-    )
+    from kimi.infrastructure.tools.dialog import ask_user as ask
+    from kimi.infrastructure.tools.dialog import plan_mode as plan
+    from kimi.infrastructure.tools.dialog import subagents as agent
+    from kimi.infrastructure.tools.dialog import todo
+    from kimi.infrastructure.tools.files import read_file, str_replace_file, write_file
+    from kimi.infrastructure.tools.search import glob, grep
+    from kimi.infrastructure.tools.shell import shell
 
     _ = (run_turn, agent, ask, glob, grep, plan, read_file, shell, str_replace_file, todo, write_file)
     model = app.settings().model

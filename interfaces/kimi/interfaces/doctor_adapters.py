@@ -37,8 +37,8 @@ async def configured_model(settings: Settings, environ: Mapping[str, str]) -> As
 
 async def offered_models(base_url: str, api_key: str, environ: Mapping[str, str], limit_s: float) -> list[str]:
     """The ids of the models that a server with OpenAI's interface lists; none when it does not, or not in time."""
+    from kimi.infrastructure.http.client import HttpError, HttpLayer
     from kimi.infrastructure.models.catalogue import listed_models
-    from kimi.infrastructure.models.http import HttpError, HttpLayer
 
     http = HttpLayer(environ)
     try:
@@ -59,8 +59,8 @@ def proxy_of(url: str, environ: Mapping[str, str]) -> str | None:
     """
     from urllib.parse import urlsplit
 
-    from kimi.infrastructure.models.http import socks_library
-    from kimi.infrastructure.models.proxy import is_socks, proxy_for
+    from kimi.infrastructure.http.client import socks_library
+    from kimi.infrastructure.http.proxy import is_socks, proxy_for
 
     proxy = proxy_for(url, environ)
     if proxy is None:
@@ -73,7 +73,7 @@ def proxy_of(url: str, environ: Mapping[str, str]) -> str | None:
 
 async def ripgrep_path(settings: Settings, environ: Mapping[str, str]) -> str | None:
     """The ripgrep that searches would use; None when there is none that starts."""
-    from kimi.infrastructure.tools.ripgrep import Ripgrep
+    from kimi.infrastructure.tools.search.ripgrep import Ripgrep
     from kimi.infrastructure.workspace.local import LocalWorkspace
 
     workspace = LocalWorkspace(settings.work_dir, settings.shell, settings.secret_variables, environ)
@@ -89,7 +89,7 @@ async def count_mcp_tools(server: McpServer, settings: Settings, environ: Mappin
         Exception: whatever else the library raises when it cannot connect.
     """
     from kimi.infrastructure.json_schema import check_schema
-    from kimi.infrastructure.mcp.place import Place
+    from kimi.infrastructure.mcp.host_context import Place
     from kimi.infrastructure.mcp.probe import offered_tools
 
     here = settings.work_dir

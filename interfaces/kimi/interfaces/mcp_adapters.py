@@ -28,7 +28,7 @@ def tool_source(
 ) -> ToolSource:
     """The configured servers, not yet connected."""
     from kimi.infrastructure.json_schema import check_schema
-    from kimi.infrastructure.mcp.place import Place
+    from kimi.infrastructure.mcp.host_context import Place
     from kimi.infrastructure.mcp.servers import McpServers
 
     def roots() -> Sequence[str]:

@@ -17,11 +17,11 @@ from typing import Any, Literal, ParamSpec, TypeAlias, cast
 from kimi.application.settings.flags import share_directory
 from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import KimiError, UsageError
-from kimi.infrastructure.mcp.config import default_file, parse_server
-from kimi.infrastructure.mcp.file import changing, entries, read_document
-from kimi.infrastructure.mcp.oauth import clear_tokens, has_tokens
-from kimi.infrastructure.mcp.server_secrets import server_secrets
-from kimi.infrastructure.mcp.variables import expanded_text, is_reference
+from kimi.infrastructure.mcp.config.config import default_file, parse_server
+from kimi.infrastructure.mcp.config.document import changing, entries, read_document
+from kimi.infrastructure.mcp.config.server_secrets import server_secrets
+from kimi.infrastructure.mcp.config.variables import expanded_text, is_reference
+from kimi.infrastructure.mcp.oauth.logins import clear_tokens, has_tokens
 from kimi.interfaces.plain_text import plain_line
 from kimi.interfaces.refusals import write_stderr
 

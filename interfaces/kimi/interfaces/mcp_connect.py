@@ -17,7 +17,7 @@ from kimi.interfaces.process import Streams, hide_secrets, masked, start_logging
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
-    from kimi.infrastructure.mcp.place import Place
+    from kimi.infrastructure.mcp.host_context import Place
 
 Say: TypeAlias = Callable[[str], None]
 Tools: TypeAlias = list[tuple[str, str]]
@@ -44,8 +44,8 @@ def try_out(server: McpServer, share: str, as_json: bool, say: Say) -> int:
 
 def authorize(server: McpServer, share: str, say: Say) -> int:
     """Log in with the user's browser and count the tools of the server; the result is the exit status."""
-    from kimi.infrastructure.mcp.oauth import has_tokens
-    from kimi.infrastructure.mcp.variables import expanded
+    from kimi.infrastructure.mcp.config.variables import expanded
+    from kimi.infrastructure.mcp.oauth.logins import has_tokens
 
     streams = _streams(server, share)
     say(f"Authorizing with '{server.name}'...")
@@ -68,7 +68,7 @@ def authorize(server: McpServer, share: str, say: Say) -> int:
 
 
 def _streams(server: McpServer, share: str) -> Streams:
-    from kimi.infrastructure.mcp.server_secrets import server_secrets
+    from kimi.infrastructure.mcp.config.server_secrets import server_secrets
 
     streams = take_streams(share, protocol=False)
     start_logging(share, debug=False, secrets=server_secrets(server, os.environ, share))
@@ -94,9 +94,9 @@ def _tools(server: McpServer, share: str, show_address: Say | None = None) -> To
     """The tools of the server, or as `Type: text` why they cannot be had. With `show_address` the user logs in."""
     import anyio
 
-    from kimi.infrastructure.mcp.oauth import browser_auth
+    from kimi.infrastructure.mcp.config.variables import expanded
+    from kimi.infrastructure.mcp.oauth.logins import browser_auth
     from kimi.infrastructure.mcp.probe import offered_tools
-    from kimi.infrastructure.mcp.variables import expanded
 
     async def connect() -> Tools:
         login = None
@@ -140,7 +140,7 @@ async def _unless_stopped(work: Callable[[], Awaitable[Tools | str]]) -> Tools |
 
 def _place(share: str) -> Place:
     from kimi.infrastructure.json_schema import check_schema
-    from kimi.infrastructure.mcp.place import Place
+    from kimi.infrastructure.mcp.host_context import Place
 
     here = os.getcwd()
     return Place(here, share, os.environ, __version__, check_schema, lambda: [here], hide_secrets)

@@ -9,7 +9,7 @@ from kimi.application.ports import ChatModel
 
 def walk_files(directory: str) -> Sequence[str]:
     """The files below a directory that no ignore file leaves out, relative to it; at most 1000."""
-    from kimi.infrastructure.file_listing import walk_files as walk
+    from kimi.infrastructure.definitions.file_listing import walk_files as walk
 
     return walk(directory)
 
@@ -26,6 +26,6 @@ def end_tree(pid: int, grace_s: float) -> None:
 
 def demo_model() -> ChatModel:
     """The model that needs no account."""
-    from kimi.infrastructure.models.demo import DemoModel
+    from kimi.infrastructure.models.offline.demo import DemoModel
 
     return DemoModel()

@@ -27,10 +27,10 @@ from kimi.interfaces.web_adapters import SEARCH_TOOL
 
 if TYPE_CHECKING:
     from kimi.application.agents.run_subagent import Subagents
-    from kimi.infrastructure.skills_files import SkillPlaces
-    from kimi.infrastructure.tools.paths import FileRecord, PathPolicy
-    from kimi.infrastructure.tools.plan import PlanMode
-    from kimi.infrastructure.tools.ripgrep import Ripgrep
+    from kimi.infrastructure.definitions.skill_files import SkillPlaces
+    from kimi.infrastructure.tools.dialog.plan_mode import PlanMode
+    from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy
+    from kimi.infrastructure.tools.search.ripgrep import Ripgrep
     from kimi.interfaces.container import Session
 
 
@@ -45,21 +45,21 @@ def spill_directory(files: SessionFiles) -> str | None:
 
 def ripgrep(settings: Settings, environ: Mapping[str, str]) -> Ripgrep:
     """The ripgrep that is configured, else the one that is found."""
-    from kimi.infrastructure.tools.ripgrep import Ripgrep
+    from kimi.infrastructure.tools.search.ripgrep import Ripgrep
 
     return Ripgrep(settings.tools.ripgrep_path, environ)
 
 
 def file_record() -> FileRecord:
     """What the model knows of the files of the conversation."""
-    from kimi.infrastructure.tools.paths import FileRecord
+    from kimi.infrastructure.tools.files.path_policy import FileRecord
 
     return FileRecord()
 
 
 def skill_places(settings: Settings, environ: Mapping[str, str]) -> SkillPlaces:
     """Where skills are looked for."""
-    from kimi.infrastructure.skills_files import SkillPlaces
+    from kimi.infrastructure.definitions.skill_files import SkillPlaces
 
     skills = settings.skills
     return SkillPlaces(settings.work_dir, home_directory(environ), skills.only, skills.extra, skills.merge)
@@ -69,12 +69,12 @@ def skills(places: Callable[[], SkillPlaces]) -> SkillBook:
     """The skills of these places, read when they are asked for."""
 
     def load() -> Sequence[Skill]:
-        from kimi.infrastructure.skills_files import load_skills
+        from kimi.infrastructure.definitions.skill_files import load_skills
 
         return load_skills(places())
 
     def read(path: str) -> str:
-        from kimi.infrastructure.skills_files import read_skill
+        from kimi.infrastructure.definitions.skill_files import read_skill
 
         return read_skill(path)
 
@@ -85,11 +85,11 @@ def path_policy(
     settings: Settings, workspace: Workspace, files: SessionFiles, places: Callable[[], SkillPlaces]
 ) -> PathPolicy:
     """Where tools may read and write: skills and spilled output can be read too."""
-    from kimi.infrastructure.tools.paths import PathPolicy
+    from kimi.infrastructure.tools.files.path_policy import PathPolicy
 
     @cache
     def skill_directories() -> list[str]:
-        from kimi.infrastructure.skills_files import skill_roots
+        from kimi.infrastructure.definitions.skill_files import skill_roots
 
         return [root for _, root in skill_roots(places())]
 
@@ -127,25 +127,25 @@ def background(settings: Settings, tasks: Callable[[], BackgroundTasks]) -> Task
 
 
 def task_list(tasks: BackgroundTasks) -> Tool:
-    from kimi.infrastructure.tools.background import TaskList
+    from kimi.infrastructure.tools.shell.background_tasks import TaskList
 
     return TaskList(tasks)
 
 
 def task_output(settings: Settings, tasks: BackgroundTasks) -> Tool:
-    from kimi.infrastructure.tools.background import TaskOutputTool
+    from kimi.infrastructure.tools.shell.background_tasks import TaskOutputTool
 
     return TaskOutputTool(tasks, settings.background.wait_poll_interval_ms / 1000)
 
 
 def task_stop(session: Session, tasks: BackgroundTasks) -> Tool:
-    from kimi.infrastructure.tools.background import TaskStop
+    from kimi.infrastructure.tools.shell.background_tasks import TaskStop
 
     return TaskStop(tasks, lambda: session.conversation().policy.plan)
 
 
 def shell(settings: Settings, workspace: Workspace, files: SessionFiles, tasks: Callable[[], BackgroundTasks]) -> Tool:
-    from kimi.infrastructure.tools.shell import ShellTool
+    from kimi.infrastructure.tools.shell.shell import ShellTool
 
     def spill(name: str) -> str | None:
         directory = spill_directory(files)
@@ -155,13 +155,13 @@ def shell(settings: Settings, workspace: Workspace, files: SessionFiles, tasks: 
 
 
 def read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
-    from kimi.infrastructure.tools.read_file import ReadFile
+    from kimi.infrastructure.tools.files.read_file import ReadFile
 
     return ReadFile(workspace, policy, record)
 
 
 def read_media_file(session: Session, workspace: Workspace, policy: PathPolicy) -> Tool:
-    from kimi.infrastructure.tools.media import ReadMediaFile
+    from kimi.infrastructure.tools.files.read_media_file import ReadMediaFile
 
     return ReadMediaFile(workspace, policy, _media(session))
 
@@ -173,7 +173,7 @@ def _media(session: Session) -> frozenset[str]:
 
 
 def write_file(session: Session, workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
-    from kimi.infrastructure.tools.write_file import WriteFile
+    from kimi.infrastructure.tools.files.write_file import WriteFile
 
     return WriteFile(workspace, policy, record, partial(_active_plan_file, session))
 
@@ -181,7 +181,7 @@ def write_file(session: Session, workspace: Workspace, policy: PathPolicy, recor
 def str_replace_file(
     session: Session, settings: Settings, workspace: Workspace, policy: PathPolicy, record: FileRecord
 ) -> Tool:
-    from kimi.infrastructure.tools.str_replace_file import StrReplaceFile
+    from kimi.infrastructure.tools.files.str_replace_file import StrReplaceFile
 
     plan = partial(_active_plan_file, session)
     return StrReplaceFile(workspace, policy, record, plan, strict=settings.files.strict_edit)
@@ -192,19 +192,19 @@ def _active_plan_file(session: Session) -> str | None:
 
 
 def glob(workspace: Workspace, policy: PathPolicy) -> Tool:
-    from kimi.infrastructure.tools.glob import Glob
+    from kimi.infrastructure.tools.search.glob import Glob
 
     return Glob(workspace, policy)
 
 
 def grep(workspace: Workspace, policy: PathPolicy, ripgrep: Ripgrep) -> Tool:
-    from kimi.infrastructure.tools.grep import Grep
+    from kimi.infrastructure.tools.search.grep import Grep
 
     return Grep(workspace, policy, ripgrep)
 
 
 def todo(files: SessionFiles) -> Tool:
-    from kimi.infrastructure.tools.todo import TodoTool
+    from kimi.infrastructure.tools.dialog.todo import TodoTool
 
     def save(todos: Sequence[TodoItem]) -> None:
         files.save_state(replace(files.state, todos=tuple(todos)))
@@ -213,7 +213,7 @@ def todo(files: SessionFiles) -> Tool:
 
 
 def ask(session: Session, new_id: NewId) -> Tool:
-    from kimi.infrastructure.tools.ask import AskUserQuestion
+    from kimi.infrastructure.tools.dialog.ask_user import AskUserQuestion
 
     def supported() -> bool:
         return session.conversation().client.supports_question
@@ -223,7 +223,7 @@ def ask(session: Session, new_id: NewId) -> Tool:
 
 def plan_mode(session: Session, new_id: NewId) -> PlanMode:
     """What the two tools of plan mode know and do."""
-    from kimi.infrastructure.tools.plan import PlanMode
+    from kimi.infrastructure.tools.dialog.plan_mode import PlanMode
 
     conversation = session.conversation
     return PlanMode(
@@ -238,26 +238,26 @@ def plan_mode(session: Session, new_id: NewId) -> PlanMode:
 
 
 def enter_plan_mode(mode: PlanMode) -> Tool:
-    from kimi.infrastructure.tools.plan import EnterPlanMode
+    from kimi.infrastructure.tools.dialog.plan_mode import EnterPlanMode
 
     return EnterPlanMode(mode)
 
 
 def exit_plan_mode(mode: PlanMode) -> Tool:
-    from kimi.infrastructure.tools.plan import ExitPlanMode
+    from kimi.infrastructure.tools.dialog.plan_mode import ExitPlanMode
 
     return ExitPlanMode(mode)
 
 
 def send_dmail(session: Session) -> Tool:
     from kimi.application.step.checkpoints import send_dmail as send
-    from kimi.infrastructure.tools.dmail import SendDMailTool
+    from kimi.infrastructure.tools.dialog.dmail import SendDMailTool
 
     return SendDMailTool(lambda message, checkpoint_id: send(session.conversation(), message, checkpoint_id))
 
 
 def think() -> Tool:
-    from kimi.infrastructure.tools.think import ThinkTool
+    from kimi.infrastructure.tools.dialog.think import ThinkTool
 
     return ThinkTool()
 
@@ -265,21 +265,21 @@ def think() -> Tool:
 def agent_tool(subagents: Subagents) -> Tool:
     from kimi.application.agents.background_subagents import start_in_background
     from kimi.application.agents.run_subagent import run_subagent
-    from kimi.infrastructure.tools.agent import AgentTool
+    from kimi.infrastructure.tools.dialog.subagents import AgentTool
 
     return AgentTool(partial(run_subagent, subagents), partial(start_in_background, subagents), lambda: subagents.types)
 
 
 def task(subagents: Subagents) -> Tool:
     from kimi.application.agents.run_subagent import run_subagent
-    from kimi.infrastructure.tools.agent import TaskTool
+    from kimi.infrastructure.tools.dialog.subagents import TaskTool
 
     return TaskTool(partial(run_subagent, subagents), lambda: subagents.types)
 
 
 def create_subagent(subagents: Subagents, agent: AgentSpec) -> Tool:
     from kimi.application.agents.run_subagent import create_subagent_type
-    from kimi.infrastructure.tools.agent import CreateSubagentTool
+    from kimi.infrastructure.tools.dialog.subagents import CreateSubagentTool
 
     def create(name: str, system_prompt: str) -> bool:
         return create_subagent_type(subagents, name, system_prompt, agent.tools)
@@ -296,7 +296,7 @@ def make_tool(
     """Makes the tools of the conversation; None for one that it cannot use."""
 
     def registered(tool_id: str) -> ThirdPartyTool | None:
-        from kimi.infrastructure.third_party_tools import load_tool
+        from kimi.infrastructure.definitions.third_party_tools import load_tool
 
         return load_tool(tool_id)
 
@@ -321,7 +321,7 @@ def check_schema(schema: JsonObject) -> str | None:
 
 def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool]) -> AgentSpec:
     """The agent that the process runs. Raises ConfigError: its file cannot be used, or names an unknown tool."""
-    from kimi.infrastructure.agent_files import builtin_agent, load_agent_file
+    from kimi.infrastructure.definitions.agent_files import builtin_agent, load_agent_file
 
     if settings.agent_file is None:
         return builtin_agent(settings.agent)
@@ -331,6 +331,6 @@ def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool]) -> Agent
 
 
 def _is_registered(tool_id: str) -> bool:
-    from kimi.infrastructure.third_party_tools import is_registered
+    from kimi.infrastructure.definitions.third_party_tools import is_registered
 
     return is_registered(tool_id)

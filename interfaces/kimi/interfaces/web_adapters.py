@@ -11,7 +11,7 @@ from kimi.domain.agents.agent import built_in
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
-    from kimi.infrastructure.models.http import HttpLayer
+    from kimi.infrastructure.http.client import HttpLayer
     from kimi.infrastructure.web.services import Service
 
 (SEARCH_TOOL,) = built_in("SearchWeb")
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def search_web(settings: Settings, http: HttpLayer) -> Tool:
     """SearchWeb over the configured service; without one it can only say so."""
-    from kimi.infrastructure.tools.search_web import SearchWeb
+    from kimi.infrastructure.tools.web.search_web import SearchWeb
 
     return SearchWeb(_service(settings.web.search, http).search if settings.web.search else None)
 
 
 def fetch_url(settings: Settings, http: HttpLayer, environ: Mapping[str, str]) -> Tool:
     """FetchURL, over the configured service if there is one."""
-    from kimi.infrastructure.tools.fetch_url import FetchUrl
+    from kimi.infrastructure.tools.web.fetch_url import FetchUrl
     from kimi.infrastructure.web.pages import PageFetcher
 
     web = settings.web
@@ -37,7 +37,7 @@ def fetch_url(settings: Settings, http: HttpLayer, environ: Mapping[str, str]) -
 
 
 def _service(settings: ServiceSettings, http: HttpLayer) -> Service:
-    from kimi.infrastructure.models.headers import user_agent_text
+    from kimi.infrastructure.http.headers import user_agent_text
     from kimi.infrastructure.web.services import Service
 
     return Service(settings, http, user_agent_text(__version__))

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import McpServer, McpSettings, Settings
 from kimi.domain.errors import ConfigError, UsageError
-from kimi.infrastructure.mcp.config import merged, parse_server, parse_servers
-from kimi.infrastructure.mcp.file import entries, read_document, write_document
+from kimi.infrastructure.config.settings_files import load_settings
+from kimi.infrastructure.mcp.config.config import merged, parse_server, parse_servers
+from kimi.infrastructure.mcp.config.document import entries, read_document, write_document
+from kimi.infrastructure.mcp.config.variables import expanded
 from kimi.infrastructure.mcp.library import load_library
-from kimi.infrastructure.mcp.variables import expanded
-from kimi.infrastructure.settings_files import load_settings
 
 
 def settings(share: Path, environ: dict[str, str] | None = None, **flags: Any) -> Settings:
@@ -121,7 +121,7 @@ def test_an_entry_becomes_a_transport() -> None:
     load_library()
     from fastmcp.client.transports import SSETransport, StreamableHttpTransport
 
-    from kimi.infrastructure.mcp.transport import transport_to
+    from kimi.infrastructure.mcp.transport.remote import transport_to
 
     stream = transport_to(parse_server("s", {"url": URL, "headers": {"X-Key": "k"}, "auth": "token"}))
     assert isinstance(stream, StreamableHttpTransport)

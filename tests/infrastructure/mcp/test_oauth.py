@@ -15,12 +15,12 @@ from fastmcp import Client
 
 from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import McpUnauthorized
-from kimi.infrastructure.mcp.file import write_document
-from kimi.infrastructure.mcp.oauth import browser_auth, clear_tokens, has_tokens, headless_auth, oauth_directory
-from kimi.infrastructure.mcp.place import Place
+from kimi.infrastructure.mcp.config.document import write_document
+from kimi.infrastructure.mcp.config.server_secrets import server_secrets
+from kimi.infrastructure.mcp.host_context import Place
+from kimi.infrastructure.mcp.oauth.logins import browser_auth, clear_tokens, has_tokens, headless_auth, oauth_directory
 from kimi.infrastructure.mcp.probe import offered_tools
-from kimi.infrastructure.mcp.server_secrets import server_secrets
-from kimi.infrastructure.mcp.transport import transport_to
+from kimi.infrastructure.mcp.transport.remote import transport_to
 from tests.mcp_http_server import TOKEN_PATH, McpSite, mcp_site
 from tests.mcp_logins import log_in, stored_login
 

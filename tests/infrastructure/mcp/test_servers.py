@@ -28,8 +28,8 @@ from kimi.application.ports import (
 from kimi.application.settings.settings import McpServer
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
-from kimi.infrastructure.mcp.link import Elicit, OpenSession, RemoteSession, ServerLink, Times
-from kimi.infrastructure.mcp.server_log import MAX_BYTES, ServerLog
+from kimi.infrastructure.mcp.connection import Elicit, OpenSession, RemoteSession, ServerLink, Times
+from kimi.infrastructure.mcp.transport.server_log import MAX_BYTES, ServerLog
 from tests.processes import comes_true, is_alive
 from tests.servers.entries import raw_server
 from tests.servers.http_faults import always, event_server, http_server, working

@@ -10,7 +10,7 @@ from kimi.application.ports import ChatModel, ModelItem
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message, user_message
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.models.http import HttpLayer, HttpLimits
+from kimi.infrastructure.http.client import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from tests.provider_server import ProviderServer, Reply, provider, text_reply
 

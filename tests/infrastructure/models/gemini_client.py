@@ -11,7 +11,7 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.models.http import HttpLayer, HttpLimits
+from kimi.infrastructure.http.client import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from tests.dialects.gemini import DIALECT
 from tests.dialects.script import Answer

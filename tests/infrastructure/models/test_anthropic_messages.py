@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.infrastructure.models.anthropic import Anthropic
-from kimi.infrastructure.models.anthropic_body import unit_body, unit_rules
-from kimi.infrastructure.models.history_bytes import KeptHistories
-from kimi.infrastructure.models.http import HttpLayer
-from kimi.infrastructure.models.openai_responses import OpenAiResponses
-from kimi.infrastructure.models.sent_calls import call_id_for_wire
+from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.models.anthropic.body import unit_body, unit_rules
+from kimi.infrastructure.models.anthropic.messages import Anthropic
+from kimi.infrastructure.models.history.encoded_history import KeptHistories
+from kimi.infrastructure.models.history.tool_call_sanitizing import call_id_for_wire
+from kimi.infrastructure.models.openai.responses import OpenAiResponses
 from tests.infrastructure.models.anthropic_client import CAN, HISTORY, MARK, TOOLS, ask, assistant, client
 from tests.provider_server import Json
 

@@ -8,8 +8,8 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import ConfigError
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.models.anthropic import is_adaptive, max_tokens
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.models.anthropic.messages import is_adaptive, max_tokens
 from kimi.infrastructure.models.open import open_model
 from tests.infrastructure.models.anthropic_client import HISTORY, MARK, TOOLS, ask, client
 

@@ -22,9 +22,9 @@ from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPar
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIStatusError, ChatProviderError, ConfigError, ModelError
-from kimi.infrastructure.models.cassette import Player, Recording, Tape, load_calls
-from kimi.infrastructure.models.cassette_secrets import secrets_of, without_secrets
-from kimi.infrastructure.models.http import HttpLayer, HttpLimits
+from kimi.infrastructure.http.client import HttpLayer, HttpLimits
+from kimi.infrastructure.models.offline.cassette import Player, Recording, Tape, load_calls
+from kimi.infrastructure.models.offline.cassette_secrets import secrets_of, without_secrets
 from kimi.infrastructure.models.open import model_opener, open_model
 from kimi.infrastructure.models.provider_secrets import masking
 from tests.contracts.chat_model_checks import EVERY, OVER_HTTP, Check, serves_several_callers_at_a_time
@@ -265,8 +265,8 @@ async def test_an_answer_that_cannot_be_recorded_is_given_all_the_same(
 LIMITED = """
 import anyio, resource
 from kimi.domain.content.message import user_message
-from kimi.infrastructure.models.cassette import Recording
-from kimi.infrastructure.models.scripted import echo_model
+from kimi.infrastructure.models.offline.cassette import Recording
+from kimi.infrastructure.models.offline.scripted import echo_model
 
 async def main():
     model = Recording(echo_model(frozenset(), 1000), sys.argv[1], str)

@@ -14,9 +14,9 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, Role, ToolCall, estimate_message, message_text, user_message
 from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.models.chat_body import MessageRules, encode_message, tool_entry, unit_rules
-from kimi.infrastructure.models.history_bytes import EncodedHistory, assembled, encode
-from kimi.infrastructure.models.kimi import max_completion_tokens, typed_properties
+from kimi.infrastructure.models.history.encoded_history import EncodedHistory, assembled, encode
+from kimi.infrastructure.models.kimi.chat import max_completion_tokens, typed_properties
+from kimi.infrastructure.models.openai.chat_body import MessageRules, encode_message, tool_entry, unit_rules
 
 RULES = MessageRules("reasoning_content", frozenset())
 CALL = ToolCall("tc1", Function("Shell", "{}"))

@@ -13,12 +13,12 @@ from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIStatusError, ConfigError
 from kimi.domain.turn import TokenUsage
-from kimi.infrastructure.config_schema import validated
-from kimi.infrastructure.model_choice import named_models
-from kimi.infrastructure.models.compatible import COMMON, KNOWN, compatible_quirks, server_at
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.config.model_choice import named_models
+from kimi.infrastructure.config.schema import validated
+from kimi.infrastructure.http.client import HttpLayer
 from kimi.infrastructure.models.open import open_model
-from kimi.infrastructure.models.openai_chat import OpenAiChat
+from kimi.infrastructure.models.openai.chat import OpenAiChat
+from kimi.infrastructure.models.openai.compatible import COMMON, KNOWN, compatible_quirks, server_at
 from tests.provider_server import Event, Json, Reply, chunk, end_events, provider, text_events, text_reply
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ import pytest
 from kimi.application.ports import ModelItem, ResponseEnd
 from kimi.domain.content.message import Message, ToolCall, user_message
 from kimi.domain.content.parts import TextPart, ThinkPart
-from kimi.infrastructure.models.demo import DemoModel
+from kimi.infrastructure.models.offline.demo import DemoModel
 
 pytestmark = pytest.mark.anyio
 

@@ -22,10 +22,10 @@ from kimi.domain.errors import (
     ConfigError,
 )
 from kimi.domain.turn import TokenUsage
-from kimi.infrastructure.models.echo_dsl import parse_script
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.models.offline.echo_dsl import parse_script
+from kimi.infrastructure.models.offline.scripted import load_scripts, parse_scripts
 from kimi.infrastructure.models.open import model_opener, open_model
-from kimi.infrastructure.models.scripted import load_scripts, parse_scripts
 
 pytestmark = pytest.mark.anyio
 

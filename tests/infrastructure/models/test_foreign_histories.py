@@ -11,10 +11,10 @@ import pytest
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.infrastructure.models.chat_body import HistoryForm, MessageRules, unit_rules
-from kimi.infrastructure.models.compatible import compatible_quirks
-from kimi.infrastructure.models.history_bytes import EncodedHistory
-from kimi.infrastructure.models.sent_calls import nine_letters, short_call_id
+from kimi.infrastructure.models.history.encoded_history import EncodedHistory
+from kimi.infrastructure.models.history.tool_call_sanitizing import nine_letters, short_call_id
+from kimi.infrastructure.models.openai.chat_body import HistoryForm, MessageRules, unit_rules
+from kimi.infrastructure.models.openai.compatible import compatible_quirks
 from tests.contracts.chat_model_stage import HISTORY, HttpStage, ask, exchange
 from tests.dialects.script import Answer, Row
 from tests.dialects.table import ROWS

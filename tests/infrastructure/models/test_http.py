@@ -15,8 +15,8 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpLimits, HttpTimeout, checked_host
-from kimi.infrastructure.models.http_session import named
+from kimi.infrastructure.http.client import HttpError, HttpLayer, HttpLimits, HttpTimeout, checked_host
+from kimi.infrastructure.http.session import named
 from tests.infrastructure.models.http_servers import answers, get, layer, port_of, tcp_server
 from tests.provider_server import Reply, error_reply, provider, text_events, text_reply
 
@@ -258,7 +258,7 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
     run_python("""
 import sys
 from kimi.application.settings.settings import ModelSettings
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
 from kimi.infrastructure.models.open import open_model
 http = HttpLayer({})
 settings = ModelSettings(provider_name="p", type="kimi", model="m", base_url="http://127.0.0.1:1")
@@ -275,7 +275,7 @@ def test_without_the_extra_a_socks_proxy_is_refused_with_its_name() -> None:
 import sys
 sys.modules["aiohttp_socks"] = None  # as if it were not installed
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
 http = HttpLayer({"ALL_PROXY": "socks5://127.0.0.1:1"})
 try:
     http.warm("http://127.0.0.1:1")

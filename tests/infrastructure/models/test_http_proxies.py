@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.models.http import HttpError
-from kimi.infrastructure.models.proxy import checked_proxy, proxy_for
+from kimi.infrastructure.http.client import HttpError
+from kimi.infrastructure.http.proxy import checked_proxy, proxy_for
 from tests.infrastructure.models.http_servers import get, layer, port_of, socks_server, tcp_server
 from tests.provider_server import Recorded, provider, text_reply
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.models.http import HttpError, tls_context
+from kimi.infrastructure.http.client import HttpError, tls_context
 from tests.infrastructure.models.http_servers import answers, connect_server, get, layer, socks_server, tcp_server
 
 pytestmark = pytest.mark.anyio

@@ -17,11 +17,11 @@ from kimi.application.ports import ModelItem, ResponseEnd
 from kimi.domain.content.message import ToolCall, ToolCallPart
 from kimi.domain.content.parts import AudioPart, ImagePart, TextPart, ThinkPart, VideoPart
 from kimi.domain.errors import ChatProviderError
-from kimi.infrastructure.models.anthropic_stream import MessageReader
-from kimi.infrastructure.models.chat_stream import REASONING_CONTENT, ChunkReader
-from kimi.infrastructure.models.exchange import Reader
-from kimi.infrastructure.models.gemini_stream import GeminiReader
-from kimi.infrastructure.models.responses_stream import ResponseReader
+from kimi.infrastructure.models.anthropic.stream import MessageReader
+from kimi.infrastructure.models.gemini.stream import GeminiReader
+from kimi.infrastructure.models.openai.chat_stream import REASONING_CONTENT, ChunkReader
+from kimi.infrastructure.models.openai.responses_stream import ResponseReader
+from kimi.infrastructure.models.streaming_request import Reader
 from tests.dialects import anthropic, chat, gemini, responses
 from tests.dialects.script import Answer, Dialect
 

@@ -8,14 +8,14 @@ from typing import get_args
 
 import pytest
 
-from kimi.infrastructure.config_schema import Provider
+from kimi.infrastructure.config.schema import Provider
 from kimi.infrastructure.models.open import ADAPTERS
 from tests.dialects.table import ROWS
 
 OPEN = """
 import sys
 from kimi.application.settings.settings import ModelSettings
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
 from kimi.infrastructure.models.open import open_model
 before = set(sys.modules)
 settings = ModelSettings(provider_name="p", type={kind!r}, model="m", base_url="http://127.0.0.1:1", api_key="k")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kimi.application.settings.settings import ModelSettings
-from kimi.infrastructure.models.headers import device_headers, is_vendor_host, user_agent_text
-from kimi.infrastructure.models.http import HttpLayer
-from kimi.infrastructure.models.kimi import kimi_quirks
+from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.http.headers import device_headers, is_vendor_host, user_agent_text
+from kimi.infrastructure.models.kimi.chat import kimi_quirks
 from kimi.infrastructure.models.open import model_opener, open_model
 from tests.infrastructure.models.chat_client import ask, client
 from tests.provider_server import provider, text_reply

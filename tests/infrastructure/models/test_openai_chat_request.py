@@ -12,7 +12,7 @@ from kimi.domain.content.message import Function, Message, ToolCall, user_messag
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import ConfigError
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
 from kimi.infrastructure.models.open import model_opener, open_model
 from tests.infrastructure.models.chat_client import HISTORY, ask, client
 from tests.provider_server import Reply, chunk, end_events, text_events

@@ -17,10 +17,10 @@ from kimi.domain.content.stream import MergedPart, PartMerger
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
 from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
-from kimi.infrastructure.models.http import HttpLayer, HttpLimits
+from kimi.infrastructure.http.client import HttpLayer, HttpLimits
 from kimi.infrastructure.models.open import open_model
-from kimi.infrastructure.models.responses_body import ItemRules, thinking_of, unit_items
-from kimi.infrastructure.models.responses_stream import read_usage
+from kimi.infrastructure.models.openai.responses_body import ItemRules, thinking_of, unit_items
+from kimi.infrastructure.models.openai.responses_stream import read_usage
 from tests.dialects.responses import DIALECT, call_item, end, item, message_item, reasoning_item
 from tests.dialects.script import MESSAGE_ID, Answer
 from tests.provider_server import Event, Json, ProviderServer, Reply, provider

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.infrastructure.models.sse import DONE, SseParser
+from kimi.infrastructure.http.sse import DONE, SseParser
 
 TEXTS = st.text(st.characters(blacklist_characters="\r\n", blacklist_categories=("Cs",)), min_size=1)
 

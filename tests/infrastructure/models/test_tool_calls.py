@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kimi.domain.content.message import Function, ToolCall, ToolCallPart
 from kimi.domain.content.parts import TextPart
 from kimi.domain.content.stream import MergedPart, PartMerger, StreamPart
-from kimi.infrastructure.models.tool_calls import JsonExtent, ToolCallOrder
+from kimi.infrastructure.models.streamed_tool_calls import JsonExtent, ToolCallOrder
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -15,10 +15,10 @@ from google.auth.exceptions import TransportError
 
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import APIConnectionError, ChatProviderError, ModelError
-from kimi.infrastructure.models.gemini import vertex_access
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.models.gemini.generate_content import vertex_access
+from kimi.infrastructure.models.gemini.vertex_access import Transport
 from kimi.infrastructure.models.open import open_model
-from kimi.infrastructure.models.vertex_access import Transport
 from tests.infrastructure.models.gemini_client import HISTORY, OK, TOOL, ask, client
 from tests.provider_server import Recorded, Reply, dumps
 
@@ -106,7 +106,7 @@ import sys
 sys.modules["google"] = None
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
 from kimi.infrastructure.models.open import model_opener
 settings = ModelSettings(provider_name="p", type="vertexai", model="m", base_url="https://aiplatform.googleapis.com")
 model_opener(settings.model_copy(update={"api_key": "k"}), HttpLayer({}), "2", {})

@@ -18,7 +18,7 @@ from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import TurnBegin, TurnEnd
 from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
 from kimi.infrastructure.store.event_line import HEADER, encode_event_line, envelope_of
-from kimi.infrastructure.store.lines import lines_backward
+from kimi.infrastructure.store.files.lines import lines_backward
 from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at, write_session
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ import pytest
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import StoreFailed
 from kimi.domain.history.session import SessionState
-from kimi.infrastructure.store.append_file import AppendFile
-from kimi.infrastructure.store.disk import replace_file, store_failed
+from kimi.infrastructure.store.files.append_file import AppendFile
+from kimi.infrastructure.store.files.disk import replace_file, store_failed
 from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ import pytest
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import SessionBusy, StoreFailed
 from kimi.infrastructure.store import kimi_json
+from kimi.infrastructure.store.files.lock import FileLock
 from kimi.infrastructure.store.jsonl import JsonlStore
-from kimi.infrastructure.store.lock import FileLock
 from tests.infrastructure.store.places import WORK_DIR, end_child, opened, session_path, start_child, store_at
 
 pytestmark = pytest.mark.anyio

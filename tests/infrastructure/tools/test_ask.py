@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kimi.domain.tools.tool import BriefBlock
-from kimi.infrastructure.tools.ask import AskUserQuestion
+from kimi.infrastructure.tools.dialog.ask_user import AskUserQuestion
 from tests.infrastructure.tools.calls import call
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from kimi.application.ports import Tool
 from kimi.domain.background import BackgroundTask, TaskOrder
 from kimi.domain.permissions.approval import Effect
 from kimi.domain.tools.tool import BackgroundTaskBlock, tool_error
-from kimi.infrastructure.tools.background import TaskList, TaskOutputTool, TaskStop
+from kimi.infrastructure.tools.shell.background_tasks import TaskList, TaskOutputTool, TaskStop
 from tests.background import FakeTasks
 from tests.infrastructure.tools.calls import call, call_context, effect_of
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kimi.application.settings.settings import ServiceSettings
 from kimi.domain.permissions.approval import Effect
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
-from kimi.infrastructure.models.http import HttpLayer, HttpLimits, PrivateAddress
-from kimi.infrastructure.models.watched_resolver import WatchedResolver
-from kimi.infrastructure.tools.fetch_url import BY_SERVICE, EMPTY, FULL, MAIN, NOTHING, FetchUrl
+from kimi.infrastructure.http.client import HttpLayer, HttpLimits, PrivateAddress
+from kimi.infrastructure.http.pinned_resolver import WatchedResolver
+from kimi.infrastructure.tools.web.fetch_url import BY_SERVICE, EMPTY, FULL, MAIN, NOTHING, FetchUrl
 from kimi.infrastructure.web.addresses import is_public
 from kimi.infrastructure.web.pages import MAX_BYTES, Page, PageFetcher, PageRefused
 from kimi.infrastructure.web.services import Service

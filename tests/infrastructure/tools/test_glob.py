@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kimi.application.settings.settings import FileSettings
-from kimi.infrastructure.tools.glob import Glob
-from kimi.infrastructure.tools.glob_walk import Pattern, Walk, expand_braces
-from kimi.infrastructure.tools.listing import two_level_listing
+from kimi.infrastructure.tools.search.directory_listing import two_level_listing
+from kimi.infrastructure.tools.search.glob import Glob
+from kimi.infrastructure.tools.search.glob_walk import Pattern, Walk, expand_braces
 from tests.file_tools import Files, brief, call, text
 
 pytestmark = pytest.mark.anyio

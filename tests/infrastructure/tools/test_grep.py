@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kimi.application.settings.settings import FileSettings
 from kimi.domain.permissions.path_rules import SENSITIVE, NamedPath, Zones
 from kimi.domain.tools.tool import ToolReturnValue
-from kimi.infrastructure.tools.grep import Grep
-from kimi.infrastructure.tools.grep_output import ContentWindow, SecretFilter
-from kimi.infrastructure.tools.paths import Target
-from kimi.infrastructure.tools.ripgrep import Ripgrep
+from kimi.infrastructure.tools.files.path_policy import Target
+from kimi.infrastructure.tools.search.grep import Grep
+from kimi.infrastructure.tools.search.grep_output import ContentWindow, SecretFilter
+from kimi.infrastructure.tools.search.ripgrep import Ripgrep
 from tests.file_tools import CONTEXT, Files, brief, call, effect, no_ripgrep, real_ripgrep, text
 
 pytestmark = pytest.mark.anyio

@@ -17,8 +17,8 @@ from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.content.parts import ImagePart, TextPart, VideoPart
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.infrastructure.tools.media import ReadMediaFile
-from kimi.infrastructure.tools.pictures import PictureRefused, prepared_picture
+from kimi.infrastructure.tools.files.pictures import PictureRefused, prepared_picture
+from kimi.infrastructure.tools.files.read_media_file import ReadMediaFile
 from kimi.interfaces.container import App, new_session
 from kimi.interfaces.injector import providers
 from tests.file_tools import Files, brief, call

@@ -9,7 +9,7 @@ import pytest
 from kimi.application.settings.settings import FileSettings
 from kimi.domain.permissions.path_rules import NOT_SENSITIVE, OWN_FILES, SENSITIVE
 from kimi.domain.tools.tool import DiffBlock
-from kimi.infrastructure.tools.media import ReadMediaFile
+from kimi.infrastructure.tools.files.read_media_file import ReadMediaFile
 from tests.file_tools import CONTEXT, Files, brief, call, effect
 
 pytestmark = pytest.mark.anyio

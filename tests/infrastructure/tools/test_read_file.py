@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kimi.infrastructure.tools.file_types import file_type
-from kimi.infrastructure.tools.read_file import LineBreaks, LineWindow
+from kimi.infrastructure.tools.files.file_types import file_type
+from kimi.infrastructure.tools.files.read_file import LineBreaks, LineWindow
 from tests.file_tools import Files, brief, call, text
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kimi.infrastructure.tools.grep import Grep
-from kimi.infrastructure.tools.ripgrep import Ripgrep, Search, packaged_binaries, search_arguments
+from kimi.infrastructure.tools.search.grep import Grep
+from kimi.infrastructure.tools.search.ripgrep import Ripgrep, Search, packaged_binaries, search_arguments
 from tests.file_tools import Files, call, no_ripgrep, text
 
 pytestmark = pytest.mark.anyio
@@ -98,7 +98,7 @@ async def test_order_of_the_search_for_ripgrep(files: Files, tmp_path: Path) -> 
     assert await chosen(Ripgrep("/nothing/rg", environ, lambda: iter([str(extra)]))) == [str(extra)]
     fallback = await chosen(Ripgrep(None, {"PATH": ""}, lambda: iter([])))
     assert fallback[0] == sys.executable
-    assert fallback[-1] == "kimi.infrastructure.tools.grep_fallback"
+    assert fallback[-1] == "kimi.infrastructure.tools.search.grep_fallback"
 
     script(tmp_path / "bin", "echo 'GLIBC_2.39 not found' >&2; exit 1")
     assert await chosen(Ripgrep(None, environ, lambda: iter([str(extra)]))) == [str(extra)]

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from kimi.application.settings.settings import ServiceSettings
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
-from kimi.infrastructure.models.http import HttpLayer, HttpLimits
-from kimi.infrastructure.tools.search_web import SearchWeb
+from kimi.infrastructure.http.client import HttpLayer, HttpLimits
+from kimi.infrastructure.tools.web.search_web import SearchWeb
 from kimi.infrastructure.web.services import BadAnswer, Service
 from tests.infrastructure.tools.calls import call
 from tests.web_server import WebServer, page, web_server

@@ -19,7 +19,7 @@ from kimi.application.settings.settings import ShellSettings
 from kimi.domain.permissions.approval import Effect
 from kimi.domain.tools.tool import BriefBlock, ShellBlock, ToolReturnValue
 from kimi.infrastructure.tools.output import Output
-from kimi.infrastructure.tools.shell import ShellTool, command_result, runnable, shell_spec, without_nul
+from kimi.infrastructure.tools.shell.shell import ShellTool, command_result, runnable, shell_spec, without_nul
 from kimi.infrastructure.workspace.local import LocalWorkspace
 from tests.infrastructure.tools.calls import call, call_context, effect_of
 from tests.processes import all_gone, children, marked

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kimi.application.settings.settings import FileSettings
 from kimi.domain.tools.tool import DiffBlock
-from kimi.infrastructure.tools.str_replace_file import Edit, Edited, apply_edits
+from kimi.infrastructure.tools.files.str_replace_file import Edit, Edited, apply_edits
 from tests.file_tools import Files, brief, call, edits, effect
 
 pytestmark = pytest.mark.anyio

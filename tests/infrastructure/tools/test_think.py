@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kimi.domain.tools.tool import tool_ok
-from kimi.infrastructure.tools.think import ThinkTool
+from kimi.infrastructure.tools.dialog.think import ThinkTool
 from tests.infrastructure.tools.calls import call
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kimi.domain.tools.tool import TodoBlock, TodoItem, ToolReturnValue
-from kimi.infrastructure.tools.todo import TodoTool
+from kimi.infrastructure.tools.dialog.todo import TodoTool
 from tests.infrastructure.tools.calls import call, effect_of
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kimi.application.settings.settings import McpServer
-from kimi.infrastructure.mcp.variables import expanded
+from kimi.infrastructure.mcp.config.variables import expanded
 from kimi.interfaces.acp.mcp_servers import BadMcpServer, mcp_servers
 
 STDIO = {"name": "fs", "command": "/bin/fs", "args": ["-v"], "env": [{"name": "A", "value": "1"}]}

@@ -13,7 +13,7 @@ from kimi.application.ports import FileChanged, ToolCallContext
 from kimi.application.settings.settings import ShellSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ShellBlock
-from kimi.infrastructure.tools.shell import ShellTool
+from kimi.infrastructure.tools.shell.shell import ShellTool
 from kimi.infrastructure.workspace.local import LocalWorkspace
 from kimi.interfaces.acp.abilities import ClientAbilities
 from kimi.interfaces.acp.workspace import ClientWorkspace

@@ -9,14 +9,14 @@ import anyio
 from kimi.application.ports import Elicitation, ElicitationAnswer
 from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import ConfigError, McpUnauthorized
+from kimi.infrastructure.mcp.config.variables import expanded
+from kimi.infrastructure.mcp.connection import NeedsLogin
+from kimi.infrastructure.mcp.host_context import Place
 from kimi.infrastructure.mcp.library import load_library
-from kimi.infrastructure.mcp.link import NeedsLogin
-from kimi.infrastructure.mcp.oauth import has_tokens
-from kimi.infrastructure.mcp.place import Place
-from kimi.infrastructure.mcp.variables import expanded
+from kimi.infrastructure.mcp.oauth.logins import has_tokens
 
 if TYPE_CHECKING:
-    from kimi.infrastructure.mcp.oauth_login import BrowserLogin
+    from kimi.infrastructure.mcp.oauth.client import BrowserLogin
 
 DEFAULT_CONNECT_MS = 30_000
 
@@ -49,7 +49,7 @@ async def _tools(server: McpServer, place: Place, login: BrowserLogin | None) ->
     from fastmcp.client.transports import ClientTransport
 
     from kimi.infrastructure.mcp.session import session_opener
-    from kimi.infrastructure.mcp.transport import transport_to
+    from kimi.infrastructure.mcp.transport.remote import transport_to
 
     def by_login(expanded_server: McpServer) -> ClientTransport | None:
         return transport_to(expanded_server.model_copy(update={"auth": "oauth"}), login) if login else None

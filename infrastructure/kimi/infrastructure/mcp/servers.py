@@ -13,9 +13,9 @@ from kimi.application.ports import SourceServer, SourceUnavailable
 from kimi.application.settings.settings import McpServer, McpSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
-from kimi.infrastructure.mcp.link import Elicit, OpenSession, ServerLink, Times
-from kimi.infrastructure.mcp.place import Place
-from kimi.infrastructure.mcp.reasons import reason_of
+from kimi.infrastructure.mcp.connection import Elicit, OpenSession, ServerLink, Times
+from kimi.infrastructure.mcp.failure_reasons import reason_of
+from kimi.infrastructure.mcp.host_context import Place
 
 if TYPE_CHECKING:
     from fastmcp.client.transports import ClientTransport

@@ -29,15 +29,15 @@ from kimi.application.ports import (
 from kimi.application.settings.settings import McpServer
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
-from kimi.infrastructure.mcp.lenient import LenientTransport
-from kimi.infrastructure.mcp.link import Elicit, NeedsLogin, OpenSession, RemoteSession
-from kimi.infrastructure.mcp.oauth import headless_auth
-from kimi.infrastructure.mcp.oauth_login import StoredLogin
-from kimi.infrastructure.mcp.place import Place
+from kimi.infrastructure.mcp.config.variables import expanded
+from kimi.infrastructure.mcp.connection import Elicit, NeedsLogin, OpenSession, RemoteSession
+from kimi.infrastructure.mcp.host_context import Place
+from kimi.infrastructure.mcp.oauth.client import StoredLogin
+from kimi.infrastructure.mcp.oauth.logins import headless_auth
 from kimi.infrastructure.mcp.results import converted, usable_tools
-from kimi.infrastructure.mcp.stdio import ProcessTransport
-from kimi.infrastructure.mcp.transport import transport_to
-from kimi.infrastructure.mcp.variables import expanded
+from kimi.infrastructure.mcp.transport.lenient import LenientTransport
+from kimi.infrastructure.mcp.transport.remote import transport_to
+from kimi.infrastructure.mcp.transport.stdio import ProcessTransport
 
 MODES: Final = ("legacy", "auto")
 """How sessions begin. The older handshake comes first: what a server asks of itself, and what it tells, works with it

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
-from kimi.infrastructure.models.google_errors import is_used_up_today, retry_delay
+from kimi.infrastructure.models.gemini.errors import is_used_up_today, retry_delay
 from kimi.infrastructure.models.json_object import JsonDict, as_object
 
 _SHOWN = 200

@@ -6,8 +6,8 @@ from typing import cast
 
 from pydantic_core import from_json
 
-from kimi.infrastructure.models.headers import printable
-from kimi.infrastructure.models.http import HttpError, HttpLayer
+from kimi.infrastructure.http.client import HttpError, HttpLayer
+from kimi.infrastructure.http.headers import printable
 from kimi.infrastructure.models.json_object import as_object
 
 _MAX_BYTES = 4 << 20

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from kimi.application.ports import ChatModel, OpenModel
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.models.headers import user_agent_text
-from kimi.infrastructure.models.http import HttpLayer
+from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.http.headers import user_agent_text
 
 UserAgent: TypeAlias = Callable[[], str]
 
@@ -26,61 +26,61 @@ class Surroundings:
 
 
 def _open_openai_legacy(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.compatible import compatible_quirks
-    from kimi.infrastructure.models.http import checked_host
-    from kimi.infrastructure.models.openai_chat import OpenAiChat
+    from kimi.infrastructure.http.client import checked_host
+    from kimi.infrastructure.models.openai.chat import OpenAiChat
+    from kimi.infrastructure.models.openai.compatible import compatible_quirks
 
     quirks = compatible_quirks(settings, checked_host(settings.base_url))
     return OpenAiChat(settings, around.session_id, around.http, around.user_agent, quirks)
 
 
 def _open_kimi(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.kimi import kimi_quirks
-    from kimi.infrastructure.models.openai_chat import OpenAiChat
+    from kimi.infrastructure.models.kimi.chat import kimi_quirks
+    from kimi.infrastructure.models.openai.chat import OpenAiChat
 
     quirks = kimi_quirks(around.environ, send_device=settings.device_headers)
     return OpenAiChat(settings, around.session_id, around.http, around.user_agent, quirks)
 
 
 def _open_openai_responses(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.openai_responses import OpenAiResponses
+    from kimi.infrastructure.models.openai.responses import OpenAiResponses
 
     return OpenAiResponses(settings, around.http, around.user_agent)
 
 
 def _open_anthropic(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.anthropic import Anthropic
+    from kimi.infrastructure.models.anthropic.messages import Anthropic
 
     return Anthropic(settings, around.session_id, around.http, around.user_agent)
 
 
 def _open_gemini(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.gemini import Gemini, developer_access
+    from kimi.infrastructure.models.gemini.generate_content import Gemini, developer_access
 
     return Gemini(settings, around.http, around.user_agent, developer_access(settings))
 
 
 def _open_vertexai(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.gemini import Gemini, vertex_access
+    from kimi.infrastructure.models.gemini.generate_content import Gemini, vertex_access
 
     access = vertex_access(settings, around.http, {**around.environ, **settings.env})
     return Gemini(settings, around.http, around.user_agent, access)
 
 
 def _open_replay(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.cassette import replay_model
+    from kimi.infrastructure.models.offline.cassette import replay_model
 
     return replay_model(settings, around.session_id, around.environ)
 
 
 def _open_echo(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.scripted import echo_model
+    from kimi.infrastructure.models.offline.scripted import echo_model
 
     return echo_model(settings.capabilities, settings.max_context_size)
 
 
 def _open_scripted(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.scripted import is_traced, load_scripts, scripted_model
+    from kimi.infrastructure.models.offline.scripted import is_traced, load_scripts, scripted_model
 
     environ = {**around.environ, **settings.env}
     return scripted_model(load_scripts(environ), is_traced(environ), settings.capabilities, settings.max_context_size)
@@ -116,13 +116,13 @@ def open_model(
     if make is None:
         raise ConfigError(_unknown_type(settings))
     if settings.extra_body or settings.omit_fields:
-        from kimi.infrastructure.models.compatible import check_adjustments
+        from kimi.infrastructure.models.openai.compatible import check_adjustments
 
         check_adjustments(settings)
     model = make(settings, Surroundings(session_id, http, user_agent, environ))
     if not (session_id and environ.get("KIMI_RECORD", "").strip()):
         return model
-    from kimi.infrastructure.models.cassette import recorded
+    from kimi.infrastructure.models.offline.cassette import recorded
 
     return recorded(model, settings, session_id, environ)
 

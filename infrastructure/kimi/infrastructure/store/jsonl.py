@@ -12,8 +12,10 @@ import anyio
 from kimi.application.codec.envelope import encode_json
 from kimi.domain.errors import InvalidSessionId, SessionBusy, StoreFailed
 from kimi.domain.history.session import SessionSummary, checked_session_id
-from kimi.infrastructure.store import kimi_json, removal
-from kimi.infrastructure.store.disk import failing_as, make_private_directory, remove_file, replace_file
+from kimi.infrastructure.store import kimi_json
+from kimi.infrastructure.store.files import removal
+from kimi.infrastructure.store.files.disk import failing_as, make_private_directory, remove_file, replace_file
+from kimi.infrastructure.store.files.lock import FileLock
 from kimi.infrastructure.store.layout import (
     CONTEXT,
     FRESH,
@@ -24,7 +26,6 @@ from kimi.infrastructure.store.layout import (
     work_dir_directory,
 )
 from kimi.infrastructure.store.listing import context_path, summaries
-from kimi.infrastructure.store.lock import FileLock
 from kimi.infrastructure.store.session_files import JsonlSession
 from kimi.infrastructure.store.state import read_raw, with_old_metadata
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 from kimi.application.codec.context_line import parse_object
 from kimi.application.codec.envelope import encode_json, scrubbed
 from kimi.domain.errors import StoreFailed
-from kimi.infrastructure.store.disk import failing_as, make_private_directory, replace_file
+from kimi.infrastructure.store.files.disk import failing_as, make_private_directory, replace_file
+from kimi.infrastructure.store.files.lock import sole_owner
 from kimi.infrastructure.store.layout import REGISTRY, REGISTRY_LOCK, normal_path
-from kimi.infrastructure.store.lock import sole_owner
 from kimi.infrastructure.store.state import read_raw
 
 logger = logging.getLogger(__name__)

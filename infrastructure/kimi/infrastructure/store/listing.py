@@ -15,8 +15,8 @@ from kimi.domain.content.parts import joined_text
 from kimi.domain.errors import InvalidSessionId
 from kimi.domain.history.session import SessionSummary, checked_session_id, shortened_title
 from kimi.infrastructure.store.event_line import message_of
+from kimi.infrastructure.store.files.lines import head_lines
 from kimi.infrastructure.store.layout import CONTEXT, EVENTS, OLD_METADATA, STATE
-from kimi.infrastructure.store.lines import head_lines
 from kimi.infrastructure.store.state import old_title, read_raw
 
 _HEAD = 256 * 1024

@@ -14,9 +14,12 @@ from kimi.application.codec.context_line import decode_record, encode_record
 from kimi.domain.content.message import Message
 from kimi.domain.errors import StoreFailed
 from kimi.domain.history.session import ContextRecord, SessionState, checked_session_id
-from kimi.infrastructure.store import event_line, removal, rotation
-from kimi.infrastructure.store.append_file import AppendFile
-from kimi.infrastructure.store.disk import failing_as, make_private_directory, replace_file
+from kimi.infrastructure.store import event_line
+from kimi.infrastructure.store.files import removal, rotation
+from kimi.infrastructure.store.files.append_file import AppendFile
+from kimi.infrastructure.store.files.disk import failing_as, make_private_directory, replace_file
+from kimi.infrastructure.store.files.lines import all_lines, lines_backward, lines_until
+from kimi.infrastructure.store.files.lock import BorrowedLock, FileLock
 from kimi.infrastructure.store.layout import (
     CONTEXT,
     EVENTS,
@@ -27,8 +30,6 @@ from kimi.infrastructure.store.layout import (
     SUBAGENTS,
     rotated,
 )
-from kimi.infrastructure.store.lines import all_lines, lines_backward, lines_until
-from kimi.infrastructure.store.lock import BorrowedLock, FileLock
 from kimi.infrastructure.store.repair import answered
 from kimi.infrastructure.store.state import decode_state, merged_state, read_raw
 

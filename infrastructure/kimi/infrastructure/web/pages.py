@@ -10,8 +10,8 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 import anyio
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpLimits, HttpTimeout, PrivateAddress, checked_host
-from kimi.infrastructure.models.proxy import proxy_for
+from kimi.infrastructure.http.client import HttpError, HttpLayer, HttpLimits, HttpTimeout, PrivateAddress, checked_host
+from kimi.infrastructure.http.proxy import proxy_for
 from kimi.infrastructure.web.addresses import is_literal, is_public
 
 MAX_BYTES: Final = 10 * 1024 * 1024

@@ -11,8 +11,8 @@ import anyio
 
 from kimi.application.settings.settings import ServiceSettings
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.models.headers import merged, printable
-from kimi.infrastructure.models.http import HttpError, HttpLayer, HttpTimeout
+from kimi.infrastructure.http.client import HttpError, HttpLayer, HttpTimeout
+from kimi.infrastructure.http.headers import merged, printable
 
 TOTAL_S: Final = 180.0
 MAX_BYTES: Final = 10 * 1024 * 1024

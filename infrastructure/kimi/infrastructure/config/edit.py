@@ -1,0 +1,122 @@
+"""Changing a configuration file: the keys that are meant, and nothing else (runtime spec 2.7).
+
+Comments, unknown keys, order and blank lines of a TOML file stay; a JSON file stays JSON. What is written was read
+again before, so that a file is never left in a state in which the program would not start.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.config.file import checked, file_text, is_json, parsed
+from kimi.infrastructure.config.private_file import sole_change, write_private_file
+
+Table: TypeAlias = MutableMapping[str, Any]
+"""A table of a configuration as it was parsed: the JSON edge."""
+
+Changes: TypeAlias = Mapping[tuple[str, ...], str | int | bool | Sequence[str] | Mapping[str, str] | None]
+"""Paths of keys, like `("providers", "local", "api_key")`, and their new values; None takes a key away."""
+
+
+def edit_configuration(path: str, changes: Changes) -> None:
+    """Set or remove these keys in the file, which need not exist; missing tables are made.
+
+    The file is replaced atomically and readable for its owner only; a link stays a link. Others that change it in this
+    way wait meanwhile. Nothing of the old content is kept elsewhere: a key that was removed is gone.
+
+    Raises:
+        ConfigError: the file cannot be read, parsed or written, or the result would not be a valid configuration. The
+            file is as it was then. The message names it and holds no value.
+    """
+    changes = {keys: list(value) if isinstance(value, tuple) else value for keys, value in changes.items()}
+    try:
+        with sole_change(path):
+            write_private_file(path, _changed(path, changes))
+    except OSError as error:
+        raise ConfigError(f"Cannot write configuration file {path}: {error.strerror}") from None
+
+
+def _changed(path: str, changes: Changes) -> str:
+    """The text of the file with the changes."""
+    text = file_text(path, newline="", missing="")
+    raw: Table = parsed(text, path, load_json=_parsed_json)
+    for keys, value in changes.items():
+        _put(raw, keys, value)
+    checked(raw, path)
+    return _json_text(raw) if is_json(path) else _toml_text(text, changes, raw, path)
+
+
+def _parsed_json(text: str) -> Table:
+    raw: Any = json.loads(text or "{}")
+    if not isinstance(raw, dict):
+        raise ValueError("the configuration must be an object of keys and values")
+    return cast("Table", raw)
+
+
+def _json_text(raw: Table) -> str:
+    return json.dumps(raw, indent=2, ensure_ascii=False) + "\n"
+
+
+def _put(table: Table, keys: tuple[str, ...], value: Any) -> None:
+    """Set or remove a key in plain data; what stands in the way of a table gives way to it."""
+    *way, last = keys
+    for name in way:
+        inner = table.get(name)
+        if not isinstance(inner, dict):
+            if value is None:
+                return
+            inner = table[name] = {}
+        table = cast("Table", inner)
+    if value is None:
+        table.pop(last, None)
+    else:
+        table[last] = value
+
+
+# --- TOML ------------------------------------------------------------------------------------------------------
+
+
+def _toml_text(text: str, changes: Changes, expected: Table, path: str) -> str:
+    """`text` with the changes. Raises ConfigError when it is written in a way that does not allow them."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document = tomlkit.parse(text)
+        for keys, value in changes.items():
+            _put_toml(document, keys, value)
+        changed = tomlkit.dumps(document)
+        if tomllib.loads(changed) == expected:
+            return changed
+    except (TOMLKitError, ValueError, KeyError, TypeError):
+        pass
+    names = ", ".join(".".join(keys) for keys in changes)
+    raise ConfigError(f"Cannot change {path} without rewriting it; set these keys by hand: {names}.")
+
+
+def _put_toml(table: Any, keys: tuple[str, ...], value: Any) -> None:
+    from tomlkit.items import InlineTable
+
+    *way, last = keys
+    for depth, name in enumerate(way):
+        if not isinstance(table.get(name), Mapping):
+            if value is None:
+                return
+            table[name] = _new_table(inline=isinstance(table, InlineTable), is_above=depth < len(way) - 1)
+        table = table[name]
+    if value is None:
+        if last in table:
+            table.remove(last)
+    else:
+        table[last] = value
+
+
+def _new_table(*, inline: bool, is_above: bool) -> Any:
+    """An empty table; one that only stands above others gets no header of its own."""
+    import tomlkit
+
+    return tomlkit.inline_table() if inline else tomlkit.table(is_super_table=is_above)

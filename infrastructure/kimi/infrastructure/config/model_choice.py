@@ -1,0 +1,191 @@
+"""Which model a process uses: flag, configuration, then the environment on top (runtime spec 2.4, 2.5)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import ModelSettings
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.config.schema import CAPABILITIES, Configuration, Model, Provider
+
+_log = logging.getLogger("kimi.settings")
+
+_ENVIRONMENT_PROVIDER = Provider(type="kimi", base_url="", api_key="")
+_ENVIRONMENT_MODEL = Model(provider="kimi", model="", max_context_size=100_000)
+"""What only environment variables can complete, when the configuration chooses nothing."""
+
+_OPENAI_TYPES = ("openai_legacy", "openai_responses")
+
+
+def choose_model(configuration: Configuration, flags: Flags, environ: Mapping[str, str]) -> ModelSettings:
+    """The model with its provider, everything resolved. It need not be `usable`: a prompt then says so.
+
+    Raises:
+        ConfigError: `--model` names none of the configured models, or a numeric variable holds no number.
+    """
+    name = _chosen_name(configuration, flags, environ)
+    model = configuration.models[name] if name else _ENVIRONMENT_MODEL
+    provider = configuration.providers[model.provider] if name else _ENVIRONMENT_PROVIDER
+    settings = _from_file(provider, model, name)
+    settings = settings.model_copy(update=_overrides(provider.type, environ))
+    capabilities = settings.capabilities | derived_capabilities(settings.model)
+    thinking = _thinking(capabilities, flags.thinking, configuration.default_thinking)
+    return settings.model_copy(update={"capabilities": capabilities, "thinking": thinking})
+
+
+def named_models(configuration: Configuration, flags: Flags, environ: Mapping[str, str]) -> dict[str, ModelSettings]:
+    """Every configured model by its alias. Of the environment only URL and key count here: the rest of it describes
+    the one model that the process was started with.
+    """
+    return {
+        alias: _completed(
+            _from_file(configuration.providers[model.provider], model, alias), configuration, flags, environ
+        )
+        for alias, model in configuration.models.items()
+    }
+
+
+def _completed(
+    settings: ModelSettings, configuration: Configuration, flags: Flags, environ: Mapping[str, str]
+) -> ModelSettings:
+    capabilities = settings.capabilities | derived_capabilities(settings.model)
+    thinking = _thinking(capabilities, flags.thinking, configuration.default_thinking)
+    update = {**_access(settings.type, environ), "capabilities": capabilities, "thinking": thinking}
+    return settings.model_copy(update=update)
+
+
+def derived_capabilities(model: str) -> frozenset[str]:
+    """What the id of a model tells about it."""
+    lowered = model.lower()
+    found: set[str] = set()
+    if "thinking" in lowered or "reason" in lowered:
+        found |= {"thinking", "always_thinking"}
+    if model in ("kimi-for-coding", "kimi-code"):
+        found |= {"thinking", "image_in", "video_in"}
+    return frozenset(found)
+
+
+def _chosen_name(configuration: Configuration, flags: Flags, environ: Mapping[str, str]) -> str:
+    """A key of `models`, or "" for the model of the environment."""
+    if flags.model is None or flags.model in configuration.models:
+        return configuration.default_model if flags.model is None else flags.model
+    if not configuration.models and environ.get("KIMI_BASE_URL") and environ.get("KIMI_MODEL_NAME"):
+        _log.warning("--model %s is overridden by KIMI_MODEL_NAME", flags.model)
+        return ""
+    known = ", ".join(sorted(configuration.models))
+    advice = f"choose one of: {known}" if known else "no models are configured, add one under [models.NAME]"
+    raise ConfigError(f"Unknown model '{flags.model}' for --model; {advice}.")
+
+
+def _from_file(provider: Provider, model: Model, alias: str) -> ModelSettings:
+    return ModelSettings(
+        alias=alias,
+        provider_name=model.provider,
+        type=provider.type,
+        model=model.model,
+        base_url=provider.base_url,
+        api_key=provider.api_key,
+        max_context_size=model.max_context_size,
+        capabilities=frozenset[str](model.capabilities),
+        custom_headers=provider.custom_headers,
+        env=provider.env,
+        max_completion_tokens=model.max_output_size,
+        reasoning_key=provider.reasoning_key,
+        extra_body=provider.extra_body,
+        omit_fields=provider.omit_fields,
+        oauth=provider.oauth is not None,
+        device_headers=provider.device_headers,
+    )
+
+
+def _thinking(capabilities: frozenset[str], flag: bool | None, configured: bool) -> bool | None:
+    """On if the model always thinks, or can and is asked to. Off is only said to a model that can, or by a flag."""
+    if "always_thinking" in capabilities:
+        return True
+    wanted = configured if flag is None else flag
+    if "thinking" in capabilities:
+        return wanted
+    return False if flag is False else None
+
+
+# --- the environment -------------------------------------------------------------------------------------------
+
+
+def _overrides(provider_type: str, environ: Mapping[str, str]) -> dict[str, object]:
+    """The fields that variables replace; an empty variable counts as unset."""
+    if provider_type == "kimi":
+        return _given(
+            {
+                **_access(provider_type, environ),
+                "model": environ.get("KIMI_MODEL_NAME") or None,
+                "max_context_size": _whole_number(environ, "KIMI_MODEL_MAX_CONTEXT_SIZE"),
+                "capabilities": _capabilities(environ),
+                "temperature": _number(environ, "KIMI_MODEL_TEMPERATURE"),
+                "top_p": _number(environ, "KIMI_MODEL_TOP_P"),
+                "max_completion_tokens": _completion_cap(environ),
+                "thinking_keep": environ.get("KIMI_MODEL_THINKING_KEEP") or None,
+            }
+        )
+    return _access(provider_type, environ)
+
+
+def _access(provider_type: str, environ: Mapping[str, str]) -> dict[str, object]:
+    """URL and key."""
+    prefix = "KIMI" if provider_type == "kimi" else "OPENAI" if provider_type in _OPENAI_TYPES else None
+    if prefix is None:
+        return {}
+    names = {"base_url": f"{prefix}_BASE_URL", "api_key": f"{prefix}_API_KEY"}
+    return _given({field: environ.get(name) or None for field, name in names.items()})
+
+
+def _given(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _whole_number(environ: Mapping[str, str], variable: str) -> int | None:
+    text = environ.get(variable)
+    if not text:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ConfigError(f"The environment variable {variable} must be a whole number above 0, but it is '{text}'.")
+    return number
+
+
+def _number(environ: Mapping[str, str], variable: str) -> float | None:
+    text = environ.get(variable)
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(f"The environment variable {variable} must be a number, but it is '{text}'.")
+    return number
+
+
+def _capabilities(environ: Mapping[str, str]) -> frozenset[str] | None:
+    text = environ.get("KIMI_MODEL_CAPABILITIES")
+    if not text:
+        return None
+    return frozenset(name.strip().lower() for name in text.split(",")) & CAPABILITIES
+
+
+def _completion_cap(environ: Mapping[str, str]) -> int | None:
+    """The first of the two names that holds a whole number; others are ignored, as the reference does."""
+    for variable in ("KIMI_MODEL_MAX_COMPLETION_TOKENS", "KIMI_MODEL_MAX_TOKENS"):
+        text = environ.get(variable)
+        if not text:
+            continue
+        try:
+            return int(text)
+        except ValueError:
+            _log.warning("%s is not a whole number, ignored", variable)
+    return None

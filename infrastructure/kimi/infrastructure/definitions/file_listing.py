@@ -1,0 +1,48 @@
+"""The files of a directory, for a person who types the beginning of a name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+
+from kimi.infrastructure.tools.search.ignore_files import SEARCH_KINDS, VCS_DIRECTORIES, IgnoreLevel, rules_above
+
+MAX_FILES = 1000
+MAX_DIRECTORIES = 5000
+
+
+def walk_files(directory: str) -> list[str]:
+    """Paths relative to `directory`, top level first, what ignore files name left out; at most 1000.
+
+    What cannot be read is left out as well; symlinks to directories are not followed.
+    """
+    return list(islice(_files(directory), MAX_FILES))
+
+
+def _files(root: str) -> Iterator[str]:
+    level = rules_above(root, SEARCH_KINDS)
+    waiting: list[tuple[str, IgnoreLevel]] = [(root, level)]
+    for directory, above in islice(_growing(waiting), MAX_DIRECTORIES):
+        try:
+            with os.scandir(directory) as found:
+                entries = sorted(found, key=lambda one: one.name)
+        except OSError:
+            continue
+        rules = above.entered(directory, {one.name for one in entries})
+        for one in entries:
+            is_directory = one.is_dir(follow_symlinks=False)
+            if one.name in VCS_DIRECTORIES or rules.ignores(one.path, is_directory):
+                continue
+            if is_directory:
+                waiting.append((one.path, rules))
+            else:
+                yield os.path.relpath(one.path, root).replace(os.sep, "/")
+
+
+def _growing(waiting: list[tuple[str, IgnoreLevel]]) -> Iterator[tuple[str, IgnoreLevel]]:
+    """The items of a list that grows meanwhile."""
+    at = 0
+    while at < len(waiting):
+        yield waiting[at]
+        at += 1

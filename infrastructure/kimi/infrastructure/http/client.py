@@ -1,0 +1,181 @@
+"""The HTTP layer: one per process, with one TLS context and aiohttp's pool of connections.
+
+What it does not do: redirects, cookies, retries of a POST. It sends each request once (runtime spec R-81) and closes
+the connection at once when the caller is cancelled or leaves early. Neither aiohttp nor a certificate is loaded before
+the first request, or before `warm`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
+from threading import Lock
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import anyio.to_thread
+
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.http.contract import HttpError, HttpLimits, HttpTimeout, PrivateAddress, socks_library
+from kimi.infrastructure.http.proxy import is_socks, proxy_for
+
+if TYPE_CHECKING:
+    import ssl
+
+    from kimi.infrastructure.http.session import HttpResponse, HttpSession
+
+__all__ = [
+    "HttpError",
+    "HttpLayer",
+    "HttpLimits",
+    "HttpTimeout",
+    "PrivateAddress",
+    "checked_host",
+    "socks_library",
+    "tls_context",
+]
+
+_CA_FILES = ("/etc/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+"""Where systems keep their certificates, for an interpreter that was built for another system's place."""
+
+
+class HttpLayer:
+    """Makes requests, through the proxies that `environ` names, trusting the certificates it names."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        limits: HttpLimits | None = None,
+        reachable: Callable[[str], bool] | None = None,
+    ) -> None:
+        """A name that leads to an address that is not `reachable` raises PrivateAddress; what a proxy resolves is not
+        ours to watch. So does a URL with such an address. Without it everything is."""
+        self._environ = environ
+        self._reachable = reachable
+        self._limits = limits or HttpLimits()
+        self._tls: ssl.SSLContext | None = None
+        self._sessions: dict[str | None, HttpSession] = {}
+        """By the SOCKS proxy that they go through; everything else shares one."""
+        self._is_warm = False
+        self._warming = Lock()
+
+    def warm(self, url: str = "") -> None:
+        """Import what requests need and, for an https URL, build the TLS context. Meant for a thread.
+
+        Raises:
+            ConfigError: the certificates or the proxy of the environment cannot be used.
+        """
+        with self._warming:
+            import_module("kimi.infrastructure.http.session")
+            self._is_warm = True
+            proxy = proxy_for(url, self._environ)
+            if url.startswith("https:"):
+                self._context()
+            if proxy is not None and is_socks(proxy):
+                socks_library()
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, url: str, headers: Sequence[tuple[str, str]], body: Sequence[bytes] = ()
+    ) -> AsyncGenerator[HttpResponse]:
+        """Send one request and give its response as soon as its head is there.
+
+        `Host` and `Content-Length` are added, nothing else. Leaving the context before the body has ended (and
+        without `release`) closes the connection at once.
+
+        Raises:
+            HttpError, HttpTimeout: on entering and while reading.
+            ConfigError: the URL, the certificates or the proxy of the environment cannot be used.
+        """
+        checked_host(url)
+        if not self._is_warm:
+            await anyio.to_thread.run_sync(self.warm, url)
+        from kimi.infrastructure.http.session import Request, is_usable
+
+        if not is_usable(url):
+            raise _unusable(url)
+
+        proxy = proxy_for(url, self._environ)
+        through_socks = proxy is not None and is_socks(proxy)
+        tls = self._context() if _is_https(url) or (proxy is not None and _is_https(proxy)) else None
+        request = Request(method, url, headers, body, None if through_socks else proxy, tls)
+        async with self._session(proxy if through_socks else None).exchange(request) as response:
+            yield response
+
+    async def close(self) -> None:
+        """Close every connection, also those in use. The layer can be used again afterwards."""
+        sessions = list(self._sessions.values())
+        self._sessions.clear()
+        for session in sessions:
+            await session.close()
+
+    def _session(self, socks_proxy: str | None) -> HttpSession:
+        from kimi.infrastructure.http.session import HttpSession
+
+        if socks_proxy not in self._sessions:
+            self._sessions[socks_proxy] = HttpSession(self._limits, socks_proxy, self._reachable)
+        return self._sessions[socks_proxy]
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = tls_context(self._environ)
+        return self._tls
+
+
+def checked_host(url: str) -> str:
+    """The host that an http(s) URL names, in lower case.
+
+    Raises:
+        ConfigError: it is no http(s) URL with a host.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not host or _has_blank(url):
+        raise _unusable(url)
+    return host
+
+
+def _unusable(url: str) -> ConfigError:
+    shown = re.sub(r"//.*@", "//***@", url)
+    return ConfigError(f"'{shown}' cannot be used as an address: it must be an http:// or https:// URL with a host.")
+
+
+def _has_blank(text: str) -> bool:
+    return any(char <= " " or char == "\x7f" for char in text)
+
+
+def _is_https(url: str) -> bool:
+    return url[:6].lower() == "https:"
+
+
+def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
+    """A client context that trusts `SSL_CERT_FILE` (and `SSL_CERT_DIR`), else what the system trusts.
+
+    Raises:
+        ConfigError: the named file cannot be read or holds no certificate.
+    """
+    import ssl
+
+    cafile, capath = environ.get("SSL_CERT_FILE") or None, environ.get("SSL_CERT_DIR") or None
+    try:
+        context = ssl.create_default_context(cafile=cafile, capath=capath)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"SSL_CERT_FILE names a file that cannot be used: {cafile}: {reason}.") from error
+    if not cafile and not capath and not context.cert_store_stats()["x509_ca"]:
+        _load_first(context, _CA_FILES)
+    return context
+
+
+def _load_first(context: ssl.SSLContext, paths: Sequence[str]) -> None:
+    for path in paths:
+        try:
+            context.load_verify_locations(path)
+            return
+        except OSError:
+            continue

@@ -1,0 +1,33 @@
+"""Names are resolved once, and the connection goes to the very address that was judged. Imports aiohttp."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from kimi.infrastructure.http.contract import PrivateAddress
+
+
+class WatchedResolver(AbstractResolver):
+    """Resolves names by the system, or by another resolver. A name with one address that is not `reachable` is
+    refused, whatever else it has.
+    """
+
+    def __init__(self, reachable: Callable[[str], bool], resolver: AbstractResolver | None = None) -> None:
+        self._reachable = reachable
+        self._resolver = resolver or ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of `host`. Raises PrivateAddress, and OSError for a name without addresses."""
+        found = await self._resolver.resolve(host, port, family)
+        if not all(self._reachable(one["host"]) for one in found):
+            raise PrivateAddress
+        return found
+
+    async def close(self) -> None:
+        """Nothing is held."""

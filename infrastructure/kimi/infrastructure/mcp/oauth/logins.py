@@ -1,0 +1,143 @@
+"""Stored logins of remote MCP servers, below `mcp-oauth` in the share directory (tools spec 4.4, 6.4).
+
+The files are those of fastmcp's file store, in the layout that kimi-cli 1.43 and later use, so that its logins hold
+here. To see whether there is one, or to remove it, the files are enough; the library is loaded for a login itself.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from kimi.infrastructure.mcp.library import load_library
+
+if TYPE_CHECKING:
+    from kimi.infrastructure.mcp.oauth.client import BrowserLogin, StoredLogin
+
+_COLLECTIONS = {
+    "tokens": "mcp_oauth_token",
+    "client_info": "mcp_oauth_client_info",
+    "token_expiry": "mcp_oauth_token_expiry",
+}
+"""What the last part of a key is about: the collection that holds it, as its directory begins."""
+
+
+def oauth_directory(share: str) -> str:
+    """Where the logins are."""
+    return os.path.join(share, "mcp-oauth")
+
+
+def storage_key(server_url: str) -> str:
+    """What logins of this server are stored under: its URL without slashes at the end."""
+    return server_url.rstrip("/")
+
+
+def has_tokens(share: str, server_url: str) -> bool:
+    """Is there a stored login for this server? Its token may have expired; nothing is asked over the network."""
+    return any(_stored(path).get("access_token") for path in _files(share, server_url, "tokens"))
+
+
+def login_secrets(share: str, server_url: str) -> Iterator[str]:
+    """What of a stored login must never be shown."""
+    for part in ("tokens", "client_info"):
+        for path in _files(share, server_url, part):
+            value = _stored(path)
+            found = (value.get(key) for key in ("access_token", "refresh_token", "client_secret"))
+            yield from (secret for secret in found if isinstance(secret, str) and secret)
+
+
+def clear_tokens(share: str, server_url: str) -> None:
+    """Remove everything that is stored about logins at this server. Raises OSError."""
+    for part in _COLLECTIONS:
+        for path in _files(share, server_url, part):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def headless_auth(share: str, server_url: str) -> StoredLogin | None:
+    """A login from what is stored, renewed when it has expired; None without network traffic when nothing is stored.
+
+    It never opens a browser: when the server wants the user, the request fails and `refused` of it is true. It goes
+    into the `auth` of a transport; one for each connection.
+    """
+    if not has_tokens(share, server_url):
+        return None
+    load_library()
+    from kimi.infrastructure.mcp.oauth.client import StoredLogin
+
+    return StoredLogin(storage_key(server_url), _private_directory(share))
+
+
+def browser_auth(share: str, server_url: str, show_address: Callable[[str], None]) -> BrowserLogin:
+    """A login that opens a browser when it must, for `kimi mcp auth` alone, and stores what it is given.
+
+    `show_address` gets the address that the browser is sent to.
+    """
+    load_library()
+    from kimi.infrastructure.mcp.oauth.client import BrowserLogin
+
+    directory = _private_directory(share)
+    return BrowserLogin(storage_key(server_url), directory, show_address, _registered_port(share, server_url))
+
+
+def _registered_port(share: str, server_url: str) -> int | None:
+    """The port that the server knows us to listen on: it may send the browser to no other. None if it is taken."""
+    for path in _files(share, server_url, "client_info"):
+        for address in _stored(path).get("redirect_uris") or ():
+            with suppress(ValueError, OSError):
+                port = urlsplit(str(address)).port
+                if port is not None:
+                    socket.create_server(("localhost", port)).close()
+                    return port
+    return None
+
+
+def _private_directory(share: str) -> str:
+    directory = oauth_directory(share)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    os.chmod(directory, 0o700)
+    _follow_a_move(directory)
+    return directory
+
+
+def _follow_a_move(directory: str) -> None:
+    """Forget notes of the library about where its files are that are not true: the share directory was moved, or is
+    seen under another path in a container. It would refuse to read them; without a note it writes a new one.
+    """
+    here = os.path.realpath(directory)
+    for note in glob.glob(os.path.join(glob.escape(directory), "S_*-info.json")):
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            with open(note, encoding="utf-8") as file:
+                named = os.path.realpath(json.load(file)["directory"])
+            if os.path.dirname(named) != here:
+                os.unlink(note)
+
+
+def _files(share: str, server_url: str, part: str) -> Iterator[str]:
+    """The files of one key. Their names end in a hash of the key, which is the part that no version shortens."""
+    key = f"{storage_key(server_url)}/{part}"
+    ending = f"-{hashlib.sha256(key.encode()).hexdigest()[:8]}.json"
+    directories = glob.glob(os.path.join(glob.escape(oauth_directory(share)), f"S_{_COLLECTIONS[part]}-*"))
+    for directory in directories:
+        if os.path.isdir(directory):
+            yield from (os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(ending))
+
+
+def _stored(path: str) -> dict[str, Any]:
+    """The value in a file of the store; an empty one when it is damaged or over."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            entry: Any = json.load(file)
+        value, end = entry["value"], cast(str | None, entry.get("expires_at"))
+        current = end is None or datetime.fromisoformat(end) > datetime.now(UTC)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}
+    return cast(dict[str, Any], value) if current and isinstance(value, dict) else {}

@@ -1,0 +1,188 @@
+"""A session that bears with servers that are not quite right, and says what HTTP said. Loads the library.
+
+The library refuses a whole list of tools for one that is malformed, refuses results that do not fit the schema which
+their own server gives for them, and does not tell one HTTP error from another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+import httpx2
+import mcp_types
+from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
+from fastmcp.client.transports.base import TransportOptions
+from mcp import ClientSession
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+from mcp_types import methods
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
+from pydantic import TypeAdapter
+
+from kimi.infrastructure.mcp.transport.remote import OPEN_S
+
+logger = logging.getLogger(__name__)
+
+MAX_DEPTH: Final = 100
+"""Tools that are nested deeper are left out: neither the library nor providers take them."""
+
+_OF_A_TOOL: Final = ("name", "title", "description", "inputSchema", "annotations")
+"""What is looked at; what else a tool may say cannot be wrong."""
+
+_BLOCK: Final[TypeAdapter[object]] = TypeAdapter(mcp_types.ContentBlock)
+
+
+class LenientTransport(ClientTransport):
+    """Another transport, with `LenientSession`s. `status` is the last HTTP status that told of an error."""
+
+    def __init__(self, inner: ClientTransport) -> None:
+        self.inner = inner
+        self.status: int | None = None
+        self.legacy_only = inner.legacy_only
+        if isinstance(inner, StreamableHttpTransport | SSETransport):
+            inner.httpx_client_factory = self._new_http_client
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncGenerator[ClientSession, None]:
+        """See `ClientTransport`."""
+        options = replace(transport_options or TransportOptions(), session_class=LenientSession)
+        async with self.inner.connect_session(transport_options=options, **session_kwargs) as session:
+            yield session
+
+    async def close(self) -> None:
+        """See `ClientTransport`."""
+        await self.inner.close()
+
+    def get_session_id(self) -> str | None:
+        """See `ClientTransport`."""
+        return self.inner.get_session_id()
+
+    def _new_http_client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+        **more: object,  # fastmcp passes that redirects are to be followed; the transport does that, within its origin
+    ) -> httpx2.AsyncClient:
+        client = create_mcp_http_client(headers, timeout or httpx2.Timeout(OPEN_S, read=None), auth)
+        client.event_hooks.setdefault("response", []).append(self._note)
+        return client
+
+    async def _note(self, response: httpx2.Response) -> None:
+        if response.status_code >= 400:
+            self.status = response.status_code
+
+
+class LenientSession(ClientSession):
+    """A session that leaves out malformed tools, names content that it does not know, and takes every result."""
+
+    def __init__(
+        self,
+        read_stream: ReadStream[SessionMessage | Exception],
+        write_stream: WriteStream[SessionMessage],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(_Cleaned(read_stream), write_stream, **kwargs)
+
+    async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
+        """Take it as it is. To look closer, the library would also list the tools again."""
+
+
+class _Cleaned:
+    """A stream of messages in which lists of tools, and contents of results, hold only what is one."""
+
+    def __init__(self, stream: ReadStream[SessionMessage | Exception]) -> None:
+        self._stream = stream
+
+    @property
+    def last_context(self) -> Any:
+        """What the library keeps beside a message."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        return _cleaned(await self._stream.receive())
+
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return _cleaned(await self._stream.__anext__())
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
+
+
+def _cleaned(message: SessionMessage | Exception) -> SessionMessage | Exception:
+    if isinstance(message, SessionMessage) and isinstance(message.message, mcp_types.JSONRPCResponse):
+        result = message.message.result
+        if isinstance(tools := result.get("tools"), list):
+            result["tools"] = [whole for tool in cast("list[Any]", tools) if (whole := _whole(tool)) is not None]
+        if "structuredContent" in result:
+            result.setdefault("content", [])
+        if isinstance(content := result.get("content"), list):
+            result["content"] = [_known(block) for block in cast("list[Any]", content)]
+    return message
+
+
+def _known(block: object) -> object:
+    """The block of a result's content, or a text in the place of one that nobody here knows."""
+    try:
+        _BLOCK.validate_python(block, by_name=False)
+    except ValueError:
+        members = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
+        return {"type": "text", "text": f"[Unsupported content: {members.get('type', 'unknown')}]"}
+    else:
+        return block
+
+
+def _whole(tool: object) -> dict[str, Any] | None:
+    """The tool, with what is often forgotten; None when it is malformed."""
+    given = cast("dict[str, Any]", tool) if isinstance(tool, dict) else {}
+    found = {key: given[key] for key in _OF_A_TOOL if key in given}
+    schema = found.get("inputSchema")
+    if isinstance(schema, dict):
+        found = {**found, "inputSchema": {"type": "object", **cast("dict[str, Any]", schema)}}
+    fault = _fault(found)
+    if fault is not None:
+        logger.warning("the tool %r of an MCP server is left out: %s", found.get("name"), fault[:300])
+        return None
+    return found
+
+
+def _fault(tool: dict[str, Any]) -> str | None:
+    if _is_deeper(tool, MAX_DEPTH):
+        return "it is nested too deeply"
+    try:
+        methods.validate_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
+        str(tool["name"]).encode()  # half a surrogate pair could not be sent back
+    except ValueError as error:
+        return str(error)
+    return None if tool["inputSchema"]["type"] == "object" else "its parameters are no object"
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    """Is `value` nested more than `depth` levels?"""
+    if isinstance(value, dict):
+        parts: Iterable[object] = cast("dict[str, object]", value).values()
+    elif isinstance(value, list):
+        parts = cast("list[object]", value)
+    else:
+        return False
+    return depth == 0 or any(_is_deeper(part, depth - 1) for part in parts)

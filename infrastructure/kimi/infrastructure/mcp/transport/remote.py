@@ -1,0 +1,178 @@
+"""The way to one remote MCP server (tools spec 4.1, 6.2). Importing this loads fastmcp.
+
+The library's own transports give a session up when a message has more than one mebibyte, as a picture easily has, and
+leave a call waiting whose message a server of the older kind (sse) did not take; the sessions are the library's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import urljoin
+
+import anyio
+import anyio.abc
+import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
+from fastmcp.client.transports.base import TransportOptions
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client, request_within_origin, sse_within_origin
+from mcp.shared.message import SessionMessage
+
+from kimi.application.settings.settings import McpServer
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.mcp.transport.messages import MAX_MESSAGE_BYTES, parsed_message
+
+logger = logging.getLogger(__name__)
+
+OPEN_S: Final = 30.0
+"""Seconds for opening a connection; how long an answer may take is the business of the caller."""
+
+SILENT_S: Final = 300.0
+"""Seconds between two events of a server of the older kind, unless its entry says otherwise."""
+
+
+def transport_to(server: McpServer, auth: httpx2.Auth | None = None) -> ClientTransport:
+    """The transport for `server`, which has a URL and its variables put in already; nothing is connected.
+
+    `auth` is the login of a server with `auth: "oauth"`; any other `auth` of it is a bearer token.
+
+    Raises:
+        ConfigError: a header or the token cannot be sent.
+    """
+    assert server.url is not None, "a usable entry has a command or a URL"
+    headers = {name: _sendable(value, f"header '{name}'", server) for name, value in server.headers.items()}
+    access = auth if server.auth in (None, "oauth") else _sendable(server.auth, "token", server)
+    if server.transport == "sse":
+        return EventTransport(server.url, headers, auth=access, sse_read_timeout=server.sse_read_timeout_s)
+    return HttpTransport(server.url, headers, auth=access)
+
+
+def _sendable(value: str, what: str, server: McpServer) -> str:
+    """`value` without space around it, e.g. the end of a line of the file that it comes from. Raises ConfigError.
+
+    The HTTP library would refuse it too, but repeat the secret in its error.
+    """
+    value = value.strip()
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigError(f"The {what} of MCP server '{server.name}' has a character that no HTTP header may have.")
+    return value
+
+
+class HttpTransport(StreamableHttpTransport):
+    """Streamable HTTP; a message may have `MAX_MESSAGE_BYTES`."""
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncGenerator[ClientSession, None]:
+        """See `ClientTransport`."""
+        options = transport_options or TransportOptions()
+        new_client = self.httpx_client_factory or create_mcp_http_client
+        async with (
+            new_client(headers=dict(self.headers), auth=self.auth) as client,
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (read, write),
+            options.session_class(read, write, **session_kwargs) as session,
+        ):
+            yield session
+
+
+class EventTransport(SSETransport):
+    """The older way: events of one long answer bring messages, each of ours is a request of its own.
+
+    The connection is lost when either side of it breaks.
+    """
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncGenerator[ClientSession, None]:
+        """See `ClientTransport`."""
+        options = transport_options or TransportOptions()
+        incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        with incoming, read, write, outgoing:
+            async with self._events() as (client, events), anyio.create_task_group() as tasks:
+                address = await tasks.start(_receive, events, incoming)
+                tasks.start_soon(_send, client, address, outgoing, incoming)
+                async with options.session_class(read, write, **session_kwargs) as session:
+                    yield session
+                tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _events(self) -> AsyncGenerator[tuple[httpx2.AsyncClient, httpx2.EventSource], None]:
+        """Raises httpx2.HTTPError: the server cannot be reached, or does not want us."""
+        silent_s = self.sse_read_timeout.total_seconds() if self.sse_read_timeout else SILENT_S
+        new_client = self.httpx_client_factory or create_mcp_http_client
+        timeout = httpx2.Timeout(OPEN_S, read=silent_s)
+        async with (
+            new_client(headers=dict(self.headers), timeout=timeout, auth=self.auth) as client,
+            sse_within_origin(client, self.url, max_event_size=MAX_MESSAGE_BYTES) as events,
+        ):
+            events.response.raise_for_status()
+            yield client, events
+
+
+async def _receive(
+    events: httpx2.EventSource,
+    incoming: MemoryObjectSendStream[SessionMessage | Exception],
+    *,
+    task_status: anyio.abc.TaskStatus[str],
+) -> None:
+    """Messages from events until they end. The first event says where ours go.
+
+    Raises ConnectionError: it does not, or it names another host.
+    """
+    address: str | None = None
+    with incoming:
+        try:
+            async for event in events:
+                if event.event == "endpoint" and address is None:
+                    address = _address(events.response.request.url, event.data)
+                    task_status.started(address)
+                elif event.event == "message" and event.data:
+                    await _deliver(event.data, incoming)
+        except httpx2.HTTPError as error:
+            logger.info("the events of an MCP server broke off: %s", error)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # nobody listens any more
+    if address is None:
+        raise ConnectionError("It does not say where messages go to; is it a server with the transport sse?")
+
+
+def _address(url: httpx2.URL, told: str) -> str:
+    address = httpx2.URL(urljoin(str(url), told))
+    if (address.scheme, address.host, address.port) != (url.scheme, url.host, url.port):
+        raise ConnectionError("It wants messages to go to another host.")
+    return str(address)
+
+
+async def _deliver(text: str, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    try:
+        message = await parsed_message(text.encode())
+    except ValueError:
+        logger.info("an MCP server sent what is no message")
+        return
+    await incoming.send(SessionMessage(message))
+
+
+async def _send(
+    client: httpx2.AsyncClient,
+    address: str,
+    outgoing: MemoryObjectReceiveStream[SessionMessage],
+    incoming: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    """Our messages one after the other; when one does not get through, the session hears that all is over."""
+    async for message in outgoing:
+        text = message.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        try:
+            response = await request_within_origin(client, "POST", address, json=text)
+            response.raise_for_status()
+        except httpx2.HTTPError as error:
+            logger.info("a message did not get to an MCP server: %s", error)
+            incoming.close()
+            return

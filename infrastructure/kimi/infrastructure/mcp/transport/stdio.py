@@ -1,0 +1,205 @@
+"""An MCP server as a child process: lines of JSON on its stdin and stdout (tools spec 4.9, 6.2). Loads the library.
+
+The library's own transport leaves a server four seconds to end, cannot bound the file that its stderr goes to, and
+joins a long line from its pieces anew with each of them; so this is ours. The session is the library's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from fastmcp.client.transports import ClientTransport
+from fastmcp.client.transports.base import TransportOptions
+from mcp import ClientSession
+from mcp.shared.message import SessionMessage
+
+from kimi.infrastructure.mcp.transport.messages import MAX_MESSAGE_BYTES, parsed_message
+from kimi.infrastructure.mcp.transport.server_log import ServerLog
+from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
+from kimi.infrastructure.workspace.processes import LocalProcess
+
+logger = logging.getLogger(__name__)
+
+PHASE_S: Final = 1.0
+"""A server has this long to end after the end of its input, and again after it was asked to by a signal."""
+
+_INHERITED: Final = (
+    (
+        *("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE"),
+        *("SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE"),
+    )
+    if sys.platform == "win32"
+    else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+)
+"""All that a server gets of our environment: what it needs to run, nothing that could be a key."""
+
+
+class ProcessTransport(ClientTransport):
+    """Starts the command for each session and ends it, with all it has started, when the session ends.
+
+    `running` holds the processes of all transports that share it, so that they can be killed from outside. `ended` is
+    set when the process of the newest session says nothing more.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        log: ServerLog,
+        running: set[LocalProcess],
+        environ: Mapping[str, str],
+    ) -> None:
+        self.ended = asyncio.Event()
+        self._command = command
+        self._env = {name: environ[name] for name in _INHERITED if name in environ} | dict(env)
+        self._cwd = cwd
+        self._log = log
+        self._running = running
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncGenerator[ClientSession, None]:
+        """See `ClientTransport`. Raises OSError: the command cannot be started."""
+        options = transport_options or TransportOptions()
+        self.ended = asyncio.Event()
+        incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        with incoming, read, write, outgoing:
+            async with self._process() as (process, stdin, errors), anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read, process, incoming)
+                tasks.start_soon(_write, outgoing, stdin)
+                tasks.start_soon(self._read_errors, errors)
+                try:
+                    async with options.session_class(read, write, **session_kwargs) as session:
+                        yield session
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await _end(process, stdin)
+                    tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _process(self) -> AsyncGenerator[tuple[LocalProcess, _Stdin, OutputPipe], None]:
+        (output, output_end), (errors, errors_end) = open_pipes()
+        try:
+            child = self._start(output_end, errors_end)
+        except BaseException:
+            output.close()
+            errors.close()
+            raise
+        finally:
+            os.close(output_end)
+            os.close(errors_end)
+        process = LocalProcess(child, output)
+        self._running.add(process)
+        try:
+            yield process, _Stdin(child), errors
+        finally:
+            if process.running:  # cancelled once more while it was being ended
+                with anyio.CancelScope(shield=True):
+                    await process.kill(0)
+            self._running.discard(process)
+            process.close()
+            errors.close()
+            self._log.close()
+
+    def _start(self, output_end: int, errors_end: int) -> subprocess.Popen[bytes]:
+        program, *arguments = self._command
+        if sys.platform == "win32":  # finds `npx.cmd` for `npx`
+            program = shutil.which(program, path=self._env.get("PATH")) or program
+        return subprocess.Popen(
+            [program, *arguments],
+            cwd=self._cwd,
+            env=self._env,
+            stdin=subprocess.PIPE,
+            stdout=output_end,
+            stderr=errors_end,
+            bufsize=0,
+            start_new_session=True,
+            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0,
+        )
+
+    async def _read(self, process: LocalProcess, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        """Messages from lines; what is none goes to the log. Reads on when nobody listens, so that it can end."""
+        line: list[bytes] = []
+        size = 0
+        with incoming:
+            async for block in process.output():
+                first, *others = block.split(b"\n")
+                line.append(first)
+                size += len(first)
+                if size > MAX_MESSAGE_BYTES:
+                    logger.warning("a message of an MCP server was too large; the connection is given up")
+                    break
+                for other in others:
+                    await self._deliver(b"".join(line), incoming)
+                    line, size = [other], len(other)
+            else:
+                if size:
+                    await self._deliver(b"".join(line), incoming)
+        self.ended.set()
+
+    async def _deliver(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        if not line.strip():
+            return
+        try:
+            message = await parsed_message(line)
+        except ValueError:
+            self._log.write(line + b"\n")
+            return
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await incoming.send(SessionMessage(message))
+
+    async def _read_errors(self, errors: OutputPipe) -> None:
+        while block := await errors.read():
+            self._log.write(block)
+
+
+class _Stdin:
+    """The way to a server's stdin: a thread writes, so that one that does not read stops nobody."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        threading.Thread(target=self._pump, args=(child,), name="mcp stdin", daemon=True).start()
+
+    def send(self, line: bytes) -> None:
+        """Write this after all that was sent before."""
+        self._lines.put(line)
+
+    def close(self) -> None:
+        """The end of the input, after all that was sent. Idempotent."""
+        self._lines.put(None)
+
+    def _pump(self, child: subprocess.Popen[bytes]) -> None:
+        assert child.stdin is not None
+        with suppress(OSError), child.stdin as stdin:
+            while (line := self._lines.get()) is not None:
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[stdin.write(rest) or 0 :]
+
+
+async def _write(outgoing: MemoryObjectReceiveStream[SessionMessage], stdin: _Stdin) -> None:
+    async for message in outgoing:
+        stdin.send(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+
+
+async def _end(process: LocalProcess, stdin: _Stdin) -> None:
+    """End of input, a moment, the signal to end, a moment, killed: the server and what it has started."""
+    stdin.close()
+    with anyio.move_on_after(PHASE_S):
+        await process.wait()
+    await process.kill(PHASE_S)

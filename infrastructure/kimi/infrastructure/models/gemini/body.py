@@ -1,0 +1,263 @@
+"""Messages, tools and settings -> the body of a `streamGenerateContent` request (runtime spec 3.6)."""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from urllib.parse import unquote_to_bytes
+
+from kimi.application.settings.settings import ModelSettings
+from kimi.domain.content.message import Message, ToolCall
+from kimi.domain.content.parts import (
+    AudioPart,
+    ContentPart,
+    ImagePart,
+    MediaUrl,
+    TextPart,
+    ThinkPart,
+    VideoPart,
+    needed_capability,
+)
+from kimi.domain.errors import ChatProviderError
+from kimi.domain.tools.tool import ToolSpec
+from kimi.infrastructure.models.history.encoded_history import Json, UnitRules, belong_together, encode
+from kimi.infrastructure.models.history.tool_call_sanitizing import arguments_of, name_for_wire
+from kimi.infrastructure.models.thinking import thinks
+
+SIGNATURE = "thought_signature_b64"
+"""Where `ToolCall.extras` keeps the signature of the thought that led to a call."""
+
+OWN_ID = "own-"
+"""What follows the name in the id of a call that the provider gave none."""
+
+NO_SIGNATURE = "skip_thought_signature_validator"
+"""What Gemini 3 takes in the place of a signature for a call that another model made."""
+
+HIGH_BUDGET = 32_000
+
+_BUDGET_LIMITS = (("gemini-2.5-flash", 0, 24_576), ("gemini-2.5-pro", 128, 32_768))
+"""Ids that contain this -> the least and the most tokens of thinking that the service accepts."""
+
+_MEDIA = (ImagePart, AudioPart, VideoPart)
+_DATA_URI = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
+_HELD_BY_GOOGLE = re.compile(
+    r"gs://|https://generativelanguage\.googleapis\.com/|https://(?:www\.)?(?:youtube\.com|youtu\.be)/"
+)
+
+Fetched: TypeAlias = Mapping[str, "tuple[str, bytes] | str"]
+"""URL -> media type and content of what was downloaded, or why it could not be (a clause)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeminiRules:
+    """How messages are written for a model: which family it is of, and what was fetched for it."""
+
+    is_gemini_3: bool
+    fetched: Fetched = field(default_factory=dict[str, "tuple[str, bytes] | str"])
+
+
+def is_gemini_3(model: str) -> bool:
+    """Does the id name a model of this family, which has levels of thinking and insists on signatures?"""
+    return "gemini-3" in model.lower()
+
+
+# --- messages ---------------------------------------------------------------------------------------------------
+
+
+def unit_rules(capabilities: frozenset[str], rules: GeminiRules) -> UnitRules:
+    """Messages of the user in a row are one turn; calls are written together with their results."""
+    return UnitRules(capabilities, lambda messages: write_unit(messages, rules), _together)
+
+
+def _together(first: Message, second: Message) -> bool:
+    return second.role == "tool" or belong_together(first, second)
+
+
+def write_unit(messages: Sequence[Message], rules: GeminiRules) -> bytes:
+    """One turn; of an assistant with tool calls also the turn that holds all of their results. Empty if nothing of it
+    can be said to this provider.
+
+    Raises:
+        ChatProviderError: a result is missing, or answers no call.
+    """
+    if messages[0].role == "tool":
+        raise ChatProviderError("The history holds a tool result without the call that it answers.")
+    results = [message for message in messages if message.role == "tool"]
+    said = [message for message in messages if message.role != "tool"]
+    turns = [_turn(said, rules)]
+    calls = messages[0].tool_calls
+    if calls or results:
+        turns.append({"role": "user", "parts": _results(calls, results, rules)})
+    return b",".join(encode(turn) for turn in turns if turn["parts"])
+
+
+def _turn(messages: Sequence[Message], rules: GeminiRules) -> Json:
+    message = messages[0]
+    parts = [part for one in messages for part in _parts(one, rules)]
+    if message.role == "assistant":
+        return {"role": "model", "parts": [*parts, *_calls(message.tool_calls, rules)]}
+    if message.role == "system":
+        parts = [{"text": f"<system>{part.get('text', '')}</system>"} for part in parts]
+    return {"role": "user", "parts": parts or [{"text": " "}]}
+
+
+def _parts(message: Message, rules: GeminiRules) -> list[Json]:
+    """Thinking is left out: the provider takes it back only in the form of its signatures."""
+    spoken = (part for part in message.content if not isinstance(part, ThinkPart))
+    return [_part(part, rules) for part in spoken if not (isinstance(part, TextPart) and not part.text)]
+
+
+def _calls(calls: Sequence[ToolCall], rules: GeminiRules) -> list[Json]:
+    parts = [_call(call) for call in calls]
+    if parts and rules.is_gemini_3 and "thoughtSignature" not in parts[0]:
+        parts[0]["thoughtSignature"] = NO_SIGNATURE
+    return parts
+
+
+def _call(call: ToolCall) -> Json:
+    named = {"name": name_for_wire(call.function.name), "args": arguments_of(call)}
+    part: Json = {"functionCall": {**_provider_id(call), **named}}
+    signature = (call.extras or {}).get(SIGNATURE)
+    return {**part, "thoughtSignature": signature} if isinstance(signature, str) else part
+
+
+def _provider_id(call: ToolCall) -> Json:
+    """The id as the provider named it; nothing for a call that it gave no id, or that another provider made."""
+    prefix = call.function.name + "_"
+    own = call.id.removeprefix(prefix)
+    return {"id": own} if call.id.startswith(prefix) and own and not own.startswith(OWN_ID) else {}
+
+
+def _results(calls: Sequence[ToolCall], results: Sequence[Message], rules: GeminiRules) -> list[Json]:
+    """The results in the order of the calls; older models read media beside them, Gemini 3 inside of them."""
+    by_id = {result.tool_call_id: result for result in results}
+    missing = [call.id for call in calls if call.id not in by_id]
+    extra = by_id.keys() - {call.id for call in calls}
+    if missing or extra or len(by_id) != len(results):
+        raise ChatProviderError("The tool results in the history do not match the tool calls before them.")
+    responses: list[Json] = []
+    beside: list[Json] = []
+    for call in calls:
+        response, media = _response(call, by_id[call.id], rules)
+        responses.append({"functionResponse": response})
+        beside += media
+    return responses + beside
+
+
+def _response(call: ToolCall, result: Message, rules: GeminiRules) -> tuple[Json, list[Json]]:
+    parts = _parts(result, rules)
+    text = "\n".join(part["text"] for part in parts if "text" in part)
+    media = [part for part in parts if "text" not in part]
+    name = name_for_wire(call.function.name)
+    response: Json = {**_provider_id(call), "name": name, "response": {"output": text}}
+    if media and rules.is_gemini_3:
+        return {**response, "parts": media}, []
+    return response, media
+
+
+# --- media ------------------------------------------------------------------------------------------------------
+
+
+def _part(part: ContentPart, rules: GeminiRules) -> Json:
+    match part:
+        case TextPart(text=text) | ThinkPart(think=text):
+            return {"text": text}
+        case ImagePart(image_url=medium) | AudioPart(audio_url=medium) | VideoPart(video_url=medium):
+            return _medium(medium, part.type.removesuffix("_url"), rules.fetched)
+
+
+def _medium(medium: MediaUrl, kind: str, fetched: Fetched) -> Json:
+    url = medium.url
+    if (inline := _inline(url, kind)) is not None:
+        return {"inlineData": inline}
+    if _HELD_BY_GOOGLE.match(url):
+        mime, _ = mimetypes.guess_type(url)
+        return {"fileData": {**({"mimeType": mime} if mime else {}), "fileUri": url}}
+    found = fetched.get(url, "only data:, http(s): and gs: addresses can be used")
+    if isinstance(found, str):
+        return {"text": f"[{kind} omitted: {found}]"}
+    return {"inlineData": {"mimeType": found[0], "data": b64encode(found[1]).decode()}}
+
+
+def _inline(url: str, kind: str) -> Json | None:
+    """A `data:` URI as the provider wants it; None for other addresses."""
+    head = _DATA_URI.match(url)
+    if head is None:
+        return None
+    mime = head[1].lower() or {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}[kind]
+    data = url[head.end() :]
+    if not head[2].lower().endswith(";base64"):
+        data = b64encode(unquote_to_bytes(data)).decode()
+    return {"mimeType": mime, "data": data}
+
+
+def remote_media(history: Sequence[Message], capabilities: frozenset[str]) -> set[str]:
+    """The http(s) URLs of pictures, sounds and videos that a model with `capabilities` may read and that this provider
+    cannot fetch by itself."""
+    media = (_url(part) for message in history for part in message.content if _is_read(part, capabilities))
+    return {url for url in media if url.startswith(("http://", "https://")) and not _HELD_BY_GOOGLE.match(url)}
+
+
+def _is_read(part: ContentPart, capabilities: frozenset[str]) -> bool:
+    need = needed_capability(part)
+    return isinstance(part, _MEDIA) and (need is None or need in capabilities)
+
+
+def _url(part: ContentPart) -> str:
+    match part:
+        case ImagePart(image_url=medium) | AudioPart(audio_url=medium) | VideoPart(video_url=medium):
+            return medium.url
+        case _:
+            return ""
+
+
+# --- tools and settings -----------------------------------------------------------------------------------------
+
+
+def system_field(system: str) -> bytes:
+    """The system prompt; empty without one."""
+    return b'"systemInstruction":' + encode({"parts": [{"text": system}]}) if system else b""
+
+
+def tools_field(tools: Sequence[ToolSpec]) -> bytes:
+    """The tools; empty without any. Functions of other providers are left out."""
+    declared = [_declaration(tool) for tool in tools if not tool.name.startswith("$")]
+    return b'"tools":' + encode([{"functionDeclarations": declared}]) if declared else b""
+
+
+def _declaration(tool: ToolSpec) -> Json:
+    """A tool with its JSON schema as it is."""
+    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": dict(tool.parameters)}
+
+
+def generation_config(settings: ModelSettings) -> Json:
+    """Thinking, sampling and the length of the answer; what is not set is left out."""
+    fields: Json = {
+        "thinkingConfig": thinking_config(settings),
+        "temperature": settings.temperature,
+        "topP": settings.top_p,
+        "maxOutputTokens": cap if (cap := settings.max_completion_tokens) is not None and cap > 0 else None,
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def thinking_config(settings: ModelSettings) -> Json | None:
+    """Thinking on: high; switched off: as little as the model allows; nothing when neither was said."""
+    on = thinks(settings)
+    if not on and settings.thinking is not False and "thinking" not in settings.capabilities:
+        return None
+    if is_gemini_3(settings.model):
+        return {"includeThoughts": on, "thinkingLevel": "high" if on else "low"}
+    return {"includeThoughts": on, "thinkingBudget": _budget(settings.model, HIGH_BUDGET if on else 0)}
+
+
+def _budget(model: str, tokens: int) -> int:
+    """`tokens`, within what the service accepts for a model whose limits are known."""
+    for name, least, most in _BUDGET_LIMITS:
+        if name in model.lower():
+            return min(max(tokens, least), most)
+    return tokens

@@ -1,0 +1,153 @@
+"""Events of `streamGenerateContent` -> parts of a message (runtime spec 3.6)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from kimi.application.ports import ResponseEnd
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
+from kimi.domain.content.stream import StreamPart
+from kimi.domain.errors import APIEmptyResponseError, ChatProviderError
+from kimi.domain.turn import StopReason, TokenUsage
+from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error, text_of, text_or_none
+from kimi.infrastructure.models.gemini.body import OWN_ID, SIGNATURE
+
+Chunk: TypeAlias = dict[str, Any]
+
+_STOP_REASONS: dict[str, StopReason] = {
+    "STOP": "end",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "LANGUAGE": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "MODEL_ARMOR": "content_filter",
+}
+
+
+class GeminiReader:
+    """Reads the events of one answer in order, and remembers what belongs to its end.
+
+    Tool calls come whole; pieces of arguments are never asked for.
+    """
+
+    needs_end = False
+    closed = False
+
+    __slots__ = ("_ids", "_message_id", "_reason", "_thought", "_usage", "_visible", "finished")
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._message_id: str | None = None
+        self._usage: TokenUsage | None = None
+        self._reason: str | None = None
+        self._visible = False
+        self._thought = False
+        self.finished = False
+
+    def read(self, payload: bytes) -> Sequence[StreamPart]:
+        """The parts of one event.
+
+        Raises:
+            ChatProviderError: the payload is no JSON object, or the prompt was blocked.
+            APIStatusError: it reports an error with an HTTP status.
+        """
+        return read_event(payload, self._chunk)
+
+    def finish(self) -> list[StreamPart]:
+        """The parts that still waited at the end of the stream: none, for nothing waits."""
+        return []
+
+    def end(self) -> ResponseEnd:
+        """The record that ends the stream.
+
+        Raises:
+            APIEmptyResponseError: there was no text to see, no medium and no tool call.
+        """
+        if not (self._visible or self._ids):
+            raise self._empty()
+        reason = _STOP_REASONS.get(self._reason or "", "unknown")
+        return ResponseEnd(self._message_id, self._usage, "tool_calls" if self._ids and reason == "end" else reason)
+
+    def _empty(self) -> APIEmptyResponseError:
+        error = empty_response(thought=self._thought)
+        if self._reason in (None, "STOP"):
+            return error
+        return APIEmptyResponseError(f"{str(error).removesuffix('.')} (it stopped with {self._reason}).")
+
+    def _chunk(self, chunk: Chunk) -> Sequence[StreamPart]:
+        if self._message_id is None:
+            self._message_id = text_or_none(chunk.get("responseId"))
+        if (usage := chunk.get("usageMetadata")) is not None:
+            self._usage = read_usage(usage)
+        candidates: list[Chunk] | None = chunk.get("candidates")
+        if not candidates:
+            _check_refusal(chunk)
+            return ()
+        candidate = candidates[0]
+        if (reason := candidate.get("finishReason")) is not None:
+            self.finished = True
+            self._reason = str(reason)
+        content: Chunk = candidate.get("content") or {}
+        parts: list[Chunk] | None = content.get("parts")
+        return [part for one in parts if (part := self._part(one)) is not None] if parts else ()
+
+    def _part(self, part: Chunk) -> StreamPart | None:
+        if text := text_of(part.get("text") or ""):
+            if part.get("thought"):
+                self._thought = True
+                return ThinkPart(text)
+            self._visible = self._visible or not text.isspace()
+            return TextPart(text)
+        if (call := part.get("functionCall")) is not None:
+            return self._call(call, part.get("thoughtSignature"))
+        if (blob := part.get("inlineData")) is not None and not part.get("thought"):
+            self._visible = True
+            return _medium(blob["mimeType"], blob["data"])
+        return None
+
+    def _call(self, call: Chunk, signature: str | None) -> ToolCall:
+        name = text_of(call["name"])
+        arguments = json.dumps(call.get("args") or {}, ensure_ascii=False, separators=(",", ":"))
+        extras = {SIGNATURE: text_of(signature)} if signature else None
+        return ToolCall(self._fresh_id(name, call.get("id") or ""), Function(name, arguments), extras)
+
+    def _fresh_id(self, name: str, provider_id: str) -> str:
+        """`<name>_<id>`, unlike any other of this answer."""
+        call_id = f"{name}_{provider_id}"
+        if not provider_id or call_id in self._ids:
+            call_id = f"{name}_{OWN_ID}{uuid.uuid4().hex}"
+        self._ids.add(call_id)
+        return call_id
+
+
+def read_usage(usage: Mapping[str, Any]) -> TokenUsage:
+    """A usage object. Tokens from its cache are counted apart; thinking counts as output, as it is charged."""
+    cached = int(usage.get("cachedContentTokenCount") or 0)
+    prompt = int(usage.get("promptTokenCount") or 0) + int(usage.get("toolUsePromptTokenCount") or 0)
+    output = int(usage.get("candidatesTokenCount") or 0) + int(usage.get("thoughtsTokenCount") or 0)
+    return TokenUsage(input_other=max(0, prompt - cached), output=output, input_cache_read=cached)
+
+
+def _medium(mime: str, data: str) -> StreamPart:
+    url = MediaUrl(f"data:{mime};base64,{data}")
+    if mime.startswith("audio/"):
+        return AudioPart(audio_url=url)
+    return VideoPart(video_url=url) if mime.startswith("video/") else ImagePart(image_url=url)
+
+
+def _check_refusal(chunk: Chunk) -> None:
+    if chunk.get("error"):
+        raise reported_error(chunk)
+    feedback: Chunk = chunk.get("promptFeedback") or {}
+    if (reason := feedback.get("blockReason")) is not None:
+        text = f": {feedback['blockReasonMessage']}" if feedback.get("blockReasonMessage") else ""
+        raise ChatProviderError(f"The provider refused the prompt ({reason}){text}.")

@@ -1,0 +1,174 @@
+"""Access tokens of Google Cloud, for `vertexai` without an API key (runtime spec 3.6).
+
+google-auth (the extra `vertex`) is imported with the first request, in a thread; its own requests go through our HTTP
+layer, so that proxies and certificates are those of every other request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+
+from kimi.domain.errors import APIConnectionError, ChatProviderError, ConfigError
+from kimi.infrastructure.http.client import HttpError, HttpLayer
+from kimi.infrastructure.models.answer_errors import FORM_ERRORS
+from kimi.infrastructure.models.json_object import as_object
+
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+CREDENTIALS_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+
+_LOADERS = {
+    "service_account": ("google.oauth2.service_account", "from_service_account_info"),
+    "authorized_user": ("google.oauth2.credentials", "from_authorized_user_info"),
+    "external_account": ("google.auth.identity_pool", "from_info"),
+}
+"""Kinds of credential files: the module of their class, and how it is made of the content."""
+
+_MAX_ANSWER = 1 << 20
+_MAX_REASON = 300
+
+
+def check_library() -> None:
+    """Is google-auth there?
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    if find_spec("google") is None or find_spec("google.auth") is None:
+        raise ConfigError(
+            "A provider of the type 'vertexai' without an api_key needs the extra 'vertex': install kimi-wire[vertex], "
+            "or set an api_key (Vertex AI in express mode)."
+        )
+
+
+class CloudTokens:
+    """The tokens of one set of credentials: those of the file that the variable names, else the application default
+    ones of this machine. One is fetched when there is none or the last one is about to expire.
+    """
+
+    def __init__(self, http: HttpLayer, environ: Mapping[str, str]) -> None:
+        self._request = Transport(http)
+        self._file = environ.get(CREDENTIALS_VARIABLE) or ""
+        self._loaded: list[Any] = []
+        """The credentials, once they are loaded."""
+        self._project = ""
+        self._lock = anyio.Lock()
+
+    async def token(self) -> str:
+        """A token that is good for some minutes at least.
+
+        Raises:
+            ChatProviderError: there are no credentials, or they are refused.
+            APIConnectionError: the service that gives tokens cannot be reached.
+        """
+        async with self._lock:
+            if not self._loaded or not self._loaded[0].valid:
+                await anyio.to_thread.run_sync(self._refresh, abandon_on_cancel=True)
+            return str(self._loaded[0].token)
+
+    async def project(self) -> str:
+        """The project that the credentials belong to, empty if they do not say.
+
+        Raises:
+            ChatProviderError, APIConnectionError: as `token`.
+        """
+        await self.token()
+        return self._project
+
+    def _refresh(self) -> None:
+        """In a thread: load the credentials if need be, and get a token."""
+        errors: Any = import_module("google.auth.exceptions")
+        try:
+            if not self._loaded:
+                self._load()
+            self._loaded[0].refresh(self._request)
+        except errors.TransportError as error:
+            raise APIConnectionError(f"No access token for Google Cloud: {_reason(error)}.") from error
+        except errors.GoogleAuthError as error:
+            raise ChatProviderError(f"No access token for Google Cloud: {_reason(error)}.") from error
+        except ConfigError as error:
+            raise ChatProviderError(str(error)) from error
+        except (OSError, *FORM_ERRORS) as error:
+            raise ChatProviderError(f"The credentials for Google Cloud cannot be read: {_reason(error)}.") from error
+
+    def _load(self) -> None:
+        if self._file:
+            credentials, project = _from_file(os.path.expanduser(self._file))
+        else:
+            auth: Any = import_module("google.auth")
+            credentials, project = auth.default(scopes=[SCOPE], request=self._request)
+        self._loaded, self._project = [credentials], project or ""
+
+
+class Transport:
+    """What google-auth calls a transport: requests through our HTTP layer, made from the threads that it runs in."""
+
+    def __init__(self, http: HttpLayer) -> None:
+        self._http = http
+
+    def __call__(
+        self,
+        url: str,
+        method: str = "GET",
+        body: bytes | str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        **more: object,
+    ) -> Answer:
+        """One request; `timeout` is in seconds. Raises google-auth's TransportError: there is no answer in time."""
+        return anyio.from_thread.run(self._exchange, method, url, dict(headers or {}), _as_bytes(body), timeout)
+
+    async def _exchange(
+        self, method: str, url: str, headers: dict[str, str], body: bytes, timeout: float | None
+    ) -> Answer:
+        errors: Any = import_module("google.auth.exceptions")
+        try:
+            with anyio.fail_after(timeout):
+                async with self._http.request(method, url, list(headers.items()), [body] if body else []) as response:
+                    return Answer(response.status, response.headers, await response.read(_MAX_ANSWER))
+        except HttpError as error:
+            raise errors.TransportError(str(error)) from error
+        except TimeoutError as error:
+            raise errors.TransportError(f"no answer within {timeout:g} seconds") from error
+
+
+def _from_file(path: str) -> tuple[Any, str | None]:
+    """The credentials in a file, and their project. Each kind has a loader of its own: a file cannot choose one that
+    was not meant here."""
+    with open(path, encoding="utf-8") as file:
+        info = as_object(json.load(file)) or {}
+    loader = _LOADERS.get(str(info.get("type")))
+    if loader is None:
+        raise ValueError(f"{path} holds none of the known kinds ({', '.join(_LOADERS)})")
+    module, method = loader
+    load: Any = getattr(import_module(module).Credentials, method)
+    return load(info, scopes=[SCOPE]), info.get("project_id")
+
+
+class Answer:
+    """A response in the form that google-auth reads."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.data = data
+
+
+def _as_bytes(body: bytes | str | None) -> bytes:
+    return body.encode() if isinstance(body, str) else body or b""
+
+
+def _reason(error: Exception) -> str:
+    """One short line; some of these errors carry (text, details)."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.strerror}: {error.filename}"
+    text = str(error.args[0]) if error.args else str(error)
+    return text.strip().splitlines()[0].rstrip(" :.")[:_MAX_REASON] if text.strip() else type(error).__name__

@@ -1,0 +1,78 @@
+"""Pictures, sounds and videos from the web, for providers that want their content instead of their address.
+
+Limited in size, number and time; a failure is a clause that stands in the place of the medium, never an error: an
+address that went dead must not make a conversation unusable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urljoin
+
+import anyio
+
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.http.client import HttpError, HttpLayer
+
+MAX_BYTES = 15 << 20
+"""Of one medium; requests with more than 20 MB of inline content are refused by the service."""
+
+MAX_SECONDS = 30.0
+
+_REDIRECTS = 4
+_AT_ONCE = 4
+_MOVED = frozenset({301, 302, 303, 307, 308})
+_KINDS = ("image/", "audio/", "video/")
+
+Fetched = tuple[str, bytes] | str
+"""Media type and content, or why there is none."""
+
+
+async def fetch_all(http: HttpLayer, urls: Sequence[str]) -> dict[str, Fetched]:
+    """Each URL's content, or why it could not be fetched (a clause). A few are fetched at a time."""
+    found: dict[str, Fetched] = {}
+    limiter = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def fetch_one(url: str) -> None:
+        async with limiter:
+            found[url] = await fetch(http, url)
+
+    async with anyio.create_task_group() as group:
+        for url in urls:
+            group.start_soon(fetch_one, url)
+    return found
+
+
+async def fetch(http: HttpLayer, url: str) -> Fetched:
+    """The content behind a URL, redirects followed, or why there is none."""
+    try:
+        with anyio.fail_after(MAX_SECONDS):
+            for _ in range(_REDIRECTS):
+                answer = await _get(http, url)
+                if not isinstance(answer, _Elsewhere):
+                    return answer
+                url = urljoin(url, answer)
+            return "its address leads in circles"
+    except TimeoutError:
+        return f"its address did not answer within {MAX_SECONDS:g} seconds"
+    except (HttpError, ConfigError, ValueError) as error:  # the last one: it has moved to what is no address
+        return f"its address cannot be fetched: {str(error).rstrip('.')}"
+
+
+class _Elsewhere(str):
+    """Where something has moved to."""
+
+    __slots__ = ()
+
+
+async def _get(http: HttpLayer, url: str) -> Fetched | _Elsewhere:
+    async with http.request("GET", url, [("Accept", "image/*, audio/*, video/*"), ("User-Agent", "KimiCLI")]) as answer:
+        if answer.status in _MOVED and (location := answer.headers.get("location")):
+            return _Elsewhere(location)
+        if answer.status != 200:
+            return f"its address answered with HTTP {answer.status}"
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not kind.startswith(_KINDS):
+            return f"its address holds {kind or 'something of no known type'}"
+        content = await answer.read(MAX_BYTES + 1)
+        return (kind, content) if len(content) <= MAX_BYTES else f"it has more than {MAX_BYTES >> 20} MB"

@@ -1,0 +1,384 @@
+"""Cassettes: what a model answered, recorded to a file and played back without a network.
+
+A cassette is JSON lines in UTF-8. The first is the header `{"cassette": 1}`. Each call is a run of lines: what was
+asked, in a form to recognise it by (`call`), every part in the envelope of the wire (`part`), and how it ended: `end`,
+`error`, or `left` when the caller went away. The lines of a call are written at once when it has ended, so calls that
+ran side by side do not mix; `started` tells their order. Nothing of headers or keys is written, and known secrets
+inside of texts are masked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from anyio.lowlevel import checkpoint
+
+from kimi.application.codec.envelope import encode_event, encode_json
+from kimi.application.codec.event_json import decode_event
+from kimi.application.ports import ChatModel, ModelItem, ResponseEnd
+from kimi.application.settings.settings import ModelSettings
+from kimi.domain.content.message import Message, message_text
+from kimi.domain.content.stream import PART_TYPES, StreamPart
+from kimi.domain.errors import (
+    APIConnectionError,
+    APIEmptyResponseError,
+    APIStatusError,
+    APITimeoutError,
+    AuthExpired,
+    ChatProviderError,
+    ConfigError,
+    StoreFailed,
+)
+from kimi.domain.tools.tool import ToolSpec
+from kimi.domain.turn import TokenUsage
+from kimi.infrastructure.models.json_object import as_object
+from kimi.infrastructure.models.offline.cassette_secrets import secrets_of, without_secrets
+from kimi.infrastructure.models.provider_secrets import Mask, masking
+from kimi.infrastructure.store.files.append_file import AppendFile
+
+RECORD_VARIABLE = "KIMI_RECORD"
+"""Names the file to record to; `{session}` in it becomes the id of the session."""
+
+REPLAY_VARIABLE = "KIMI_REPLAY"
+"""Names the cassette that a provider of the type `_replay` plays."""
+
+VERSION = 1
+
+_SHOWN = 120
+_ROLES = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
+_ERRORS: dict[str, type[ChatProviderError]] = {
+    cls.__name__: cls for cls in (APIConnectionError, APITimeoutError, APIEmptyResponseError, ChatProviderError)
+}
+_STATUS_ERRORS: dict[str, type[APIStatusError]] = {cls.__name__: cls for cls in (APIStatusError, AuthExpired)}
+
+_log = logging.getLogger(__name__)
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+# --- what was asked ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request in the form that it is recognised by: the roles of its messages, one letter each, and the last text
+    of the user. System prompt, tools and results are left out: they hold dates, paths and numbers of processes."""
+
+    roles: str
+    said: str
+    digest: str
+
+
+def asked(history: Sequence[Message], mask: Mask) -> Asked:
+    """What `history` asks."""
+    roles = "".join(_ROLES[message.role] for message in history)
+    last = next((message for message in reversed(history) if message.role == "user"), None)
+    text = mask(message_text(last, "\n")) if last is not None else ""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return Asked(roles, text[:_SHOWN], digest)
+
+
+# --- recording --------------------------------------------------------------------------------------------------
+
+
+class Recording:
+    """A `ChatModel` that answers as another one does and writes down what it answered."""
+
+    def __init__(self, model: ChatModel, path: str, mask: Mask) -> None:
+        self.name = model.name
+        self.capabilities = model.capabilities
+        self.context_size = model.context_size
+        self._model = model
+        self._path = path
+        self._mask = mask
+        _prepare(path)
+
+    @asynccontextmanager
+    async def stream(
+        self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
+    ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
+        """See `kimi.application.ports.ChatModel.stream`."""
+        call = _Call(asked(history, self._mask), self.name)
+        try:
+            async with (
+                self._model.stream(system, history, tools, tokens_used) as items,
+                aclosing(call.watched(items)) as watched,
+            ):
+                yield watched
+        except ChatProviderError as error:
+            call.ending = {"error": _error(error, self._mask)}
+            raise
+        finally:
+            self._write(call)
+
+    def _write(self, call: _Call) -> None:
+        """A disk that is full is no reason to lose the answer."""
+        try:
+            _append(self._path, call.lines(self._mask))
+        except StoreFailed as error:
+            _log.warning("%s: an answer could not be recorded to %s: %s", RECORD_VARIABLE, self._path, _reason(error))
+
+
+@dataclass
+class _Call:
+    """A call while it runs."""
+
+    asked: Asked
+    model: str
+    started: int = field(default_factory=time.time_ns)
+    parts: list[StreamPart] = field(default_factory=list["StreamPart"])
+    ending: Json = field(default_factory=lambda: {"left": True})
+
+    async def watched(self, items: AsyncIterator[ModelItem]) -> AsyncGenerator[ModelItem]:
+        """`items`, remembered as they go by."""
+        async for item in items:
+            if isinstance(item, ResponseEnd):
+                self.ending = {"end": asdict(item)}
+            else:
+                self.parts.append(item)
+            yield item
+
+    def lines(self, mask: Mask) -> bytes:
+        """The call as it stands in the file."""
+        head = encode_json({"call": {**asdict(self.asked), "model": self.model, "started": self.started}})
+        parts = [b'{"part":' + encode_event(part) + b"}" for part in without_secrets(self.parts, mask)]
+        lines = b"\n".join((head, *parts, encode_json(self.ending))) + b"\n"
+        return mask(lines.decode()).encode()
+
+
+def _error(error: ChatProviderError, mask: Mask) -> Json:
+    found: dict[str, Any] = {"kind": type(error).__name__, "message": mask(str(error))}
+    if isinstance(error, APIStatusError):
+        found |= {"status_code": error.status_code, "retry_after": error.retry_after, "transient": error.transient}
+    return found
+
+
+def _prepare(path: str) -> None:
+    """Make the file with its header, for its owner only, if it is not there.
+
+    Raises:
+        ConfigError: it cannot be made, or is something else than a cassette of this version.
+    """
+    try:
+        if os.path.exists(path) and os.path.getsize(path):
+            with open(path, "rb") as file:
+                _check_header(path, file.readline())
+        else:
+            _append(path, b"")
+    except (OSError, StoreFailed) as error:
+        raise ConfigError(f"{RECORD_VARIABLE}: cannot record to {path}: {_reason(error)}.") from error
+
+
+def _append(path: str, lines: bytes) -> None:
+    """Add whole lines, after the header if the file is new. Raises StoreFailed; the file is then as it was."""
+    file = AppendFile(path, encode_json({"cassette": VERSION}) + b"\n")
+    try:
+        file.append(lines)
+    finally:
+        file.close()
+
+
+def _reason(error: OSError | StoreFailed) -> str | None:
+    """Why, without the advice of a store, which speaks of sessions."""
+    cause = error.__cause__ if isinstance(error, StoreFailed) else error
+    return cause.strerror if isinstance(cause, OSError) else str(error)
+
+
+# --- playing ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A call as it was recorded. Its last item is a `ResponseEnd` unless it failed."""
+
+    asked: Asked
+    items: tuple[ModelItem, ...]
+    error: ChatProviderError | None
+    started: int = 0
+    """The moment, in nanoseconds: what it is does not matter, but the order does."""
+
+
+class Tape:
+    """The calls of a cassette, in the order in which they began; each is given out once."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._calls = load_calls(path)
+        self._position = 0
+
+    def take(self, request: Asked) -> Recorded:
+        """The next call, if it is this one.
+
+        Raises:
+            ChatProviderError: there is none left, or another request was recorded here.
+        """
+        number = self._position + 1
+        if number > len(self._calls):
+            raise ChatProviderError(
+                f"The cassette {self.path} is exhausted: it ends before call {number}. "
+                f"Record it again with {RECORD_VARIABLE}."
+            )
+        call = self._calls[self._position]
+        if (call.asked.roles, call.asked.digest) != (request.roles, request.digest):
+            raise ChatProviderError(
+                f"The cassette {self.path} does not match at call {number}: {_told(call.asked)} was recorded, "
+                f"{_told(request)} was asked. Record it again with {RECORD_VARIABLE}."
+            )
+        self._position = number
+        return call
+
+
+def _told(request: Asked) -> str:
+    return f"{json.dumps(request.said, ensure_ascii=False)} (messages: {request.roles})"
+
+
+class Player:
+    """A `ChatModel` that answers from a tape."""
+
+    def __init__(self, tape: Tape, settings: ModelSettings, mask: Mask) -> None:
+        self.name = settings.model or "replay"
+        self.capabilities = settings.capabilities
+        self.context_size = settings.max_context_size
+        self._tape = tape
+        self._mask = mask
+
+    @asynccontextmanager
+    async def stream(
+        self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
+    ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
+        """See `kimi.application.ports.ChatModel.stream`; every call takes the next of the tape."""
+        call = self._tape.take(asked(history, self._mask))
+        if call.error is not None and not call.items:
+            raise call.error
+        async with aclosing(_played(call)) as items:
+            yield items
+
+
+async def _played(call: Recorded) -> AsyncGenerator[ModelItem]:
+    await checkpoint()
+    for item in call.items:
+        yield item
+    if call.error is not None:
+        raise call.error
+
+
+@lru_cache(maxsize=64)
+def tape_of(path: str, session_id: str) -> Tape:
+    """The one tape of a session: its subagents, and models opened anew, go on where the last call ended."""
+    return Tape(path)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def load_calls(path: str) -> list[Recorded]:
+    """The calls of a cassette.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a cassette of a version that is understood.
+    """
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"The cassette {path} cannot be read: {error.strerror}.") from error
+    _check_header(path, lines[0] if lines else b"")
+    calls = [_recorded(path, block) for block in _blocks(path, lines[1:])]
+    return sorted(calls, key=lambda call: call.started)
+
+
+def _check_header(path: str, line: bytes) -> None:
+    header = _object(line)
+    version = header.get("cassette") if header else None
+    if version is None:
+        raise ConfigError(f'{path} is not a cassette: its first line must be {{"cassette": {VERSION}}}.')
+    if version != VERSION:
+        raise ConfigError(f"The cassette {path} has version {version}; this program knows version {VERSION}.")
+
+
+def _blocks(path: str, lines: Iterable[bytes]) -> list[list[Json]]:
+    blocks: list[list[Json]] = []
+    for number, line in enumerate(lines, 2):
+        entry = _object(line)
+        if entry is None or not (blocks or "call" in entry):
+            raise ConfigError(f"The cassette {path} is damaged at line {number}.")
+        if "call" in entry:
+            blocks.append([])
+        blocks[-1].append(entry)
+    return blocks
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        return as_object(json.loads(line))
+    except ValueError:
+        return None
+
+
+def _recorded(path: str, block: Sequence[Json]) -> Recorded:
+    head, *rest = block
+    try:
+        items = [_item(entry) for entry in rest if "part" in entry or "end" in entry]
+        error = next((_raised(entry["error"]) for entry in rest if "error" in entry), None)
+        request = Asked(head["call"]["roles"], head["call"]["said"], head["call"]["digest"])
+        started = int(head["call"].get("started", 0))
+    except (KeyError, TypeError, ValueError, AttributeError) as damage:
+        raise ConfigError(f"The cassette {path} is damaged: a call in it cannot be understood.") from damage
+    if error is None and not (items and isinstance(items[-1], ResponseEnd)):
+        error = ChatProviderError(f"The recording of this call in the cassette {path} ends here.")
+    return Recorded(request, tuple(items), error, started)
+
+
+def _item(entry: Json) -> ModelItem:
+    if "end" in entry:
+        end = entry["end"]
+        usage = None if end["usage"] is None else TokenUsage(**end["usage"])
+        return ResponseEnd(end["message_id"], usage, end["stop_reason"])
+    part = decode_event(entry["part"])
+    if isinstance(part, PART_TYPES):
+        return part
+    raise ValueError("not a part of an answer")
+
+
+def _raised(error: Json) -> ChatProviderError:
+    message = str(error["message"])
+    if (status_kind := _STATUS_ERRORS.get(error["kind"])) is not None:
+        raised = status_kind(error["status_code"], message, retry_after=error["retry_after"])
+        raised.transient = bool(error["transient"])
+        return raised
+    return _ERRORS.get(error["kind"], ChatProviderError)(message)
+
+
+# --- as configured ----------------------------------------------------------------------------------------------
+
+
+def recorded(model: ChatModel, settings: ModelSettings, session_id: str, environ: Mapping[str, str]) -> ChatModel:
+    """`model`, recorded to the file that the environment names.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    path = os.path.expanduser(environ[RECORD_VARIABLE].strip().replace("{session}", session_id))
+    return Recording(model, path, masking(secrets_of(settings, environ)))
+
+
+def replay_model(settings: ModelSettings, session_id: str, environ: Mapping[str, str]) -> Player:
+    """The model of a provider of the type `_replay`.
+
+    Raises:
+        ConfigError: no cassette is named, or it cannot be used.
+    """
+    path = (settings.env.get(REPLAY_VARIABLE) or environ.get(REPLAY_VARIABLE, "")).strip()
+    if not path:
+        raise ConfigError(f"{REPLAY_VARIABLE} is required for _replay: name the cassette to play.")
+    tape = tape_of(os.path.abspath(os.path.expanduser(path)), session_id)
+    return Player(tape, settings, masking(secrets_of(settings, environ)))

@@ -1,0 +1,144 @@
+"""Messages and tools of a chat-completions request, and its body (runtime spec 3.2, 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kimi.domain.content.message import Message, ToolCall
+from kimi.domain.content.parts import (
+    AudioPart,
+    ContentPart,
+    ImagePart,
+    TextPart,
+    ThinkPart,
+    VideoPart,
+    media_placeholder,
+)
+from kimi.domain.tools.tool import ToolSpec
+from kimi.infrastructure.models.history.encoded_history import (
+    Json,
+    UnitRules,
+    belong_together,
+    encode,
+    one_message,
+    results_together,
+)
+from kimi.infrastructure.models.history.tool_call_sanitizing import arguments_text, name_for_wire, short_call_id
+
+SHOWN_NEXT = TextPart("[The media of this result are in the next message.]")
+OF_RESULTS = TextPart("<system>These media belong to the tool results above.</system>")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryForm:
+    """What a server takes in a history.
+
+    `call_id` brings ids of calls into its form. With `media_in_results` a result may hold pictures; else they follow
+    the results in a message of the user. With `text_only` content of nothing but text is one string.
+    """
+
+    call_id: Callable[[str], str] = short_call_id
+    media_in_results: bool = False
+    text_only: bool = False
+
+
+OWN_FORM = HistoryForm(media_in_results=True)
+"""That of `kimi`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRules:
+    """How messages are written: the field for thinking (None: left out), what the model can read, what the server
+    takes."""
+
+    reasoning_key: str | None
+    capabilities: frozenset[str]
+    form: HistoryForm = OWN_FORM
+
+
+def encode_message(message: Message, rules: MessageRules) -> bytes:
+    """One message as the provider wants it."""
+    body: Json = {"role": message.role}
+    thinking = [part.think for part in message.content if isinstance(part, ThinkPart)]
+    parts = [_sayable(part, message) for part in message.content if not isinstance(part, ThinkPart)]
+    if not (message.tool_calls and _is_blank(parts)):
+        body["content"] = _content(parts, text_only=rules.form.text_only)
+    if thinking and rules.reasoning_key:
+        body[rules.reasoning_key] = "".join(thinking)
+    if message.tool_calls:
+        body["tool_calls"] = [_tool_call(call, rules.form) for call in message.tool_calls]
+    call_id = None if message.tool_call_id is None else rules.form.call_id(message.tool_call_id)
+    optional = {"tool_call_id": call_id, "name": message.name, "partial": message.partial}
+    body.update((key, value) for key, value in optional.items() if value is not None)
+    return encode(body)
+
+
+def unit_rules(rules: MessageRules) -> UnitRules:
+    """How a history is written under `rules`."""
+    if rules.form.media_in_results:
+        return UnitRules(rules.capabilities, lambda unit: encode_message(one_message(unit), rules), belong_together)
+    return UnitRules(rules.capabilities, lambda unit: _write_unit(unit, rules), results_together)
+
+
+def _write_unit(unit: Sequence[Message], rules: MessageRules) -> bytes:
+    """A message; or the results of one step, and after them the media that they hold."""
+    if unit[0].role != "tool":
+        return encode_message(one_message(unit), rules)
+    media = [part for message in unit for part in message.content if not isinstance(part, (TextPart, ThinkPart))]
+    messages = [_without_media(message) for message in unit]
+    if media:
+        messages.append(Message("user", (OF_RESULTS, *media)))
+    return b",".join(encode_message(message, rules) for message in messages)
+
+
+def _without_media(result: Message) -> Message:
+    texts = tuple(part for part in result.content if isinstance(part, (TextPart, ThinkPart)))
+    return result if len(texts) == len(result.content) else replace(result, content=(*texts, SHOWN_NEXT))
+
+
+def _sayable(part: ContentPart, message: Message) -> ContentPart:
+    """A medium that a model made is no part of an answer that could be sent back."""
+    return media_placeholder(part) if message.role == "assistant" and not isinstance(part, TextPart) else part
+
+
+def _is_blank(parts: Sequence[ContentPart]) -> bool:
+    return all(isinstance(part, TextPart) and not part.text.strip() for part in parts)
+
+
+def _content(parts: Sequence[ContentPart], *, text_only: bool) -> str | list[Json]:
+    """A string for one text part (or nothing), else the list of parts."""
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    if len(texts) == len(parts) and (text_only or len(texts) < 2):
+        return "\n".join(texts)
+    return [_part(part) for part in parts]
+
+
+def _part(part: ContentPart) -> Json:
+    match part:
+        case TextPart(text=text) | ThinkPart(think=text):
+            return {"type": "text", "text": text}
+        case ImagePart(image_url=medium) | AudioPart(audio_url=medium) | VideoPart(video_url=medium):
+            url = {"url": medium.url} if medium.id is None else {"url": medium.url, "id": medium.id}
+            return {"type": part.type, part.type: url}
+
+
+def _tool_call(call: ToolCall, form: HistoryForm) -> Json:
+    """A call as it was made; no arguments, or broken ones, are written as an empty object, which every provider
+    accepts."""
+    name = call.function.name
+    sent = name if name.startswith("$") else name_for_wire(name)
+    return {
+        "type": "function",
+        "id": form.call_id(call.id),
+        "function": {"name": sent, "arguments": arguments_text(call)},
+    }
+
+
+def tool_entry(tool: ToolSpec, parameters: Mapping[str, Any]) -> Json:
+    """A tool as the provider wants it; a name that begins with `$` is a function of the provider itself."""
+    if tool.name.startswith("$"):
+        return {"type": "builtin_function", "function": {"name": tool.name}}
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(parameters)}
+    return {"type": "function", "function": function}

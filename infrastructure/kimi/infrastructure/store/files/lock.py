@@ -1,0 +1,151 @@
+"""A lock between processes: an OS lock on a small file, free again when its owner dies, however it dies (R-65).
+
+The file holds the process id of the owner, for messages only: a file that is left behind by a killed process
+locks nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from kimi.domain.errors import KimiError
+from kimi.infrastructure.store.files.disk import BINARY, FILE_MODE, remove_file
+
+logger = logging.getLogger(__name__)
+
+WAIT_S: Final = 5.0
+"""How long `sole_owner` waits."""
+
+_PAUSE_S: Final = 0.01
+
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _BYTE = 1 << 30
+    """A locked byte cannot be read by others: this one lies far behind the process id."""
+
+    def _take(fd: int) -> None:
+        os.lseek(fd, _BYTE, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+
+    def _give(path: str, fd: int) -> None:
+        os.close(fd)
+        remove_file(path)  # fails, as it should, while the next owner has it open
+
+else:
+    import fcntl
+
+    def _take(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _give(path: str, fd: int) -> None:
+        remove_file(path)  # while we hold it: who waits for the old file finds out by `_is_current`
+        os.close(fd)
+
+
+class BorrowedLock:
+    """Stands for the lock of a session where its subagents need one: the session holds it for them."""
+
+    def __init__(self, *, held: bool) -> None:
+        self.held = held
+
+    def try_acquire(self) -> bool:
+        """Always possible."""
+        self.held = True
+        return True
+
+    def release(self) -> None:
+        """Nothing to do: the session goes on holding it."""
+
+
+class FileLock:
+    """One lock. `try_acquire` and `release` are idempotent."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Do we hold it?"""
+        return self._fd is not None
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free. The directory must exist. Raises OSError when the file cannot be made."""
+        while self._fd is None:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | BINARY, FILE_MODE)
+            if not self._locked(fd):
+                os.close(fd)
+                return False
+            if not self._is_current(fd):
+                os.close(fd)
+                continue
+            self._fd = fd
+            _write_owner(fd)
+        return True
+
+    def release(self) -> None:
+        """Give the lock free and remove its file."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            _give(self._path, fd)
+
+    def owner(self) -> int | None:
+        """The process id in the file: who has it, or had it last; None when it is not known."""
+        try:
+            with open(self._path, "rb") as file:
+                return int(file.read(20))
+        except (OSError, ValueError):
+            return None
+
+    def _locked(self, fd: int) -> bool:
+        try:
+            _take(fd)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                return False
+            logger.warning("the file system of %s has no locks: do not open a session twice", self._path)
+        return True
+
+    def _is_current(self, fd: int) -> bool:
+        """Is the file that we locked still the one at the path, or did its owner remove it as we came?"""
+        try:
+            return os.path.samestat(os.fstat(fd), os.stat(self._path))
+        except FileNotFoundError:
+            return False
+
+
+def _write_owner(fd: int) -> None:
+    with suppress(OSError):  # a full disk must not keep a session from being read
+        os.lseek(fd, 0, os.SEEK_SET)
+        os.ftruncate(fd, 0)
+        os.write(fd, b"%d" % os.getpid())
+
+
+@contextmanager
+def sole_owner(path: str, busy: KimiError) -> Generator[None, None, None]:
+    """Hold the lock at `path` meanwhile; whoever else wants it waits. Blocks, for `WAIT_S` seconds at the most.
+
+    Raises:
+        KimiError: `busy`, when somebody else holds it all the time.
+        OSError: its file cannot be made.
+    """
+    lock = FileLock(path)
+    deadline = time.monotonic() + WAIT_S
+    while not lock.try_acquire():
+        if time.monotonic() > deadline:
+            raise busy
+        time.sleep(_PAUSE_S)
+    try:
+        yield
+    finally:
+        lock.release()

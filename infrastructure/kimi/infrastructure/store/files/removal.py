@@ -1,0 +1,65 @@
+"""Removing sessions: by name, what this program makes, and nothing else (R-56, R-59)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+from kimi.domain.errors import StoreFailed
+from kimi.infrastructure.store.files.disk import remove_file
+from kimi.infrastructure.store.layout import CONTEXT, LOCK, is_our_directory, is_our_file
+
+
+def remove_files(directory: str) -> bool:
+    """Remove the files of an empty session, its lock excepted; False, and nothing removed, when it holds more."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return False
+    if not all(is_our_file(name) and os.path.isfile(os.path.join(directory, name)) for name in names):
+        return False
+    for name in _context_last(names):
+        remove_file(os.path.join(directory, name))
+    return True
+
+
+def remove_session(directory: str) -> None:
+    """Remove all of a session but its lock and its directory.
+
+    Raises StoreFailed, with nothing removed, when files of other programs are there or the directory is a link;
+    OSError when something cannot be removed.
+    """
+    import shutil  # its archive modules cost start-up time, and sessions are seldom deleted
+
+    names = os.listdir(directory)
+    foreign = [name for name in names if not _is_ours(directory, name)]
+    if foreign or os.path.islink(directory):
+        raise StoreFailed(f"Session {directory} holds files of other programs; remove it by hand.")
+    for name in _context_last(names):
+        path = os.path.join(directory, name)
+        if is_our_file(name):
+            os.unlink(path)
+        else:
+            shutil.rmtree(path)
+    with suppress(FileNotFoundError):
+        os.unlink(directory + ".jsonl")  # the oldest layout
+
+
+def remove_directories(paths: Sequence[str]) -> None:
+    """Remove directories that are empty, the last one first."""
+    for path in reversed(paths):
+        with suppress(OSError):
+            os.rmdir(path)
+
+
+def _is_ours(directory: str, name: str) -> bool:
+    path = os.path.join(directory, name)
+    if os.path.islink(path):
+        return is_our_file(name)
+    return is_our_directory(name) if os.path.isdir(path) else is_our_file(name)
+
+
+def _context_last(names: Sequence[str]) -> list[str]:
+    """The session exists as long as its context does: after a crash half-way it can be removed again."""
+    return sorted((name for name in names if name != LOCK), key=lambda name: name == CONTEXT)

@@ -1,0 +1,158 @@
+"""Glob: find files and directories by a pattern (tools spec 3.6)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import cache, partial
+from typing import Annotated
+
+from anyio import to_thread
+from pydantic import BaseModel, Field
+
+from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
+from kimi.domain.content.message import JsonObject
+from kimi.domain.permissions.path_rules import Zones, within
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.infrastructure.tools.files.path_policy import PathPolicy, printable, reason
+from kimi.infrastructure.tools.params import prepared, schema_of
+from kimi.infrastructure.tools.search.directory_listing import two_level_listing
+from kimi.infrastructure.tools.search.glob_walk import Found, Pattern, Walk
+
+MAX_MATCHES = 1000
+BUDGET_S = 10.0
+"""Seconds after which a search gives what it has found."""
+
+_DESCRIPTION = f"""\
+Find files and directories by name. Use Grep to search what files contain.
+
+- `pattern`: a glob relative to `directory`: `*` and `?` within a name, `[abc]`, `{{a,b}}` for alternatives, `**` for
+  any number of directories. It must not be absolute nor contain `..`.
+- `directory`: an absolute path inside the working directory or an additional directory; null for the working
+  directory.
+- `include_dirs`: list directories too (default true).
+
+At most {MAX_MATCHES} matches come back, sorted by path, relative to `directory`. `**` passes over directories of
+version control and those that git ignores, unless the pattern names them, and never follows links. A search ends after
+{BUDGET_S:.0f} seconds with what it has found. Prefer narrow patterns such as `src/**/*.py`."""
+
+
+class Params(BaseModel):
+    """Arguments of Glob."""
+
+    pattern: Annotated[str, Field(description="The glob pattern.")]
+    directory: Annotated[
+        str | None, Field(description="Absolute path of the directory to search; null: the working directory.")
+    ] = None
+    include_dirs: Annotated[bool, Field(description="List directories as well as files.")] = True
+
+
+class Glob:
+    """The Glob tool of one conversation; `budget_s` is the time limit of one search, in seconds."""
+
+    def __init__(self, workspace: Workspace, policy: PathPolicy, *, budget_s: float = BUDGET_S) -> None:
+        self._workspace = workspace
+        self._policy = policy
+        self._budget_s = budget_s
+
+    @property
+    def spec(self) -> ToolSpec:
+        """Name, text and schema for the model."""
+        return _spec()
+
+    @asynccontextmanager
+    async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
+        """Ready to search; nothing needs approval."""
+        yield prepared(Params, arguments, lambda params: PreparedCall(partial(self._search, params)))
+
+    async def _search(self, params: Params) -> ToolReturnValue:
+        try:
+            return await self._checked_search(params)
+        except (OSError, ValueError) as error:
+            return tool_error(f"Failed to search for pattern {params.pattern}. Error: {reason(error)}", "Glob failed")
+
+    async def _checked_search(self, params: Params) -> ToolReturnValue:
+        if self._policy.settings.glob_strict and params.pattern.startswith("**"):
+            return await self._too_wide(params.pattern)
+        pattern = Pattern(params.pattern, ignore_case=self._policy.windows)
+        if (unsafe := _unsafe(params.pattern, pattern)) is not None:
+            return unsafe
+        zones = await self._policy.zones()
+        directory = await self._directory(params.directory, zones)
+        if isinstance(directory, ToolReturnValue):
+            return directory
+        walk = Walk(
+            directory,
+            pattern,
+            roots=(*zones.workspace, *zones.readable),
+            include_dirs=params.include_dirs,
+            limit=MAX_MATCHES,
+            budget_s=self._budget_s,
+            windows=zones.windows,
+        )
+        try:
+            found = await to_thread.run_sync(walk.run, abandon_on_cancel=True)
+        finally:
+            walk.cancel()
+        return _result(params.pattern, found, self._budget_s)
+
+    async def _directory(self, given: str | None, zones: Zones) -> str | ToolReturnValue:
+        """The real path of the directory to search, or why it cannot be searched."""
+        if given is None:
+            return await self._workspace.real_path(self._workspace.work_dir)
+        target = await self._policy.locate(given)
+        if target.named.relative:
+            return tool_error(
+                f"`{given}` is not an absolute path. You must provide an absolute path to search.", "Invalid directory"
+            )
+        if not within(target.real, (*zones.workspace, *zones.readable), windows=zones.windows):
+            return tool_error(
+                f"`{given}` is outside the workspace. You can only search within the working directory, additional "
+                "directories, and skills directories.",
+                "Directory outside workspace",
+            )
+        stat = await self._workspace.stat(target.real)
+        if stat is None:
+            return tool_error(f"`{given}` does not exist.", "Directory not found")
+        if stat.kind != "directory":
+            return tool_error(f"`{given}` is not a directory.", "Invalid directory")
+        return target.real
+
+    async def _too_wide(self, pattern: str) -> ToolReturnValue:
+        listing = await to_thread.run_sync(two_level_listing, self._workspace.work_dir)
+        return tool_error(
+            f"Pattern `{pattern}` starts with '**' which is not allowed. This would recursively search all directories "
+            "and may include large directories like `node_modules`. Use more specific patterns instead. For your "
+            "convenience, a list of all files and directories in the top level of the working directory is provided "
+            "below.",
+            "Unsafe pattern",
+            output=printable(listing),
+        )
+
+
+@cache
+def _spec() -> ToolSpec:
+    return ToolSpec("Glob", _DESCRIPTION, schema_of(Params), True, "search", key_argument="pattern")
+
+
+def _unsafe(given: str, pattern: Pattern) -> ToolReturnValue | None:
+    if os.path.isabs(given) or given.startswith("/"):
+        message = f"Pattern `{given}` must not be absolute; give the directory to search as `directory`."
+        return tool_error(message, "Unsafe pattern")
+    if any(".." in components for components in pattern.components):
+        return tool_error(f"Pattern `{given}` must not contain '..'.", "Unsafe pattern")
+    if not all(pattern.components):
+        raise ValueError("the pattern is empty")
+    return None
+
+
+def _result(pattern: str, found: Found, budget_s: float) -> ToolReturnValue:
+    message = f"Found {found.count} matches for pattern `{pattern}`."
+    if not found.count:
+        message = f"No matches found for pattern `{pattern}`."
+    if found.count > MAX_MATCHES:
+        message += f" Only the first {MAX_MATCHES} matches are returned. You may want to use a more specific pattern."
+    if found.stopped:
+        message += f" The search ended after {budget_s:g} seconds; there may be more matches."
+    return tool_ok(printable("\n".join(found.paths)), message)

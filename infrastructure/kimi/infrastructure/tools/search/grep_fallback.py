@@ -1,0 +1,277 @@
+"""A searcher for machines without ripgrep: a program that takes the arguments Grep gives to ripgrep.
+
+It prints what ripgrep would print, for patterns that mean the same in Python's `re`. It is slower, knows the file
+types of one table only, and reads files whole, up to a limit. It is a program of its own so that an expression that
+takes for ever can be killed, as ripgrep is (tools spec 3.7).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from kimi.infrastructure.tools.search.file_type_names import TYPES
+from kimi.infrastructure.tools.search.glob_walk import expand_braces
+from kimi.infrastructure.tools.search.ignore_files import SEARCH_KINDS, IgnoreLevel, rules_above
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""A larger file is reported as one that could not be searched."""
+
+
+class Unusable(Exception):
+    """The search cannot be made; the text is for the person who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A place in the text: the lines it touches, half open, from 0."""
+
+    first: int
+    end: int
+
+
+class Choice:
+    """Which files of a walk are searched: `--glob` and `--type`, then the ignore files."""
+
+    def __init__(self, globs: Sequence[str], file_type: str | None, here: str) -> None:
+        self._here = here
+        self._globs = [(glob.startswith("!"), _spec(glob.removeprefix("!"))) for glob in globs]
+        self._selective = any(not negated for negated, _ in self._globs)
+        if file_type is not None and file_type not in TYPES:
+            raise Unusable(f"unrecognized file type: {file_type}")
+        self._types = [_spec(glob) for glob in TYPES[file_type]] if file_type is not None else []
+
+    def takes(self, path: str, is_directory: bool, level: IgnoreLevel | None) -> bool:
+        """Is the entry walked into, or searched?"""
+        wanted = self._by_glob(path, is_directory)
+        if wanted is False:
+            return False
+        if self._types and not is_directory and not any(_matches(spec, path, False) for spec in self._types):
+            return False
+        return wanted is True or level is None or not level.ignores(path, is_directory)
+
+    def _by_glob(self, path: str, is_directory: bool) -> bool | None:
+        relative = os.path.relpath(path, self._here)
+        for negated, spec in reversed(self._globs):
+            if _matches(spec, relative, is_directory):
+                return not negated
+        return False if self._selective and not is_directory else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search; the exit status is 0 with a match, 1 without, 2 when the search could not be made, wholly or in part."""
+    options = _options(sys.argv[1:] if arguments is None else arguments)
+    try:
+        search = FileSearch(options)
+        choice = Choice(options.glob, options.type, os.getcwd())
+    except Unusable as error:
+        print(f"rg: {error}", file=sys.stderr)
+        return 2
+    failed = False
+    for shown, path in _files(options.path, choice, ignore=not options.no_ignore):
+        try:
+            search.file(shown, path, explicit=shown == options.path)
+        except OSError as error:
+            failed = True
+            print(f"rg: {shown}: {error.strerror or error}", file=sys.stderr)
+    sys.stdout.buffer.flush()
+    if failed:
+        return 2
+    return 0 if search.found else 1
+
+
+class FileSearch:
+    """Searches one file after the other and prints what is found."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._out: BinaryIO = sys.stdout.buffer
+        self._multiline: bool = options.multiline
+        self._regex = _compiled(options.pattern, options.ignore_case, options.multiline)
+        self._mode = "files" if options.files_with_matches else "counts" if options.count_matches else "content"
+        self._before: int = _first(options.before_context, options.context)
+        self._after: int = _first(options.after_context, options.context)
+        self._numbered: bool = options.line_number
+        self._columns: int = options.max_columns
+        self._printed = False
+        self.found = False
+
+    def file(self, shown: str, path: str, *, explicit: bool) -> None:
+        """Search one file. One that is not text is searched only when it was named itself, and not shown."""
+        with open(path, "rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise OSError(0, f"larger than {MAX_FILE_BYTES} bytes")
+        text = _decoded(content)
+        binary = "\0" in text
+        if binary and not explicit:
+            return
+        lines = text.split("\n")
+        if not lines[-1]:
+            lines.pop()
+        matches = list(self._matches(text, lines))
+        if matches:
+            self.found = True
+            self._print(os.fsencode(shown), lines, matches, text.index("\0") if binary else None)
+
+    def _matches(self, text: str, lines: list[str]) -> Iterator[Match]:
+        if self._multiline:
+            yield from self._matches_across(text)
+            return
+        for number, line in enumerate(lines):
+            for _ in self._regex.finditer(line.removesuffix("\r")):
+                yield Match(number, number + 1)
+
+    def _matches_across(self, text: str) -> Iterator[Match]:
+        number = at = 0
+        for match in self._regex.finditer(text):
+            start, end = match.span()
+            if start == end == len(text) and (not text or text.endswith("\n")):
+                return
+            number += text.count("\n", at, start)
+            at = start
+            yield Match(number, number + 1 + text.count("\n", start, max(end - 1, start)))
+
+    def _print(self, name: bytes, lines: list[str], matches: list[Match], binary_at: int | None) -> None:
+        if self._mode == "files":
+            self._out.write(name + b"\0")
+        elif self._mode == "counts":
+            self._out.write(b"%s\0%d\n" % (name, len(matches)))
+        elif binary_at is not None:
+            self._out.write(b'%s: binary file matches (found "\\0" byte around offset %d)\n' % (name, binary_at))
+        else:
+            self._print_lines(name, lines, matches)
+
+    def _print_lines(self, name: bytes, lines: list[str], matches: list[Match]) -> None:
+        hits = {number for match in matches for number in range(match.first, match.end)}
+        shown = sorted(
+            number
+            for number in {near for hit in hits for near in range(hit - self._before, hit + self._after + 1)}
+            if 0 <= number < len(lines)
+        )
+        last: int | None = None
+        for number in shown:
+            if (self._before or self._after) and (self._printed if last is None else number > last + 1):
+                self._out.write(b"--\n")
+            self._out.write(name + b"\0" + self._line(number, lines[number], number in hits))
+            last, self._printed = number, True
+
+    def _line(self, number: int, line: str, hit: bool) -> bytes:
+        text = line.encode("utf-8", "surrogateescape")
+        if len(text) > self._columns:
+            text = text[: self._columns] + b" [... omitted end of long line]"
+        prefix = b"%d%s" % (number + 1, b":" if hit else b"-") if self._numbered else b""
+        return prefix + text + b"\n"
+
+
+def _files(searched: str, choice: Choice, *, ignore: bool) -> Iterator[tuple[str, str]]:
+    """The files below the place that is searched: as shown, and absolute. Links are not followed."""
+    absolute = os.path.realpath(searched)
+    if not os.path.isdir(absolute):
+        yield searched, absolute
+        return
+    level = rules_above(absolute, SEARCH_KINDS) if ignore else None
+    waiting: list[tuple[str, str, IgnoreLevel | None]] = [(searched, absolute, level)]
+    while waiting:
+        shown, directory, level = waiting.pop()
+        entries = _entries(directory)
+        inside = level.entered(directory, {entry.name for entry in entries}) if level is not None else None
+        below: list[tuple[str, str, IgnoreLevel | None]] = []
+        for entry in entries:
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if not (is_directory or entry.is_file(follow_symlinks=False)):
+                continue
+            if not choice.takes(entry.path, is_directory, inside):
+                continue
+            name = os.path.join(shown, entry.name)
+            if is_directory:
+                below.append((name, entry.path, inside))
+            else:
+                yield name, entry.path
+        waiting.extend(reversed(below))
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        print(f"rg: {directory}: {error.strerror or error}", file=sys.stderr)
+        return []
+
+
+def _decoded(content: bytes) -> str:
+    """UTF-8, bytes that are not kept for the output; UTF-16 when it says so."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16", "replace")
+    return content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+
+
+_POSIX_CLASSES = {
+    "alpha": "a-zA-Z",
+    "digit": "0-9",
+    "alnum": "0-9a-zA-Z",
+    "upper": "A-Z",
+    "lower": "a-z",
+    "space": r"\s",
+    "punct": r"!-/:-@\[-`{-~",
+    "word": r"\w",
+    "xdigit": "0-9A-Fa-f",
+}
+
+
+def _compiled(pattern: str, ignore_case: bool, multiline: bool) -> re.Pattern[str]:
+    """The expression, with what ripgrep writes differently put into Python's words."""
+    translated = re.sub(r"\[:(\w+):\]", lambda match: _POSIX_CLASSES.get(match[1], match[0]), pattern)
+    translated = re.sub(r"(?<!\\)\(\?<(?=[A-Za-z_])", "(?P<", translated).replace(r"\z", r"\Z")
+    flags = (re.IGNORECASE if ignore_case else 0) | ((re.MULTILINE | re.DOTALL) if multiline else 0)
+    try:
+        return re.compile(translated, flags)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise Unusable(f"regex parse error: {error}") from error
+
+
+def _spec(glob: str) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        return GitIgnoreSpec.from_lines(expand_braces(glob))
+    except ValueError as error:
+        raise Unusable(f"error parsing glob '{glob}': {error}") from error
+
+
+def _matches(spec: GitIgnoreSpec, path: str, is_directory: bool) -> bool:
+    path = path.replace(os.sep, "/")
+    while path.startswith("../"):
+        path = path[3:]
+    return bool(spec.check_file(path.lstrip("/") + ("/" if is_directory else "")).include)
+
+
+def _first(*values: int | None) -> int:
+    return next((value for value in values if value is not None), 0)
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    """The flags that `search_arguments` uses, and no others. The last three are `--`, pattern and path."""
+    parser = argparse.ArgumentParser(prog="rg", allow_abbrev=False, add_help=False)
+    flags = "--no-config --null --with-filename --no-heading --max-columns-preview --hidden --no-ignore --ignore-case"
+    for flag in f"{flags} --multiline --multiline-dotall --line-number --files-with-matches --count-matches".split():
+        parser.add_argument(flag, action="store_true")
+    for flag in ("--before-context", "--after-context", "--context", "--max-columns", "-j"):
+        parser.add_argument(flag, type=int)
+    parser.add_argument("--glob", action="append", default=[])
+    parser.add_argument("--type")
+    options = parser.parse_args(arguments[:-3])
+    options.pattern, options.path = arguments[-2:]
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

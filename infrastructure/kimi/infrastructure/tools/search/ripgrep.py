@@ -1,0 +1,170 @@
+"""Which ripgrep runs a search, and how it is called (tools spec 3.7, 8). Nothing is ever downloaded."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import anyio
+
+from kimi.application.ports import Workspace
+from kimi.infrastructure.tools.search.ignore_files import VCS_DIRECTORIES
+
+OutputMode: TypeAlias = Literal["content", "files_with_matches", "count_matches"]
+
+START_TIMEOUT_S = 5
+"""Seconds that a binary has to tell its version."""
+
+MAX_COLUMNS = 500
+MAX_CONTENT_COLUMNS = 2000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search, as the model asked for it; `path` is relative to the work dir or absolute."""
+
+    pattern: str
+    path: str = "."
+    glob: str | None = None
+    output_mode: OutputMode = "files_with_matches"
+    before: int | None = None
+    after: int | None = None
+    context: int | None = None
+    line_number: bool = True
+    ignore_case: bool = False
+    type: str | None = None
+    multiline: bool = False
+    include_ignored: bool = False
+
+    @property
+    def numbered(self) -> bool:
+        """Does the output of ripgrep carry line numbers? With context they also tell which lines matched."""
+        return self.line_number or any((self.before, self.after, self.context))
+
+
+def search_arguments(search: Search, *, one_thread: bool = False) -> list[str]:
+    """The arguments of ripgrep, its own name left out. What comes from the model can never be taken for a flag."""
+    content = search.output_mode == "content"
+    arguments = ["--no-config", "--null", "--with-filename", "--no-heading"]
+    if content:
+        arguments += ["--max-columns", str(MAX_CONTENT_COLUMNS), "--max-columns-preview"]
+    else:
+        arguments += ["--max-columns", str(MAX_COLUMNS)]
+    arguments.append("--hidden")
+    if search.include_ignored:
+        arguments.append("--no-ignore")
+    for name in VCS_DIRECTORIES:
+        arguments += ["--glob", f"!{name}"]
+    if one_thread:
+        arguments += ["-j", "1"]
+    if search.ignore_case:
+        arguments.append("--ignore-case")
+    if search.multiline:
+        arguments += ["--multiline", "--multiline-dotall"]
+    arguments += _content_arguments(search) if content else []
+    arguments += [f"--glob={search.glob}"] if search.glob else []
+    arguments += [f"--type={search.type}"] if search.type else []
+    arguments += _mode_arguments(search.output_mode)
+    return [*arguments, "--", search.pattern, search.path]
+
+
+def _content_arguments(search: Search) -> list[str]:
+    arguments: list[str] = []
+    for flag, lines in (
+        ("--before-context", search.before),
+        ("--after-context", search.after),
+        ("--context", search.context),
+    ):
+        if lines is not None:
+            arguments += [flag, str(lines)]
+    return [*arguments, "--line-number"] if search.numbered else arguments
+
+
+def _mode_arguments(mode: OutputMode) -> list[str]:
+    if mode == "content":
+        return []
+    return ["--files-with-matches" if mode == "files_with_matches" else "--count-matches"]
+
+
+def packaged_binaries() -> Iterator[str]:
+    """Where the optional extra puts ripgrep: beside the interpreter, or where its record says."""
+    name = "rg.exe" if os.name == "nt" else "rg"
+    yield os.path.join(os.path.dirname(sys.executable), name)
+    import importlib.metadata
+
+    try:
+        files = importlib.metadata.files("ripgrep") or []
+    except importlib.metadata.PackageNotFoundError:
+        return
+    for file in files:
+        if file.name in ("rg", "rg.exe"):
+            yield os.path.realpath(str(file.locate()))
+
+
+class Ripgrep:
+    """Finds ripgrep, once for each binary that turns up; one object serves the whole process.
+
+    `configured` replaces the look at PATH. `environ` is where PATH is read from.
+    """
+
+    def __init__(
+        self,
+        configured: str | None,
+        environ: Mapping[str, str],
+        packaged: Callable[[], Iterator[str]] = packaged_binaries,
+    ) -> None:
+        self._configured = configured
+        self._environ = environ
+        self._packaged = packaged
+        self._starts: dict[tuple[str, int], bool] = {}
+        self._told = False
+
+    async def command(self, workspace: Workspace) -> list[str]:
+        """The program that takes the arguments of ripgrep: the binary, or our own slower searcher."""
+        for path in self._candidates():
+            if await self._works(path, workspace):
+                return [path]
+        if not self._told:
+            self._told = True
+            _log.info("ripgrep was not found; Grep uses the slower built-in search")
+        # -P: the work dir is not ours, its modules must not be imported.
+        return [sys.executable, "-P", "-m", "kimi.infrastructure.tools.search.grep_fallback"]
+
+    def _candidates(self) -> Iterator[str]:
+        """Absolute paths of executable files, best first."""
+        for path in self._places():
+            if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK):
+                yield path
+
+    def _places(self) -> Iterator[str]:
+        first = os.path.expanduser(self._configured) if self._configured else self._on_path()
+        if first is not None:
+            yield first
+        yield from self._packaged()
+
+    def _on_path(self) -> str | None:
+        return shutil.which("rg", path=self._environ.get("PATH", os.defpath))
+
+    async def _works(self, path: str, workspace: Workspace) -> bool:
+        key = (path, os.stat(path).st_mtime_ns)
+        if key not in self._starts:
+            self._starts[key] = await _tells_version(path, workspace)
+            if not self._starts[key]:
+                _log.warning("%s does not start and is not used", path)
+        return self._starts[key]
+
+
+async def _tells_version(path: str, workspace: Workspace) -> bool:
+    try:
+        with anyio.fail_after(START_TIMEOUT_S):
+            async with workspace.run([path, "--version"]) as process:
+                return await process.wait() == 0
+    except (OSError, TimeoutError):
+        return False
