@@ -94,7 +94,7 @@ def cost(run: Callable[[], Any]) -> float:
 
 IMPORT = """
 import sys, time
-import kimi.interfaces.container, asyncio
+import kimi.interfaces.bootstrap.containers, asyncio
 before, started = len(sys.modules), time.process_time()
 import {name}
 print(f"{{(time.process_time() - started) * 1e3:.0f}} ms, {{len(sys.modules) - before}} modules")

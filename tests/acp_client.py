@@ -13,11 +13,11 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from kimi.application.ports import OpenModel
 from kimi.application.settings.flags import Flags
-from kimi.interfaces.acp.open_sessions import Adapt, OpenSession, adapt_nothing
-from kimi.interfaces.acp.outgoing import Outgoing
 from kimi.interfaces.acp.run import AcpServer
-from kimi.interfaces.container import App, Session, load_settings
-from kimi.interfaces.injector import providers
+from kimi.interfaces.acp.sessions.open_sessions import Adapt, OpenSession, adapt_nothing
+from kimi.interfaces.acp.transport.outbox import Outgoing
+from kimi.interfaces.bootstrap.containers import App, Session, load_settings
+from kimi.interfaces.bootstrap.injector import providers
 from tests.acp_schema import check_agent_message
 from tests.e2e.process import Json, Place
 from tests.fakes import FakeModel

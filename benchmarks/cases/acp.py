@@ -12,9 +12,9 @@ from kimi.domain.content.message import Function, ToolCall, ToolCallPart
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events import event as ev
 from kimi.domain.tools.tool import tool_ok
-from kimi.interfaces.acp.abilities import ClientAbilities
-from kimi.interfaces.acp.replay import replay_updates, stored_events
-from kimi.interfaces.acp.translate import Translator
+from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.updates.replay import replay_updates, stored_events
+from kimi.interfaces.acp.updates.translate import Translator
 
 PIECES = 20_000
 ARGUMENTS = json.dumps({"path": "src/large.py", "content": "value = 1234\n" * 14_000})

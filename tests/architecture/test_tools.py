@@ -14,8 +14,8 @@ import pytest
 from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.content.message import JsonObject
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.interfaces.container import App, Session, new_session
-from kimi.interfaces.injector import providers
+from kimi.interfaces.bootstrap.containers import App, Session, new_session
+from kimi.interfaces.bootstrap.injector import providers
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import sys
 
 def said(code: str) -> str:
     """What a fresh interpreter prints."""
-    code = "import gc, sys\nfrom kimi.interfaces import lean_start\nlean_start.begin()\n" + code
+    code = "import gc, sys\nfrom kimi.interfaces.process import startup_tuning\nstartup_tuning.begin()\n" + code
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.strip()
 
 
@@ -17,7 +17,7 @@ def test_no_plugins_of_pydantic_are_looked_for() -> None:
 from pydantic import BaseModel
 class Some(BaseModel):
     number: int
-lean_start.end()
+startup_tuning.end()
 print(Some(number="5").number, "importlib.metadata" in sys.modules, "email" in sys.modules)
 """
     assert said(code) == "5 False False"
@@ -35,7 +35,7 @@ def test_the_module_can_be_imported_by_its_full_name_and_comes_back() -> None:
     code = """
 import importlib.metadata
 print(importlib.metadata.version("anyio") > "4")
-lean_start.end()
+startup_tuning.end()
 import importlib.metadata
 print(importlib.metadata.distribution("anyio").name, sys.modules["importlib.metadata"].__file__ is not None)
 """
@@ -43,4 +43,4 @@ print(importlib.metadata.distribution("anyio").name, sys.modules["importlib.meta
 
 
 def test_garbage_is_collected_again_after_the_start() -> None:
-    assert said("print(gc.isenabled()); lean_start.end(); print(gc.isenabled())").split() == ["False", "True"]
+    assert said("print(gc.isenabled()); startup_tuning.end(); print(gc.isenabled())").split() == ["False", "True"]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kimi.application.ports import FileChanged, Process, ToolCallContext, Workspace
 from kimi.application.settings.settings import ShellSettings
 from kimi.infrastructure.workspace.local import LocalWorkspace
-from kimi.interfaces.acp.abilities import ClientAbilities
-from kimi.interfaces.acp.workspace import ClientWorkspace
+from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.workspace.client_workspace import ClientWorkspace
 from tests.editor import Editor
 
 pytestmark = pytest.mark.anyio

@@ -19,10 +19,10 @@ from acp.connection import StreamDirection, StreamEvent
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from kimi.application.settings.flags import Flags
-from kimi.interfaces.acp.outgoing import Outgoing
 from kimi.interfaces.acp.run import AcpServer
-from kimi.interfaces.container import App, load_settings
-from kimi.interfaces.injector import providers
+from kimi.interfaces.acp.transport.outbox import Outgoing
+from kimi.interfaces.bootstrap.containers import App, load_settings
+from kimi.interfaces.bootstrap.injector import providers
 from tests.acp_schema import AgentLines
 from tests.e2e.process import Json, Place
 from tests.editor import Editor, Refusal

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from kimi.application.agents.builtin_agents import DEFAULT_TOOLS
-from kimi.interfaces.container import Session
-from kimi.interfaces.demo_client import DemoFailed, Json, WireClient
-from kimi.interfaces.demo_screen import Screen, open_screen
+from kimi.interfaces.bootstrap.containers import Session
+from kimi.interfaces.demo.client import DemoFailed, Json, WireClient
+from kimi.interfaces.demo.screen import Screen, open_screen
 from tests.e2e.process import Place, eventually
 
 ROOT = Path(__file__).resolve().parents[2]

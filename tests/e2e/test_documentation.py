@@ -25,7 +25,7 @@ from kimi.infrastructure.config.schema import (
     Service,
     validated,
 )
-from kimi.interfaces.cli import app
+from kimi.interfaces.cli.app import app
 from kimi.interfaces.shell.commands import NOT_PROVIDED, TABLE
 
 ROOT = Path(__file__).resolve().parents[2]

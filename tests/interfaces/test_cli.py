@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kimi.application.settings.flags import Flags
-from kimi.interfaces.cli import run
+from kimi.interfaces.cli.app import run
 from kimi.interfaces.version import __version__
 from tests.interfaces.command import Finished, environment, kimi
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kimi.interfaces.cli import run
+from kimi.interfaces.cli.app import run
 from tests.interfaces.command import Finished, kimi
 from tests.mcp_http_server import mcp_site
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.settings.flags import Flags, share_directory
-from kimi.interfaces.cli import run, with_session_value
+from kimi.interfaces.cli.app import run, with_session_value
 
 
 def parsed(*arguments: str) -> Flags:

@@ -19,7 +19,7 @@ from kimi.domain.errors import ConfigError
 from kimi.domain.events.event import SubagentEvent, ToolResult
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.interfaces.container import App, Session, new_session
+from kimi.interfaces.bootstrap.containers import App, Session, new_session
 from kimi.interfaces.embed import providers
 from tests.conversations import run
 from tests.fakes import FakeModel, FakeTool

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from kimi.application.settings.settings import ModelSettings, Settings
-from kimi.interfaces.doctor import Report
-from kimi.interfaces.doctor_checks import (
+from kimi.interfaces.admin.doctor import Report
+from kimi.interfaces.admin.doctor_checks import (
     Finding,
     check_endpoint,
     check_files,
@@ -76,8 +76,8 @@ def test_every_finding_is_one_line_whatever_it_says() -> None:
 
 def test_a_check_that_hangs_does_not_hold_up_the_end() -> None:
     program = (
-        "import time; from kimi.interfaces.doctor import Report, Watchdog; from kimi.interfaces.doctor_checks import "
-        "Finding\nreport = Report(True, lambda text: print(text, flush=True))\nreport.take(Finding('a', 'ok', 'A.'))\n"
+        "import time; from kimi.interfaces.admin.doctor import Report, Watchdog; "
+        "from kimi.interfaces.admin.doctor_checks import Finding\nreport = Report(True, lambda text: print(text, flush=True))\nreport.take(Finding('a', 'ok', 'A.'))\n"
         "Watchdog(report).start(0.1); time.sleep(60)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=20, check=False)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.interfaces.jsonrpc import (
+from kimi.interfaces.rpc.jsonrpc import (
     INVALID_REQUEST,
     PARSE_ERROR,
     Call,

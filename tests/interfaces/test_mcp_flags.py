@@ -10,8 +10,8 @@ import pytest
 
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import McpServer, Settings
-from kimi.interfaces.cli import run
-from kimi.interfaces.container import load_settings
+from kimi.interfaces.bootstrap.containers import load_settings
+from kimi.interfaces.cli.app import run
 from tests.interfaces.command import kimi
 
 KINDS = {"user": "from the default file", "named": "from a named file", "text": "from a text"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.interfaces.plain_text import plain_line, plain_text
+from kimi.interfaces.process.plain_text import plain_line, plain_text
 
 
 @pytest.mark.parametrize(

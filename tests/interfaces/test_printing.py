@@ -30,12 +30,12 @@ from kimi.domain.events.event import (
 )
 from kimi.domain.tools.tool import tool_error, tool_ok
 from kimi.domain.turn import TurnStatus
-from kimi.interfaces.printing.failure import Failure, failure_in, failure_of
-from kimi.interfaces.printing.messages import Messages
-from kimi.interfaces.printing.output import FinalMessage, Output
-from kimi.interfaces.printing.prompts import prompt_of, prompts
-from kimi.interfaces.printing.tasks import NEWS, TIME_IS_UP, TimedOut, wait_for_tasks
-from kimi.interfaces.printing.text import Text
+from kimi.interfaces.print.background_tasks import NEWS, TIME_IS_UP, TimedOut, wait_for_tasks
+from kimi.interfaces.print.failure import Failure, failure_in, failure_of
+from kimi.interfaces.print.messages import Messages
+from kimi.interfaces.print.output import FinalMessage, Output
+from kimi.interfaces.print.prompts import prompt_of, prompts
+from kimi.interfaces.print.text import Text
 from tests.background import FakeTasks
 from tests.conversations import conversation_with
 from tests.fakes import FakeModel

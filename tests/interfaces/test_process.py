@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.interfaces.process import (
+from kimi.interfaces.process.process import (
     DAYS_KEPT,
     TRACE,
     DailyLog,
@@ -26,7 +26,7 @@ from kimi.interfaces.process import (
     set_session_id,
     start_logging,
 )
-from kimi.interfaces.refusals import failure_text, usage_panel
+from kimi.interfaces.process.startup_errors import failure_text, usage_panel
 from tests.interfaces.command import Finished, environment
 
 SECRET = "sk-1234567890"
@@ -39,7 +39,7 @@ import logging, os, subprocess, sys, warnings
 from kimi.application.settings.flags import Flags
 from kimi.domain.errors import UsageError
 from kimi.infrastructure.config.settings_files import load_settings
-from kimi.interfaces.start import start
+from kimi.interfaces.cli.start import start
 
 def serve(flags, settings, streams):
     {body}
@@ -286,7 +286,7 @@ def test_an_error_without_text_is_named_by_its_type() -> None:
 
 OVER_MIDNIGHT = """
 import logging, os, sys
-from kimi.interfaces.process import DailyLog, local_date
+from kimi.interfaces.process.process import DailyLog, local_date
 days = iter([local_date(), "2999-01-01"])
 handler = DailyLog(sys.argv[1], lambda: next(days))
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)

@@ -14,9 +14,9 @@ import pytest
 from kimi.application.settings.flags import Flags
 from kimi.infrastructure.config.settings_files import load_settings
 from kimi.infrastructure.models.open import ADAPTERS
-from kimi.interfaces.process import DailyLog
-from kimi.interfaces.provider_presets import PRESETS, RUN_TIME_KEYS
-from kimi.interfaces.setup import Wanted, run_setup
+from kimi.interfaces.admin.provider_presets import PRESETS, RUN_TIME_KEYS
+from kimi.interfaces.admin.setup import Wanted, run_setup
+from kimi.interfaces.process.process import DailyLog
 from tests.e2e.loopback import loopback
 from tests.provider_server import Reply, dumps, error_reply, text_reply
 

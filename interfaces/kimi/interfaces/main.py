@@ -23,13 +23,13 @@ def _run(arguments: list[str]) -> int:
     if arguments in (["--version"], ["-V"]):
         return _say(f"kimi, version {__version__}\n")
     if arguments in (["info"], ["info", "--json"]):
-        from kimi.interfaces.info import info_text
+        from kimi.interfaces.admin.info import info_text
 
         return _say(f"{info_text('--json' in arguments)}\n")
-    from kimi.interfaces import lean_start
+    from kimi.interfaces.process import startup_tuning
 
-    lean_start.begin()
-    from kimi.interfaces.cli import run
+    startup_tuning.begin()
+    from kimi.interfaces.cli.app import run
 
     return run(arguments)
 

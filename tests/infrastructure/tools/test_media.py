@@ -19,8 +19,8 @@ from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.infrastructure.tools.files.pictures import PictureRefused, prepared_picture
 from kimi.infrastructure.tools.files.read_media_file import ReadMediaFile
-from kimi.interfaces.container import App, new_session
-from kimi.interfaces.injector import providers
+from kimi.interfaces.bootstrap.containers import App, new_session
+from kimi.interfaces.bootstrap.injector import providers
 from tests.file_tools import Files, brief, call
 
 pytestmark = pytest.mark.anyio

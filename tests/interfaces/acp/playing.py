@@ -13,9 +13,9 @@ from kimi.domain.content.message import Function, JsonObject, ToolCall, ToolCall
 from kimi.domain.events import event as ev
 from kimi.domain.events.request import ApprovalRequest
 from kimi.domain.tools.tool import DisplayBlock
-from kimi.interfaces.acp.abilities import ClientAbilities
-from kimi.interfaces.acp.replay import replay_updates, stored_events
-from kimi.interfaces.acp.translate import Translator
+from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.updates.replay import replay_updates, stored_events
+from kimi.interfaces.acp.updates.translate import Translator
 from tests.acp_schema import check_agent_message
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -13,7 +13,7 @@ from kimi.domain.events import event as ev
 from kimi.domain.events.request import ApprovalRequest, QuestionRequest
 from kimi.domain.tools.diff import ChangedText
 from kimi.domain.tools.tool import BackgroundTaskBlock, tool_error, tool_ok
-from kimi.interfaces.acp.abilities import ClientAbilities
+from kimi.interfaces.acp.client_capabilities import ClientAbilities
 from tests.interfaces.acp.playing import approval, call, checked, play, replayed, translator
 from tests.interfaces.acp.test_replay import recorded
 from tests.interfaces.acp.test_translate import NEWS, PLAN_QUESTION, TURNS, USAGE, Step, subagent

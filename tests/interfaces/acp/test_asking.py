@@ -21,8 +21,8 @@ from kimi.domain.events.request import (
     ToolCallRequest,
 )
 from kimi.domain.tools.tool import BackgroundTaskBlock, BriefBlock, DiffBlock, ShellBlock
-from kimi.interfaces.acp.abilities import ClientAbilities
-from kimi.interfaces.acp.translate import Translator
+from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.updates.translate import Translator
 from tests.acp_schema import check_agent_message
 from tests.interfaces.acp.playing import approval, call, play, translator
 

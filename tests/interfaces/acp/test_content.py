@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
-from kimi.interfaces.acp.content import BadPrompt, shown_input, user_input
+from kimi.interfaces.acp.updates.content import BadPrompt, shown_input, user_input
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 FINE: list[tuple[dict[str, Any], Any]] = [

@@ -8,7 +8,7 @@ import pytest
 
 from kimi.application.settings.settings import McpServer
 from kimi.infrastructure.mcp.config.variables import expanded
-from kimi.interfaces.acp.mcp_servers import BadMcpServer, mcp_servers
+from kimi.interfaces.acp.sessions.mcp_servers import BadMcpServer, mcp_servers
 
 STDIO = {"name": "fs", "command": "/bin/fs", "args": ["-v"], "env": [{"name": "A", "value": "1"}]}
 HTTP = {"type": "http", "name": "web", "url": "https://a.b", "headers": [{"name": "X-Key", "value": "secret-value"}]}

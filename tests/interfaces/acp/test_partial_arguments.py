@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.interfaces.acp.partial_arguments import LONGEST, ArgumentScanner, decoded_prefix
+from kimi.interfaces.acp.updates.partial_arguments import LONGEST, ArgumentScanner, decoded_prefix
 
 KEYS = ("path", "command", 'pa"th\\', "é")
 TEXT = st.text(max_size=30)

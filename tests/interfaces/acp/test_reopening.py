@@ -12,10 +12,10 @@ import pytest
 
 from kimi.domain.content.message import Function, ToolCall
 from kimi.domain.content.parts import TextPart
-from kimi.interfaces.acp.errors import Refused
-from kimi.interfaces.acp.open_sessions import OpenSession
-from kimi.interfaces.acp.stored import page_of
-from kimi.interfaces.container import Session
+from kimi.interfaces.acp.sessions.open_sessions import OpenSession
+from kimi.interfaces.acp.sessions.stored_sessions import page_of
+from kimi.interfaces.acp.transport.errors import Refused
+from kimi.interfaces.bootstrap.containers import Session
 from tests.acp_client import acp_client, prompt, using
 from tests.e2e.process import Json, Place
 from tests.fakes import FakeModel

@@ -13,7 +13,7 @@ from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.content.stream import PART_TYPES, PartMerger
 from kimi.domain.events import event as ev
 from kimi.domain.tools.tool import CANCELLED, TodoBlock, TodoItem, tool_ok
-from kimi.interfaces.acp.replay import replay_updates, stored_events
+from kimi.interfaces.acp.updates.replay import replay_updates, stored_events
 from tests.interfaces.acp.playing import call, checked, golden, play, replayed, translator
 from tests.interfaces.acp.test_translate import NEWS, PLAN_QUESTION, TURNS, subagent
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from kimi.domain.content.parts import TextPart
-from kimi.interfaces.acp.open_sessions import OpenSession
+from kimi.interfaces.acp.sessions.open_sessions import OpenSession
 from tests.acp_client import acp_client, kind_of, prompt, using
 from tests.e2e.process import Json, Place
 from tests.fakes import FakeModel, forever

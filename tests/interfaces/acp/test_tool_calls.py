@@ -16,7 +16,7 @@ from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.events import event as ev
 from kimi.domain.events.request import Question, QuestionOption, QuestionRequest
 from kimi.domain.tools.tool import BackgroundTaskBlock, DiffBlock, TodoBlock, TodoItem, tool_error, tool_ok
-from kimi.interfaces.acp.tool_titles import FACES, Face, absolute, title
+from kimi.interfaces.acp.updates.tool_presentation import FACES, Face, absolute, title
 from tests.interfaces.acp.playing import WORK_DIR, approval, call, pieces, play, translator
 
 DONE = tool_ok(message="done")

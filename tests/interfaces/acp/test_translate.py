@@ -29,8 +29,8 @@ from kimi.domain.tools.tool import (
     tool_ok,
 )
 from kimi.domain.turn import TokenUsage
-from kimi.interfaces.acp.abilities import ClientAbilities
-from kimi.interfaces.acp.translate import count_turns
+from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.updates.translate import count_turns
 from tests.acp_schema import check_agent_message
 from tests.interfaces.acp.playing import Step, approval, call, golden, pieces, play, translator
 

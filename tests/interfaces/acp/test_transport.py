@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kimi.interfaces.acp.outgoing import Outgoing
-from kimi.interfaces.acp.transport import AcpTransport
+from kimi.interfaces.acp.transport.lines import AcpTransport
+from kimi.interfaces.acp.transport.outbox import Outgoing
 from tests.acp_client import AcpClient, acp_client, acp_server, prompt
 from tests.e2e.process import Json, Place
 

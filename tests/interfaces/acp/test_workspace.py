@@ -15,8 +15,8 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ShellBlock
 from kimi.infrastructure.tools.shell.shell import ShellTool
 from kimi.infrastructure.workspace.local import LocalWorkspace
-from kimi.interfaces.acp.abilities import ClientAbilities
-from kimi.interfaces.acp.workspace import ClientWorkspace
+from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.workspace.client_workspace import ClientWorkspace
 from tests.editor import Editor
 from tests.infrastructure.tools.calls import call, effect_of
 from tests.processes import is_alive

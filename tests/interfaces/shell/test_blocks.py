@@ -22,7 +22,7 @@ from kimi.domain.events.event import (
     TurnEnd,
 )
 from kimi.domain.tools.tool import DiffBlock, ShellBlock, TodoBlock, TodoItem, tool_error, tool_ok
-from kimi.interfaces.shell.blocks import (
+from kimi.interfaces.shell.render.blocks import (
     Block,
     Called,
     CodeSaid,
@@ -35,9 +35,9 @@ from kimi.interfaces.shell.blocks import (
     UserSaid,
     Welcome,
 )
-from kimi.interfaces.shell.paint import Painter, duration
-from kimi.interfaces.shell.plain import plain_text
-from kimi.interfaces.shell.transcript import Transcript, call_title
+from kimi.interfaces.shell.render.paint import Painter, duration
+from kimi.interfaces.shell.render.plain import plain_text
+from kimi.interfaces.shell.render.transcript import Transcript, call_title
 
 DIFF = DiffBlock("src/app.py", "def f():\n    return 1\n\n", "def f() -> int:\n    return 1\n\n", 10, 10)
 

@@ -9,9 +9,9 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from kimi.domain.command import CommandInfo
-from kimi.interfaces.shell.complete import InputCompleter, fuzzy_rank, rank_files
-from kimi.interfaces.shell.files import GIT_S, MAX_FILES, WorkFiles
-from kimi.interfaces.shell_adapters import walk_files
+from kimi.interfaces.bootstrap.shell import walk_files
+from kimi.interfaces.shell.terminal.complete import InputCompleter, fuzzy_rank, rank_files
+from kimi.interfaces.shell.terminal.file_completion import GIT_S, MAX_FILES, WorkFiles
 from tests.processes import comes_true
 
 COMMANDS = (

@@ -8,10 +8,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kimi.interfaces.shell.editor import edited, editor_command
-from kimi.interfaces.shell.paste import Pasted, as_image, image_size, thresholds
-from kimi.interfaces.shell.place import git_branch
 from kimi.interfaces.shell.run import colour_system, is_plain
+from kimi.interfaces.shell.shell_context import git_branch
+from kimi.interfaces.shell.terminal.editor import edited, editor_command
+from kimi.interfaces.shell.terminal.paste import Pasted, as_image, image_size, thresholds
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.interfaces.shell.blocks import CodeSaid, Said
-from kimi.interfaces.shell.markdown import MAX_CODE_LINES, MAX_OPEN_CHARACTERS, MarkdownStream, Piece
+from kimi.interfaces.shell.render.blocks import CodeSaid, Said
+from kimi.interfaces.shell.render.markdown import MAX_CODE_LINES, MAX_OPEN_CHARACTERS, MarkdownStream, Piece
 
 LINES = st.sampled_from(["text", "- item", "  - inner", "1. one", "", "```py", "```", "~~~~", "# head", "| a |", "> q"])
 

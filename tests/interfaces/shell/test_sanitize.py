@@ -20,12 +20,12 @@ from kimi.domain.tools.tool import (
     TodoItem,
     ToolReturnValue,
 )
-from kimi.interfaces.shell.blocks import Note, Output, Preview, Welcome
-from kimi.interfaces.shell.paint import Painter
 from kimi.interfaces.shell.panels import approval_menu
-from kimi.interfaces.shell.plain import plain_text
-from kimi.interfaces.shell.sanitize import cells, cut, neutral, one_line, tool_text
-from kimi.interfaces.shell.transcript import Transcript
+from kimi.interfaces.shell.render.blocks import Note, Output, Preview, Welcome
+from kimi.interfaces.shell.render.paint import Painter
+from kimi.interfaces.shell.render.plain import plain_text
+from kimi.interfaces.shell.render.sanitize import cells, cut, neutral, one_line, tool_text
+from kimi.interfaces.shell.render.transcript import Transcript
 
 SEQUENCES = (
     "\x1b[2J", "\x1b[H", "\x1b]0;title\x07", "\x1b]52;c;c2VjcmV0\x07", "\x1b[6n", "\x1bc", "\x9b2J", "\x90q\x9c",

@@ -24,16 +24,16 @@ from kimi.domain.events.request import (
     QuestionRequest,
     Request,
 )
-from kimi.interfaces.container import App
-from kimi.interfaces.injector import providers
-from kimi.interfaces.shell.blocks import Block, Note
-from kimi.interfaces.shell.front import Entered, Input, Left, Setup, Steered, View
-from kimi.interfaces.shell.local import Loan
+from kimi.interfaces.bootstrap.containers import App
+from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.shell.panels import Menu, Picked, Tabs
-from kimi.interfaces.shell.place import Place
 from kimi.interfaces.shell.preferences import FIRST_RUN, choose_model, log_in
+from kimi.interfaces.shell.render.blocks import Block, Note
+from kimi.interfaces.shell.render.status import Status
 from kimi.interfaces.shell.session import CommandTable, ShellSession
-from kimi.interfaces.shell.status import Status
+from kimi.interfaces.shell.shell_context import Place
+from kimi.interfaces.shell.terminal.terminal_lease import Loan
+from kimi.interfaces.shell.terminal.terminal_ui import Entered, Input, Left, Setup, Steered, View
 from tests.conversations import conversation_with
 from tests.fakes import FakeModel
 

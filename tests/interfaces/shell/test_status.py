@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.interfaces.shell.sanitize import cells
-from kimi.interfaces.shell.status import Status, context_text, relative_path, short_path, status_parts
+from kimi.interfaces.shell.render.sanitize import cells
+from kimi.interfaces.shell.render.status import Status, context_text, relative_path, short_path, status_parts
 
 FULL = Status(
     "model", "~/work", "main", thinking=True, yolo=True, afk=True, plan=True, shell=True, tokens=4200, window=10_000,

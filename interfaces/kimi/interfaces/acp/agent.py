@@ -19,23 +19,23 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
 from kimi.domain.history.session import SessionSummary
-from kimi.interfaces.acp import options
 from kimi.interfaces.acp.auth import LOGIN
-from kimi.interfaces.acp.content import BadPrompt, user_input
-from kimi.interfaces.acp.errors import (
+from kimi.interfaces.acp.handshake import Handshake
+from kimi.interfaces.acp.sessions import options
+from kimi.interfaces.acp.sessions.live_session import LiveSession
+from kimi.interfaces.acp.sessions.open_sessions import OpenSession, OpenSessions, chosen_model
+from kimi.interfaces.acp.sessions.prompt_queue import Ticket
+from kimi.interfaces.acp.sessions.session_settings import SessionPlace, place_in
+from kimi.interfaces.acp.sessions.stored_sessions import page_of, where_stored
+from kimi.interfaces.acp.transport.errors import (
     CANCELLED,
     Refused,
     invalid_params,
     refusal_for,
 )
-from kimi.interfaces.acp.handshake import Handshake
-from kimi.interfaces.acp.lane import Ticket
-from kimi.interfaces.acp.live import LiveSession
-from kimi.interfaces.acp.open_sessions import OpenSession, OpenSessions, chosen_model
-from kimi.interfaces.acp.places import SessionPlace, place_in
-from kimi.interfaces.acp.stored import page_of, where_stored
-from kimi.interfaces.acp.transport import incoming
-from kimi.interfaces.jsonrpc import INVALID_PARAMS, INVALID_REQUEST
+from kimi.interfaces.acp.transport.lines import incoming
+from kimi.interfaces.acp.updates.content import BadPrompt, user_input
+from kimi.interfaces.rpc.jsonrpc import INVALID_PARAMS, INVALID_REQUEST
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import JsonObject
-from kimi.interfaces.acp.abilities import ClientAbilities
+from kimi.interfaces.acp.client_capabilities import ClientAbilities
 
 LOGIN: Final = "login"
 _NAME: Final = "Set up a model provider"

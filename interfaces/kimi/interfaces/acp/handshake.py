@@ -8,11 +8,11 @@ from typing import Any, Final, cast
 from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.client import Client
 from kimi.domain.content.message import JsonObject
-from kimi.interfaces.acp.abilities import ClientAbilities, client_abilities
 from kimi.interfaces.acp.auth import auth_methods, is_usable, missing_model_details
-from kimi.interfaces.acp.errors import Refused, auth_required, invalid_params
-from kimi.interfaces.acp.places import CurrentSettings
-from kimi.interfaces.jsonrpc import INVALID_REQUEST
+from kimi.interfaces.acp.client_capabilities import ClientAbilities, client_abilities
+from kimi.interfaces.acp.sessions.session_settings import CurrentSettings
+from kimi.interfaces.acp.transport.errors import Refused, auth_required, invalid_params
+from kimi.interfaces.rpc.jsonrpc import INVALID_REQUEST
 from kimi.interfaces.version import __version__
 
 PROTOCOL_VERSION: Final = 1

@@ -17,21 +17,21 @@ from anyio.abc import TaskGroup
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.domain.content.message import JsonObject
-from kimi.interfaces import lean_start
 from kimi.interfaces.acp.agent import AcpAgent
-from kimi.interfaces.acp.client import ClientSide
-from kimi.interfaces.acp.connection import connect, load_sdk
-from kimi.interfaces.acp.early import serve_early
 from kimi.interfaces.acp.handshake import Handshake
-from kimi.interfaces.acp.open_sessions import Adapt, OpenSessions, adapt_nothing
-from kimi.interfaces.acp.outgoing import Outgoing
-from kimi.interfaces.acp.places import CurrentSettings
-from kimi.interfaces.acp.transport import AcpTransport, Read
-from kimi.interfaces.container import App, load_settings, session_catalog, warm_up
-from kimi.interfaces.injector import providers
-from kimi.interfaces.process import Streams
-from kimi.interfaces.stdio import BlockReader, write_all
-from kimi.interfaces.stopping import Stopping, watch_output
+from kimi.interfaces.acp.sessions.open_sessions import Adapt, OpenSessions, adapt_nothing
+from kimi.interfaces.acp.sessions.session_settings import CurrentSettings
+from kimi.interfaces.acp.transport.client import ClientSide
+from kimi.interfaces.acp.transport.connection import connect, load_sdk
+from kimi.interfaces.acp.transport.early_requests import serve_early
+from kimi.interfaces.acp.transport.lines import AcpTransport, Read
+from kimi.interfaces.acp.transport.outbox import Outgoing
+from kimi.interfaces.bootstrap.containers import App, load_settings, session_catalog, warm_up
+from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.process import startup_tuning
+from kimi.interfaces.process.graceful_shutdown import Stopping, watch_output
+from kimi.interfaces.process.process import Streams
+from kimi.interfaces.process.stdio import BlockReader, write_all
 
 if TYPE_CHECKING:
     from acp.connection import Connection
@@ -151,7 +151,7 @@ class _Process:
         self._app = App(settings=providers.Object(settings))
         self._streams = streams
         self._stopping = Stopping(EXIT_BOUND_S, self._stop, lambda: os._exit(0), frozenset(signal.Signals))
-        self._server = AcpServer(flags, self._app, time_left=self._time_left, on_loaded=_end_lean_start)
+        self._server = AcpServer(flags, self._app, time_left=self._time_left, on_loaded=_end_startup_tuning)
         self._reading: anyio.CancelScope | None = None
         self._stopped = False
 
@@ -193,6 +193,6 @@ class _Process:
         return self._stopping.time_left() - KILLING_S if self._stopping.has_begun else CLOSING_S
 
 
-def _end_lean_start(has_sessions: bool) -> None:
+def _end_startup_tuning(has_sessions: bool) -> None:
     gc.collect()  # what is left of a session that was closed already must not stay for ever
-    lean_start.end(freeze=not has_sessions)
+    startup_tuning.end(freeze=not has_sessions)

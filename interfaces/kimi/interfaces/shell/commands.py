@@ -15,15 +15,15 @@ from kimi.application.sessions.open_session import Choice
 from kimi.domain.command import CommandInfo
 from kimi.domain.content.parts import joined_text
 from kimi.domain.errors import StateError
-from kimi.interfaces.process import log_path
-from kimi.interfaces.shell.blocks import Note, Output, Said
-from kimi.interfaces.shell.front import Completions, Front
+from kimi.interfaces.process.process import log_path
 from kimi.interfaces.shell.panels import Menu, Option
-from kimi.interfaces.shell.pick import pick_session
-from kimi.interfaces.shell.place import Place
 from kimi.interfaces.shell.preferences import choose_editor, choose_model, choose_theme, log_in, log_out
-from kimi.interfaces.shell.sanitize import neutral, one_line
+from kimi.interfaces.shell.render.blocks import Note, Output, Said
+from kimi.interfaces.shell.render.sanitize import neutral, one_line
 from kimi.interfaces.shell.session import CommandTable, GoOn, Leave, Outcome, ShellCommand, ShellSession
+from kimi.interfaces.shell.session_picker import pick_session
+from kimi.interfaces.shell.shell_context import Place
+from kimi.interfaces.shell.terminal.terminal_ui import Completions, Front
 from kimi.interfaces.version import __version__
 
 KEYS = (

@@ -11,8 +11,8 @@ from kimi.domain.errors import (
     ModelNotSet,
     StoreFailed,
 )
-from kimi.interfaces.process import masked
-from kimi.interfaces.shell.blocks import Note
+from kimi.interfaces.process.process import masked
+from kimi.interfaces.shell.render.blocks import Note
 
 NO_MODEL = (
     "No model is configured. `kimi setup` (or /login here) sets one up; `kimi demo` shows one without an account."

@@ -14,7 +14,7 @@ from kimi.domain.events.request import (
     QuestionRequest,
 )
 from kimi.domain.tools.tool import BriefBlock, DiffBlock, ShellBlock
-from kimi.interfaces.shell.blocks import Preview
+from kimi.interfaces.shell.render.blocks import Preview
 
 _Item = TypeVar("_Item")
 Key: TypeAlias = Literal["up", "down", "left", "right", "enter", "escape", "space", "toggle"]

@@ -12,12 +12,12 @@ from kimi.application.control.switch_model import current_choice, switch_model, 
 from kimi.application.conversation.model_choice import aliases
 from kimi.application.sessions.open_session import Choice
 from kimi.domain.errors import KimiError, StateError
-from kimi.interfaces.config_adapters import Changes, change_configuration
-from kimi.interfaces.refusals import NO_LOGIN
-from kimi.interfaces.shell.blocks import Note
+from kimi.interfaces.bootstrap.config_file import Changes, change_configuration
+from kimi.interfaces.bootstrap.shell import demo_model
+from kimi.interfaces.process.startup_errors import NO_LOGIN
 from kimi.interfaces.shell.panels import Menu, Option
+from kimi.interfaces.shell.render.blocks import Note
 from kimi.interfaces.shell.session import GoOn, Outcome, ShellSession
-from kimi.interfaces.shell_adapters import demo_model
 
 _EDITORS = ("code --wait", "vim", "nano")
 _DEFAULT_EDITOR = "$VISUAL, then $EDITOR"

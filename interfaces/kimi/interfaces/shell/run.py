@@ -24,23 +24,23 @@ from kimi.application.settings.settings import Settings
 from kimi.domain.client import Client
 from kimi.domain.errors import KimiError, StoreFailed
 from kimi.domain.events.event import StatusUpdate
-from kimi.interfaces.container import App, load_settings, negotiation, open_conversation, warm_up
-from kimi.interfaces.injector import providers
-from kimi.interfaces.process import Streams, hide_secrets, set_session_id
-from kimi.interfaces.shell.blocks import Block, Note, Welcome
+from kimi.interfaces.bootstrap.containers import App, load_settings, negotiation, open_conversation, warm_up
+from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.shell import walk_files
+from kimi.interfaces.process.graceful_shutdown import EXIT_BOUND_S, KILLING_S, STOP_SIGNALS, end_by
+from kimi.interfaces.process.process import Streams, hide_secrets, set_session_id
 from kimi.interfaces.shell.commands import TABLE, completions
-from kimi.interfaces.shell.editor import editor_command
 from kimi.interfaces.shell.failures import NO_MODEL, failure_note
-from kimi.interfaces.shell.files import WorkFiles
-from kimi.interfaces.shell.front import Entered, Front, Interrupted, Left, Setup
-from kimi.interfaces.shell.paint import ColorSystem
-from kimi.interfaces.shell.place import Place
 from kimi.interfaces.shell.preferences import FIRST_RUN
+from kimi.interfaces.shell.render.blocks import Block, Note, Welcome
+from kimi.interfaces.shell.render.paint import ColorSystem
+from kimi.interfaces.shell.render.status import Status, short_path
+from kimi.interfaces.shell.render.transcript import Transcript
 from kimi.interfaces.shell.session import GoOn, Leave, Outcome, ShellSession
-from kimi.interfaces.shell.status import Status, short_path
-from kimi.interfaces.shell.transcript import Transcript
-from kimi.interfaces.shell_adapters import walk_files
-from kimi.interfaces.stopping import EXIT_BOUND_S, KILLING_S, STOP_SIGNALS, end_by
+from kimi.interfaces.shell.shell_context import Place
+from kimi.interfaces.shell.terminal.editor import editor_command
+from kimi.interfaces.shell.terminal.file_completion import WorkFiles
+from kimi.interfaces.shell.terminal.terminal_ui import Entered, Front, Interrupted, Left, Setup
 from kimi.interfaces.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class _Shell:
     async def _sessions(self, front: Front) -> int:
         choice = Choice(self._flags.session, last=self._flags.continue_last)
         if self._flags.pick_session:
-            from kimi.interfaces.shell.pick import pick_session
+            from kimi.interfaces.shell.session_picker import pick_session
 
             picked = await _unless_interrupted(
                 front, lambda: pick_session(front, self._settings.share_dir, self._settings.work_dir)
@@ -244,12 +244,12 @@ class _Shell:
 def make_front(settings: Settings, environ: Mapping[str, str]) -> RunningFront:
     """The front that fits the terminal: drawn, or plain lines for screen readers and dumb terminals."""
     if is_plain(environ):
-        from kimi.interfaces.shell.lines import LinesFront
+        from kimi.interfaces.shell.terminal.lines import LinesFront
 
         return LinesFront()
-    from kimi.interfaces.shell.history import FileHistory, history_path
-    from kimi.interfaces.shell.paste import Pasted, thresholds
-    from kimi.interfaces.shell.screen import Screen
+    from kimi.interfaces.shell.terminal.input_history import FileHistory, history_path
+    from kimi.interfaces.shell.terminal.paste import Pasted, thresholds
+    from kimi.interfaces.shell.terminal.screen import Screen
 
     return Screen(
         work_dir=settings.work_dir,

@@ -26,9 +26,13 @@ from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import KimiError, StateError, StoreFailed
 from kimi.domain.events.event import ApprovalResponse, Event, StatusUpdate, TurnEnd
 from kimi.domain.events.request import Answer, ApprovalRequest, HookRequest, QuestionRequest, ToolCallRequest
-from kimi.interfaces.shell.blocks import Block, Note, Output, Thinking
 from kimi.interfaces.shell.failures import failure_note
-from kimi.interfaces.shell.front import (
+from kimi.interfaces.shell.panels import approval_answer, approval_menu, question_answer, question_tabs
+from kimi.interfaces.shell.render.blocks import Block, Note, Output, Thinking
+from kimi.interfaces.shell.render.status import Status
+from kimi.interfaces.shell.render.transcript import Transcript
+from kimi.interfaces.shell.shell_context import Place
+from kimi.interfaces.shell.terminal.terminal_ui import (
     Entered,
     Front,
     Input,
@@ -39,10 +43,6 @@ from kimi.interfaces.shell.front import (
     ThoughtAsked,
     View,
 )
-from kimi.interfaces.shell.panels import approval_answer, approval_menu, question_answer, question_tabs
-from kimi.interfaces.shell.place import Place
-from kimi.interfaces.shell.status import Status
-from kimi.interfaces.shell.transcript import Transcript
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from kimi.domain.events.request import (
     ToolCallRequest,
 )
 from kimi.domain.tools.tool import tool_error
-from kimi.interfaces.jsonrpc import Reply
+from kimi.interfaces.rpc.jsonrpc import Reply
 
 logger = logging.getLogger(__name__)
 

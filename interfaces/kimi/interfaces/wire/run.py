@@ -14,13 +14,13 @@ from kimi.application.conversation.conversation import Conversation
 from kimi.application.sessions.open_session import Choice
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
-from kimi.interfaces import lean_start
-from kimi.interfaces.container import App, negotiation, open_conversation, warm_up
-from kimi.interfaces.injector import providers
-from kimi.interfaces.jsonrpc import Outbox
-from kimi.interfaces.process import Streams, set_session_id
-from kimi.interfaces.stdio import BlockReader, write_all
-from kimi.interfaces.stopping import EXIT_BOUND_S, KILLING_S, Stopping, end_by, watch_output
+from kimi.interfaces.bootstrap.containers import App, negotiation, open_conversation, warm_up
+from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.process import startup_tuning
+from kimi.interfaces.process.graceful_shutdown import EXIT_BOUND_S, KILLING_S, Stopping, end_by, watch_output
+from kimi.interfaces.process.process import Streams, set_session_id
+from kimi.interfaces.process.stdio import BlockReader, write_all
+from kimi.interfaces.rpc.jsonrpc import Outbox
 from kimi.interfaces.wire.server import Read, WireServer
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class _Wire:
             self._app, choice, time_left=self._time_left, connect_servers=False
         ) as conversation:
             set_session_id(conversation.id)
-            lean_start.end()
+            startup_tuning.end()
             self._conversation = conversation
             self._server = wire_server(self._app, conversation, self._warm_up)
             write = partial(write_all, self._streams.stdout_fd)

@@ -26,7 +26,7 @@ from kimi.domain.errors import (
 )
 from kimi.domain.hook import HOOK_EVENTS, Hook, counted
 from kimi.domain.turn import TurnStatus
-from kimi.interfaces.jsonrpc import (
+from kimi.interfaces.rpc.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -278,7 +278,7 @@ class WireServer:
             raise StateError(BUSY)
 
     async def _run_replay(self, call_id: Id, scope: anyio.CancelScope) -> None:
-        from kimi.interfaces.wire.replaying import Progress, send_replay
+        from kimi.interfaces.wire.replay import Progress, send_replay
 
         progress = Progress()
         try:

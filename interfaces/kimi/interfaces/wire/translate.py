@@ -14,7 +14,7 @@ from kimi.domain.events.event import (
     TurnEnd,
 )
 from kimi.domain.events.request import HookRequest, QuestionRequest, ToolCallRequest
-from kimi.interfaces.jsonrpc import notification_line, one_line, request_line
+from kimi.interfaces.rpc.jsonrpc import notification_line, one_line, request_line
 
 STRICT_NAMES = frozenset(
     {

@@ -1,0 +1,134 @@
+"""Models, thinking and modes as a client sees them, with `models` for old clients (acp spec 1.8 to 1.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from kimi.application.control.modes import MODES, Mode, mode_of, switch_mode
+from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.model_choice import ModelChoice, aliases
+from kimi.application.settings.settings import ModelSettings
+from kimi.domain.content.message import JsonObject
+from kimi.domain.errors import StateError
+from kimi.interfaces.acp.transport.errors import invalid_params
+
+THINKING: Final = ",thinking"
+"""Ends the legacy id of a model that thinks."""
+
+_MODE_TEXTS: Final[Mapping[Mode, tuple[str, str]]] = {
+    "default": ("Default", "Ask before changes"),
+    "plan": ("Plan", "Read and plan only"),
+    "yolo": ("YOLO", "Approve everything automatically"),
+    "afk": ("AFK", "Approve everything, dismiss questions"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A model that can be chosen: its id for clients and its alias in the configuration."""
+
+    id: str
+    alias: str
+    settings: ModelSettings
+
+
+def session_options(conversation: Conversation) -> JsonObject:
+    """What the answer to a session's opening holds beside its id."""
+    offers, choice = _offers(conversation), current_choice(conversation)
+    result: dict[str, Any] = {"modes": _modes(conversation), "configOptions": config_options(conversation)}
+    if choice is not None and offers:
+        result["models"] = _legacy_models(offers, choice)
+    return result
+
+
+def config_options(conversation: Conversation) -> list[JsonObject]:
+    """All options with their current values, the most important first."""
+    found: list[JsonObject] = []
+    choice = current_choice(conversation)
+    offers = _offers(conversation)
+    current = next((offer for offer in offers if choice is not None and offer.alias == choice.alias), None)
+    if choice is not None and current is not None:
+        models = [{"value": offer.id, "name": offer.id} for offer in offers]
+        found.append(_select("model", "Model", "model", current.id, models))
+        if choices := thinking_choices(current.settings):
+            thinks = _on_off(choice.thinking if choice.thinking in choices else choices[0])
+            values = [{"value": _on_off(one), "name": f"Thinking {_on_off(one)}"} for one in choices]
+            found.append(_select("thinking", "Thinking", "thought_level", thinks, values))
+    modes = [{"value": mode, "name": _MODE_TEXTS[mode][0], "description": _MODE_TEXTS[mode][1]} for mode in MODES]
+    found.append(_select("mode", "Mode", "mode", mode_of(conversation.policy), modes))
+    return found
+
+
+def set_option(conversation: Conversation, option_id: str, value: object) -> None:
+    """Set one option. Raises Refused for an unknown one or a value that it does not have."""
+    known = {option["id"]: option for option in config_options(conversation)}
+    if option_id not in known:
+        raise invalid_params(f"configId: there is no option '{option_id}'")
+    values = [one["value"] for one in known[option_id]["options"]]
+    if value not in values:
+        raise invalid_params(f"value: '{option_id}' takes one of {', '.join(values)}")
+    if option_id == "mode":
+        switch_mode(conversation, cast("Mode", value))
+    elif option_id == "thinking":
+        switch_model(conversation, thinking=value == "on")
+    else:
+        switch_model(conversation, next(one.alias for one in _offers(conversation) if one.id == value))
+
+
+def set_mode(conversation: Conversation, mode_id: str) -> None:
+    """Set the mode. Raises Refused for an unknown one."""
+    if mode_id not in MODES:
+        raise invalid_params(f"modeId: the modes are {', '.join(MODES)}")
+    switch_mode(conversation, mode_id)
+
+
+def set_legacy_model(conversation: Conversation, model_id: str) -> None:
+    """Set the model, and with the suffix `,thinking` or without it whether it thinks. Raises Refused."""
+    plain = model_id.removesuffix(THINKING)
+    offer = next((one for one in _offers(conversation) if one.id == plain), None)
+    if offer is None:
+        raise invalid_params(f"modelId: there is no model '{plain}'")
+    switch_model(conversation, offer.alias, thinking=plain != model_id)
+
+
+def _offers(conversation: Conversation) -> list[_Offer]:
+    try:
+        known = aliases(conversation.models())
+    except StateError:
+        return []
+    return [_Offer(alias or settings.model, alias, settings) for alias, settings in known.items()]
+
+
+def _modes(conversation: Conversation) -> JsonObject:
+    modes = [{"id": mode, "name": _MODE_TEXTS[mode][0], "description": _MODE_TEXTS[mode][1]} for mode in MODES]
+    return {"currentModeId": mode_of(conversation.policy), "availableModes": modes}
+
+
+def _legacy_models(offers: list[_Offer], choice: ModelChoice) -> JsonObject:
+    found: list[JsonObject] = []
+    current = ""
+    for offer in offers:
+        for thinks in thinking_choices(offer.settings) or (False,):
+            model_id = offer.id + (THINKING if thinks else "")
+            found.append({"modelId": model_id, "name": offer.id + (" (thinking)" if thinks else "")})
+            if offer.alias == choice.alias and (thinks == choice.thinking or not current):
+                current = model_id
+    return {"currentModelId": current, "availableModels": found}
+
+
+def _select(option_id: str, name: str, category: str, value: str, options: list[dict[str, str]]) -> JsonObject:
+    return {
+        "type": "select",
+        "id": option_id,
+        "name": name,
+        "category": category,
+        "currentValue": value,
+        "options": options,
+    }
+
+
+def _on_off(on: bool) -> str:
+    return "on" if on else "off"

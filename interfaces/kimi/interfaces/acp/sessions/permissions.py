@@ -1,0 +1,37 @@
+"""Approvals as `session/request_permission`, and what the client's answer means (acp spec 3.4)."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import ApprovalAnswer, ApprovalKind
+from kimi.interfaces.acp.updates.result_content import Json
+
+APPROVAL_OPTIONS: Final[list[Json]] = [
+    {"optionId": "approve", "name": "Approve once", "kind": "allow_once"},
+    {"optionId": "approve_for_session", "name": "Approve for this session", "kind": "allow_always"},
+    {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
+]
+
+_MEANINGS: dict[str, ApprovalKind] = {
+    "approve": "approve",
+    "approve_once": "approve",
+    "approve_for_session": "approve_for_session",
+    "approve_always": "approve_for_session",
+}
+
+
+def selected_option(result: object) -> str | None:
+    """The option that was chosen; None for cancelled, for an error (`None`) and for what has another shape."""
+    outcome: Any = cast("JsonObject", result).get("outcome") if isinstance(result, dict) else None
+    if not isinstance(outcome, dict):
+        return None
+    source = cast("JsonObject", outcome)
+    option: Any = source.get("optionId")
+    return option if source.get("outcome") == "selected" and isinstance(option, str) else None
+
+
+def approval_answer(result: object) -> ApprovalAnswer:
+    """The decision in the client's answer; whatever is not a known approval rejects."""
+    return ApprovalAnswer(_MEANINGS.get(selected_option(result) or "", "reject"))

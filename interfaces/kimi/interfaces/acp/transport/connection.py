@@ -1,0 +1,67 @@
+"""The SDK's connection over our transport and methods (acp spec 2.7): the one importer of the SDK, when used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kimi.interfaces.acp.agent import AcpAgent, Method, Params
+from kimi.interfaces.acp.transport.errors import Refused
+from kimi.interfaces.acp.transport.lines import AcpTransport
+
+if TYPE_CHECKING:
+    from acp.connection import Connection
+
+
+def load_sdk() -> None:
+    """Import the SDK: a third of a second, meant for a thread."""
+    from acp.connection import Connection
+    from acp.router import MessageRouter
+
+    _ = (Connection, MessageRouter)
+
+
+def connect(agent: AcpAgent, transport: AcpTransport) -> Connection:
+    """The connection that serves the agent's methods; its `main_loop` runs until the end of the input."""
+    from acp.connection import Connection
+    from acp.exceptions import RequestError
+    from acp.router import MessageRouter, Route
+
+    router = MessageRouter(use_unstable_protocol=True)
+    requests = {name: _answering(method, RequestError) for name, method in agent.requests().items()}
+    for name, answer in requests.items():
+        router.add_route(Route(method=name, func=answer, kind="request"))
+    for name, heed in agent.notifications().items():
+        router.add_route(Route(method=name, func=_heeding(heed), kind="notification"))
+
+    @router.handle_extension_request
+    async def extension_request(name: str, params: dict[str, Any]) -> Any:
+        answer = requests.get(f"_{name}")
+        if answer is None:
+            raise RequestError.method_not_found(f"_{name}")
+        return await answer(params)
+
+    @router.handle_extension_notification
+    async def extension_notification(name: str, params: dict[str, Any]) -> None:
+        """Nothing: unknown notifications are ignored."""
+
+    _ = (extension_request, extension_notification)
+    return Connection(router, transport, listening=False)
+
+
+def _answering(method: Method, error_type: Callable[..., Exception]) -> Callable[[Any], Any]:
+    async def answer(params: Params) -> Any:
+        try:
+            return await method(params)
+        except Refused as refused:
+            raise error_type(refused.code, refused.message, refused.data) from None
+
+    return answer
+
+
+def _heeding(heed: Callable[[Params], None]) -> Callable[[Any], Any]:
+    async def answer(params: Any) -> None:
+        if isinstance(params, dict):
+            heed(params)  # pyright: ignore[reportUnknownArgumentType]
+
+    return answer

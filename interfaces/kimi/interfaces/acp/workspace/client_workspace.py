@@ -1,0 +1,247 @@
+"""Files and terminals of the client, as a workspace (acp spec 3.10).
+
+It implements a port of the application here, among the drivers, because it needs the client's connection. Whatever the
+client has no part in - directories, searches, binary and large files, other programs - goes to the workspace of this
+machine that it wraps.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from kimi.application.ports import FileChanged, FileStat, Process, Shell, ToolCallContext, Workspace
+from kimi.domain.content.message import JsonObject
+from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.workspace.client_terminal import ClientTerminal
+
+logger = logging.getLogger(__name__)
+
+CALL_S: Final = 10.0
+"""How long the client may take for a file, in seconds."""
+
+BOM: Final = "\ufeff"
+
+CallClient: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
+"""A method of the client and its parameters -> the result. Raises when the client refuses, fails or is gone."""
+
+ShowTerminal: TypeAlias = Callable[[ToolCallContext, str], Awaitable[None]]
+"""Show a terminal of the client, by its id, where this tool call is shown."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A text that the client gave or got: the file on disk as it was then, and how the disk spells it otherwise."""
+
+    identity: tuple[int, ...]
+    text: str
+    bom: bool = False
+    crlf: bool = False
+
+    def spelled(self, text: str) -> str:
+        """The client's text as the file has it."""
+        with_breaks = text.replace("\n", "\r\n") if self.crlf else text
+        return BOM + with_breaks if self.bom else with_breaks
+
+    def plain(self, text: str) -> str:
+        """The file's text as the client has it."""
+        without = text.removeprefix(BOM) if self.bom else text
+        return without.replace("\r\n", "\n") if self.crlf else without
+
+
+@dataclass
+class ClientWorkspace:
+    """The workspace of one session over its client; implements `Workspace` of the application's ports.
+
+    Only text files below `roots` (real paths, asked each time) are the client's business, and only as far as its
+    abilities go.
+    """
+
+    local: Workspace
+    session_id: str
+    abilities: ClientAbilities
+    roots: Callable[[], Sequence[str]]
+    call: CallClient
+    show_terminal: ShowTerminal
+    patience_s: float = CALL_S
+    _seen: dict[str, _Seen] = field(default_factory=dict[str, _Seen])
+
+    @property
+    def work_dir(self) -> str:
+        """See `Workspace`."""
+        return self.local.work_dir
+
+    @property
+    def shell(self) -> Shell:
+        """See `Workspace`."""
+        return self.local.shell
+
+    async def stat(self, path: str) -> FileStat | None:
+        """See `Workspace`. Always of this machine."""
+        return await self.local.stat(path)
+
+    async def real_path(self, path: str) -> str:
+        """See `Workspace`."""
+        return await self.local.real_path(path)
+
+    @asynccontextmanager
+    async def read(self, path: str, offset: int = 0) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        """See `Workspace`. A text file below 1 MiB comes from the client, with what is not saved yet."""
+        found = await self.read_small(path) if self._is_asked(path) else None
+        if found is not None and found[1] is not None:
+            yield _one_block(found[1][offset:])
+            return
+        async with self.local.read(path, offset) as blocks:
+            yield blocks
+
+    async def read_small(self, path: str) -> tuple[FileStat, bytes | None] | None:
+        """See `Workspace`. The content is the client's where it has one; when it refuses, that of the disk."""
+        found = await self.local.read_small(path)
+        if found is None or found[1] is None or not self._is_asked(path):
+            return found
+        stat, content = found
+        disk = _text(content or b"")
+        if disk is None:
+            return found
+        text = await self._client_text(stat.real_path)
+        if text is None or self._is_stale(stat, text, disk):
+            return found
+        seen = self._seen[stat.real_path] = _spelling(stat, text, disk)
+        return stat, seen.spelled(text).encode()
+
+    async def write(self, path: str, content: bytes, expected: FileStat | None) -> FileStat:
+        """See `Workspace`. A text goes through the client, which may have changed it meanwhile: then FileChanged.
+
+        What the client refuses is an OSError; nothing is written behind its back then.
+        """
+        text = _text(content)
+        if text is None or not self.abilities.fs_write or not self._is_inside(path):
+            return await self.local.write(path, content, expected)
+        await self._check_unchanged(path, expected)
+        seen = self._seen.get(path) or _Seen((), "")
+        await anyio.to_thread.run_sync(lambda: os.makedirs(os.path.dirname(path), exist_ok=True))
+        await self._call_for_file("fs/write_text_file", path, content=seen.plain(text))
+        stat = await self.local.stat(path) or FileStat(path, "file", len(content), 0o644, ())
+        self._seen[path] = _Seen(stat.identity, seen.plain(text), seen.bom, seen.crlf)
+        return stat
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        merge_stderr: bool = True,
+        call: ToolCallContext | None = None,
+    ) -> AbstractAsyncContextManager[Process]:
+        """See `Workspace`. The command of a tool call runs in a terminal of the client, if it has some."""
+        if call is None or not self.abilities.terminal:
+            return self.local.run(command, env=env, merge_stderr=merge_stderr, call=call)
+        return self._run_in_terminal(command, env or {}, call)
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def _is_asked(self, path: str) -> bool:
+        return self.abilities.fs_read and self._is_inside(path)
+
+    def _is_inside(self, path: str) -> bool:
+        real = os.path.realpath(path)
+        return any(real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in self.roots())
+
+    async def _client_text(self, path: str) -> str | None:
+        """What the client has of a file; None when it has nothing to say."""
+        try:
+            result = await self._call_for_file("fs/read_text_file", path)
+        except OSError as error:
+            logger.info("the client did not give a file, it is read from the disk: %s", error)
+            return None
+        text = result.get("content")
+        return text if isinstance(text, str) else None
+
+    def _is_stale(self, stat: FileStat, text: str, disk: str) -> bool:
+        """Has the file changed on disk since the client was last asked, and the client has not noticed?"""
+        before = self._seen.get(stat.real_path)
+        if before is None or before.identity == stat.identity:
+            return False
+        return text == before.text and _spelling(stat, text, disk).spelled(text) != disk
+
+    async def _check_unchanged(self, path: str, expected: FileStat | None) -> None:
+        """Raise FileChanged if the file is not what the caller has seen, on disk or with the client."""
+        now = await self.local.stat(path)
+        if now is not None and now.kind == "directory":
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if (now and now.identity) != (expected and expected.identity) or await self.local.real_path(path) != path:
+            raise FileChanged(f"{path} has changed")
+        before = self._seen.get(path)
+        if before is None or expected is None or not self.abilities.fs_read or before.identity != expected.identity:
+            return
+        text = await self._client_text(path)
+        if text is not None and text != before.text:
+            raise FileChanged(f"{path} has changed in the editor")
+
+    async def _call_for_file(self, method: str, path: str, **more: str) -> JsonObject:
+        """Raises OSError when the client refuses, fails, is gone, or takes too long."""
+        try:
+            with anyio.fail_after(self.patience_s):
+                return await self.call(method, {"sessionId": self.session_id, "path": path, **more})
+        except TimeoutError:
+            raise OSError(f"the client did not answer within {self.patience_s:g} seconds") from None
+        except Exception as error:
+            raise OSError(f"the client refused: {error}") from error
+
+    # --- terminals ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _run_in_terminal(
+        self, command: Sequence[str], env: Mapping[str, str], call: ToolCallContext
+    ) -> AsyncGenerator[Process, None]:
+        terminal = ClientTerminal(self.session_id, self.call)
+        try:
+            if await _created(terminal, command, self.work_dir, env):
+                await self.show_terminal(call, terminal.id)
+                yield terminal
+                return
+        finally:
+            if terminal.id:
+                await terminal.release()
+        async with self.local.run(command, env=env, call=call) as process:
+            yield process
+
+
+async def _created(terminal: ClientTerminal, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> bool:
+    """Did the client make the terminal?"""
+    try:
+        await terminal.create(command, cwd, env)
+    except OSError as error:
+        logger.warning("the client made no terminal, the command runs without one: %s", error)
+        return False
+    return True
+
+
+def _text(content: bytes) -> str | None:
+    """The text of a file; None for what is no text in UTF-8, which is no business of an editor."""
+    if b"\0" in content:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _spelling(stat: FileStat, text: str, disk: str) -> _Seen:
+    """How the file on disk spells what an editor may hide: a byte order mark, line ends of DOS."""
+    bom = disk.startswith(BOM) and not text.startswith(BOM)
+    crlf = "\r\n" in disk and "\r" not in text and "\n" not in disk.replace("\r\n", "")
+    return _Seen(stat.identity, text, bom, crlf)
+
+
+async def _one_block(content: bytes) -> AsyncIterator[bytes]:
+    if content:
+        yield content

@@ -1,0 +1,74 @@
+"""`kimi export`: a session as a zip archive, for a report or another machine (runtime spec 1.6)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+
+from kimi.application.sessions.export_session import SessionArchives, export_session
+from kimi.application.settings.flags import share_directory
+from kimi.domain.errors import KimiError
+from kimi.interfaces.admin.info import WIRE_PROTOCOL_VERSION
+from kimi.interfaces.process.startup_errors import write_stderr
+from kimi.interfaces.version import __version__
+
+_NO_HISTORY = "no previous session found for the working directory."
+_NO_ANSWER = "nobody is there to confirm; name the session, or say --yes to export the last one."
+_CANCELLED = "Nothing was exported.\n"
+_PRIVACY = "Logs are in the archive: look through it before you pass it on, it may hold paths and other private data.\n"
+
+
+def run_export(session_id: str | None, output: str | None, yes: bool, work_dir: str) -> int:
+    """Export a session, without an id the last one of the work dir; the result is the exit status."""
+    from kimi.interfaces.bootstrap.containers import session_archives
+
+    archives = session_archives(share_directory(os.environ), work_dir)
+    try:
+        if session_id is not None:
+            return _export(archives, session_id, output)
+        return _export_last(archives, output, yes)
+    except KimiError as error:
+        return _failed(str(error))
+
+
+def _export_last(archives: SessionArchives, output: str | None, yes: bool) -> int:
+    last = archives.last()
+    if last is None:
+        return _failed(_NO_HISTORY)
+    if not yes:
+        write_stderr(f"Export the last session of this directory, {last}? [y/N]: ")
+        answer = sys.stdin.readline()
+        if not answer:
+            write_stderr("\n")
+            return _failed(_NO_ANSWER)
+        if answer.strip().lower() not in ("y", "yes"):
+            write_stderr(_CANCELLED)
+            return 0
+    return _export(archives, last, output)
+
+
+def _export(archives: SessionArchives, session_id: str, output: str | None) -> int:
+    done = export_session(archives, session_id, output, about=_about(), now=time.time())
+    if done is None:
+        return _failed(f"session '{session_id}' not found.")
+    if done.with_logs:
+        write_stderr(_PRIVACY)
+    sys.stdout.buffer.write(os.fsencode(done.path) + b"\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _about() -> dict[str, str]:
+    return {
+        "kimi_cli_version": __version__,
+        "wire_protocol_version": WIRE_PROTOCOL_VERSION,
+        "python_version": platform.python_version(),
+        "os": platform.platform(),
+    }
+
+
+def _failed(message: str) -> int:
+    write_stderr(f"Error: {message}\n")
+    return 1

@@ -1,0 +1,61 @@
+"""The MCP servers of a conversation, composed (tools spec 4). Part of the composition root, beside `container`.
+
+Nothing that is made here is imported where no server is configured.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+
+from kimi.application.ports import SessionFiles, ToolSource, Workspace
+from kimi.application.settings.settings import Settings
+from kimi.interfaces.bootstrap.tools import spill_directory
+from kimi.interfaces.process.process import hide_secrets
+from kimi.interfaces.version import __version__
+
+if TYPE_CHECKING:
+    from kimi.application.toolset.mcp_tools import ServerTools
+    from kimi.interfaces.bootstrap.containers import Session
+
+
+def tool_source(
+    settings: Settings, workspace: Workspace, files: SessionFiles, environ: Mapping[str, str]
+) -> ToolSource:
+    """The configured servers, not yet connected."""
+    from kimi.infrastructure.json_schema import check_schema
+    from kimi.infrastructure.mcp.host_context import Place
+    from kimi.infrastructure.mcp.servers import McpServers
+
+    def roots() -> Sequence[str]:
+        return [workspace.work_dir, *settings.additional_dirs, *files.state.additional_dirs]
+
+    place = Place(workspace.work_dir, settings.share_dir, environ, __version__, check_schema, roots, hide_secrets)
+    return McpServers(settings.mcp, place)
+
+
+def server_tools(session: Session, source: ToolSource) -> ServerTools:
+    """What the conversation makes of them."""
+    from kimi.application.toolset.mcp_tool import ServerToolDeps
+    from kimi.application.toolset.mcp_tools import ServerTools
+    from kimi.infrastructure.json_schema import check_arguments
+    from kimi.infrastructure.tools.output import spilled
+
+    def may_ask() -> bool:
+        conversation = session.conversation()
+        return conversation.client.supports_question and not conversation.policy.nobody_there
+
+    async def spill(text: str) -> str | None:
+        directory = spill_directory(session.files())
+        if directory is None:
+            return None
+        path = os.path.join(directory, f"mcp-{secrets.token_hex(8)}.txt")
+        return await anyio.to_thread.run_sync(spilled, path, text)
+
+    settings, new_id = session.settings().mcp, session.new_id()
+    deps = ServerToolDeps(source, check_arguments, new_id, may_ask, spill, settings.max_output_chars)
+    return ServerTools(settings, deps)

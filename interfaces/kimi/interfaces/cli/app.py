@@ -1,0 +1,426 @@
+"""The command line (runtime spec 1.1, 1.2): with `cli_mcp` the only importer of typer."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.main import get_command
+
+from kimi.application.settings.flags import Flags, Ui, share_directory
+from kimi.domain.errors import UsageError
+from kimi.interfaces.cli import mcp as cli_mcp
+from kimi.interfaces.process.startup_errors import (
+    ACP_IS_DEPRECATED,
+    NO_LOGIN,
+    NOT_PROVIDED,
+    check_conflicts,
+    failure_text,
+    usage_message,
+    usage_panel,
+    write_stderr,
+)
+from kimi.interfaces.version import __version__
+
+_HELP = ["-h", "--help"]
+
+app = typer.Typer(
+    name="kimi",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND [ARGS]...]",
+    context_settings={"help_option_names": _HELP},
+    epilog="Options stand before the command. Without a command an agent is run, in the interactive shell.",
+)
+
+_FLAGS = "kimi.flags"
+"""Where the root leaves its options for a command that runs an agent."""
+
+_SESSION_OPTIONS = frozenset({"--session", "--resume", "-S", "-r"})
+_MODES: dict[str, Ui] = {"--print": "print", "--quiet": "print", "--acp": "acp", "--wire": "wire"}
+
+
+def _start(flags: Flags) -> int:
+    from kimi.interfaces.cli.start import start
+
+    return start(flags, os.environ)
+
+
+def run(arguments: Sequence[str], start: Callable[[Flags], int] = _start) -> int:
+    """Parse `arguments` and do what they say; the result is the exit status. Errors go to stderr.
+
+    `start` is given the flags when an agent is to be run.
+    """
+    command = get_command(app)
+    switches = {name for option in command.params if getattr(option, "is_flag", False) for name in _names(option)}
+    arguments = with_session_value(arguments, frozenset({*_HELP, *switches}))
+    try:
+        result = command.main(args=arguments, prog_name="kimi", standalone_mode=False, obj=start)
+    except UsageError as error:
+        write_stderr(usage_panel(usage_message(error)))
+        return 2
+    except typer.TyperException as error:
+        write_stderr(_framework_panel(error))
+        return error.exit_code
+    except Exception as error:
+        log = os.path.join(share_directory(os.environ), "logs", "kimi.log")
+        write_stderr(failure_text(error, log, "--debug" in arguments))
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def with_session_value(arguments: Sequence[str], options_without_value: frozenset[str]) -> list[str]:
+    """`arguments` with an empty value behind each `--session` (or alias) of the root that has none.
+
+    The value of this option may be left out at the end of the line and before another option; the parser cannot do
+    that. Whatever follows the command is not ours.
+    """
+    result: list[str] = []
+    rest = list(arguments)
+    while rest and _is_option(rest[0]) and rest[0] != "--":
+        argument = rest.pop(0)
+        result.append(argument)
+        option = _waiting_option(argument, options_without_value)
+        if option in _SESSION_OPTIONS and (not rest or _is_option(rest[0])):
+            result.append("")
+        elif option is not None and rest:
+            result.append(rest.pop(0))
+    return result + rest
+
+
+def _waiting_option(argument: str, options_without_value: frozenset[str]) -> str | None:
+    """The option in `argument` that takes the next argument as its value: `--x`, `-x`, or the last of `-abx`."""
+    if argument.startswith("--"):
+        return None if "=" in argument or argument in options_without_value else argument
+    for position, letter in enumerate(argument[1:], start=1):
+        if f"-{letter}" not in options_without_value:
+            return f"-{letter}" if position == len(argument) - 1 else None
+    return None
+
+
+def _is_option(argument: str) -> bool:
+    return len(argument) > 1 and argument.startswith("-")
+
+
+def _names(option: Any) -> list[str]:
+    return [*option.opts, *option.secondary_opts]
+
+
+def _framework_panel(error: typer.TyperException) -> str:
+    context: Any = getattr(error, "ctx", None)
+    if context is None:
+        return usage_panel(error.format_message())
+    return usage_panel(error.format_message(), context.get_usage(), context.command_path)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"kimi, version {__version__}")
+        raise typer.Exit
+
+
+_EXISTING_FILE: dict[str, Any] = {"exists": True, "dir_okay": False, "readable": True}
+_EXISTING_DIR: dict[str, Any] = {"exists": True, "file_okay": False, "readable": True}
+
+
+@app.callback(help="Kimi Code CLI: a coding agent, for the terminal and for other programs.")
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Accepted; changes nothing.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Log in detail; show tracebacks of fatal errors.")] = False,
+    work_dir: Annotated[
+        Path | None,
+        typer.Option("--work-dir", "-w", writable=True, help="Work in this directory.", **_EXISTING_DIR),
+    ] = None,
+    add_dir: Annotated[
+        list[Path] | None,
+        typer.Option("--add-dir", metavar="<dir>", help="Work in this directory too.", **_EXISTING_DIR),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            "--session",
+            "--resume",
+            "-S",
+            "-r",
+            metavar="[ID]",
+            help="Resume or create a session; without ID: choose one.",
+        ),
+    ] = None,
+    continue_last: Annotated[
+        bool, typer.Option("--continue", "-C", help="Resume the last session of the work directory.")
+    ] = False,
+    config: Annotated[str | None, typer.Option("--config", help="Configuration as TOML or JSON text.")] = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config-file", help="Configuration file, TOML or JSON.", **_EXISTING_FILE)
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="A model of the configuration.")] = None,
+    thinking: Annotated[bool | None, typer.Option("--thinking/--no-thinking", help="Let the model think.")] = None,
+    yolo: Annotated[
+        bool, typer.Option("--yolo", "--yes", "-y", "--auto-approve", help="Approve every tool call.")
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Start in plan mode.")] = False,
+    afk: Annotated[bool, typer.Option("--afk", help="Nobody is there: approve all, dismiss questions.")] = False,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", "--command", "-c", help="What to do; not used with --wire.")
+    ] = None,
+    print_mode: Annotated[bool, typer.Option("--print", help="Run without interaction; see --prompt.")] = False,
+    acp: Annotated[bool, typer.Option("--acp", help="Deprecated: the same as 'kimi acp'.")] = False,
+    acp_setup: Annotated[bool, typer.Option("--setup", hidden=True, help="With --acp: as 'kimi acp --setup'.")] = False,
+    wire: Annotated[bool, typer.Option("--wire", help="Serve the wire protocol on stdin and stdout.")] = False,
+    input_format: Annotated[
+        Literal["text", "stream-json"] | None, typer.Option("--input-format", help="Of stdin, with --print.")
+    ] = None,
+    output_format: Annotated[
+        Literal["text", "stream-json"] | None, typer.Option("--output-format", help="Of stdout, with --print.")
+    ] = None,
+    final_message_only: Annotated[
+        bool, typer.Option("--final-message-only", help="Print the last message only, with --print.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Short for --print --output-format text --final-message-only.")
+    ] = False,
+    agent: Annotated[Literal["default", "okabe"] | None, typer.Option("--agent", help="A built-in agent.")] = None,
+    agent_file: Annotated[
+        Path | None, typer.Option("--agent-file", help="The file of another agent.", **_EXISTING_FILE)
+    ] = None,
+    mcp_config_file: Annotated[
+        list[Path] | None,
+        typer.Option("--mcp-config-file", metavar="<file>", help="MCP servers, JSON file.", **_EXISTING_FILE),
+    ] = None,
+    mcp_config: Annotated[
+        list[str] | None, typer.Option("--mcp-config", metavar="<json>", help="MCP servers, JSON text.")
+    ] = None,
+    skills_dir: Annotated[
+        list[Path] | None,
+        typer.Option("--skills-dir", metavar="<dir>", help="Take skills from here only.", **_EXISTING_DIR),
+    ] = None,
+    max_steps_per_turn: Annotated[
+        int | None, typer.Option("--max-steps-per-turn", min=1, metavar="<int>", help="Steps before a turn is ended.")
+    ] = None,
+    max_retries_per_step: Annotated[
+        int | None,
+        typer.Option("--max-retries-per-step", min=1, metavar="<int>", help="Attempts to get an answer of the model."),
+    ] = None,
+    max_ralph_iterations: Annotated[
+        int | None,
+        typer.Option("--max-ralph-iterations", min=-1, metavar="<int>", help="Further turns of a loop; -1: no limit."),
+    ] = None,
+) -> int | None:
+    command = context.invoked_subcommand
+    if command not in (None, "acp", "doctor"):
+        return None
+    if acp_setup and not acp:
+        raise UsageError("Only 'kimi acp' and '--acp' have a setup; use 'kimi setup'", "--setup")
+    given = {
+        "--print": print_mode,
+        "--acp": acp or command == "acp",
+        "--wire": wire,
+        "--quiet": quiet,
+        "--agent": agent is not None,
+        "--agent-file": agent_file is not None,
+        "--continue": continue_last,
+        "--session": session is not None,
+        "--config": config is not None,
+        "--config-file": config_file is not None,
+        "--input-format": input_format is not None,
+        "--output-format": output_format is not None,
+        "--final-message-only": final_message_only,
+    }
+    flags = Flags(
+        work_dir=_absolute(work_dir) or os.getcwd(),
+        ui=_mode(given),
+        verbose=verbose,
+        debug=debug,
+        add_dirs=_all_absolute(add_dir),
+        session=session if session and session.strip() else None,
+        pick_session=session is not None and not session.strip(),
+        continue_last=continue_last,
+        config=_stripped(config),
+        config_file=_absolute(config_file),
+        model=model,
+        thinking=thinking,
+        yolo=yolo,
+        plan=plan,
+        afk=afk,
+        prompt=_stripped(prompt),
+        input_format=input_format or "text",
+        output_format=output_format or "text",
+        final_message_only=final_message_only or quiet,
+        agent=agent,
+        agent_file=_absolute(agent_file),
+        mcp_config_files=_all_absolute(mcp_config_file),
+        mcp_configs=tuple(mcp_config or ()),
+        skills_dirs=_all_absolute(skills_dir),
+        max_steps_per_turn=max_steps_per_turn,
+        max_retries_per_step=max_retries_per_step,
+        max_ralph_iterations=max_ralph_iterations,
+    )
+    check_conflicts(flags, given)
+    if command is not None:
+        context.meta[_FLAGS] = flags
+        return None
+    if acp:
+        write_stderr(ACP_IS_DEPRECATED)
+    if acp_setup:
+        return _set_up(context)
+    return context.obj(flags)
+
+
+def _mode(given: Mapping[str, bool]) -> Ui:
+    for option, ui in _MODES.items():
+        if given[option]:
+            return ui
+    return "shell"
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else os.path.abspath(path)
+
+
+def _all_absolute(paths: list[Path] | None) -> tuple[str, ...]:
+    return tuple(os.path.abspath(path) for path in paths or ())
+
+
+def _stripped(text: str | None) -> str | None:
+    return None if text is None else text.strip()
+
+
+# --- commands (`main` answers the plain forms of `info` without coming here) -----------------------------------------
+
+
+@app.command(help="Serve the Agent Client Protocol on stdin and stdout, for editors.")
+def acp(
+    context: typer.Context,
+    setup: Annotated[bool, typer.Option("--setup", help="Set up a provider in this terminal instead.")] = False,
+) -> int:
+    return _set_up(context) if setup else context.obj(context.meta[_FLAGS])
+
+
+def _set_up(context: typer.Context) -> int:
+    from kimi.interfaces.admin.setup import run_setup
+
+    return run_setup(config_file=_file_to_write(context))
+
+
+@app.command(help="Print the versions of the program and its protocols.")
+def info(json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False) -> None:
+    from kimi.interfaces.admin.info import info_text
+
+    typer.echo(info_text(json))
+
+
+@app.command(help="Watch a session with a scripted model; no account needed.")
+def demo(
+    trace: Annotated[bool, typer.Option("--trace", help="Show every line of the protocol.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Do not pause to let you read.")] = False,
+) -> int:
+    from kimi.interfaces.demo.demo import run_demo
+
+    return run_demo(trace, fast)
+
+
+@app.command(help="Write a session into a zip archive; its path is printed.")
+def export(
+    context: typer.Context,
+    session_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The session; without it, the last one of the work directory.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="<file>", help="The archive; else session-<id>.zip here.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the last session is exported.")] = False,
+) -> int:
+    from kimi.interfaces.admin.export import run_export
+
+    work_dir = _absolute(context.find_root().params.get("work_dir")) or os.getcwd()
+    return run_export(session_id, _absolute(output), yes, work_dir)
+
+
+@app.command(help="Write provider, key and model into the configuration; asks, unless --provider is given.")
+def setup(
+    context: typer.Context,
+    provider: Annotated[
+        str | None, typer.Option("--provider", metavar="<name>", help="Of those that setup lists, like 'ollama'.")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", metavar="<url>", help="Where its API is.")] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option("--api-key-env", metavar="<name>", help="The variable that holds the key.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", metavar="<id>", help="The model, as the provider names it.")
+    ] = None,
+    context_size: Annotated[
+        int | None, typer.Option("--context-size", min=1, metavar="<tokens>", help="How much the model can read.")
+    ] = None,
+    capability: Annotated[
+        list[str] | None,
+        typer.Option("--capability", metavar="<name>", help="thinking, always_thinking, image_in, video_in, or none."),
+    ] = None,
+    remove_key: Annotated[
+        bool, typer.Option("--remove-key", help="Remove the stored key of the provider instead.")
+    ] = False,
+) -> int:
+    from kimi.interfaces.admin.setup import Wanted, run_setup
+
+    named = tuple(capability) if capability else None
+    wanted = Wanted(provider, base_url, api_key_env, model, context_size, named, remove_key)
+    return run_setup(wanted, config_file=_file_to_write(context))
+
+
+def _file_to_write(context: typer.Context) -> str | None:
+    """The configuration file that the root's options name. Raises UsageError for a text, which is no file."""
+    options = context.find_root().params
+    if options.get("config") is not None:
+        raise UsageError("There is no file to write to; use --config-file", "--config")
+    return _absolute(options.get("config_file"))
+
+
+@app.command(help="Check configuration, key, endpoint, proxy, MCP servers, ripgrep and terminal; say what to mend.")
+def doctor(
+    context: typer.Context, json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
+) -> int:
+    from kimi.interfaces.admin.doctor import run_doctor
+
+    return run_doctor(context.meta[_FLAGS], json)
+
+
+@app.command(help="Say how to enter an API key.")
+def login(json: Annotated[bool, typer.Option("--json", help="As one event.")] = False) -> int:
+    return _no_login(json)
+
+
+@app.command(help="Say how to remove an API key.")
+def logout(json: Annotated[bool, typer.Option("--json", help="As one event.")] = False) -> int:
+    return _no_login(json)
+
+
+def _no_login(as_json: bool) -> int:
+    if as_json:
+        from json import dumps
+
+        typer.echo(dumps({"type": "error", "message": NO_LOGIN}))
+    else:
+        write_stderr(f"{NO_LOGIN}\n")
+    return 1
+
+
+def _refuse(context: typer.Context) -> None:
+    raise UsageError(NOT_PROVIDED[context.info_name or ""])
+
+
+app.add_typer(cli_mcp.app)
+
+for _name in NOT_PROVIDED:
+    app.command(
+        _name,
+        hidden=True,
+        help="Not provided.",
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )(_refuse)

@@ -1,0 +1,98 @@
+"""From parsed flags to a running driver: streams, log, settings; what is said when that fails (runtime spec 1.3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from kimi.application.settings.flags import Flags, Ui, share_directory
+from kimi.domain.errors import UsageError
+from kimi.interfaces.process.process import Streams, hide_secrets, log_path, masked, start_logging, take_streams
+from kimi.interfaces.process.startup_errors import failure_text, only_cause, usage_message, usage_panel
+
+if TYPE_CHECKING:
+    from kimi.application.settings.settings import Settings
+
+    LoadSettings: TypeAlias = Callable[[Flags, Mapping[str, str]], Settings]
+    Serve: TypeAlias = Callable[[Flags, Settings, Streams], int]
+
+_log = logging.getLogger("kimi.start")
+
+
+def start(
+    flags: Flags,
+    environ: Mapping[str, str],
+    load: LoadSettings | None = None,
+    serve: Serve | None = None,
+) -> int:
+    """Serve what `flags` ask for until it ends; the result is the exit status.
+
+    `load` and `serve` are the composition root's settings and the wire driver, unless an embedder brings others.
+    Nothing is raised: what fails before the driver runs is written to the stderr of the start, with status 1 or 2.
+    """
+    share = share_directory(environ)
+    protocol = flags.ui in ("wire", "acp")
+    streams = take_streams(share, protocol or flags.ui == "print")  # what is printed is for programs, too
+    start_logging(share, flags.debug)
+    try:
+        return _run(flags, environ, streams, load or _load_settings, serve or _DRIVERS[flags.ui])
+    except KeyboardInterrupt:
+        return 0 if protocol else 1 if flags.ui == "print" else 130
+    except Exception as error:
+        return _refuse(only_cause(error), streams, log_path(share), flags.debug)
+
+
+def _run(flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings, serve: Serve) -> int:
+    settings = load(flags, environ)
+    hide_secrets(settings.secret_values)
+    if flags.prompt is not None and flags.ui == "wire":
+        _log.warning("--prompt is ignored in wire mode")
+    return serve(flags, settings, streams)
+
+
+def _refuse(error: BaseException, streams: Streams, log: str, debug: bool) -> int:
+    if isinstance(error, UsageError):
+        streams.write_error(masked(usage_panel(usage_message(error))))
+        return 2
+    _log.error("The start failed", exc_info=error)
+    streams.write_error(masked(failure_text(error, log, debug)))
+    return 1
+
+
+def _load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
+    from kimi.interfaces.bootstrap.containers import load_settings
+
+    return load_settings(flags, environ)
+
+
+def _serve_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
+    from kimi.interfaces.wire.run import run_wire
+
+    return run_wire(flags, settings, streams)
+
+
+def _serve_acp(flags: Flags, settings: Settings, streams: Streams) -> int:
+    from kimi.interfaces.acp.run import run_acp
+
+    return run_acp(flags, settings, streams)
+
+
+def _print(flags: Flags, settings: Settings, streams: Streams) -> int:
+    from kimi.interfaces.print.run import run_print
+
+    return run_print(flags, settings, streams)
+
+
+def _serve_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
+    from kimi.interfaces.shell.run import run_shell
+
+    return run_shell(flags, settings, streams)
+
+
+_DRIVERS: Mapping[Ui, Callable[[Flags, Settings, Streams], int]] = {
+    "wire": _serve_wire,
+    "acp": _serve_acp,
+    "print": _print,
+    "shell": _serve_shell,
+}

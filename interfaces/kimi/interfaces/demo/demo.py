@@ -1,0 +1,213 @@
+"""`kimi demo`: a conversation with real `kimi --wire` processes on the scripted model (runtime spec 1.6).
+
+Everything happens in one temporary directory, which is gone at the end together with every process, whether the demo
+went well, failed, or was interrupted. Nothing is read from or written to the user's own share directory.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from kimi.application.settings.flags import share_directory
+from kimi.interfaces.demo.client import DemoFailed, Direction, Json, WireClient
+from kimi.interfaces.demo.screen import Screen, open_screen, terminal_output
+from kimi.interfaces.demo.story import (
+    AFTER,
+    EXTERNAL_TOOL,
+    FILE,
+    FIRST_PROMPT,
+    SECOND_PROMPT,
+    scripts_file,
+    write_place,
+)
+from kimi.interfaces.demo.view import View, check
+from kimi.interfaces.process.process import RESUME_HINT
+from kimi.interfaces.process.startup_errors import write_stderr
+from kimi.interfaces.version import __version__
+
+_ARROWS: Final[Mapping[Direction, str]] = {"out": "--> ", "in": "<-- "}
+_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
+
+
+def run_demo(trace: bool, fast: bool) -> int:
+    """Play the demo on stdout; the result is the exit status.
+
+    `trace` shows every line of the protocol as well, `fast` leaves out the pauses that a terminal gets. A failure is
+    one sentence on stderr and status 1; after a signal the status is 128 and its number.
+    """
+    screen = open_screen(terminal_output(), os.environ)
+    screen.paced = screen.paced and not fast
+    with _interruptible() as received:
+        try:
+            with tempfile.TemporaryDirectory(prefix="kimi-demo-") as directory:
+                _play(_Stage(Path(directory).resolve(), screen, trace))
+            screen.line(f"\nDone: both processes have ended, and their directory is removed.\n{_what_next()}")
+        except KeyboardInterrupt:
+            write_stderr("\nThe demo was stopped; nothing of it is left.\n")
+            return 128 + (received[0] if received else signal.SIGINT)
+        except BrokenPipeError:
+            _forget_stdout()
+            return 1
+        except DemoFailed as error:
+            write_stderr(f"{error}\n")
+            return 1
+        except OSError as error:
+            write_stderr(f"The demo cannot run on this machine: {error}\n")
+            return 1
+    return 0
+
+
+@contextmanager
+def _interruptible() -> Generator[list[int]]:
+    """Signals end the demo in good order; a second one does not disturb the clearing up. Gives what came."""
+    received: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) == 1:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received  # only the main thread may set handlers; whoever runs us elsewhere has their own
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    taken = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield received
+    finally:
+        for number in taken:
+            signal.signal(number, before[number])
+
+
+def _forget_stdout() -> None:
+    """The reader is gone: what is still buffered goes nowhere, or the interpreter complains at its end."""
+    with suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+
+
+# --- the play ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Where the demo happens and what it is shown on."""
+
+    root: Path
+    screen: Screen
+    trace: bool
+
+    @property
+    def file(self) -> Path:
+        return self.root / "work" / FILE
+
+    def start(self, number: int, *options: str) -> WireClient:
+        """The first or second process, with the scripts of its model."""
+        self.screen.line(f"$ kimi --wire {' '.join(options)}".rstrip(), "strong")
+        environ = {key: value for key, value in os.environ.items() if not key.startswith(("KIMI_", "OPENAI_"))}
+        environ["KIMI_SHARE_DIR"] = str(self.root / "share")
+        environ["KIMI_SCRIPTED_ECHO_SCRIPTS"] = str(scripts_file(self.root, number))
+        return WireClient(options, self.root / "work", environ, self.root / f"stderr-{number}.txt", self._traced)
+
+    def _traced(self, direction: Direction, line: str) -> None:
+        if self.trace:
+            self.screen.traced(_ARROWS[direction] + line)
+
+    def records(self, session: str, name: str) -> int:
+        """How many lines a file of the stored session has."""
+        files = list((self.root / "share" / "sessions").glob(f"*/{session}/{name}"))
+        check(len(files) == 1, f"the session has no {name}")
+        return len(files[0].read_text(encoding="utf-8").splitlines())
+
+
+def _play(stage: _Stage) -> None:
+    write_place(stage.root)
+    screen = stage.screen
+    screen.line("A conversation with a real `kimi --wire` process. The model is scripted: no account, no network.\n")
+    session = _first_process(stage)
+    stored = stage.records(session, "context.jsonl")
+    events = stage.records(session, "wire.jsonl")
+    screen.line(f"\nThat process has ended. On disk: {stored} lines of context, {events} of events.", "faint")
+    screen.line("A second process takes the session over.\n", "faint")
+    _second_process(stage, session)
+    grown = stage.records(session, "context.jsonl")
+    check(grown > stored, "the second turn was not stored in the same session")
+    screen.line(f"\nThe context of the same session has grown to {grown} lines.", "faint")
+
+
+def _first_process(stage: _Stage) -> str:
+    """Handshake, one prompt with everything in it; gives the id of the session for the next process."""
+    screen = stage.screen
+    with stage.start(1) as client:
+        view = View(screen)
+        hello = _shake_hands(client, view, [EXTERNAL_TOOL])
+        tools = hello.get("external_tools", {})
+        check(tools.get("accepted") == [EXTERNAL_TOOL["name"]], "the client's tool was not accepted")
+        screen.line(f"  our own tool {EXTERNAL_TOOL['name']} was accepted", "faint")
+        _prompt(screen, client, view, FIRST_PROMPT)
+        check("ApprovalRequest" in view.seen and "ToolCallRequest" in view.seen, "a question of the agent is missing")
+        check(stage.file.read_text(encoding="utf-8") == AFTER, f"{FILE} was not changed")
+        screen.line(f"\n{FILE} on disk:", "faint")
+        screen.line("\n".join(f"    {line}" for line in AFTER.splitlines()))
+        screen.line("We close its input:", "faint")
+        hint = client.finish()
+    screen.line(f"  {hint.strip()}")
+    _, found, session = hint.strip().rpartition(RESUME_HINT)
+    check(bool(found), "the process did not say how to resume the session")
+    return session
+
+
+def _second_process(stage: _Stage, session: str) -> None:
+    with stage.start(2, "--session", session) as client:
+        view = View(stage.screen)
+        _shake_hands(client, view, [])
+        _prompt(stage.screen, client, view, SECOND_PROMPT)
+        client.finish()
+
+
+def _shake_hands(client: WireClient, view: View, tools: list[Json]) -> Json:
+    params: Json = {"protocol_version": "1.10", "client": {"name": "kimi-demo", "version": __version__}}
+    return client.call("initialize", params | ({"external_tools": tools} if tools else {}), view.take)
+
+
+def _prompt(screen: Screen, client: WireClient, view: View, text: str) -> None:
+    screen.line(f"\n  you: {text}", "user")
+    result = client.call("prompt", {"user_input": text}, view.take)
+    screen.end_line()
+    check(result == {"status": "finished"}, f"the turn ended with {result}")
+    screen.line(f"  (turn {result['status']})", "faint")
+
+
+def _what_next() -> str:
+    config = os.path.join(share_directory(os.environ), "config.toml")
+    return f"""
+What next?
+  1. Name a provider and a model in {config}:
+
+       default_model = "main"          # above the first [section]
+       [providers.mine]
+       type = "openai_legacy"          # any OpenAI-compatible server; or "kimi"
+       base_url = "https://HOST/v1"
+       api_key = "YOUR KEY"
+       [models.main]
+       provider = "mine"
+       model = "MODEL"
+       max_context_size = 131072
+
+     or set KIMI_BASE_URL, KIMI_API_KEY and KIMI_MODEL_NAME in the environment.
+  2. Start `kimi --wire` from your program in the directory to work in, and speak JSON lines with it.
+  3. See each of these lines: `kimi demo --trace`.
+  4. Work with it yourself: `kimi` is the interactive shell."""

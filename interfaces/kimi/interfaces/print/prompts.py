@@ -1,0 +1,74 @@
+"""What print mode is asked: the option, stdin as one prompt, or stdin as messages (runtime spec 1.7)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, TypeAlias, cast
+
+from kimi.application.codec.payloads import decode_content
+from kimi.application.settings.flags import Flags
+from kimi.domain.content.parts import TextPart, UserInput, joined_text
+from kimi.interfaces.rpc.jsonrpc import LineSplitter, parse_json
+
+_log = logging.getLogger("kimi.print")
+
+Read: TypeAlias = Callable[[], Awaitable[bytes]]
+
+
+async def prompts(flags: Flags, read: Read, *, terminal: bool, max_line_bytes: int) -> AsyncGenerator[UserInput, None]:
+    """The prompts in order. `read` gives blocks of stdin, at the end an empty one; `terminal` says stdin is one."""
+    if flags.prompt is not None:
+        yield flags.prompt
+    if flags.input_format == "stream-json":
+        async for line in _lines(read, max_line_bytes):
+            if (user_input := prompt_of(line)) is not None:
+                yield user_input
+    elif flags.prompt is None and not terminal and (text := await _all_text(read)):
+        yield text
+
+
+def prompt_of(line: bytes | None) -> UserInput | None:
+    """The prompt in a line of stream-json, None for one that holds none: it is skipped, with a line in the log.
+
+    Text alone is joined by line ends; where there are other parts too, all are kept (R-29). `line` is None when it
+    was too long.
+    """
+    try:
+        if line is None:
+            raise ValueError("it is too long")
+        content = _content(parse_json(line))
+        if not (content.strip() if isinstance(content, str) else content):
+            raise ValueError("it is empty")
+    except ValueError as error:
+        _log.warning("a line of the input is skipped: %s", error)
+        return None
+    return content
+
+
+def _content(message: Any) -> UserInput:
+    if not isinstance(message, dict):
+        raise ValueError("it is no message")
+    fields = cast("dict[str, Any]", message)
+    if fields.get("role") != "user":
+        raise ValueError("its role is not `user`")
+    content = decode_content(fields.get("content"))
+    if isinstance(content, str) or any(not isinstance(part, TextPart) for part in content):
+        return content
+    return joined_text(content, "\n")
+
+
+async def _lines(read: Read, max_line_bytes: int) -> AsyncGenerator[bytes | None, None]:
+    splitter = LineSplitter(max_line_bytes)
+    while block := await read():
+        for line in splitter.feed(block):
+            yield line
+    for line in splitter.end():
+        yield line
+
+
+async def _all_text(read: Read) -> str:
+    blocks: list[bytes] = []
+    while block := await read():
+        blocks.append(block)
+    return b"".join(blocks).decode("utf-8-sig", "replace").strip()

@@ -1,0 +1,237 @@
+"""The process itself: its three streams and its log (runtime spec 2.8, wire spec 1.2).
+
+In the protocol modes stdin and stdout are kept for the protocol alone: private copies are made, and the public
+descriptors lead to nothing and to the log, so that neither a stray `print` nor a child nor a C library can disturb it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from kimi.interfaces.process.startup_errors import write_stderr
+
+TRACE = 5
+"""The level of `--debug`, below DEBUG."""
+
+DAYS_KEPT = 10
+
+RESUME_HINT = "To resume this session: kimi -r "
+
+_session: ContextVar[str] = ContextVar("session", default="-")
+_OLD_LOG = re.compile(r"kimi\.\d{4}-\d\d-\d\d\.log")
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Where a driver reads and writes. The descriptors belong to it; children do not inherit them.
+
+    `write_error` writes to the stderr that the process was started with, after its own has become the log.
+    """
+
+    stdin_fd: int
+    stdout_fd: int
+    write_error: Callable[[str], None]
+
+    def tell_how_to_resume(self, session_id: str) -> None:
+        """The last words about a session that can be taken up again."""
+        self.write_error(f"\n{RESUME_HINT}{session_id}\n")
+
+
+def take_streams(share: str, protocol: bool) -> Streams:
+    """Point stderr at the log; with `protocol`, take stdin and stdout away as well.
+
+    A descriptor that was closed from the start counts as one that holds nothing.
+    """
+    _open_the_closed()
+    log = _open_log(log_path(share), local_date())
+    stderr = os.dup(2)
+    os.dup2(log, 2)
+    stdin, stdout = 0, 1
+    if protocol:
+        stdin, stdout = os.dup(0), os.dup(1)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(log, 1)
+    os.close(log)
+    return Streams(stdin, stdout, lambda text: write_stderr(text, stderr))
+
+
+def log_path(share: str) -> str:
+    """The log file of a share directory."""
+    return os.path.join(share, "logs", "kimi.log")
+
+
+def local_date(seconds: float | None = None) -> str:
+    """The date of a moment in Unix seconds (now, if None) where the user is, as YYYY-MM-DD."""
+    return time.strftime("%Y-%m-%d", time.localtime(seconds))
+
+
+def set_session_id(session_id: str) -> None:
+    """Name the session of the current task, and of those it starts, in every log record from now on."""
+    _session.set(session_id)
+
+
+def start_logging(share: str, debug: bool, secrets: Iterable[str] = ()) -> None:
+    """Send all records to the log file: ours from INFO, with `debug` from TRACE, those of libraries from INFO.
+
+    Values of `secrets` are masked; `hide_secrets` adds to them. Whatever goes wrong with the log, nothing is raised.
+    Called again, it replaces what it set up before.
+    """
+    logging.addLevelName(TRACE, "TRACE")
+    root = logging.getLogger()
+    for handler in _our_handlers():
+        root.removeHandler(handler)
+        handler.close()
+    root.addHandler(DailyLog(log_path(share)))
+    root.setLevel(logging.INFO)
+    logging.getLogger("kimi").setLevel(TRACE if debug else logging.INFO)
+    hide_secrets(secrets)
+
+
+def hide_secrets(secrets: Iterable[str]) -> None:
+    """Mask these values too, in every later record."""
+    values = frozenset(secrets)
+    for handler in _our_handlers():
+        handler.hide(values)
+
+
+def masked(text: str) -> str:
+    """`text` as the log would show it, for what goes elsewhere."""
+    for handler in _our_handlers():
+        text = handler.masked(text)
+    return text
+
+
+def _our_handlers() -> list[DailyLog]:
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, DailyLog)]
+
+
+class DailyLog(logging.Handler):
+    """Appends records to one file, which several processes may share; each day starts a new one."""
+
+    def __init__(self, path: str, today: Callable[[], str] = local_date) -> None:
+        super().__init__()
+        self.setFormatter(_RecordText())
+        self._path = path
+        self._today = today
+        self._day = today()
+        self._descriptor = _open_log(path, self._day)
+        self._secrets: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record; a log that cannot be written, or a record that cannot be formatted, is dropped."""
+        with suppress(Exception):
+            self._follow_the_day()
+            line = self.masked(self.format(record)) + "\n"
+            os.write(self._descriptor, line.encode("utf-8", "backslashreplace"))
+
+    def hide(self, secrets: frozenset[str]) -> None:
+        """Mask these values as well."""
+        self._secrets |= secrets
+        self._pattern = _secrets_pattern(self._secrets)
+
+    def masked(self, text: str) -> str:
+        """`text` without secrets."""
+        return self._pattern.sub("***", text) if self._pattern else text
+
+    def close(self) -> None:
+        """Give the file free."""
+        with suppress(OSError):
+            os.close(self._descriptor)
+        super().close()
+
+    def _follow_the_day(self) -> None:
+        """At the first record of a day go over to its file, with those public descriptors that led to the old one."""
+        today = self._today()
+        if today == self._day:
+            return
+        self._day = today
+        old, new = self._descriptor, _open_log(self._path, today)
+        for descriptor in (1, 2):
+            if _same_file(descriptor, old):
+                os.dup2(new, descriptor)
+        self._descriptor = new
+        os.close(old)
+
+
+class _RecordText(logging.Formatter):
+    """Time, level, session, source, message; a traceback follows on lines of its own."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s | %(levelname)-5s | %(session)s | %(name)s | %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.__dict__["session"] = _session.get()
+        return super().format(record)
+
+
+def _secrets_pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    """Matches each secret, plain or escaped; a short one as a whole word only, or the log would be unreadable."""
+    forms = {form for value in secrets if value for form in (value, repr(value)[1:-1], json.dumps(value)[1:-1])}
+    longest_first = sorted(forms, key=len, reverse=True)
+    parts = [re.escape(form) if len(form) >= 8 else rf"(?<!\w){re.escape(form)}(?!\w)" for form in longest_first]
+    return re.compile("|".join(parts)) if parts else None
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+
+def _open_log(path: str, today: str) -> int:
+    """A descriptor that appends to the log, or one to nothing when that cannot be had."""
+    try:
+        for directory in (os.path.dirname(os.path.dirname(path)), os.path.dirname(path)):
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+        _put_old_log_away(path, today)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+    with suppress(OSError):
+        # The reference leaves this file readable for everybody.
+        os.chmod(path, 0o600)
+    return descriptor
+
+
+def _put_old_log_away(path: str, today: str) -> None:
+    """Rename a log of an earlier day, unless another process did, and remove the oldest ones."""
+    if not os.path.exists(path):
+        return
+    written = local_date(os.stat(path).st_mtime)
+    dated = os.path.join(os.path.dirname(path), f"kimi.{written}.log")
+    if written == today or os.path.exists(dated):
+        return
+    with suppress(OSError):
+        os.rename(path, dated)
+        _remove_oldest(os.path.dirname(path))
+
+
+def _remove_oldest(directory: str) -> None:
+    ours = sorted(name for name in os.listdir(directory) if _OLD_LOG.fullmatch(name))
+    for name in ours[:-DAYS_KEPT]:
+        with suppress(OSError):
+            os.unlink(os.path.join(directory, name))
+
+
+def _open_the_closed() -> None:
+    """Fill the gaps among 0, 1, 2, or the next file that is opened becomes standard input or output."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _same_file(one: int, other: int) -> bool:
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False

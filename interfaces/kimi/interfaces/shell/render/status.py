@@ -1,0 +1,83 @@
+"""The status bar: what stands there, and what is left out when the terminal is narrow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kimi.interfaces.shell.render.sanitize import cells, cut, neutral
+
+Part = tuple[str, str]
+"""A style class and its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the bar tells. Tokens are counts; `tip` gives way first."""
+
+    model: str
+    directory: str
+    branch: str = ""
+    thinking: bool = False
+    yolo: bool = False
+    afk: bool = False
+    plan: bool = False
+    shell: bool = False
+    tokens: int = 0
+    window: int = 0
+    background: int = 0
+    mcp: str = ""
+    time: str = ""
+    tip: str = ""
+
+
+def status_parts(status: Status, width: int) -> list[Part]:
+    """The bar for a terminal of `width` columns, most important first; what does not fit is left out."""
+    parts: list[Part] = []
+    room = width
+    for style, text in _wanted(status):
+        gap = 2 if parts else 0
+        if cells(text) + gap > room and not parts:
+            text = cut(text, room)
+        if cells(text) + gap <= room and text:
+            parts += [("", " " * gap)] * bool(gap) + [(style, text)]
+            room -= cells(text) + gap
+    return parts
+
+
+def _wanted(status: Status) -> list[Part]:
+    wanted: list[Part] = []
+    badges = (("SHELL", status.shell), ("PLAN", status.plan), ("YOLO", status.yolo), ("AFK", status.afk))
+    wanted += [(f"class:badge.{name.lower()}", f"{name}") for name, on in badges if on]
+    model = neutral(status.model) + (" (thinking)" if status.thinking else "")
+    wanted.append(("class:status", model))
+    wanted.append(("class:status", context_text(status.tokens, status.window)))
+    if status.background:
+        wanted.append(("class:status", f"{status.background} in background"))
+    wanted += [("class:status", neutral(text)) for text in (status.directory, status.branch, status.mcp) if text]
+    wanted += [("class:status", status.time)] if status.time else []
+    wanted += [("class:tip", status.tip)] if status.tip else []
+    return wanted
+
+
+def context_text(tokens: int, window: int) -> str:
+    """`context: 42.0% (4.2k/10.0k)`."""
+    if window <= 0:
+        return f"context: {short_count(tokens)}"
+    return f"context: {tokens / window * 100:.1f}% ({short_count(tokens)}/{short_count(window)})"
+
+
+def short_count(number: int) -> str:
+    """A count for a reader: 950, 4.2k, 1.0M."""
+    if number < 1000:
+        return str(number)
+    return f"{number / 1000:.1f}k" if number < 1_000_000 else f"{number / 1_000_000:.1f}M"
+
+
+def short_path(path: str, home: str) -> str:
+    """`path` with `~` for the home directory."""
+    return "~" + path[len(home) :] if home and (path == home or path.startswith(home.rstrip("/") + "/")) else path
+
+
+def relative_path(path: str, root: str) -> str:
+    """`path` as seen from `root`, when it is below it."""
+    return path[len(root) + 1 :] if root and path.startswith(root.rstrip("/") + "/") else path

@@ -1,0 +1,72 @@
+"""The session picker: newest first, here or in all directories (runtime spec 4.5, 8)."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+
+import anyio.to_thread
+
+from kimi.domain.history.session import SessionSummary, shortened_title
+from kimi.interfaces.bootstrap.containers import session_catalog
+from kimi.interfaces.shell.panels import Menu, Option
+from kimi.interfaces.shell.render.blocks import Note
+from kimi.interfaces.shell.terminal.terminal_ui import Front
+
+NO_SESSIONS = "There are no sessions of this directory yet."
+
+
+async def pick_session(front: Front, share_dir: str, work_dir: str, current: str | None = None) -> str | None:
+    """Let the person choose a session of the work dir; None when they would not, or chose one of elsewhere: then the
+    command that resumes it has been shown.
+    """
+    catalog = session_catalog(share_dir)
+    everywhere = False
+    while True:
+        found = await anyio.to_thread.run_sync(catalog.list, None if everywhere else work_dir)
+        sessions = sorted(found, key=lambda one: one.updated_at, reverse=True)
+        if not sessions and not everywhere:
+            front.show(Note(NO_SESSIONS, "warning"))
+            return None
+        picked = await front.ask(picker_menu(sessions, everywhere, time.time(), current))
+        if picked is None:
+            return None
+        if not picked.toggled:
+            break
+        everywhere = not everywhere
+    chosen = sessions[picked.positions[0]]
+    if chosen.work_dir == work_dir:
+        return chosen.id
+    front.show(Note("This session belongs to another directory. Resume it with:"), Note(resume_command(chosen)))
+    return None
+
+
+def picker_menu(sessions: Sequence[SessionSummary], everywhere: bool, now: float, current: str | None) -> Menu:
+    """The sessions as a menu."""
+    options = tuple(
+        Option(
+            f"{shortened_title(one.title)} ({one.id[:8]})",
+            ", ".join([age(now - one.updated_at), *([one.work_dir] if everywhere else [])])
+            + (", this one" if one.id == current else ""),
+        )
+        for one in sessions
+    )
+    title = "Sessions of all directories" if everywhere else "Sessions of this directory"
+    return Menu(title, options, toggle="this directory only" if everywhere else "all directories")
+
+
+def age(seconds: float) -> str:
+    """How long ago something was: `just now`, `5 min ago`, `3 h ago`, `2 days ago`."""
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min ago"
+    if seconds < 2 * 86_400:
+        return f"{int(seconds // 3600)} h ago"
+    return f"{int(seconds // 86_400)} days ago"
+
+
+def resume_command(session: SessionSummary) -> str:
+    """What to type to go on with a session of another directory."""
+    return f"cd {shlex.quote(session.work_dir)} && kimi -r {shlex.quote(session.id)}"
