@@ -118,7 +118,7 @@ def main() -> None:
     for client in installed():
         print(f"import: {client.__name__}: {import_cost(client.__name__)}")
     for framing in (None, 65_536):
-        command = [sys.executable, "-m", "tests.provider_server", "--chunks", str(EVENTS)]
+        command = [sys.executable, "-m", "tests.support.providers.provider_server", "--chunks", str(EVENTS)]
         command += [] if framing is None else ["--framing", str(framing)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             base_url = server.stdout.readline().strip() if server.stdout else ""

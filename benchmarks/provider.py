@@ -16,9 +16,18 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
-from tests.dialects.script import Answer
-from tests.dialects.table import ROWS
-from tests.provider_server import Event, Reply, call_events, dumps, end_events, provider, stream_reply, text_reply
+from tests.support.dialects.script import Answer
+from tests.support.dialects.table import ROWS
+from tests.support.providers.provider_server import (
+    Event,
+    Reply,
+    call_events,
+    dumps,
+    end_events,
+    provider,
+    stream_reply,
+    text_reply,
+)
 
 
 def replies(spec: dict[str, Any]) -> list[Reply]:

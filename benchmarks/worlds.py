@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.client import WireClient
 from kimi.infrastructure.store.layout import work_dir_directory
-from tests.e2e.process import Place
+from tests.support.program.wire_process import Place
 
 SESSION = "bench"
 _FLOOR = Path(__file__).with_name("floor.py")

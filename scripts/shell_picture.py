@@ -20,9 +20,9 @@ from rich.style import Style  # noqa: E402
 from rich.terminal_theme import MONOKAI  # noqa: E402
 from rich.text import Text  # noqa: E402
 
-from tests.e2e.process import Place  # noqa: E402
-from tests.e2e.scripted_calls import call  # noqa: E402
-from tests.e2e.terminal import ENTER, Cell, Terminal, terminal  # noqa: E402
+from tests.support.program.terminal import ENTER, Cell, Terminal, terminal  # noqa: E402
+from tests.support.program.wire_process import Place  # noqa: E402
+from tests.support.providers.scripted_calls import call  # noqa: E402
 
 COLUMNS, ROWS = 84, 52
 BEFORE: Final = 'name = "world"\n\n\ndef greet():\n    print(f"Helo, {name}!")\n\n\ngreet()\n'

@@ -17,7 +17,7 @@ from kimi.infrastructure.http.sse import SseParser
 from kimi.infrastructure.models.openai.chat_stream import REASONING_CONTENT, ChunkReader
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.wire.translate import Translator
-from tests.provider_server import chunk, dumps
+from tests.support.providers.provider_server import chunk, dumps
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks.client import Json
 from benchmarks.figures import Bench, Measured, Row, Target, ms, row
 from benchmarks.worlds import OURS, Candidate, world
-from tests.dialects.table import ROWS
+from tests.support.dialects.table import ROWS
 
 
 def turn(bench: Bench) -> list[Row]:

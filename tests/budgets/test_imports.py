@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Place
+from tests.support.program.wire_process import Place
 
 LOADED = Path(__file__).with_name("loaded.py")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from benchmarks.client import WireClient
 from benchmarks.worlds import provider
-from tests.e2e.process import Place
-from tests.program import kimi_command
+from tests.support.program.program import kimi_command
+from tests.support.program.wire_process import Place
 
 
 @contextmanager

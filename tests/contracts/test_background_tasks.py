@@ -21,8 +21,8 @@ from kimi.application.settings.settings import BackgroundSettings
 from kimi.domain.background import BackgroundTask, TaskOrder
 from kimi.domain.errors import TooManyTasks
 from kimi.infrastructure.background.tasks import LocalTasks
-from tests.background import FakeTasks
-from tests.processes import all_gone, comes_true, marked
+from tests.support.background_tasks import FakeTasks
+from tests.support.program.processes import all_gone, comes_true, marked
 
 pytestmark = pytest.mark.anyio
 

@@ -1,14 +1,14 @@
-"""The contract of `ChatModel`, for every adapter: the scripted one, and each row of `tests.dialects.table`."""
+"""The contract of `ChatModel`, for every adapter: the scripted one, and each row of `tests.support.dialects.table`."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.contracts import chat_model_checks as checks
-from tests.contracts.chat_model_checks import EVERY, OVER_HTTP, Check
-from tests.contracts.chat_model_stage import HttpStage, ScriptStage, Stage
-from tests.dialects.script import Row
-from tests.dialects.table import ROWS
+from tests.support.chat_model import checks
+from tests.support.chat_model.checks import EVERY, OVER_HTTP, Check
+from tests.support.chat_model.stage import HttpStage, ScriptStage, Stage
+from tests.support.dialects.script import Row
+from tests.support.dialects.table import ROWS
 
 pytestmark = pytest.mark.anyio
 

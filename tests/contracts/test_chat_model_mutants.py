@@ -23,12 +23,12 @@ from kimi.domain.errors import (
 )
 from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
-from tests.contracts import chat_model_checks as checks
-from tests.contracts.chat_model_checks import EVERY, OVER_HTTP, Check
-from tests.contracts.chat_model_stage import CAPABILITIES, KEY, WINDOW, Failure, HttpStage
-from tests.dialects.script import Answer, Row
-from tests.dialects.table import ROWS
-from tests.provider_server import Reply
+from tests.support.chat_model import checks
+from tests.support.chat_model.checks import EVERY, OVER_HTTP, Check
+from tests.support.chat_model.stage import CAPABILITIES, KEY, WINDOW, Failure, HttpStage
+from tests.support.dialects.script import Answer, Row
+from tests.support.dialects.table import ROWS
+from tests.support.providers.provider_server import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,8 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, CommandHook
 from kimi.infrastructure.workspace.hook_commands import hook_runner
-from tests.fakes import FakeHookRunner
-from tests.processes import all_gone, comes_true, marked
+from tests.support.fakes import FakeHookRunner
+from tests.support.program.processes import all_gone, comes_true, marked
 
 pytestmark = pytest.mark.anyio
 

@@ -33,8 +33,8 @@ from kimi.infrastructure.tools.web.fetch_url import FetchUrl
 from kimi.infrastructure.tools.web.search_web import SearchWeb
 from kimi.infrastructure.web.pages import Page
 from kimi.infrastructure.web.services import SearchResult
-from tests.background import FakeTasks
-from tests.file_tools import CONTEXT, Files, brief
+from tests.support.background_tasks import FakeTasks
+from tests.support.file_tools import CONTEXT, Files, brief
 
 pytestmark = pytest.mark.anyio
 

@@ -21,9 +21,9 @@ from kimi.application.settings.settings import McpServer
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import TextPart
 from kimi.domain.tools.tool import ToolReturnValue
-from tests.servers.entries import raw_server
-from tests.servers.fake import Elicit, FakeServer, FakeToolSource
-from tests.servers.stage import connected, decline, text_of, view
+from tests.support.mcp.entries import raw_server
+from tests.support.mcp.fake_source import Elicit, FakeServer, FakeToolSource
+from tests.support.mcp.stage import connected, decline, text_of, view
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +79,7 @@ async def source_of(kind: str, directory: Path) -> AsyncGenerator[ToolSource, No
     else:
         from fastmcp.client.transports import FastMCPTransport
 
-        from tests.servers.library import over_http, with_bare_mcp, with_fastmcp
+        from tests.support.mcp.library_server import over_http, with_bare_mcp, with_fastmcp
 
         server = with_bare_mcp() if kind.startswith("mcp") else with_fastmcp()
         near = McpServer(name="s", url="http://127.0.0.1:9/mcp", transport="http", timeout_ms=500)
@@ -218,7 +218,7 @@ async def test_the_end(source: ToolSource) -> None:
 async def test_before_the_start_everything_is_pending(tmp_path: Path) -> None:
     from kimi.application.settings.settings import McpSettings
     from kimi.infrastructure.mcp.servers import McpServers
-    from tests.servers.stage import place_in
+    from tests.support.mcp.stage import place_in
 
     real = McpServers(McpSettings(servers=(raw_server("s"), raw_server("dead"))), place_in(tmp_path))
     for source in (fake(), real):
@@ -239,7 +239,7 @@ async def test_whoever_waits_for_servers_does_not_outwait_the_end(kind: str, tmp
     else:
         from kimi.application.settings.settings import McpSettings
         from kimi.infrastructure.mcp.servers import McpServers
-        from tests.servers.stage import place_in
+        from tests.support.mcp.stage import place_in
 
         source = McpServers(McpSettings(servers=(raw_server("s", silent=True),)), place_in(tmp_path))
     source.start()

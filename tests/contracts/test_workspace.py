@@ -17,7 +17,7 @@ from kimi.application.settings.settings import ShellSettings
 from kimi.infrastructure.workspace.local import LocalWorkspace
 from kimi.interfaces.acp.client_capabilities import ClientAbilities
 from kimi.interfaces.acp.workspace.client_workspace import ClientWorkspace
-from tests.editor import Editor
+from tests.support.acp.editor import Editor
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Place
-from tests.processes import marked
+from tests.support.program.processes import marked
+from tests.support.program.wire_process import Place
 
 
 @pytest.fixture

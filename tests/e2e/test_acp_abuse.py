@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.acp_schema import AgentLines
-from tests.e2e.acp_process import AcpProcess, acp_process, text_prompt
-from tests.e2e.process import Place, alive, eventually
-from tests.e2e.scripts import shell
-from tests.program import kimi_command
+from tests.support.acp.schema import AgentLines
+from tests.support.program.acp_process import AcpProcess, acp_process, text_prompt
+from tests.support.program.program import kimi_command
+from tests.support.program.wire_process import Place, alive, eventually
+from tests.support.providers.scripts import shell
 
 FRAMES: list[tuple[bytes, int | None]] = [
     (b"{bad", -32700),

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from tests.acp_schema import AgentLines
-from tests.e2e.acp_process import AcpProcess, acp_process
-from tests.e2e.process import Json, Place
-from tests.e2e.scripts import call, shell, step
-from tests.editor import Editor, Refusal
+from tests.support.acp.editor import Editor, Refusal
+from tests.support.acp.schema import AgentLines
+from tests.support.program.acp_process import AcpProcess, acp_process
+from tests.support.program.wire_process import Json, Place
+from tests.support.providers.scripts import call, shell, step
 
 CLIENTS = sorted(Path(__file__).with_name("handshakes").glob("*.json"))
 UNKNOWN = -32002

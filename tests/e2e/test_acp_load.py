@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from kimi.domain.content.parts import TextPart
-from tests.acp_client import acp_client, kind_of, prompt, using
-from tests.acp_schema import AgentLines
-from tests.e2e.acp_process import AcpProcess, acp_process, text_prompt
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place
-from tests.fakes import FakeModel
-from tests.provider_server import text_reply
+from tests.support.acp.client import acp_client, kind_of, prompt, using
+from tests.support.acp.schema import AgentLines
+from tests.support.fakes import FakeModel
+from tests.support.program.acp_process import AcpProcess, acp_process, text_prompt
+from tests.support.program.wire_process import Json, Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import text_reply
 
 SECONDS = 600 if os.environ.get("KIMI_LONG_TESTS") == "1" else 1
 SESSIONS, RATE = 20, 200

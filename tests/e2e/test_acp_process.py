@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.acp_process import AcpProcess, acp_process, choose, text_prompt
-from tests.e2e.process import Json, Place, alive, eventually
-from tests.e2e.scripts import shell
-from tests.pace import slowdown
-from tests.program import kimi_command
+from tests.support.program.acp_process import AcpProcess, acp_process, choose, text_prompt
+from tests.support.program.pace import slowdown
+from tests.support.program.program import kimi_command
+from tests.support.program.wire_process import Json, Place, alive, eventually
+from tests.support.providers.scripts import shell
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and process groups of POSIX")
 

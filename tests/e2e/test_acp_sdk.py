@@ -1,6 +1,6 @@
 """The whole feature list with the protocol's own library as the client, in one process and with a real one.
 
-Every message of the agent is checked against the protocol's schema on its way (`tests.e2e.sdk_editor`).
+Every message of the agent is checked against the protocol's schema on its way (`tests.support.acp.sdk_editor`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import anyio
 import pytest
 from acp import schema
 
-from tests.e2e.process import Json, Place, eventually
-from tests.e2e.scripts import call, shell, step
-from tests.e2e.sdk_editor import ALL_ABILITIES, PATIENCE_S, Agent, SdkEditor, Where, first_option, sdk_agent
-from tests.servers.entries import RAW
+from tests.support.acp.sdk_editor import ALL_ABILITIES, PATIENCE_S, Agent, SdkEditor, Where, first_option, sdk_agent
+from tests.support.mcp.entries import RAW
+from tests.support.program.wire_process import Json, Place, eventually
+from tests.support.providers.scripts import call, shell, step
 
 pytestmark = pytest.mark.anyio
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.acp_schema import AgentLines
-from tests.e2e.acp_process import AcpProcess, acp_process, choose
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place
-from tests.e2e.scripts import call, shell, step
-from tests.provider_server import call_reply, text_reply
+from tests.support.acp.schema import AgentLines
+from tests.support.program.acp_process import AcpProcess, acp_process, choose
+from tests.support.program.wire_process import Json, Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import call_reply, text_reply
+from tests.support.providers.scripts import call, shell, step
 
 DONE = step("text: Done.")
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

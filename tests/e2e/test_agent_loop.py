@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Place, approve
-from tests.e2e.scripts import call, shell, step, tool, tool_answer
-from tests.e2e.strict import sent
-from tests.provider_server import call_reply, error_reply, text_reply
+from tests.support.program.wire_process import Place, approve
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import call_reply, error_reply, text_reply
+from tests.support.providers.scripts import call, shell, step, tool, tool_answer
+from tests.support.providers.strict import sent
 
 
 @pytest.mark.spec("R-93")

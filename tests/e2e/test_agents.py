@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Json, Place, approve, read_lines
-from tests.e2e.scripts import call, shell, step
+from tests.support.program.wire_process import Json, Place, approve, read_lines
+from tests.support.providers.scripts import call, shell, step
 
 REPORT = "text: " + "I ran the command, read what it said and found nothing that is out of order. " * 4
 AGENT = call("p1", "Agent", {"description": "look around", "prompt": "look"})

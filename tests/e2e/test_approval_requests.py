@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place, approve
-from tests.provider_server import Recorded, Reply, call_reply, text_reply
-from tests.servers.entries import config, raw_entry
+from tests.support.mcp.entries import config, raw_entry
+from tests.support.program.wire_process import Json, Place, approve
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Recorded, Reply, call_reply, text_reply
 
 
 def diff(path: str, old: str, new: str) -> Json:

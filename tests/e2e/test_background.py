@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Json, Place, WireProcess, approve, eventually
-from tests.processes import all_gone, marked
+from tests.support.program.processes import all_gone, marked
+from tests.support.program.wire_process import Json, Place, WireProcess, approve, eventually
 
 
 def call(name: str, call_id: str = "c1", **arguments: object) -> str:

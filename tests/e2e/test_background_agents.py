@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.e2e.process import Json, Place, approval, eventually
-from tests.e2e.scripts import call, shell, step
+from tests.support.program.wire_process import Json, Place, approval, eventually
+from tests.support.providers.scripts import call, shell, step
 
 REPORT = "text: " + "I ran the command, read what it said and found nothing that is out of order. " * 4
 CLIENT = {"name": "test", "version": "1"}

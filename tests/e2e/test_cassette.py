@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place, WireProcess
-from tests.provider_server import call_reply, error_reply, text_reply
+from tests.support.program.wire_process import Json, Place, WireProcess
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import call_reply, error_reply, text_reply
 
 
 def session(place: Place) -> list[Json]:

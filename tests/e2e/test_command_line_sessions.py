@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Place
-from tests.e2e.stored import listed
-from tests.pace import slowdown
-from tests.provider_server import call_reply, text_reply
+from tests.support.program.pace import slowdown
+from tests.support.program.wire_process import Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import call_reply, text_reply
+from tests.support.stored_sessions import listed
 
 PICKER = b"--session without a session ID is only supported for shell UI"
 PROMPT = b'{"jsonrpc":"2.0","id":"1","method":"prompt","params":{"user_input":"x"}}\n'

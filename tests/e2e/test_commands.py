@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Place, WireProcess, approve, read_lines
-from tests.e2e.scripts import call, step
+from tests.support.program.wire_process import Place, WireProcess, approve, read_lines
+from tests.support.providers.scripts import call, step
 
 
 def said(kimi: WireProcess, text: str) -> str:

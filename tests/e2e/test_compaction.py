@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kimi.domain.history.compaction import COMPACTED
-from tests.e2e.process import Json, Place, WireProcess, read_lines
-from tests.e2e.scripts import step
+from tests.support.program.wire_process import Json, Place, WireProcess, read_lines
+from tests.support.providers.scripts import step
 
 
 def used(tokens: int, output: int = 0) -> str:

@@ -19,10 +19,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Place, WireProcess
-from tests.e2e.strict import Json, strictly, text_of
-from tests.provider_server import ProviderServer, Recorded, Reply, call_events, end_events, text_events, text_reply
+from tests.support.program.wire_process import Place, WireProcess
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import (
+    ProviderServer,
+    Recorded,
+    Reply,
+    call_events,
+    end_events,
+    text_events,
+    text_reply,
+)
+from tests.support.providers.strict import Json, strictly, text_of
 
 MOMENTS = 200 if os.environ.get("KIMI_LONG_TESTS") == "1" else 60
 WORKERS = 4

@@ -22,7 +22,7 @@ from kimi.application.agents.builtin_agents import DEFAULT_TOOLS
 from kimi.interfaces.bootstrap.containers import Session
 from kimi.interfaces.demo.client import DemoFailed, Json, WireClient
 from kimi.interfaces.demo.screen import Screen, open_screen
-from tests.e2e.process import Place, eventually
+from tests.support.program.wire_process import Place, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = (sys.executable, "-m", "kimi", "demo")

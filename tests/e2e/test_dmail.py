@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.process import Json, Place, read_lines
-from tests.e2e.scripts import call, step
+from tests.support.program.wire_process import Json, Place, read_lines
+from tests.support.providers.scripts import call, step
 
 
 def shown(records: list[Json]) -> list[str]:

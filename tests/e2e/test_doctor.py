@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place
-from tests.provider_server import Reply, error_reply, text_reply
-from tests.servers.entries import raw_entry
+from tests.support.mcp.entries import raw_entry
+from tests.support.program.wire_process import Json, Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Reply, error_reply, text_reply
 
 NAMES = ["configuration", "model", "key", "proxy", "endpoint", "mcp", "ripgrep", "terminal"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.process import Place, approve
+from tests.support.program.wire_process import Place, approve
 
 
 def test_a_text_turn(place: Place) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from kimi.application.sessions.fork_session import fork, undo
 from kimi.infrastructure.store.jsonl import JsonlStore
-from tests.e2e.process import Place, approve, read_lines
-from tests.e2e.stored import events_of, listed, sessions_dir
-from tests.e2e.strict import sent, sent_system, strict_provider, text_of
-from tests.provider_server import call_reply, text_reply
+from tests.support.program.wire_process import Place, approve, read_lines
+from tests.support.providers.provider_server import call_reply, text_reply
+from tests.support.providers.strict import sent, sent_system, strict_provider, text_of
+from tests.support.stored_sessions import events_of, listed, sessions_dir
 
 LISTING = ("c1", "Shell", '{"command":"echo first; echo second"}')
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.dialects.gemini import DIALECT, call, event
-from tests.dialects.script import Answer
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place
-from tests.provider_server import Reply
+from tests.support.dialects.gemini import DIALECT, call, event
+from tests.support.dialects.script import Answer
+from tests.support.program.wire_process import Json, Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Reply
 
 ARGUMENTS = '{"todos":[{"title":"look","status":"done"}]}'
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Answer, Json, Place, WireProcess, approve, eventually
-from tests.e2e.scripts import answer, call, shell, step, tool, tool_answer
-from tests.processes import all_gone
+from tests.support.program.processes import all_gone
+from tests.support.program.wire_process import Answer, Json, Place, WireProcess, approve, eventually
+from tests.support.providers.scripts import answer, call, shell, step, tool, tool_answer
 
 TOUCH = "touch made.txt"
 FRAME = ["ToolCall", "StatusUpdate", "HookTriggered", "HookRequest", "HookResolved", "ToolResult"]

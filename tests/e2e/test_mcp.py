@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests import program
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place, WireProcess, alive, approval, approve, eventually
-from tests.e2e.scripts import call, stage_names, step, tool
-from tests.provider_server import Recorded, Reply, call_reply, error_reply, text_reply
-from tests.servers.entries import config, raw_entry
+from tests.support.mcp.entries import config, raw_entry
+from tests.support.program import program
+from tests.support.program.wire_process import Json, Place, WireProcess, alive, approval, approve, eventually
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Recorded, Reply, call_reply, error_reply, text_reply
+from tests.support.providers.scripts import call, stage_names, step, tool
 
 CLIENT = {"name": "test", "version": "1"}
 STARTED = ["TurnBegin", "StatusUpdate", "MCPLoadingBegin", "StatusUpdate", "MCPLoadingEnd", "StepBegin"]

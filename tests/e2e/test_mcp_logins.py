@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.e2e.process import Place
-from tests.mcp_http_server import McpSite, mcp_site
-from tests.mcp_logins import log_in
+from tests.support.mcp.http_server import McpSite, mcp_site
+from tests.support.mcp.logins import log_in
+from tests.support.program.wire_process import Place
 
 SECRETS = ("good-access", "old-access", "good-refresh")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place, eventually
-from tests.e2e.scripts import shell, step
-from tests.program import Program, finished, kimi_command, start
-from tests.provider_server import error_reply, text_reply
+from tests.support.program.program import Program, finished, kimi_command, start
+from tests.support.program.wire_process import Json, Place, eventually
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import error_reply, text_reply
+from tests.support.providers.scripts import shell, step
 
 HINT = "\nTo resume this session: kimi -r {}\n"
 

@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from tests.e2e.process import Json, Place
-from tests.e2e.scripts import call, shell, step
-from tests.processes import all_gone, comes_true, marked
-from tests.program import kimi_command
+from tests.support.program.processes import all_gone, comes_true, marked
+from tests.support.program.program import kimi_command
+from tests.support.program.wire_process import Json, Place
+from tests.support.providers.scripts import call, shell, step
 
 QUESTION = {"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Place
-from tests.mcp_http_server import mcp_site
-from tests.mcp_logins import log_in
-from tests.provider_server import error_reply, text_reply
+from tests.support.mcp.http_server import mcp_site
+from tests.support.mcp.logins import log_in
+from tests.support.program.wire_process import Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import error_reply, text_reply
 
 CONFIG = """
 default_model = "main"

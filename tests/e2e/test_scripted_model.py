@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.process import Place
-from tests.e2e.scripts import call
+from tests.support.program.wire_process import Place
+from tests.support.providers.scripts import call
 
 
 @pytest.mark.spec("R-89")

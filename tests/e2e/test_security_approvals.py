@@ -8,9 +8,9 @@ import signal
 
 import pytest
 
-from tests.e2e.process import Place, WireProcess, approval, eventually
-from tests.e2e.scripts import call, shell, step
-from tests.e2e.stored import Json, register, write_session
+from tests.support.program.wire_process import Place, WireProcess, approval, eventually
+from tests.support.providers.scripts import call, shell, step
+from tests.support.stored_sessions import Json, register, write_session
 
 NO_RULES = "not allowed by the user's approval rules"
 TOUCH = shell("c1", "touch made; echo hi")

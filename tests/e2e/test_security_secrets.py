@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Place, approval, approve
-from tests.e2e.scripts import call, shell, step
-from tests.e2e.stored import Json
-from tests.provider_server import call_reply, error_reply, text_reply
+from tests.support.program.wire_process import Place, approval, approve
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import call_reply, error_reply, text_reply
+from tests.support.providers.scripts import call, shell, step
+from tests.support.stored_sessions import Json
 
 KEYS = {
     "KIMI_API_KEY": "sk-kimi-0123456789",

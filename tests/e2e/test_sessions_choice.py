@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Place, WireProcess, eventually, read_lines
-from tests.e2e.stored import last_session_id, register, sessions_dir, write_session
-from tests.e2e.strict import sent, strict_provider, text_of
-from tests.provider_server import Reply, error_reply, text_reply
+from tests.support.program.wire_process import Place, WireProcess, eventually, read_lines
+from tests.support.providers.provider_server import Reply, error_reply, text_reply
+from tests.support.providers.strict import sent, strict_provider, text_of
+from tests.support.stored_sessions import last_session_id, register, sessions_dir, write_session
 
 OTHER = "aaaaaaaa-0000-4000-8000-000000000000"
 CONTEXT = [{"role": "user", "content": "before"}, {"role": "assistant", "content": "answered"}]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Place
-from tests.e2e.stored import Json, event, write_session
-from tests.e2e.strict import sent, strict_provider, text_of
-from tests.provider_server import text_reply
+from tests.support.program.wire_process import Place
+from tests.support.providers.provider_server import text_reply
+from tests.support.providers.strict import sent, strict_provider, text_of
+from tests.support.stored_sessions import Json, event, write_session
 
 
 def line(record: object) -> bytes:

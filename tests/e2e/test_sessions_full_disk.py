@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Place, WireProcess, eventually
-from tests.e2e.strict import sent, strict_provider, text_of
-from tests.provider_server import call_reply, text_reply
+from tests.support.program.wire_process import Place, WireProcess, eventually
+from tests.support.providers.provider_server import call_reply, text_reply
+from tests.support.providers.strict import sent, strict_provider, text_of
 
 SENTENCE = "; raise the limit for the size of files, or start a new session."
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Json, Place
-from tests.e2e.stored import event, write_session
-from tests.program import kimi_command
+from tests.support.program.program import kimi_command
+from tests.support.program.wire_process import Json, Place
+from tests.support.stored_sessions import event, write_session
 
 ID = "0b5ce6f2-2d1d-4c5e-9f7a-3c1f0e9d8b7a"
 RECORDS = 50_000

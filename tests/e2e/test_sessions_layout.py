@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Place, approve
-from tests.e2e.stored import events_of, listed, mode, roles, sessions_dir
+from tests.support.program.wire_process import Place, approve
+from tests.support.stored_sessions import events_of, listed, mode, roles, sessions_dir
 
 PLAIN = ["_checkpoint", "user", "_checkpoint", "assistant"]
 LOGGED = ["TurnBegin", "StepBegin", "ContentPart", "StatusUpdate", "TurnEnd"]

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tests.e2e.process import Place
-from tests.e2e.strict import sent, strict_provider, text_of
-from tests.provider_server import text_reply
+from tests.support.program.wire_process import Place
+from tests.support.providers.provider_server import text_reply
+from tests.support.providers.strict import sent, strict_provider, text_of
 
 
 @pytest.mark.spec("R-65")

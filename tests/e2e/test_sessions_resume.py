@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.process import Place, read_lines
-from tests.e2e.stored import event, register, roles, write_session
-from tests.e2e.strict import Json, sent, sent_system, strict_provider, text_of
-from tests.pace import slowdown
-from tests.provider_server import ProviderServer, text_reply
+from tests.support.program.pace import slowdown
+from tests.support.program.wire_process import Place, read_lines
+from tests.support.providers.provider_server import ProviderServer, text_reply
+from tests.support.providers.strict import Json, sent, sent_system, strict_provider, text_of
+from tests.support.stored_sessions import event, register, roles, write_session
 
 OLD_ID = "0b5ce6f2-2d1d-4c5e-9f7a-3c1f0e9d8b7a"
 PICTURE = "data:image/png;base64,iVBORw0KGgo="

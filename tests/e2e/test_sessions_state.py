@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Place, WireProcess, approval
-from tests.e2e.stored import Json, write_session
+from tests.support.program.wire_process import Place, WireProcess, approval
+from tests.support.stored_sessions import Json, write_session
 
 ECHO = 'tool_call: {"id":"c1","name":"Shell","arguments":"{\\"command\\":\\"echo hi\\"}"}'
 LONG = "  Please tell me,\n\tin short words, what this project is about and why  "

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Place
-from tests.program import kimi_command
-from tests.provider_server import text_reply
+from tests.support.program.program import kimi_command
+from tests.support.program.wire_process import Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import text_reply
 
 
 def number(listing: str, title: str) -> str:

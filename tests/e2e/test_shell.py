@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Place, eventually
-from tests.e2e.scripted_calls import call
-from tests.e2e.talk import say
-from tests.e2e.terminal import (
+from tests.support.program.processes import all_gone
+from tests.support.program.shell_talk import say
+from tests.support.program.terminal import (
     CTRL_C,
     CTRL_D,
     CTRL_E,
@@ -25,7 +24,8 @@ from tests.e2e.terminal import (
     UP,
     terminal,
 )
-from tests.processes import all_gone
+from tests.support.program.wire_process import Place, eventually
+from tests.support.providers.scripted_calls import call
 
 USAGE = "usage: input_other=4200 output=5"
 SLEEP = call("c1", "Shell", command="sleep 30")

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.process import Place, eventually, read_lines
-from tests.e2e.scripted_calls import call
-from tests.e2e.talk import say
-from tests.e2e.terminal import (
+from tests.support.program.processes import all_gone
+from tests.support.program.shell_talk import say
+from tests.support.program.terminal import (
     CTRL_C,
     CTRL_D,
     CTRL_J,
@@ -33,7 +32,8 @@ from tests.e2e.terminal import (
     paste,
     terminal,
 )
-from tests.processes import all_gone
+from tests.support.program.wire_process import Place, eventually, read_lines
+from tests.support.providers.scripted_calls import call
 
 
 def png(width: int, height: int) -> bytes:

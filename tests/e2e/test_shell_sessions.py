@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Json, Place, eventually
-from tests.e2e.scripted_calls import call
-from tests.e2e.stored import event, write_session
-from tests.e2e.talk import ask, leave, say
-from tests.e2e.terminal import CTRL_A, CTRL_C, CTRL_D, CTRL_O, DOWN, ENTER, ESCAPE, terminal
-from tests.servers.entries import raw_entry
+from tests.support.mcp.entries import raw_entry
+from tests.support.program.shell_talk import ask, leave, say
+from tests.support.program.terminal import CTRL_A, CTRL_C, CTRL_D, CTRL_O, DOWN, ENTER, ESCAPE, terminal
+from tests.support.program.wire_process import Json, Place, eventually
+from tests.support.providers.scripted_calls import call
+from tests.support.stored_sessions import event, write_session
 
 
 def printed(place: Place, prompt: str, *arguments: str) -> None:

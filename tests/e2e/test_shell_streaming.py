@@ -4,12 +4,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Place
-from tests.e2e.scripted_calls import call
-from tests.e2e.terminal import ENTER, Terminal, terminal
-from tests.pace import slowdown
-from tests.provider_server import text_reply
+from tests.support.program.pace import slowdown
+from tests.support.program.terminal import ENTER, Terminal, terminal
+from tests.support.program.wire_process import Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import text_reply
+from tests.support.providers.scripted_calls import call
 
 SHARE_OF_A_CORE = 0.15
 """While a hundred pieces a second are shown, once what the first turn needs has been imported."""

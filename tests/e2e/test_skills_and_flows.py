@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Json, Place, WireProcess, approve
-from tests.e2e.scripts import call, error_of, step
+from tests.support.program.wire_process import Json, Place, WireProcess, approve
+from tests.support.providers.scripts import call, error_of, step
 
 FLOW = """---
 name: ship

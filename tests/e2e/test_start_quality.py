@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.acp_process import acp_process
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Place
-from tests.e2e.terminal import CTRL_D, ENTER, terminal
-from tests.pace import slowdown
-from tests.provider_server import text_reply
+from tests.support.program.acp_process import acp_process
+from tests.support.program.pace import slowdown
+from tests.support.program.terminal import CTRL_D, ENTER, terminal
+from tests.support.program.wire_process import Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import text_reply
 
 WATCH = """
 import os, sys

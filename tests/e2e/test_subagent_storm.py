@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place, approval
-from tests.e2e.strict import fault_of, strictly
-from tests.processes import comes_true, marked
-from tests.provider_server import Recorded, Reply, call_reply, text_reply
+from tests.support.program.processes import comes_true, marked
+from tests.support.program.wire_process import Json, Place, approval
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Recorded, Reply, call_reply, text_reply
+from tests.support.providers.strict import fault_of, strictly
 
 ROUNDS = 200
 REPORT = "The subagent has looked at everything that it was asked to look at and reports what it found. " * 4

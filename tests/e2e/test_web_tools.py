@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Place
-from tests.provider_server import text_reply
+from tests.support.program.wire_process import Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import text_reply
 
 SERVICES = """
 [services.moonshot_search]

@@ -6,11 +6,21 @@ import time
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place, WireProcess, eventually
-from tests.e2e.scripts import answer, call, error_of, returned, shell, stage_names, step, tool, tool_answer
-from tests.processes import all_gone, marked
-from tests.provider_server import Reply, text_events, text_reply
+from tests.support.program.processes import all_gone, marked
+from tests.support.program.wire_process import Json, Place, WireProcess, eventually
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Reply, text_events, text_reply
+from tests.support.providers.scripts import (
+    answer,
+    call,
+    error_of,
+    returned,
+    shell,
+    stage_names,
+    step,
+    tool,
+    tool_answer,
+)
 
 IDLE = (-32000, "No agent turn is in progress")
 CANCELLED = {

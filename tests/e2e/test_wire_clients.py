@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from kimi.domain.client import parse_version
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Answer, Json, Place, WireProcess, approval, approve
-from tests.e2e.scripts import tool, tool_answer
-from tests.provider_server import Reply, call_reply, error_reply, text_events, text_reply
+from tests.support.program.wire_process import Answer, Json, Place, WireProcess, approval, approve
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Reply, call_reply, error_reply, text_events, text_reply
+from tests.support.providers.scripts import tool, tool_answer
 
 GOLDEN = Path(__file__).parent / "golden"
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

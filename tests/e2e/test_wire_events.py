@@ -7,10 +7,18 @@ import time
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place, WireProcess
-from tests.e2e.scripts import answer, call, error_of, shell, step, tool, tool_answer
-from tests.provider_server import Reply, call_delta, chunk, end_events, error_reply, text_events, text_reply
+from tests.support.program.wire_process import Json, Place, WireProcess
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import (
+    Reply,
+    call_delta,
+    chunk,
+    end_events,
+    error_reply,
+    text_events,
+    text_reply,
+)
+from tests.support.providers.scripts import answer, call, error_of, shell, step, tool, tool_answer
 
 NONE_CHANGED = {
     "context_usage": None, "context_tokens": None, "max_context_tokens": None, "token_usage": None,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.e2e.process import Json, Place, WireProcess
-from tests.e2e.scripts import answer, call, step, tool, tool_answer
+from tests.support.program.wire_process import Json, Place, WireProcess
+from tests.support.providers.scripts import answer, call, step, tool, tool_answer
 
 
 def outputs(kimi: WireProcess) -> dict[str, object]:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.process import Json, Place, WireProcess, eventually
-from tests.e2e.scripts import answer, error_of, shell, step, tool, tool_answer
-from tests.e2e.unread import read_until, say, stalled, unread
-from tests.program import kimi_command
+from tests.support.program.program import kimi_command
+from tests.support.program.unread import read_until, say, stalled, unread
+from tests.support.program.wire_process import Json, Place, WireProcess, eventually
+from tests.support.providers.scripts import answer, error_of, shell, step, tool, tool_answer
 
 PARSE = (-32700, "Invalid JSON format")
 INVALID = (-32600, "Invalid request")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place, WireProcess
-from tests.e2e.scripts import call, error_of, step, tool, tool_answer
-from tests.provider_server import Reply, text_reply
+from tests.support.program.wire_process import Json, Place, WireProcess
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Reply, text_reply
+from tests.support.providers.scripts import call, error_of, step, tool, tool_answer
 
 REFUSED = (-32602, "Invalid parameters for method `initialize`")
 HOOK_EVENTS = [

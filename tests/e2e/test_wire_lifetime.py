@@ -10,13 +10,13 @@ import time
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import DEADLINE_S, Json, Place, alive, eventually
-from tests.e2e.scripts import call, shell, step, tool
-from tests.e2e.unread import say, stalled, unread
-from tests.processes import all_gone, marked
-from tests.program import kimi_command
-from tests.provider_server import Reply, text_events
+from tests.support.program.processes import all_gone, marked
+from tests.support.program.program import kimi_command
+from tests.support.program.unread import say, stalled, unread
+from tests.support.program.wire_process import DEADLINE_S, Json, Place, alive, eventually
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Reply, text_events
+from tests.support.providers.scripts import call, shell, step, tool
 
 CLOSED = "Wire connection closed before tool result was received."
 

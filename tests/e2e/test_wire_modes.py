@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Answer, Json, Place, WireProcess, approval
-from tests.e2e.strict import sent, text_of
-from tests.provider_server import text_reply
+from tests.support.program.wire_process import Answer, Json, Place, WireProcess, approval
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import text_reply
+from tests.support.providers.strict import sent, text_of
 
 SUPPORTED = {"supports_question": True, "supports_plan_mode": True}
 

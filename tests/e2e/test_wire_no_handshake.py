@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.process import Place, approval, approve
-from tests.e2e.scripts import error_of, shell, step
+from tests.support.program.wire_process import Place, approval, approve
+from tests.support.providers.scripts import error_of, shell, step
 
 
 @pytest.mark.spec("W-53", "W-54")

@@ -7,10 +7,10 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place, WireProcess
-from tests.e2e.scripts import call, error_of, shell, step, tool
-from tests.provider_server import Reply, error_reply, text_events, text_reply
+from tests.support.program.wire_process import Json, Place, WireProcess
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Reply, error_reply, text_events, text_reply
+from tests.support.providers.scripts import call, error_of, shell, step, tool
 
 REFUSED = (-32602, "Invalid parameters for method `prompt`")
 BUSY = (-32000, "An agent turn is already in progress")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.dialects.script import Answer, Row
-from tests.dialects.table import ROWS
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Place
-from tests.e2e.scripts import error_of
-from tests.provider_server import Reply, dumps
+from tests.support.dialects.script import Answer, Row
+from tests.support.dialects.table import ROWS
+from tests.support.program.wire_process import Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Reply, dumps
+from tests.support.providers.scripts import error_of
 
 CALL = ("c1", "ReadFile", '{"path":"note.txt"}')
 

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from tests.e2e.loopback import loopback
-from tests.e2e.process import Json, Place
-from tests.e2e.scripts import answer, call, shell, step, tool, tool_answer
-from tests.provider_server import Reply, call_events, chunk, end_events, text_events
+from tests.support.program.wire_process import Json, Place
+from tests.support.providers.loopback import loopback
+from tests.support.providers.provider_server import Reply, call_events, chunk, end_events, text_events
+from tests.support.providers.scripts import answer, call, shell, step, tool, tool_answer
 
 
 def messages(place: Place) -> list[Json]:

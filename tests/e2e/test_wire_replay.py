@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.e2e.process import Json, Place, approve
+from tests.support.program.wire_process import Json, Place, approve
 
 SHELL = 'tool_call: {"id":"c1","name":"Shell","arguments":"{\\"command\\":\\"%s\\"}"}'
 

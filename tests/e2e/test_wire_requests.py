@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.process import Json, Place, WireProcess, approval, approve
-from tests.e2e.scripts import answer, call, error_of, shell, step, tool, tool_answer
+from tests.support.program.wire_process import Json, Place, WireProcess, approval, approve
+from tests.support.providers.scripts import answer, call, error_of, shell, step, tool, tool_answer
 
 BARE = (
     "The tool call is rejected by the user. Stop what you are doing and wait for the user to tell you how to proceed."

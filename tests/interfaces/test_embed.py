@@ -15,7 +15,7 @@ from kimi.domain.content.parts import TextPart
 from kimi.infrastructure.http.client import HttpLayer
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.interfaces.embed import App, Choice, Settings, open_conversation, providers, serve_wire
-from tests.fakes import FakeModel
+from tests.support.fakes import FakeModel
 
 pytestmark = pytest.mark.anyio
 

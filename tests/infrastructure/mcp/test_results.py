@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, VideoPart
-from tests.servers.entries import raw_server
-from tests.servers.stage import connected, decline, view
+from tests.support.mcp.entries import raw_server
+from tests.support.mcp.stage import connected, decline, view
 
 pytestmark = pytest.mark.anyio
 

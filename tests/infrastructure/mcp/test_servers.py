@@ -30,10 +30,10 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.mcp.connection import Elicit, OpenSession, RemoteSession, ServerLink, Times
 from kimi.infrastructure.mcp.transport.server_log import MAX_BYTES, ServerLog
-from tests.processes import comes_true, is_alive
-from tests.servers.entries import raw_server
-from tests.servers.http_faults import always, event_server, http_server, working
-from tests.servers.stage import QUICK, connected, decline, place_in, text_of, view
+from tests.support.mcp.entries import raw_server
+from tests.support.mcp.http_faults import always, event_server, http_server, working
+from tests.support.mcp.stage import QUICK, connected, decline, place_in, text_of, view
+from tests.support.program.processes import comes_true, is_alive
 
 pytestmark = pytest.mark.anyio
 

@@ -22,8 +22,8 @@ from kimi.infrastructure.models.gemini.stream import GeminiReader
 from kimi.infrastructure.models.openai.chat_stream import REASONING_CONTENT, ChunkReader
 from kimi.infrastructure.models.openai.responses_stream import ResponseReader
 from kimi.infrastructure.models.streaming_request import Reader
-from tests.dialects import anthropic, chat, gemini, responses
-from tests.dialects.script import Answer, Dialect
+from tests.support.dialects import anthropic, chat, gemini, responses
+from tests.support.dialects.script import Answer, Dialect
 
 Path: TypeAlias = tuple[str | int, ...]
 

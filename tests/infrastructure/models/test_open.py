@@ -10,7 +10,7 @@ import pytest
 
 from kimi.infrastructure.config.schema import Provider
 from kimi.infrastructure.models.open import ADAPTERS
-from tests.dialects.table import ROWS
+from tests.support.dialects.table import ROWS
 
 OPEN = """
 import sys

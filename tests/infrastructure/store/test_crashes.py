@@ -19,7 +19,7 @@ from kimi.domain.events.event import TurnBegin, TurnEnd
 from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
 from kimi.infrastructure.store.event_line import HEADER, encode_event_line, envelope_of
 from kimi.infrastructure.store.files.lines import lines_backward
-from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at, write_session
+from tests.support.store_children import end_child, opened, session_path, start_child, store_at, write_session
 
 pytestmark = pytest.mark.anyio
 
@@ -187,7 +187,7 @@ async def test_what_a_crash_during_rotation_left_is_removed(tmp_path: Path) -> N
 ROTATE = """
 import anyio
 import os
-from tests.infrastructure.store.places import opened
+from tests.support.store_children import opened
 from kimi.domain.content.message import user_message
 from pathlib import Path
 

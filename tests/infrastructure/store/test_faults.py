@@ -11,13 +11,13 @@ from kimi.domain.errors import StoreFailed
 from kimi.domain.history.session import SessionState
 from kimi.infrastructure.store.files.append_file import AppendFile
 from kimi.infrastructure.store.files.disk import replace_file, store_failed
-from tests.infrastructure.store.places import end_child, opened, session_path, start_child, store_at
+from tests.support.store_children import end_child, opened, session_path, start_child, store_at
 
 pytestmark = pytest.mark.anyio
 
 LIMITED = """
 import anyio, resource
-from tests.infrastructure.store.places import store_at
+from tests.support.store_children import store_at
 from kimi.domain.errors import StoreFailed
 from kimi.domain.content.message import user_message
 from kimi.domain.history.session import SessionState

@@ -18,7 +18,7 @@ from kimi.domain.history.session import CheckpointRecord, SessionState, SystemPr
 from kimi.domain.tools.tool import TodoItem
 from kimi.infrastructure.store.event_line import HEADER, encode_event_line
 from kimi.infrastructure.store.layout import work_dir_directory
-from tests.infrastructure.store.places import WORK_DIR, opened, session_path, store_at, write_session
+from tests.support.store_children import WORK_DIR, opened, session_path, store_at, write_session
 
 pytestmark = pytest.mark.anyio
 

@@ -12,13 +12,13 @@ from kimi.domain.errors import SessionBusy, StoreFailed
 from kimi.infrastructure.store import kimi_json
 from kimi.infrastructure.store.files.lock import FileLock
 from kimi.infrastructure.store.jsonl import JsonlStore
-from tests.infrastructure.store.places import WORK_DIR, end_child, opened, session_path, start_child, store_at
+from tests.support.store_children import WORK_DIR, end_child, opened, session_path, start_child, store_at
 
 pytestmark = pytest.mark.anyio
 
 HOLD = """
 import anyio
-from tests.infrastructure.store.places import opened
+from tests.support.store_children import opened
 from pathlib import Path
 
 async def main():

@@ -23,7 +23,7 @@ from kimi.infrastructure.workspace.pipes import (
 from kimi.infrastructure.workspace.process_table import living
 from kimi.infrastructure.workspace.process_tree import end_tree
 from kimi.infrastructure.workspace.processes import run_process, watch_exit, watch_in_thread
-from tests.processes import all_gone, comes_true, is_alive, marked, started
+from tests.support.program.processes import all_gone, comes_true, is_alive, marked, started
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kimi.domain.content.message import JsonObject
-from tests.acp_schema import AgentLines, check_agent_message
+from tests.support.acp.schema import AgentLines, check_agent_message
 
 TEXT = {"type": "text", "text": "x"}
 

@@ -11,8 +11,8 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.interfaces.acp.auth import auth_methods, is_usable, own_command
 from kimi.interfaces.acp.client_capabilities import ClientAbilities, client_abilities
 from kimi.interfaces.version import __version__
-from tests.acp_client import acp_client, prompt
-from tests.e2e.process import Json, Place
+from tests.support.acp.client import acp_client, prompt
+from tests.support.program.wire_process import Json, Place
 
 pytestmark = pytest.mark.anyio
 

@@ -34,8 +34,8 @@ from kimi.interfaces.shell.session import CommandTable, ShellSession
 from kimi.interfaces.shell.shell_context import Place
 from kimi.interfaces.shell.terminal.terminal_lease import Loan
 from kimi.interfaces.shell.terminal.terminal_ui import Entered, Input, Left, Setup, Steered, View
-from tests.conversations import conversation_with
-from tests.fakes import FakeModel
+from tests.support.conversations import conversation_with
+from tests.support.fakes import FakeModel
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,81 @@
+"""Use-case set-mode over fakes: what the model is told, and what a failing disk leaves (runtime spec 7.6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kimi.application.control.plan_mode import plan_file, switch_plan_mode
+from kimi.domain.content.message import message_text
+from kimi.domain.content.parts import TextPart
+from kimi.domain.errors import StoreFailed
+from kimi.domain.permissions.approval import Policy
+from tests.support.conversations import conversation_with, run
+from tests.support.fakes import FakeModel
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_plan_mode_that_is_switched_on_twice_is_explained_once_more() -> None:
+    conversation = await conversation_with(FakeModel([[TextPart("one")], [TextPart("two")]]))
+    conversation.plans_dir = "/plans"
+    for text, modes in (("1", [True]), ("2", [False, True, True])):
+        for enabled in modes:
+            switch_plan_mode(conversation, enabled)
+        await run(conversation, text)
+
+    explained = [message for message in conversation.history.messages if "How to work in it" in message_text(message)]
+
+    assert len(explained) == 2
+
+
+async def test_a_mode_that_cannot_be_stored_is_not_on() -> None:
+    conversation = await conversation_with(None)
+    conversation.plans_dir = "/plans"
+    conversation.files.close()
+
+    with pytest.raises(StoreFailed):
+        switch_plan_mode(conversation, True)
+
+    assert not conversation.policy.plan
+    assert not conversation.plan_mode_is_unannounced
+
+
+@pytest.mark.parametrize("word", ["on", "view", "clear"])
+async def test_without_a_place_for_plans_every_word_is_refused(word: str) -> None:
+    conversation = await conversation_with(None)
+
+    outcome = await run(conversation, f"/plan {word}")
+
+    assert str(outcome.error) == "Plan mode is not supported"
+    assert conversation.files.state.plan_slug is None
+
+
+@pytest.mark.parametrize(("word", "verb"), [("view", "read"), ("clear", "removed")])
+async def test_a_plan_file_that_cannot_be_used_is_said(tmp_path: Path, word: str, verb: str) -> None:
+    conversation = await conversation_with(None)
+    conversation.plans_dir = str(tmp_path)
+    path = Path(plan_file(conversation))
+    path.mkdir()
+
+    outcome = await run(conversation, f"/plan {word}")
+
+    assert outcome.error is None
+    (said,) = [event for event in outcome.events if isinstance(event, TextPart)]
+    assert said.text.startswith(f"The plan file cannot be {verb}: {path}: ")
+
+
+@pytest.mark.parametrize("name", ["yolo", "afk"])
+@pytest.mark.parametrize(("words", "states"), [("off", (False, False)), ("ON", (True, True)), ("of", (False, True))])
+async def test_a_switch_that_names_a_state_never_gives_the_other(
+    name: str, words: str, states: tuple[bool, bool]
+) -> None:
+    found: list[bool] = []
+    for before in (False, True):
+        policy = Policy(yolo=before) if name == "yolo" else Policy(afk=before)
+        conversation = await conversation_with(None, policy=policy)
+        await run(conversation, f"/{name} {words}")
+        found.append(getattr(conversation.policy, name))
+
+    assert tuple(found) == states

@@ -1,0 +1,106 @@
+"""Another model for one conversation, from the next step on, remembered with the session only."""
+
+import pytest
+
+from kimi.application.control.switch_model import current_choice, restore_model, switch_model
+from kimi.application.conversation.model_choice import ModelChoice, Models
+from kimi.application.ports import ChatModel
+from kimi.application.settings.settings import ModelSettings
+from kimi.domain.content.message import Function, ToolCall
+from kimi.domain.content.parts import TextPart
+from kimi.domain.errors import ConfigError, StateError
+from kimi.domain.events.event import Event
+from tests.support.conversations import conversation_with, memory_files, run
+from tests.support.fakes import FakeModel, FakeTool
+
+pytestmark = pytest.mark.anyio
+
+PLAIN = ModelSettings(alias="plain", provider_name="p", type="_echo", model="m1")
+THINKER = ModelSettings(
+    alias="thinker", provider_name="p", type="_echo", model="m2", capabilities=frozenset({"thinking"})
+)
+ALWAYS = ModelSettings(
+    alias="always", provider_name="p", type="_echo", model="m3", capabilities=frozenset({"always_thinking"})
+)
+
+
+class Opened:
+    """Opens fake models, and keeps what they were opened with."""
+
+    def __init__(self, *answers: str) -> None:
+        self.settings: list[ModelSettings] = []
+        self._answers = list(answers)
+
+    def __call__(self, settings: ModelSettings) -> ChatModel:
+        if settings.model == "broken":
+            raise ConfigError("The model cannot be used.")
+        self.settings.append(settings)
+        return FakeModel([[TextPart(answer)] for answer in self._answers], name=settings.model)
+
+
+def models(opened: Opened) -> Models:
+    broken = ModelSettings(alias="broken", provider_name="p", type="_echo", model="broken")
+    return Models(PLAIN, {one.alias: one for one in (PLAIN, THINKER, ALWAYS, broken)}, opened)
+
+
+async def test_the_choice_at_the_start_is_the_configured_model() -> None:
+    conversation = await conversation_with(FakeModel([]), models=models(Opened()))
+    assert current_choice(conversation) == ModelChoice("plain", False)
+
+
+async def test_a_switch_counts_from_the_next_turn_and_is_stored() -> None:
+    opened = Opened("from the other")
+    files = await memory_files()
+    conversation = await conversation_with(FakeModel([]), models=models(opened), files=files)
+    assert switch_model(conversation, "thinker", True) == ModelChoice("thinker", True)
+    assert opened.settings[0].thinking is True
+    outcome = await run(conversation, "hello")
+    assert TextPart("from the other") in outcome.events
+    assert (files.state.model_alias, files.state.thinking) == ("thinker", True)
+
+
+async def test_a_switch_in_a_running_turn_counts_from_the_next_step() -> None:
+    opened = Opened("second step")
+    first = FakeModel([[ToolCall("c1", Function("Look", "{}"))]])
+    conversation = await conversation_with(first, [FakeTool("Look")], models=models(opened))
+
+    def switch(_: object, event: Event) -> None:
+        if isinstance(event, ToolCall):
+            switch_model(conversation, "thinker")
+
+    outcome = await run(conversation, "hello", react=switch)
+    assert outcome.error is None
+    assert len(first.asked) == 1
+    assert TextPart("second step") in outcome.events
+
+
+async def test_thinking_becomes_what_the_model_can_do() -> None:
+    opened = Opened()
+    conversation = await conversation_with(FakeModel([]), models=models(opened))
+    assert switch_model(conversation, "always", False) == ModelChoice("always", True)
+    assert switch_model(conversation, "plain") == ModelChoice("plain", False)
+    assert [one.thinking for one in opened.settings] == [True, None]
+    switch_model(conversation, "thinker", True)
+    assert switch_model(conversation, thinking=False) == ModelChoice("thinker", False)
+
+
+@pytest.mark.parametrize(("alias", "error"), [("unknown", StateError), ("broken", ConfigError)])
+async def test_what_cannot_be_used_changes_nothing(alias: str, error: type[Exception]) -> None:
+    model = FakeModel([])
+    conversation = await conversation_with(model, models=models(Opened()))
+    with pytest.raises(error):
+        switch_model(conversation, alias)
+    assert conversation.model is model
+    assert current_choice(conversation) == ModelChoice("plain", False)
+    assert conversation.files.state.model_alias is None
+
+
+async def test_the_last_choice_comes_back_if_there_still_is_such_a_model() -> None:
+    files = await memory_files()
+    switch_model(await conversation_with(FakeModel([]), models=models(Opened()), files=files), "thinker", True)
+    again = await conversation_with(FakeModel([]), models=models(Opened()), files=files)
+    assert restore_model(again)
+    assert current_choice(again) == ModelChoice("thinker", True)
+    without = await conversation_with(FakeModel([]), models=Models(PLAIN, {"plain": PLAIN}, Opened()), files=files)
+    assert not restore_model(without)
+    assert current_choice(without) == ModelChoice("plain", False)

@@ -1,0 +1,269 @@
+"""Approvals through a turn: who is asked, what is remembered, what the model reads (tools spec 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.ports import ToolCallContext
+from kimi.domain.content.message import Function, JsonObject, ToolCall, message_text
+from kimi.domain.content.parts import TextPart
+from kimi.domain.events.event import ApprovalResponse, Event, ToolResult
+from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.permissions.approval import Policy, Rule
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_ok
+from kimi.domain.turn import TurnStatus
+from tests.support.conversations import Run, conversation_with, run
+from tests.support.fakes import FakeModel, FakeTool
+
+pytestmark = pytest.mark.anyio
+
+REJECTED = (
+    "The tool call is rejected by the user. Stop what you are doing and wait for the user to tell you how to proceed."
+)
+
+
+def call(call_id: str, name: str) -> ToolCall:
+    """A call without arguments."""
+    return ToolCall(call_id, Function(name, "{}"))
+
+
+def always(response: ApprovalAnswer) -> Callable[[Request], Answer | None]:
+    """Answer every request in the same way."""
+    return lambda request: response
+
+
+def results(outcome: Run) -> dict[str, ToolReturnValue]:
+    """The results of a run, by call id."""
+    return {event.tool_call_id: event.return_value for event in outcome.events if isinstance(event, ToolResult)}
+
+
+def asked(outcome: Run) -> list[ApprovalRequest]:
+    """The approval requests of a run."""
+    return [event for event in outcome.events if isinstance(event, ApprovalRequest)]
+
+
+async def test_an_approved_call_runs_after_the_answer_was_announced() -> None:
+    tool = FakeTool("Write", action="edit file")
+    conversation = await conversation_with(FakeModel([[call("c1", "Write")], [TextPart("ok")]]), [tool])
+
+    outcome = await run(conversation, "go", answer=always(ApprovalAnswer("approve")))
+
+    assert tool.ran == [{}]
+    request = asked(outcome)[0]
+    assert request == ApprovalRequest(
+        id=request.id,
+        tool_call_id="c1",
+        sender="Write",
+        action="edit file",
+        description="Do edit file",
+        source_kind="foreground_turn",
+        source_id="id-1",
+    )
+    assert outcome.names[2:7] == ["ToolCall", "StatusUpdate", "ApprovalRequest", "ApprovalResponse", "ToolResult"]
+    assert ApprovalResponse(request.id, "approve", "") in outcome.events
+
+
+@pytest.mark.spec("T-98", "R-96")
+async def test_a_bare_rejection_ends_the_turn_one_with_feedback_does_not() -> None:
+    bare = await conversation_with(FakeModel([[call("c1", "Write")]]), [FakeTool("Write", action="edit file")])
+    outcome = await run(bare, "go", answer=always(ApprovalAnswer("reject")))
+    assert outcome.status == TurnStatus("finished", stop_reason="unknown")
+    result = results(outcome)["c1"]
+    assert (result.is_error, result.message, result.display) == (True, REJECTED, (BriefBlock("Rejected by user"),))
+    assert outcome.names.count("StepBegin") == 1
+
+    model = FakeModel([[call("c1", "Write")], [TextPart("with ninja then")]])
+    spoken = await conversation_with(model, [FakeTool("Write", action="edit file")])
+    outcome = await run(spoken, "go", answer=always(ApprovalAnswer("reject", "use ninja")))
+    result = results(outcome)["c1"]
+    assert result.message == "The tool call is rejected by the user. User feedback: use ninja"
+    assert result.display == (BriefBlock("Rejected: use ninja"),)
+    assert outcome.names.count("StepBegin") == 2
+    assert "use ninja" in message_text(model.asked[1].history[-1])
+
+    approved = await conversation_with(
+        FakeModel([[call("c1", "Write")], [TextPart("done")]]), [FakeTool("Write", action="edit file")]
+    )
+    outcome = await run(approved, "go", answer=always(ApprovalAnswer("approve")))
+    assert outcome.names.count("StepBegin") == 2
+    assert not results(outcome)["c1"].is_error
+
+
+@pytest.mark.spec("T-99", "W-103")
+async def test_one_rejection_among_parallel_calls_lets_the_others_finish_and_then_ends_the_turn() -> None:
+    tool = FakeTool("Write", action="edit file")
+    free = FakeTool("Look")
+    calls = [call("c1", "Write"), call("c2", "Write"), call("c3", "Look")]
+    conversation = await conversation_with(FakeModel([calls]), [tool, free])
+
+    def answer(request: Request) -> Answer:
+        assert isinstance(request, ApprovalRequest)
+        return ApprovalAnswer("reject" if request.tool_call_id == "c1" else "approve")
+
+    outcome = await run(conversation, "go", answer=answer)
+
+    assert {call_id: result.is_error for call_id, result in results(outcome).items()} == {
+        "c1": True,
+        "c2": False,
+        "c3": False,
+    }
+    assert outcome.names.count("StepBegin") == 1
+    stored = [message.tool_call_id for message in conversation.history.messages if message.role == "tool"]
+    assert stored == ["c1", "c2", "c3"]
+
+
+@pytest.mark.spec("T-100", "R-150")
+async def test_approval_for_the_session_releases_waiting_calls_of_the_action_and_no_others() -> None:
+    calls = [call("c1", "Write"), call("c2", "Write"), call("c3", "Run")]
+    later = [call("c4", "Write"), call("c5", "Run")]
+    tools = [FakeTool("Write", action="edit file"), FakeTool("Run", action="run command")]
+    conversation = await conversation_with(FakeModel([calls, later, [TextPart("ok")]]), tools)
+    waiting: list[ApprovalRequest] = []
+
+    def answer(request: Request) -> Answer | None:
+        assert isinstance(request, ApprovalRequest)
+        waiting.append(request)
+        if len(waiting) == 3:
+            first = next(one for one in waiting if one.tool_call_id == "c1")
+            command = next(one for one in waiting if one.tool_call_id == "c3")
+            resolve_request(conversation, first.id, ApprovalAnswer("approve_for_session"))
+            assert conversation.waiting.find(command.id) is not None
+            resolve_request(conversation, command.id, ApprovalAnswer("approve"))
+        return ApprovalAnswer("approve") if len(waiting) > 3 else None
+
+    outcome = await run(conversation, "go", answer=answer)
+
+    assert [request.tool_call_id for request in waiting] == ["c1", "c2", "c3", "c5"]
+    kinds = sorted(event.response for event in outcome.events if isinstance(event, ApprovalResponse))
+    assert kinds == ["approve", "approve", "approve", "approve_for_session"]
+    assert conversation.files.state.auto_approve_actions == {"edit file"}
+    assert conversation.policy.remembered == {"edit file"}
+
+
+@pytest.mark.spec("T-104", "W-111")
+async def test_late_double_and_unknown_answers_change_nothing() -> None:
+    tool = FakeTool("Write", action="edit file")
+    conversation = await conversation_with(FakeModel([[call("c1", "Write")], [TextPart("ok")]]), [tool])
+
+    def answer(request: Request) -> Answer | None:
+        assert resolve_request(conversation, request.id, ApprovalAnswer("approve"))
+        assert not resolve_request(conversation, request.id, ApprovalAnswer("reject"))
+        assert not resolve_request(conversation, "unknown", ApprovalAnswer("approve_for_session"))
+        return None
+
+    outcome = await run(conversation, "go", answer=answer)
+
+    assert not resolve_request(conversation, asked(outcome)[0].id, ApprovalAnswer("approve_for_session"))
+    assert tool.ran == [{}]
+    assert conversation.policy.remembered == frozenset()
+
+
+@pytest.mark.spec("T-105")
+async def test_five_waiting_requests_can_be_answered_in_reverse() -> None:
+    calls = [call(f"c{n}", "Write") for n in range(5)]
+    conversation = await conversation_with(
+        FakeModel([calls, [TextPart("ok")]]), [FakeTool("Write", action="edit file")]
+    )
+    waiting: list[str] = []
+
+    def answer(request: Request) -> Answer | None:
+        waiting.append(request.id)
+        if len(waiting) == 5:
+            for request_id in reversed(waiting):
+                assert resolve_request(conversation, request_id, ApprovalAnswer("approve"))
+        return None
+
+    outcome = await run(conversation, "go", answer=answer)
+    assert len(results(outcome)) == 5
+    answered = [event.request_id for event in outcome.events if isinstance(event, ApprovalResponse)]
+    assert answered == list(reversed(waiting))
+
+
+async def test_yolo_asks_nothing_and_denials_of_rules_still_hold() -> None:
+    rules = (Rule("deny", tool="Run"),)
+    tools = [FakeTool("Write", action="edit file"), FakeTool("Run", action="run command")]
+    conversation = await conversation_with(
+        FakeModel([[call("c1", "Write"), call("c2", "Run")], [TextPart("ok")]]),
+        tools,
+        policy=Policy(yolo=True, rules=rules),
+    )
+    outcome = await run(conversation, "go")
+    assert asked(outcome) == []
+    assert not results(outcome)["c1"].is_error
+    assert results(outcome)["c2"].display == (BriefBlock("Not allowed"),)
+    assert tools[1].ran == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "held"),
+    [
+        (Rule("deny", tool="Look"), True),
+        (Rule("deny", match="/w/private/*"), True),
+        (Rule("deny", tool="Look", action="edit file"), False),
+        (Rule("deny", tool="Look", match="/w/open/*"), False),
+        (Rule("allow", tool="Look"), False),
+    ],
+)
+async def test_a_deny_rule_holds_for_calls_too_that_nobody_is_asked_about(rule: Rule, held: bool) -> None:
+    tool = FakeTool("Look", subject="/w/private/a")
+    model = FakeModel([[call("c1", "Look")], [TextPart("ok")]])
+    outcome = await run(await conversation_with(model, [tool], policy=Policy(yolo=True, rules=(rule,))), "go")
+    assert (tool.ran == []) is held
+    assert (results(outcome)["c1"].display == (BriefBlock("Not allowed"),)) is held
+
+
+@pytest.mark.spec("T-113")
+async def test_no_wait_survives_the_end_of_the_conversation() -> None:
+    conversation = await conversation_with(FakeModel([[call("c1", "Write")]]), [FakeTool("Write", action="edit file")])
+
+    def leave(conversation: Conversation, event: Event) -> None:
+        if isinstance(event, ApprovalRequest) and conversation.turn:
+            conversation.waiting.close()
+            conversation.turn.scope.cancel()
+
+    outcome = await run(conversation, "go", react=leave)
+
+    assert outcome.status == TurnStatus("cancelled")
+    assert conversation.waiting.pending() == []
+    assert [event.response for event in outcome.events if isinstance(event, ApprovalResponse)] == ["reject"]
+    with anyio.fail_after(1):
+        answer = await conversation.waiting.ask(asked(outcome)[0], conversation.emit)
+    assert answer == ApprovalAnswer("reject")
+
+
+async def test_after_the_client_has_gone_a_call_is_rejected_and_nothing_is_announced_of_it() -> None:
+    tool = FakeTool("Write", action="edit file")
+    conversation = await conversation_with(FakeModel([[call("c1", "Write")]]), [tool])
+
+    def leave(conversation: Conversation, event: Event) -> None:
+        if isinstance(event, ToolCall):
+            conversation.waiting.close()
+
+    outcome = await run(conversation, "go", react=leave)
+
+    assert tool.ran == []
+    assert outcome.names == ["TurnBegin", "StepBegin", "ToolCall", "StatusUpdate", "ToolResult", "TurnEnd"]
+
+
+async def test_what_two_concurrent_calls_know_of_themselves_is_right() -> None:
+    seen: dict[str, tuple[str, int, str]] = {}
+    both = anyio.Event()
+
+    async def body(arguments: JsonObject, context: ToolCallContext) -> ToolReturnValue:
+        seen[context.call_id] = (context.call_name, context.step, context.session_id)
+        if len(seen) == 2:
+            both.set()
+        await both.wait()
+        return tool_ok(context.call_id)
+
+    calls = [call("c1", "A"), call("c2", "B")]
+    conversation = await conversation_with(
+        FakeModel([calls, [TextPart("ok")]]), [FakeTool("A", body), FakeTool("B", body)]
+    )
+    await run(conversation, "go")
+    assert seen == {"c1": ("A", 1, "s1"), "c2": ("B", 1, "s1")}

@@ -1,0 +1,123 @@
+"""The HTTP client: TLS, also through proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.http.client import HttpError, tls_context
+from tests.support.providers.http_servers import answers, connect_server, get, layer, socks_server, tcp_server
+
+pytestmark = pytest.mark.anyio
+
+# A certificate for localhost with its key, made for these tests only; valid for a hundred years.
+CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIBnDCCAUGgAwIBAgIUR+7+cHs6cHCveJ/SV2lVIBAuBd8wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTEyMTM0MFoYDzIxMjYxMDI4
+MTIxMzQwWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAARM3TnyUqx2CyDQHWs98cye5xLJtKBI6QNeYahlycJIha0KV2UvqYTx
++dZC1uCmcGoL9bYssYf+H32rNa1Qdy7Yo28wbTAdBgNVHQ4EFgQU+ei2PVht2CvA
+Xz0XCGR1qYPylu4wHwYDVR0jBBgwFoAU+ei2PVht2CvAXz0XCGR1qYPylu4wDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDSQAwRgIhAIAY78ZQ8gbqSeLTGJkVdmqok9pq9hcWH1omjcdti2lMAiEA
+tf2AU3IayHcjL/I+7Z1HVs3dMr4qAJbe8BB8Rab5hfE=
+-----END CERTIFICATE-----
+"""
+KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg9llttMtbQSfk0Tkx
+CkpSS91yk191RNBAum+XKktwv+qhRANCAARM3TnyUqx2CyDQHWs98cye5xLJtKBI
+6QNeYahlycJIha0KV2UvqYTx+dZC1uCmcGoL9bYssYf+H32rNa1Qdy7Y
+-----END PRIVATE KEY-----
+"""
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    path = tmp_path / "certificate.pem"
+    path.write_text(CERTIFICATE + KEY)
+    return path
+
+
+def server_context(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+async def test_the_named_certificates_are_trusted_and_others_are_not(certificate: Path) -> None:
+    async with tcp_server(answers(OK), server_context(certificate)) as port:
+        async with layer({"SSL_CERT_FILE": str(certificate)}) as http:
+            assert await get(http, f"https://localhost:{port}/") == (200, b"ok")
+        async with layer() as http:
+            with pytest.raises(HttpError, match=r"certificate is not trusted \(self"):
+                await get(http, f"https://localhost:{port}/")
+
+
+async def test_certificates_are_looked_at_through_proxies_too(certificate: Path) -> None:
+    async with tcp_server(answers(OK), server_context(certificate)) as target:
+        for serve, proxy in ((connect_server(target, []), "http"), (socks_server(target), "socks5")):
+            async with tcp_server(serve) as port, layer({"ALL_PROXY": f"{proxy}://127.0.0.1:{port}"}) as http:
+                with pytest.raises(HttpError, match="certificate is not trusted"):
+                    await get(http, "https://localhost/")
+
+
+async def test_leaving_a_stream_under_tls_closes_the_connection(certificate: Path) -> None:
+    gone = asyncio.Event()
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+        with suppress(ConnectionError):
+            await reader.read(1)
+        gone.set()
+
+    trust = {"SSL_CERT_FILE": str(certificate)}
+    async with tcp_server(endless, server_context(certificate)) as port, layer(trust) as http:
+        async with http.request("POST", f"https://localhost:{port}/", []) as response:
+            assert await response.block() == b"ok"
+        with anyio.fail_after(5):
+            await gone.wait()
+
+
+async def test_https_through_tunnels(certificate: Path) -> None:
+    seen: list[bytes] = []
+    trust = {"SSL_CERT_FILE": str(certificate)}
+    tls = server_context(certificate)
+    async with tcp_server(answers(OK), server_context(certificate)) as target:
+        routes = [
+            (connect_server(target, seen), None, "HTTPS_PROXY", "http://u:p@127.0.0.1:{}", "https://localhost/"),
+            (connect_server(target, seen), tls, "HTTPS_PROXY", "https://localhost:{}", "https://localhost:444/"),
+            (socks_server(target), None, "ALL_PROXY", "socks5://127.0.0.1:{}", "https://localhost/"),
+        ]
+        for serve, context, variable, proxy, url in routes:
+            async with tcp_server(serve, context) as port, layer({**trust, variable: proxy.format(port)}) as http:
+                assert await get(http, url) == (200, b"ok")
+    assert seen[0].startswith(b"CONNECT localhost:443 HTTP/1.1\r\n")
+    assert b"Proxy-Authorization: Basic dTpw\r\n" in seen[0]
+    assert seen[1].startswith(b"CONNECT localhost:444 ")
+
+
+async def test_a_refused_tunnel() -> None:
+    refusing = connect_server(1, [], b"407 Log in")
+    async with tcp_server(refusing) as port, layer({"HTTPS_PROXY": f"127.0.0.1:{port}"}) as http:
+        with pytest.raises(HttpError, match="407 Log in"):
+            await get(http, "https://localhost/")
+
+
+def test_a_certificate_file_that_cannot_be_used(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.write_text("")
+    for path in (empty, tmp_path / "missing.pem"):
+        with pytest.raises(ConfigError, match="SSL_CERT_FILE"):
+            tls_context({"SSL_CERT_FILE": str(path)})

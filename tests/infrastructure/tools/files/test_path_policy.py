@@ -1,0 +1,280 @@
+"""Paths in the file tools: work dirs, links, additional directories, secrets, our own files."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kimi.application.settings.settings import FileSettings
+from kimi.domain.permissions.path_rules import NOT_SENSITIVE, OWN_FILES, SENSITIVE
+from kimi.domain.tools.tool import DiffBlock
+from kimi.infrastructure.tools.files.read_media_file import ReadMediaFile
+from tests.support.file_tools import CONTEXT, Files, brief, call, effect
+
+pytestmark = pytest.mark.anyio
+
+EDIT = {"old": "a", "new": "b"}
+OUTSIDE = "edit file outside of working directory"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+@pytest.mark.spec("T-35")
+async def test_each_session_has_its_own_work_dir(tmp_path: Path) -> None:
+    one, two = Files(tmp_path / "one"), Files(tmp_path / "two")
+    one.put("a.txt", "first\n")
+    two.put("a.txt", "second\n")
+    assert (await call(one.read, path="a.txt")).output == "     1\tfirst\n"
+    assert (await call(two.read, path="a.txt")).output == "     1\tsecond\n"
+    await call(two.write, path="b.txt", content="b")
+    await call(two.edit, path="a.txt", edit={"old": "second", "new": "2"})
+    assert not (one.work_dir / "b.txt").exists()
+    assert (one.work_dir / "a.txt").read_text() == "first\n"
+
+
+@pytest.mark.spec("T-36")
+async def test_outside(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x\n")
+    for result, verb in (
+        (await call(files.read, path="../x"), "read"),
+        (await call(files.write, path="../x", content=""), "write"),
+        (await call(files.edit, path="../x", edit=EDIT), "edit"),
+    ):
+        assert brief(result) == "Invalid path"
+        assert result.message == (
+            f"`../x` is not an absolute path. You must provide an absolute path to {verb} a file outside the working "
+            "directory."
+        )
+    path = str(tmp_path / "x")
+    assert await effect(files.read, path=path) is None
+    assert (await call(files.read, path=path)).output == "     1\tx\n"
+    asking = Files(tmp_path, FileSettings(read_outside="ask"))
+    asked = await effect(asking.read, path=path)
+    assert asked is not None
+    assert (asked.action, asked.description) == ("read file outside of working directory", f"Read file `{path}`")
+    asking.readable.append(str(tmp_path))
+    assert await effect(asking.read, path=path) is None
+    denying = Files(tmp_path, FileSettings(read_outside="deny"))
+    denied = await call(denying.read, path=path)
+    assert denied.is_error
+    assert brief(denied) == "Path outside working directory"
+
+
+async def test_an_empty_path(files: Files) -> None:
+    for result in (
+        await call(files.read, path=""),
+        await call(files.write, path="", content=""),
+        await call(files.edit, path="", edit=EDIT),
+    ):
+        assert (result.message, brief(result)) == ("File path cannot be empty.", "Empty file path")
+    assert (await call(files.read, path="a\0b")).is_error
+
+
+async def test_home_and_a_directory_called_tilde(files: Files) -> None:
+    (files.home / "x").write_text("home\n")
+    files.put("~x/y", "tilde\n")
+    assert (await call(files.read, path="~/x")).output == "     1\thome\n"
+    assert (await call(files.read, path="~x/y")).output == "     1\ttilde\n"
+    assert (await call(files.read, path="~")).message == "`~` is not a file."
+
+
+@pytest.mark.spec("T-38")
+async def test_a_link_to_the_outside_counts_as_outside(tmp_path: Path) -> None:
+    files = Files(tmp_path, FileSettings(read_outside="ask"))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "x").write_text("a\n")
+    os.symlink(other, files.work_dir / "etc")
+    asked = await effect(files.read, path="etc/x")
+    assert asked is not None
+    assert asked.action == "read file outside of working directory"
+    assert asked.description == f"Read file `etc/x` (-> `{other}/x`)"
+    for asked, verb in (
+        (await effect(files.write, path="etc/x", content="b\n"), "Write"),
+        (await effect(files.edit, path="etc/x", edit=EDIT), "Edit"),
+    ):
+        assert asked is not None
+        assert (asked.action, asked.subject) == (OUTSIDE, str(other / "x"))
+        assert asked.description == f"{verb} file `etc/x` (-> `{other}/x`)"
+    asked = await effect(files.write, path="etc/new", content="b\n")
+    assert asked is not None
+    assert asked.action == OUTSIDE
+
+
+async def test_a_work_dir_behind_a_link_shows_plain_paths(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    os.symlink("real", tmp_path / "link")
+    files = Files(tmp_path / "link")
+    files.put("a.txt", "a\n")
+    asked = await effect(files.write, path="a.txt", content="b")
+    assert asked is not None
+    assert (asked.action, asked.description) == ("edit file", f"Write file `{tmp_path}/link/work/a.txt`")
+    asked = await effect(files.edit, path=str(tmp_path / "real/work/a.txt"), edit=EDIT)
+    assert asked is not None
+    assert asked.action == "edit file"
+
+
+@pytest.mark.spec("T-39")
+async def test_a_link_swapped_in_after_approval_is_not_followed(files: Files, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "a.txt").write_text("a\n")
+    inside = files.put("dir/a.txt", "a\n")
+    for tool, arguments in (
+        (files.write, {"path": "dir/a.txt", "content": "evil"}),
+        (files.edit, {"path": "dir/a.txt", "edit": EDIT}),
+        (files.write, {"path": "dir/new.txt", "content": "evil"}),
+    ):
+        async with tool.prepare(arguments, CONTEXT) as prepared:
+            (files.work_dir / "dir").rename(files.work_dir / "aside")
+            os.symlink(victim, files.work_dir / "dir")
+            result = await prepared.run()
+        assert result.is_error
+        (files.work_dir / "dir").unlink()
+        (files.work_dir / "aside").rename(files.work_dir / "dir")
+    async with files.write.prepare({"path": "dir/a.txt", "content": "evil"}, CONTEXT) as prepared:
+        inside.unlink()
+        os.symlink(victim / "a.txt", inside)
+        assert (await prepared.run()).is_error
+    assert (victim / "a.txt").read_text() == "a\n"
+    assert [entry.name for entry in victim.iterdir()] == ["a.txt"]
+
+
+async def test_additional_directories_count_as_workspace(files: Files, tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "a.txt").write_text("a\n")
+    path = str(library / "a.txt")
+    assert (await call(files.edit, path="../library/a.txt", edit=EDIT)).is_error
+    files.additional.append(str(library))
+    for asked in (
+        await effect(files.write, path=path, content="b"),
+        await effect(files.edit, path="../library/a.txt", edit=EDIT),
+    ):
+        assert asked is not None
+        assert asked.action == "edit file"
+    assert (await call(files.read, path="../library/a.txt")).output == "     1\ta\n"
+
+
+def example(pattern: str) -> str:
+    return pattern.replace("*", "some")
+
+
+@pytest.mark.spec("T-42")
+@pytest.mark.parametrize("pattern", SENSITIVE)
+async def test_secrets_are_not_read(files: Files, pattern: str) -> None:
+    media = ReadMediaFile(files.workspace, files.policy, frozenset({"image_in", "video_in"}))
+    name = example(pattern)
+    secret = files.put(name, "SECRET=1\n")
+    os.symlink(secret, files.work_dir / "plain.txt")
+    os.symlink(secret.parent, files.work_dir / "plain")
+    for path in (name, str(secret), "plain.txt", f"plain/{secret.name}"):
+        result = await call(files.read, path=path)
+        assert brief(result) == "Sensitive file"
+        assert brief(await call(media, path=path)) == "Sensitive file"
+        assert result.message == (
+            f"`{path}` appears to contain secrets (matched sensitive file pattern). "
+            "Reading this file is blocked to protect credentials."
+        )
+
+
+@pytest.mark.spec("T-42")
+@pytest.mark.parametrize("pattern", NOT_SENSITIVE)
+async def test_exempt_names_are_read(files: Files, pattern: str) -> None:
+    files.put(example(pattern), "PUBLIC=1\n")
+    assert not (await call(files.read, path=example(pattern))).is_error
+
+
+@pytest.mark.spec("T-44")
+async def test_changes_of_secrets_show_no_content(files: Files) -> None:
+    path = files.put(".env", "TOKEN=topsecret\nB=2\n")
+    os.symlink(".env", files.work_dir / "plain")
+    edit = {"old": "topsecret", "new": "other"}
+    for name in (".env", "plain"):
+        for asked in (
+            await effect(files.write, path=name, content="TOKEN=other\n"),
+            await effect(files.write, path=name, content="C=3\n", mode="append"),
+            await effect(files.edit, path=name, edit=edit),
+            await effect(files.edit, path=name, edit={"old": "guess", "new": "x"}),
+        ):
+            assert asked is not None
+            assert "topsecret" not in repr(asked)
+            assert "other" not in repr(asked.display)
+            assert all(isinstance(block, DiffBlock) and block.is_summary for block in asked.display)
+    result = await call(files.edit, path=".env", edit=edit)
+    assert not result.is_error
+    assert "topsecret" not in repr(result)
+    assert path.read_text() == "TOKEN=other\nB=2\n"
+
+
+@pytest.mark.spec("T-45")
+@pytest.mark.parametrize("name", OWN_FILES)
+async def test_our_own_files_are_closed(files: Files, name: str) -> None:
+    own = files.share / name if "." in name or name == "device_id" else files.share / name / "h" / "x.json"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("a\n")
+    os.symlink(files.share, files.work_dir / "share")
+    through = "share/" + str(own.relative_to(files.share))
+    for path in (str(own), through, "~/.kimi/" + str(own.relative_to(files.share))):
+        assert brief(await call(files.read, path=path)) == "Sensitive file"
+        for result in (
+            await call(files.write, path=path, content="b"),
+            await call(files.write, path=str(Path(path).with_name("new")) if "/h/" in path else path, content="b"),
+            await call(files.edit, path=path, edit=EDIT),
+        ):
+            assert brief(result) == "Protected file"
+        assert await effect(files.write, path=path, content="b") is None
+    assert own.read_text() == "a\n"
+
+
+async def test_spilled_output_of_the_session_may_be_read(files: Files) -> None:
+    spill = files.share / "sessions" / "h" / "s" / "spill"
+    spill.mkdir(parents=True)
+    (spill / "1.txt").write_text("output\n")
+    files.readable.append(str(spill))
+    assert (await call(files.read, path=str(spill / "1.txt"))).output == "     1\toutput\n"
+    assert brief(await call(files.write, path=str(spill / "1.txt"), content="")) == "Protected file"
+
+
+async def test_the_real_place_of_a_linked_setting_is_closed_too(files: Files, tmp_path: Path) -> None:
+    dotfiles = tmp_path / "dotfiles.toml"
+    dotfiles.write_text("api_key = 1\n")
+    os.symlink(dotfiles, files.share / "config.toml")
+    assert brief(await call(files.read, path=str(dotfiles))) == "Sensitive file"
+
+
+async def test_deny_rules_are_given_the_real_path_of_what_is_read_without_a_question(files: Files) -> None:
+    real = files.put("private/a.txt", "a\n")
+    os.symlink(real, files.work_dir / "b.txt")
+    media = ReadMediaFile(files.workspace, files.policy, frozenset({"image_in"}))
+    for tool, arguments in ((files.read, {}), (media, {}), (files.grep, {"pattern": "a"})):
+        async with tool.prepare({"path": "b.txt", **arguments}, CONTEXT) as prepared:
+            assert prepared.subject == str(real.resolve())
+
+
+async def test_a_link_that_was_changed_while_the_person_thought_is_not_followed(tmp_path: Path) -> None:
+    files = Files(tmp_path, FileSettings(read_outside="ask"))
+    for name in ("asked", "secret"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text(f"{name}\n")
+    link = files.work_dir / "link"
+    for tool, arguments in ((files.read, {"path": "link/x"}), (files.grep, {"path": "link", "pattern": "s"})):
+        link.unlink(missing_ok=True)
+        os.symlink(tmp_path / "asked", link)
+        async with tool.prepare(arguments, CONTEXT) as prepared:
+            assert prepared.effect is not None
+            assert not (await prepared.run()).is_error
+            link.unlink()
+            os.symlink(tmp_path / "secret", link)
+            assert brief(await prepared.run()) == "Path changed"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the environments of processes are files on Linux only")
+@pytest.mark.parametrize("process", ["self", "thread-self", str(os.getpid())], ids=["self", "thread", "number"])
+async def test_the_environment_of_a_process_cannot_be_read(files: Files, process: str) -> None:
+    assert brief(await call(files.read, path=f"/proc/{process}/environ")) == "Sensitive file"
+    assert (await call(files.grep, pattern="PATH", path=f"/proc/{process}/environ")).output == ""

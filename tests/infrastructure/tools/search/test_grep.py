@@ -1,0 +1,398 @@
+"""Grep: the three modes with ripgrep and without, secrets, pages, time-outs, errors."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kimi.application.settings.settings import FileSettings
+from kimi.domain.permissions.path_rules import SENSITIVE, NamedPath, Zones
+from kimi.domain.tools.tool import ToolReturnValue
+from kimi.infrastructure.tools.files.path_policy import Target
+from kimi.infrastructure.tools.search.grep import Grep
+from kimi.infrastructure.tools.search.grep_output import ContentWindow, SecretFilter
+from kimi.infrastructure.tools.search.ripgrep import Ripgrep
+from tests.support.file_tools import CONTEXT, Files, brief, call, effect, no_ripgrep, real_ripgrep, text
+
+pytestmark = pytest.mark.anyio
+
+ENGINES = {"ripgrep": real_ripgrep, "fallback": no_ripgrep}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+@pytest.fixture(params=ENGINES)
+def grep(request: pytest.FixtureRequest, files: Files) -> Grep:
+    return Grep(files.workspace, files.policy, ENGINES[request.param]())
+
+
+def lines(result: ToolReturnValue) -> list[str]:
+    return text(result).splitlines()
+
+
+async def test_modes(files: Files, grep: Grep) -> None:
+    files.put("a.py", "import os\n\nos.name\nos.sep, os.curdir\n")
+    files.put("sub/b.txt", "nothing\nos\n")
+    os.utime(files.work_dir / "a.py", (1, 1))
+    result = await call(grep, pattern="os")
+    assert (result.output, result.message) == ("./sub/b.txt\n./a.py\n", "")
+    result = await call(grep, pattern="os", output_mode="count_matches")
+    assert result.output == "./a.py:4\n./sub/b.txt:1\n"
+    assert result.message == "Found 5 total occurrences across 2 files."
+    result = await call(grep, pattern="os", output_mode="content", path="a.py")
+    assert result.output == "a.py:1:import os\na.py:3:os.name\na.py:4:os.sep, os.curdir\n"
+    result = await call(grep, pattern="name", output_mode="content", path="a.py", **{"-n": False})
+    assert result.output == "a.py:os.name\n"
+    result = await call(grep, pattern="import|curdir", output_mode="content", path="a.py", **{"-A": 1})
+    assert result.output == "a.py:1:import os\na.py-2-\n--\na.py:4:os.sep, os.curdir\n"
+    result = await call(grep, pattern="name", output_mode="content", path="a.py", **{"-C": 1, "-n": False})
+    assert result.output == "a.py-\na.py:os.name\na.py-os.sep, os.curdir\n"
+    result = await call(grep, pattern="NAME", output_mode="content", path="a.py", **{"-i": True, "-B": 2})
+    assert lines(result) == ["a.py-1-import os", "a.py-2-", "a.py:3:os.name"]
+    result = await call(grep, pattern="os.*?name", output_mode="content", path="a.py", multiline=True)
+    assert lines(result) == ["a.py:1:import os", "a.py:2:", "a.py:3:os.name"]
+    result = await call(grep, pattern="os", path=str(files.work_dir))
+    assert result.output == "sub/b.txt\na.py\n"
+    result = await call(grep, pattern="os", type="py")
+    assert result.output == "./a.py\n"
+    result = await call(grep, pattern="os", glob="*.{txt,md}")
+    assert result.output == "./sub/b.txt\n"
+
+
+@pytest.mark.spec("T-80")
+async def test_text_that_looks_like_something_else(files: Files, grep: Grep) -> None:
+    files.put("a.txt", "--files\n-e x\n")
+    files.put("b.txt", "-e x\n")
+    files.put("a:1:b.txt", "needle 1\n")
+    files.put("sp ace-2-.txt", "needle 2\n")
+    files.put("new\nline.txt", "needle 3\nmore\n")
+    files.put("--", "needle 4\n")
+    assert lines(await call(grep, pattern="-e x", output_mode="content", path="a.txt")) == ["a.txt:2:-e x"]
+    assert lines(await call(grep, pattern="--files", path="a.txt")) == ["a.txt"]
+    assert lines(await call(grep, pattern="-e x", glob="!b*")) == ["./a.txt"]
+    found = text(await call(grep, pattern="needle", output_mode="content"))
+    assert sorted(re.split(r"(?<=\d)\n", found)) == sorted(
+        [
+            "",
+            "./--:1:needle 4",
+            "./a:1:b.txt:1:needle 1",
+            "./new\nline.txt:1:needle 3",
+            "./sp ace-2-.txt:1:needle 2",
+        ]
+    )
+    counted = text(await call(grep, pattern="needle", output_mode="count_matches"))
+    assert "./new\nline.txt:1\n" in counted
+    assert "./a:1:b.txt:1\n" in counted
+    listed = text(await call(grep, pattern="needle 3"))
+    assert listed == "./new\nline.txt\n"
+    for arguments in ({"type": "--files"}, {"type": "no-such"}):
+        assert (await call(grep, pattern="x", **arguments)).message.startswith("Failed to grep. Error: ")
+    assert lines(await call(grep, pattern="needle", path="--")) == ["--"]
+
+
+SECRET = "topsecret"
+
+
+def put_secrets(files: Files) -> list[str]:
+    names = [pattern.replace("*", "some") for pattern in SENSITIVE]
+    for name in names:
+        files.put(name, f"KEY={SECRET}\nsecond line\n")
+    files.put("plain.py", "nothing to see\nsecond line\n")
+    files.put(".gitignore", ".env\n")
+    return names
+
+
+@pytest.mark.spec("T-43")
+@pytest.mark.parametrize("mode", ["content", "count_matches", "files_with_matches"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"-n": True},
+        {"-n": False},
+        {"multiline": True},
+        {"include_ignored": True},
+        {"-C": 2},
+        {"head_limit": 1},
+        {"multiline": True, "include_ignored": True, "head_limit": 0, "-n": False},
+    ],
+)
+async def test_secrets_are_never_shown(files: Files, grep: Grep, mode: str, options: dict[str, Any]) -> None:
+    names = put_secrets(files)
+    os.symlink(".env", files.work_dir / "link.txt")
+    result = await call(grep, pattern="KEY|second", output_mode=mode, **options)
+    assert SECRET not in repr(result)
+    assert "plain.py" in text(result)
+    shown = {re.split(r"[:-]\d|:|-", line)[0] for line in lines(result)}
+    assert shown <= {"./plain.py", ""}
+    assert re.search(
+        r"Skipped \d+ sensitive file\(s\) \(.*, \.\.\. \(\d+ files total\)\) to protect secrets\. "
+        r"These files may contain credentials or private keys\.",
+        result.message,
+    )
+    for name in (*names[:3], "link.txt", str(files.work_dir / ".env")):
+        result = await call(grep, pattern="KEY|second", output_mode=mode, path=name, **options)
+        assert result.output == ""
+        shown_name = name.removeprefix(f"{files.work_dir}/")
+        assert result.message == (
+            f"No matches found. Skipped 1 sensitive file(s) ({shown_name}) to protect secrets. "
+            "These files may contain credentials or private keys."
+        )
+    unknown = await call(grep, pattern="KEY", output_mode="unknown", **options)
+    assert brief(unknown) == "Invalid arguments"
+
+
+async def test_our_own_files_are_left_out(files: Files, grep: Grep) -> None:
+    session = files.share / "sessions" / "h" / "s"
+    session.mkdir(parents=True)
+    (session / "context.jsonl").write_text(SECRET)
+    (files.share / "config.toml").write_text(f"api_key = '{SECRET}'\n")
+    (files.share / "notes.md").write_text(SECRET)
+    for path in (str(files.share), str(files.home), str(session), "~/.kimi/config.toml"):
+        result = await call(grep, pattern=SECRET[:6], output_mode="content", path=path)
+        assert not [line for line in lines(result) if "notes.md" not in line]
+        assert "sensitive file(s)" in result.message
+
+
+async def test_where_may_be_searched(tmp_path: Path) -> None:
+    files = Files(tmp_path, FileSettings(read_outside="ask"))
+    (tmp_path / "x").write_text("x\n")
+    refused = await call(files.grep, pattern="x", path="../x")
+    assert refused.message.startswith("`../x` is not an absolute path. You must provide an absolute path to read a")
+    asked = await effect(files.grep, pattern="x", path=str(tmp_path / "x"))
+    assert asked is not None
+    assert (asked.action, asked.description) == ("read file outside of working directory", f"Search `{tmp_path}/x`")
+    assert await effect(files.grep, pattern="x") is None
+    missing = await call(files.grep, pattern="x", path="nothing")
+    assert (missing.message, brief(missing)) == ("`nothing` does not exist.", "File not found")
+    os.mkfifo(files.work_dir / "fifo")
+    assert (await call(files.grep, pattern="x", path="fifo")).message == "`fifo` is not a file."
+    assert not (await call(files.grep, pattern="x")).is_error
+
+
+async def test_pages(files: Files, grep: Grep) -> None:
+    files.put("a.txt", "".join(f"needle {number}\n" for number in range(300)))
+    result = await call(grep, pattern="needle", output_mode="content", path="a.txt")
+    assert result.message == "Results truncated to 250 lines (total: 300). Use offset=250 to see more."
+    assert lines(result)[-1] == "a.txt:250:needle 249"
+    result = await call(grep, pattern="needle", output_mode="content", path="a.txt", offset=250)
+    assert (len(lines(result)), result.message) == (50, "")
+    result = await call(grep, pattern="needle", output_mode="content", path="a.txt", head_limit=0)
+    assert (len(lines(result)), result.message) == (300, "")
+    result = await call(grep, pattern="needle", output_mode="content", path="a.txt", offset=400)
+    assert result.message == "No matches found. The offset 400 lies beyond the last of 300 lines."
+    for number in range(5):
+        files.put(f"b{number}.txt", "other\n")
+    result = await call(grep, pattern="other", head_limit=2, offset=1)
+    assert len(lines(result)) == 2
+    assert result.message == "Results truncated to 2 lines (total: 5). Use offset=3 to see more."
+    result = await call(grep, pattern="other", head_limit=2, output_mode="count_matches")
+    assert result.message == (
+        "Found 5 total occurrences across 5 files. Results truncated to 2 lines (total: 5). Use offset=2 to see more."
+    )
+    result = await call(grep, pattern="absent")
+    assert (result.output, result.message, result.is_error) == ("", "No matches found.", False)
+
+
+async def test_long_results_are_cut_once(files: Files, grep: Grep) -> None:
+    files.put("a.txt", ("needle " + "x" * 190 + "\n") * 1000 + "needle" + "y" * 5000 + "\n")
+    result = await call(grep, pattern="needle", output_mode="content", head_limit=0)
+    assert len(text(result)) <= 50_000
+    assert result.message == "Output is truncated to fit in the message."
+    result = await call(grep, pattern="needley", output_mode="content")
+    assert len(lines(result)) == 1
+    assert len(lines(result)[0]) <= 2000
+
+
+def fake(files: Files, script: str, timeout_s: float = 20.0) -> Grep:
+    """Grep with a ripgrep of our own making."""
+    path = files.root / "fake-rg"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\n{script}\n')
+    path.chmod(0o755)
+    return Grep(files.workspace, files.policy, Ripgrep(str(path), {}), timeout_s=timeout_s)
+
+
+@pytest.mark.spec("T-81")
+async def test_trouble(files: Files, tmp_path: Path) -> None:
+    files.put("a.txt", "x\n")
+    result = await call(fake(files, "sleep 77", 0.3), pattern="x")
+    assert (result.message, brief(result), result.is_error) == (
+        "Grep timed out after 0.3s. Try a more specific path or pattern.",
+        "Grep timed out",
+        True,
+    )
+    result = await call(fake(files, "printf 'a.txt\\0'; sleep 77", 0.3), pattern="x")
+    assert (result.output, result.message) == (
+        "a.txt\n",
+        "Grep timed out after 0.3s. Partial results returned.",
+    )
+    content = {"pattern": "x", "output_mode": "content"}
+    result = await call(fake(files, "printf 'a.txt\\0001:x\\na.txt\\0002:ha'; sleep 77", 0.3), **content)
+    assert (result.output, result.message) == (
+        "a.txt:1:x\n",
+        "Grep timed out after 0.3s. Partial results returned.",
+    )
+    tried = tmp_path / "tried"
+    again = f'echo "$@" >> {tried}; [ $(wc -l < {tried}) = 1 ] && '
+    again += "{ echo 'rg: Resource temporarily unavailable (os error 11)' >&2; exit 2; }; printf 'a.txt\\0'"
+    result = await call(fake(files, again), pattern="x")
+    assert (result.output, result.message) == ("a.txt\n", "")
+    first, second = tried.read_text().splitlines()
+    assert " -j 1 " not in first
+    assert " -j 1 " in second
+    result = await call(fake(files, "echo 'rg: Resource temporarily unavailable' >&2; exit 2"), pattern="x")
+    assert (result.message, brief(result)) == (
+        "Failed to grep. Error: rg: Resource temporarily unavailable",
+        "Failed to grep",
+    )
+    result = await call(files.grep, pattern="(")
+    assert result.message.startswith("Failed to grep. Error: rg: regex parse error:")
+    assert brief(result) == "Failed to grep"
+    result = await call(files.grep, pattern="absent")
+    assert result.message == "No matches found."
+    files.put("a.txt", "x\n" * 260)
+    result = await call(files.grep, **content)
+    assert result.message == "Results truncated to 250 lines (total: 260). Use offset=250 to see more."
+
+
+async def test_results_survive_files_that_cannot_be_read(files: Files) -> None:
+    result = await call(fake(files, "printf 'a.txt\\0'; exit 2"), pattern="x")
+    assert (result.output, result.message) == ("a.txt\n", "Some files could not be searched.")
+
+
+async def test_cancelling_ends_the_search(files: Files, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    grep = fake(files, f"echo $$ > {pid_file}; sleep 77")
+    with anyio.move_on_after(0.5):
+        async with grep.prepare({"pattern": "x"}, CONTEXT) as prepared:
+            await prepared.run()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+
+
+async def test_an_expression_that_takes_for_ever_does_not_block(files: Files) -> None:
+    files.put("a.txt", "a" * 40 + "\n")
+    grep = Grep(files.workspace, files.policy, no_ripgrep(), timeout_s=1)
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await anyio.sleep(0.01)
+            ticks += 1
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(tick)
+        assert brief(await call(grep, pattern="(a+)+b")) == "Grep timed out"
+        group.cancel_scope.cancel()
+    assert ticks > 20
+
+
+def corpus(files: Files) -> None:
+    files.put(".git/HEAD", "needle\n")
+    files.put(".gitignore", "ignored/\n*.log\n")
+    files.put("ignored/a.txt", "needle\n")
+    files.put("x.log", "needle\n")
+    files.put("sub/.gitignore", "!x.log\n/only.txt\n")
+    files.put("sub/x.log", "needle\n")
+    files.put("sub/only.txt", "needle\n")
+    files.put("sub/deep/only.txt", "Needle needle\n")
+    files.put(".hidden/a.txt", "needle\n")
+    files.put(".ignore", "skipped.txt\n")
+    files.put("skipped.txt", "needle\n")
+    files.put("a.py", "def needle():\n    return 'Needle'\n\n\nneedle()\nneedle() + needle()\n# end\n")
+    files.put("b.py", "no\n")
+    files.put("c.ts", "const needle = 1;\r\nlet other;\r\n")
+    files.put("umlaut.txt", "Nadel, Nädel, needle ü\nÜ\n")
+    files.put("binary.bin", b"needle\n\0needle\n")
+    files.put("utf16.txt", "needle in utf-16\n".encode("utf-16"))
+    files.put("bom.txt", b"\xef\xbb\xbfneedle first\n")
+    files.put("latin.txt", b"needle caf\xe9\n")
+    files.put("unended.txt", "x\nneedle")
+    files.put("empty.txt", "")
+    files.put("many.txt", "".join(f"{'needle' if number % 7 == 0 else 'hay'} {number}\n" for number in range(60)))
+    os.symlink("a.py", files.work_dir / "link.py")
+    os.symlink("sub", files.work_dir / "linked")
+
+
+def by_file(output: str) -> list[str]:
+    """Groups of lines in a fixed order: ripgrep searches files in any order."""
+    groups: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        if line != "--":
+            groups.setdefault(re.split(r"[:-]\d+[:-]|:", line)[0], []).append(line)
+    return [line for name in sorted(groups) for line in groups[name]]
+
+
+QUERIES: list[dict[str, Any]] = [
+    {"pattern": "needle"},
+    {"pattern": "needle", "-i": True},
+    {"pattern": "needle", "include_ignored": True},
+    {"pattern": "^needle\\(\\)$"},
+    {"pattern": "n[[:alpha:]]+e\\b"},
+    {"pattern": "(?<what>needle)\\s\\d+"},
+    {"pattern": "ü", "-i": True},
+    {"pattern": "\\w+dle", "-C": 1},
+    {"pattern": "needle", "-B": 2, "-A": 0, "-n": False},
+    {"pattern": "return.*?needle", "multiline": True},
+    {"pattern": "^$", "multiline": True, "path": "a.py"},
+    {"pattern": "needle", "glob": "*.py"},
+    {"pattern": "needle", "glob": "!*.{py,ts}"},
+    {"pattern": "needle", "glob": "sub/**"},
+    {"pattern": "needle", "type": "ts"},
+    {"pattern": "needle", "path": "sub"},
+    {"pattern": "needle", "path": "ignored/a.txt"},
+    {"pattern": "needle", "path": "binary.bin"},
+    {"pattern": "needle$"},
+    {"pattern": "nothing at all"},
+]
+
+
+@pytest.mark.spec("T-82")
+@pytest.mark.parametrize("query", QUERIES, ids=str)
+async def test_both_searchers_agree(files: Files, query: dict[str, Any]) -> None:
+    corpus(files)
+    slow = Grep(files.workspace, files.policy, no_ripgrep())
+    for mode in ("content", "files_with_matches", "count_matches"):
+        fast_result = await call(files.grep, output_mode=mode, **query)
+        slow_result = await call(slow, output_mode=mode, **query)
+        assert by_file(text(slow_result)) == by_file(text(fast_result)), mode
+        assert (slow_result.message, slow_result.is_error) == (fast_result.message, fast_result.is_error)
+
+
+record_lines = st.lists(
+    st.tuples(
+        st.sampled_from([b"a.py", b"b/c.py", b".env", b"new\nline", b"long" * 300]),
+        st.lists(st.sampled_from([b"1:x\n", b"2-y\n", b"3:" + b"z" * 1500 + b"\n", b"\n"]), min_size=1, max_size=6),
+    ),
+    max_size=5,
+    unique_by=lambda record: record[0],
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(record_lines, st.integers(0, 4), st.integers(1, 5), st.integers(1, 4000))
+def test_blocks_make_no_difference(
+    records: list[tuple[bytes, list[bytes]]], offset: int, limit: int, size: int
+) -> None:
+    data = b"".join(path + b"\0" + line for path, group in records for line in group)
+    target = Target(NamedPath(".", ".", "/w", True), "/w", False)
+
+    def page(size: int, limit: int | None) -> tuple[str, int, int]:
+        secrets = SecretFilter(target, ".", "/w", Zones(("/w",)))
+        window = ContentWindow(secrets, offset=offset, limit=limit, numbered=True, show=True)
+        for at in range(0, len(data), size):
+            window.feed(data[at : at + size])
+        found = window.page()
+        return found.output.text, found.lines, found.total
+
+    expected = sum(len(group) for path, group in records if path != b".env")
+    assert page(size, limit) == page(len(data) + 1, limit)
+    assert page(size, limit)[2] == page(size, None)[2] == expected

@@ -1,0 +1,360 @@
+"""FetchURL against pages on the loopback interface."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import anyio
+import pytest
+from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kimi.application.settings.settings import ServiceSettings
+from kimi.domain.permissions.approval import Effect
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
+from kimi.infrastructure.http.client import HttpLayer, HttpLimits, PrivateAddress
+from kimi.infrastructure.http.pinned_resolver import WatchedResolver
+from kimi.infrastructure.tools.web.fetch_url import BY_SERVICE, EMPTY, FULL, MAIN, NOTHING, FetchUrl
+from kimi.infrastructure.web.addresses import is_public
+from kimi.infrastructure.web.pages import MAX_BYTES, Page, PageFetcher, PageRefused
+from kimi.infrastructure.web.services import Service
+from kimi.infrastructure.web.text import is_text, main_text, plain_text
+from tests.support.tool_calls import call, call_context, effect_of
+from tests.support.web_server import WebServer, moved, page, web_server
+
+pytestmark = pytest.mark.anyio
+
+PARAGRAPH = "The main text of this page says what it is about, in sentences that are long enough to be found. "
+ARTICLE = f"""<html><head><title>About cats</title></head><body><nav><a href="/">Home</a></nav>
+<article><h1>About cats</h1><p>{PARAGRAPH * 8}</p><table><tr><td>legs</td><td>four</td></tr></table></article>
+<footer>Imprint</footer></body></html>"""
+
+
+LATIN = f"<html><body><article><p>{'Größe und Länge sind lang genug. ' * 20}</p></article></body></html>"
+
+
+def only_first(address: str) -> bool:
+    """Stands for "public" in these tests: 127.0.0.1 is, the other loopback addresses are not."""
+    return address == "127.0.0.1"
+
+
+class OnlyTheFirst:
+    """Only the address that is asked about first is public: that of the URL, not what a name leads to later."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, address: str) -> bool:
+        self.asked += 1
+        return self.asked == 1
+
+
+def tool(limits: HttpLimits | None = None) -> FetchUrl:
+    """Fetches by itself."""
+    return FetchUrl(PageFetcher({}, only_first, limits or HttpLimits()).fetch)
+
+
+async def fetched(pages: WebServer, path: str) -> ToolReturnValue:
+    return await call(tool(), {"url": pages.url(path)})
+
+
+async def _stall(request: web.BaseRequest) -> web.StreamResponse:
+    await anyio.sleep(30)
+    return web.Response()
+
+
+async def _endless(request: web.BaseRequest) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    await response.prepare(request)
+    sent = 0
+    while sent < 4 * MAX_BYTES:
+        await response.write(b"x" * 65_536)
+        sent += 65_536
+    return response
+
+
+@pytest.mark.spec("T-86")
+async def test_what_is_made_of_each_kind_of_answer() -> None:
+    pages = {
+        "/html": page(ARTICLE),
+        "/latin": page(LATIN.encode("latin-1"), "text/html; charset=iso-8859-1"),
+        "/text": page("just text\n", "text/plain"),
+        "/markdown": page("# Title", "text/markdown; charset=utf-8"),
+        "/json": page('{"a": 1}', "application/json"),
+        "/feed": page("<feed/>", "application/atom+xml"),
+        "/cp1252": page("naïve".encode("cp1252"), "text/plain; charset=windows-1252"),
+        "/odd": page("odd", "text/plain; charset=no-such-thing"),
+        "/image": page(b"\x89PNG", "image/png"),
+        "/empty": page("", "text/html"),
+        "/script": page("<html><body><script>go()</script></body></html>"),
+    }
+    async with web_server(pages) as server:
+        html = await fetched(server, "/html")
+        assert html.message == MAIN
+        assert PARAGRAPH.strip() in str(html.output)
+        assert "legs" in str(html.output)
+        assert "title: About cats" in str(html.output)
+        assert "Imprint" not in str(html.output)
+        assert "Größe" in str((await fetched(server, "/latin")).output)
+        for path, text in {
+            "/text": "just text\n",
+            "/markdown": "# Title",
+            "/json": '{"a": 1}',
+            "/feed": "<feed/>",
+            "/cp1252": "naïve",
+            "/odd": "odd",
+        }.items():
+            whole = await fetched(server, path)
+            assert (whole.output, whole.message, whole.is_error) == (text, FULL, False)
+
+        image = await fetched(server, "/image")
+        assert image.message == "Failed to fetch URL: the content type 'image/png' is not text."
+        assert image.display == (BriefBlock("Unsupported content type"),)
+        empty = await fetched(server, "/empty")
+        assert (empty.output, empty.message, empty.is_error) == ("", EMPTY, False)
+        assert empty.display == (BriefBlock("Empty response body"),)
+        script = await fetched(server, "/script")
+        assert (script.message, script.display) == (NOTHING, (BriefBlock("No content extracted"),))
+        missing = await fetched(server, "/nothing")
+        assert missing.message == (
+            "Failed to fetch URL. Status: 404. This may indicate the page is not accessible or the server is down."
+        )
+        assert missing.display == (BriefBlock("HTTP 404 error"),)
+        assert server.requests[0].headers["User-Agent"].startswith("Mozilla/5.0")
+
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+        refused = await call(tool(), {"url": f"http://127.0.0.1:{port}/"})
+        assert refused.message == (
+            "Failed to fetch URL due to network error: cannot connect: Connection refused. "
+            "This may indicate the URL is invalid or the server is unreachable."
+        )
+        assert refused.display == (BriefBlock("Network error"),)
+
+    async with web_server({"/slow": _stall}) as server:
+        late = await call(tool(HttpLimits(read_s=0.05)), {"url": server.url("/slow")})
+        assert late.message == "Failed to fetch URL: request timed out. The server may be slow or unreachable."
+        assert late.display == (BriefBlock("Request timed out"),)
+
+    pages = {"/fetch": page("# From the service", "text/markdown"), "/html": page(ARTICLE)}
+    async with web_server(pages) as server:
+        by_service = await through_service(server, "/fetch")
+        assert (by_service.output, by_service.message) == ("# From the service", BY_SERVICE)
+        (asked,) = server.requests
+        assert (asked.headers["Accept"], asked.headers["Authorization"]) == ("text/markdown", "Bearer sk-x")
+        assert asked.headers["X-Msh-Tool-Call-Id"] == "call"
+        assert server.bodies == [f'{{"url": "{server.url("/html")}"}}'.encode()]
+        fallen_back = await through_service(server, "/gone")
+        assert fallen_back.message == MAIN
+
+
+async def through_service(server: WebServer, path: str) -> ToolReturnValue:
+    """The page `/html`, for which the service at `path` is asked first."""
+    http = HttpLayer({})
+    service = Service(ServiceSettings(base_url=server.url(path), api_key="sk-x"), http, "test/1")
+    try:
+        return await call(FetchUrl(PageFetcher({}, only_first).fetch, service.fetch), {"url": server.url("/html")})
+    finally:
+        await http.close()
+
+
+BLOCKED = ("Failed to fetch URL: the address is not public.", (BriefBlock("Blocked address"),))
+
+
+async def outcome(url: str, fetcher: PageFetcher | None = None) -> tuple[str, object]:
+    result = await call(FetchUrl((fetcher or PageFetcher({})).fetch), {"url": url})
+    assert result.is_error
+    return result.message, result.display
+
+
+@pytest.mark.spec("T-87")
+async def test_only_public_addresses_are_reached() -> None:
+    for url in (
+        "http://127.0.0.1/",
+        "http://10.1.2.3/",
+        "http://192.168.0.1/",
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::1]/",
+        "http://[fd00::1]/",
+        "http://[fe80::1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://224.0.0.1/",
+        "http://0.0.0.0/",
+        "http://localhost:1/",
+    ):
+        assert await outcome(url) == BLOCKED, url
+    for url in ("http://127.1/", "http://2130706433/", "http://0x7f.1/", "http://017700000001/"):
+        message, _ = await outcome(url)  # spellings of 127.0.0.1: refused as such, or as private
+        assert message.startswith("Failed to fetch URL"), url
+        assert "Connection refused" not in message, url
+    for url in ("file:///etc/passwd", "ftp://example.com/", "gopher://x/", "javascript:1"):
+        message, _ = await outcome(url)
+        assert message.startswith("Failed to fetch URL: only http and https addresses can be fetched"), url
+
+    class Names(AbstractResolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        ) -> list[ResolveResult]:
+            return [_resolved(host, "93.184.216.34"), _resolved(host, "10.0.0.5")]
+
+        async def close(self) -> None: ...
+
+    with pytest.raises(PrivateAddress):
+        await WatchedResolver(is_public, Names()).resolve("public.example")
+
+    async with web_server({"/here": page("never", "text/plain")}) as server:
+        there = moved(f"http://127.0.0.2:{server.port}/here")
+        named = moved(f"http://localhost:{server.port}/here")
+        async with web_server({"/there": there, "/file": moved("file:///etc/passwd"), "/named": named}) as first:
+            assert await outcome(first.url("/there"), PageFetcher({}, only_first)) == BLOCKED
+            assert await outcome(first.url("/named"), PageFetcher({}, OnlyTheFirst())) == BLOCKED
+            message, _ = await outcome(first.url("/file"), PageFetcher({}, only_first))
+            assert "only http and https" in message
+        assert server.requests == []
+
+
+def _resolved(host: str, address: str) -> ResolveResult:
+    return ResolveResult(hostname=host, host=address, port=80, family=socket.AF_INET, proto=0, flags=0)
+
+
+@pytest.mark.parametrize("host", ["１２７.０.０.１", "127。0。0。1", "①②⑦.⓪.⓪.①", "127.0.0.1.", "ⓛocalhost"])
+async def test_an_address_in_other_digits_is_judged_like_any_other(host: str) -> None:
+    async with web_server({"/": page("inside", "text/plain")}) as server:
+        assert await outcome(server.url(host=host), PageFetcher({})) == BLOCKED
+        assert server.requests == []
+        proxy = PageFetcher({"HTTP_PROXY": server.url()})
+        assert await outcome(f"http://{host}/", proxy) == BLOCKED
+        assert server.requests == []
+
+
+@pytest.mark.parametrize("url", ["http://local\xadhost/", "http://example.com\\x/", "http://a\\@x/"])
+async def test_what_only_the_library_cannot_understand_is_an_error_too(url: str) -> None:
+    message, _ = await outcome(url, PageFetcher({}))
+    assert message.startswith("Failed to fetch URL due to network error: ")
+
+
+async def test_private_addresses_can_be_allowed() -> None:
+    async with web_server({"/": page("inside", "text/plain")}) as server:
+        result = await call(FetchUrl(PageFetcher({}, None).fetch), {"url": server.url(host="localhost")})
+    assert result.output == "inside"
+
+
+async def test_through_a_proxy_a_name_of_this_machine_is_refused_before_the_proxy_is_asked() -> None:
+    async with web_server({}) as proxy:
+        environ = {"HTTP_PROXY": proxy.url()}
+        assert await outcome("http://localhost/", PageFetcher(environ)) == BLOCKED
+        assert proxy.requests == []
+
+
+@given(st.ip_addresses())
+def test_an_address_that_is_not_global_is_never_public(address: object) -> None:
+    if not getattr(address, "is_global", False):
+        assert not is_public(str(address))
+
+
+@pytest.mark.parametrize("address", ["192.0.0.192", "168.63.129.16", "::ffff:168.63.129.16"])
+def test_the_services_of_a_cloud_for_its_machines_are_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["fec0::1", "feff::1"])
+def test_what_private_networks_had_in_former_times_is_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("charset", ["hex", "rot13", "idna", "punycode", "undefined", "zip", '"utf-8"', "", "\x0b"])
+async def test_a_charset_that_is_none_does_not_matter(charset: str) -> None:
+    found = Page(200, "text/plain", charset or None, "wo\u0308rd".encode())
+    assert plain_text(found) == "wo\u0308rd"
+    assert is_text(found)
+
+
+@pytest.mark.parametrize("target", ["http://[::1", "//[x", "http://h:99999/", "http://a b/"])
+async def test_a_redirect_to_what_is_no_address_is_an_answer(target: str) -> None:
+    async with web_server({"/": moved(target)}) as server:
+        lost = await fetched(server, "/")
+    assert lost.message.startswith("Failed to fetch URL due to network error: ")
+    assert "cannot be understood" in lost.message
+
+
+@pytest.mark.spec("T-88")
+async def test_size_and_redirects_have_an_end() -> None:
+    chain = {f"/{n}": moved(f"/{n + 1}", 301 + n % 2) for n in range(6)}
+    async with web_server({**chain, "/5": page("arrived", "text/plain")}) as server:
+        assert (await fetched(server, "/0")).output == "arrived"
+    async with web_server({**chain, "/6": page("too far", "text/plain")}) as server:
+        far = await fetched(server, "/0")
+        assert far.message == "Failed to fetch URL: more than 5 redirects."
+        assert len(server.requests) == 6
+    async with web_server({"/": _endless}) as server:
+        large = await fetched(server, "/")
+        assert large.message == "Failed to fetch URL: the page is larger than 10 MiB."
+        assert large.display == (BriefBlock("Page too large"),)
+    exact = page("y" * MAX_BYTES, "text/plain")
+    async with web_server({"/": exact}) as server:
+        assert not (await fetched(server, "/")).is_error
+
+
+async def test_credentials_do_not_follow_a_redirect_and_no_cookie_is_kept() -> None:
+    async def cookie(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": "/b", "Set-Cookie": "k=v"})
+
+    async with web_server({"/a": cookie, "/b": page("text", "text/plain")}) as server:
+        url = server.url("/a").replace("http://", "http://me:secret@")
+        assert (await call(tool(), {"url": url})).output == "text"
+        first, second = server.requests
+        assert "Authorization" in first.headers
+        assert "Authorization" not in second.headers
+        assert "Cookie" not in second.headers
+
+
+async def test_a_long_page_is_cut_visibly() -> None:
+    async with web_server({"/": page("word " * 20_000, "text/plain")}) as server:
+        long = await fetched(server, "/")
+    assert len(str(long.output)) == 50_000
+    assert str(long.output).endswith("[...truncated]")
+    assert long.message == f"{FULL} Output is truncated to fit in the message."
+
+
+async def test_asking_is_off_unless_it_is_configured() -> None:
+    url = {"url": "https://example.com/"}
+    assert await effect_of(tool(), url) is None
+    async with tool().prepare(url, call_context("FetchURL")) as prepared:
+        assert prepared.subject == url["url"]
+    asking = FetchUrl(PageFetcher({}).fetch, ask=True)
+    assert await effect_of(asking, {"url": " https://example.com/\n"}) == Effect(
+        "fetch url", "Fetch URL `https://example.com/`", (BriefBlock("https://example.com/"),),
+        subject="https://example.com/",
+    )  # fmt: skip
+
+
+async def test_a_page_whose_text_is_not_found_in_time_is_given_up() -> None:
+    html = b"<p " + b" ".join(b"a%d=1" % number for number in range(100_000)) + b">x"
+    with pytest.raises(PageRefused, match=r"not found within 0\.2 seconds"):
+        await main_text(Page(200, "text/html", None, html), 0.2)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits")
+async def test_the_search_for_a_text_ends_also_when_nobody_is_left_to_end_it() -> None:
+    program = (
+        "import resource; from kimi.infrastructure.web.extract import limit_work; limit_work(); "
+        "print(resource.getrlimit(resource.RLIMIT_CPU))"
+    )
+    assert (await anyio.run_process([sys.executable, "-P", "-c", program])).stdout == b"(60, 60)\n"
+
+
+async def test_without_the_library_it_says_how_to_get_it() -> None:
+    kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "trafilatura"}
+    sys.modules["trafilatura"] = None  # type: ignore[assignment]  # as if it were not installed
+    try:
+        async with web_server({"/": page(ARTICLE)}) as server:
+            result = await fetched(server, "/")
+    finally:
+        del sys.modules["trafilatura"]
+        sys.modules.update(kept)
+    assert "pip install 'kimi-wire[web]'" in result.message
+    assert result.display == (BriefBlock("Library missing"),)

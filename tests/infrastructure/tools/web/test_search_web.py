@@ -1,0 +1,122 @@
+"""SearchWeb against a search service on the loopback interface."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import anyio
+import pytest
+from aiohttp import web
+
+from kimi.application.settings.settings import ServiceSettings
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
+from kimi.infrastructure.http.client import HttpLayer, HttpLimits
+from kimi.infrastructure.tools.web.search_web import SearchWeb
+from kimi.infrastructure.web.services import BadAnswer, Service
+from tests.support.tool_calls import call
+from tests.support.web_server import WebServer, page, web_server
+
+pytestmark = pytest.mark.anyio
+
+FOUND = {
+    "search_results": [
+        {
+            "site_name": "Example",
+            "title": "One",
+            "url": "https://example.com/1",
+            "snippet": "first",
+            "content": "",
+            "date": "2026-01-02",
+            "icon": "",
+            "mime": "text/html",
+        },
+        {"title": "Two", "url": "https://example.com/2", "snippet": "second", "content": "z" * 9_000},
+    ]
+}
+
+
+async def searched_there(server: WebServer, limits: HttpLimits | None = None, **arguments: Any) -> ToolReturnValue:
+    """What comes of a search there."""
+    settings = ServiceSettings(base_url=server.url("/search"), api_key="sk-x", custom_headers={"X-Own": "yes"})
+    http = HttpLayer({}, limits)
+    try:
+        return await call(SearchWeb(Service(settings, http, "test/1").search), {"query": "cats", **arguments})
+    finally:
+        await http.close()
+
+
+async def searched(body: object, status: int = 200, **arguments: Any) -> tuple[WebServer, ToolReturnValue]:
+    text = body if isinstance(body, str) else json.dumps(body)
+    async with web_server({"/search": page(text, "application/json", status)}) as server:
+        return server, await searched_there(server, **arguments)
+
+
+async def _stall(request: web.BaseRequest) -> web.StreamResponse:
+    await anyio.sleep(30)
+    return web.Response()
+
+
+@pytest.mark.spec("T-85")
+async def test_request_output_and_errors() -> None:
+    server, result = await searched(FOUND, limit=3, include_content=True)
+    (request,), (body,) = server.requests, server.bodies
+    assert json.loads(body) == {
+        "text_query": "cats",
+        "limit": 3,
+        "enable_page_crawling": True,
+        "timeout_seconds": 30,
+    }
+    assert request.method == "POST"
+    headers = {name: request.headers[name] for name in ("Authorization", "X-Msh-Tool-Call-Id", "X-Own")}
+    assert headers == {"Authorization": "Bearer sk-x", "X-Msh-Tool-Call-Id": "call", "X-Own": "yes"}
+    assert (result.is_error, result.message) == (False, "")
+    assert result.output == (
+        "Title: One\nDate: 2026-01-02\nURL: https://example.com/1\nSummary: first\n\n---\n\n"
+        f"Title: Two\nDate: \nURL: https://example.com/2\nSummary: second\n\n{'z' * 8_000}[...truncated]\n\n"
+    )
+    server, _ = await searched(FOUND)
+    assert json.loads(server.bodies[0])["limit"] == 5
+    assert json.loads(server.bodies[0])["enable_page_crawling"] is False
+
+    without = await call(SearchWeb(None), {"query": "cats"})
+    assert without.message == "Search service is not configured. You may want to try other methods to search."
+    assert without.display == (BriefBlock("Search service not configured"),)
+    _, failed = await searched("", status=503)
+    assert failed.message == (
+        "Failed to search. Status: 503. This may indicate that the search service is currently unavailable."
+    )
+    assert failed.display == (BriefBlock("Failed to search"),)
+    for wrong in ("not json", "{}", "[]", '{"search_results": [1]}', '{"search_results": 1}'):
+        _, unread = await searched(wrong)
+        assert unread.message.startswith("Failed to parse search results. Error: "), wrong
+        assert unread.message.endswith(" This may indicate that the search service is currently unavailable.")
+        assert unread.display == (BriefBlock("Failed to parse search results"),)
+    async with web_server({"/search": _stall}) as slow:
+        late = await searched_there(slow, HttpLimits(read_s=0.05))
+    assert late.message == "Search request timed out. The search service may be slow or unavailable."
+    assert late.display == (BriefBlock("Search request timed out"),)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        gone = WebServer(closed.getsockname()[1])
+    refused = await searched_there(gone)
+    assert refused.message == (
+        "Search request failed: cannot connect: Connection refused. The search service may be unavailable."
+    )
+    assert refused.display == (BriefBlock("Search request failed"),)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "http://[::1", "ftp://x/"])
+async def test_an_address_that_is_none_and_a_strange_id_are_no_surprise(address: str) -> None:
+    http = HttpLayer({})
+    try:
+        service = Service(ServiceSettings(base_url=address, api_key="sk\r\nX: y"), http, "test/1")
+        result = await call(SearchWeb(service.search), {"query": "cats"})
+        assert result.message.startswith("Search request failed: ")
+        async with web_server({"/search": page("{}", "application/json")}) as server:
+            service = Service(ServiceSettings(base_url=server.url("/search"), api_key="sk\r\nX: y"), http, "test/1")
+            with pytest.raises(BadAnswer):
+                await service.search("cats", 1, False, "call\r\nX: y")
+        assert "X" not in server.requests[0].headers
+    finally:
+        await http.close()

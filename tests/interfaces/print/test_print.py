@@ -1,0 +1,239 @@
+"""Print mode's parts: formats of the output, prompts of the input, waiting for tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kimi.application.conversation.background_tasks import TaskBook
+from kimi.application.ports import BackgroundTasks
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import BackgroundSettings
+from kimi.domain.background import TaskOrder
+from kimi.domain.content.message import Function, ToolCall, ToolCallPart
+from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
+from kimi.domain.errors import ChatProviderError, StoreFailed
+from kimi.domain.events.event import (
+    Event,
+    Notification,
+    PlanDisplay,
+    StepBegin,
+    StepInterrupted,
+    StepRetry,
+    SubagentEvent,
+    ToolResult,
+    TurnBegin,
+)
+from kimi.domain.tools.tool import tool_error, tool_ok
+from kimi.domain.turn import TurnStatus
+from kimi.interfaces.print.background_tasks import NEWS, TIME_IS_UP, TimedOut, wait_for_tasks
+from kimi.interfaces.print.failure import Failure, failure_in, failure_of
+from kimi.interfaces.print.messages import Messages
+from kimi.interfaces.print.output import FinalMessage, Output
+from kimi.interfaces.print.prompts import prompt_of, prompts
+from kimi.interfaces.print.text import Text
+from tests.support.background_tasks import FakeTasks
+from tests.support.conversations import conversation_with
+from tests.support.fakes import FakeModel
+
+pytestmark = pytest.mark.anyio
+
+CALL = ToolCall("c1", Function("Shell", '{"comm'))
+REST = ToolCallPart('and": "ls\\n-l"}')
+DONE = ToolResult("c1", tool_ok("out"))
+FAILED = ToolResult("c1", tool_error("It broke.", "Broken\x1b"))
+RETRY = StepRetry(1, 2, 3, 0.3, "APIStatusError", 503)
+NOTE = Notification("n", "task", "task.completed", "background_task", "t", "It is\ndone", "", "success", 1.0, {})
+
+
+def key_argument(name: str) -> str | None:
+    return {"Shell": "command"}.get(name)
+
+
+def text(*events: Event, terminal: bool = False) -> str:
+    return shown(Text(key_argument, terminal=terminal), *events)
+
+
+def shown(output: Output, *events: Event) -> str:
+    return b"".join([*map(output.event, events), output.end()]).decode()
+
+
+# --- text -------------------------------------------------------------------------------------------------------
+
+
+def test_text_streams_and_calls_stand_on_lines_of_their_own() -> None:
+    assert text(TextPart("a "), TextPart("b"), CALL, REST, DONE, TextPart("c\n")) == "a b\n* Shell: ls -l\nc\n"
+    assert text(CALL, REST, FAILED) == "* Shell: ls -l (Broken\\x1b)\n"
+    assert text(CALL, DONE) == "* Shell\n"
+    assert text(ToolCall("c1", Function("Other", "[1]")), DONE) == "* Other\n"
+    assert text(ToolCall("c1", Function("Shell", '["command"]')), DONE) == "* Shell\n"
+
+
+def test_text_tells_what_else_a_person_wants_to_know() -> None:
+    assert text(TextPart("half"), RETRY, TextPart("whole")) == "half\n(the answer broke off; asking again)\nwhole\n"
+    assert text(RETRY, ThinkPart("hm"), NOTE) == "* It is done\n"
+    assert text(TextPart("one"), StepBegin(2), PlanDisplay("the plan", "/p")) == "one\nthe plan\n"
+
+
+def test_calls_of_subagents_are_indented() -> None:
+    def inner(event: Event) -> Event:
+        return SubagentEvent("c0", "a1", "coder", event)
+
+    outer = ToolCall("c1", Function("Agent", "{}"))
+    told = text(outer, inner(TextPart("hi")), inner(CALL), inner(REST), inner(DONE), DONE)
+    assert told == "  * Shell: ls -l\n* Agent\n"
+
+
+def test_a_failure_stands_on_a_line_of_its_own() -> None:
+    output = Text(key_argument, terminal=False)
+    told = output.event(TextPart("half")) + output.failure(Failure("no\nway"))
+    assert told == b"half\nno way\n"
+
+
+@given(st.lists(st.text()))
+def test_text_passes_on_every_word(pieces: list[str]) -> None:
+    said = "".join(pieces)
+    told = b"".join(map(Text(key_argument, terminal=False).event, map(TextPart, pieces)))
+    assert told == said.encode("utf-8", "backslashreplace")
+
+
+# --- stream-json ------------------------------------------------------------------------------------------------
+
+
+def messages(*events: Event) -> Sequence[object]:
+    return [json.loads(line) for line in shown(Messages(), *events).splitlines()]
+
+
+def test_what_an_attempt_said_before_it_failed_is_dropped() -> None:
+    half = (TextPart("half"), CALL)
+    assert messages(*half, RETRY, TextPart("whole")) == [{"role": "assistant", "content": "whole"}]
+    assert messages(*half, StepInterrupted()) == []
+
+
+def test_news_are_lines_of_their_own() -> None:
+    note, plan, answer = messages(TextPart("a"), NOTE, TextPart("b"), PlanDisplay("the plan", "/p"), TextPart("c"))
+    assert answer == {"role": "assistant", "content": "abc"}
+    assert note == {"role": "meta", "type": "Notification", "payload": vars_of(NOTE)}
+    assert plan == {"role": "meta", "type": "PlanDisplay", "payload": {"content": "the plan", "file_path": "/p"}}
+
+
+def vars_of(note: Notification) -> dict[str, object]:
+    return {name: getattr(note, name) for name in Notification.__dataclass_fields__}
+
+
+def test_subagents_have_no_lines() -> None:
+    assert messages(SubagentEvent("c0", "a1", "coder", TextPart("x"))) == []
+
+
+@given(st.text(), st.text())
+def test_every_line_parses_whatever_is_said(said: str, failure: str) -> None:
+    output = Messages()
+    lines = (output.event(TextPart(said)) + output.failure(Failure(failure, True))).split(b"\n")
+    assert lines.pop() == b""
+    parsed = [json.loads(line) for line in lines]
+    assert parsed[-1] == {"role": "meta", "type": "error", "message": failure, "retryable": True}
+    assert all(len(line.decode().splitlines()) == 1 for line in lines)
+
+
+# --- the final message ------------------------------------------------------------------------------------------
+
+
+def test_the_final_message_is_that_of_the_last_step() -> None:
+    turn = (TurnBegin("go"), StepBegin(1), TextPart("first"), CALL, DONE, StepBegin(2), ThinkPart("so"))
+    assert shown(FinalMessage(as_json=False), *turn, TextPart("la"), TextPart("st\n")) == "last\n"
+    assert shown(FinalMessage(as_json=False), *turn, TextPart("x"), RETRY, TextPart("last")) == "last\n"
+    assert shown(FinalMessage(as_json=False), *turn) == ""
+    assert shown(FinalMessage(as_json=True), *turn) == ""
+
+
+# --- failures ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("R-80")
+def test_failures_have_words_and_a_status() -> None:
+    assert failure_of(ChatProviderError("bad data")) == Failure("bad data")
+    assert failure_of(StoreFailed("The disk is full.")) == Failure("The disk is full.")
+    assert failure_of(RuntimeError("oh")) == Failure("Unknown error: oh")
+    assert failure_in(TurnStatus("finished")) is None
+    assert failure_in(TurnStatus("cancelled")) == Failure("Interrupted by user")
+    assert (Failure("x").status, Failure("x", True).status) == (1, 75)
+
+
+# --- the input --------------------------------------------------------------------------------------------------
+
+
+async def asked(stdin: bytes, **flags: object) -> list[object]:
+    blocks = [stdin[start : start + 5] for start in range(0, len(stdin), 5)]
+
+    async def read() -> bytes:
+        return blocks.pop(0) if blocks else b""
+
+    made = Flags("/w", ui="print", **flags)  # pyright: ignore[reportArgumentType]
+    return [prompt async for prompt in prompts(made, read, terminal=False, max_line_bytes=60)]
+
+
+async def test_lines_may_come_in_any_pieces() -> None:
+    long = json.dumps({"role": "user", "content": "x" * 60})
+    lines = '{"role": "user", "content": "a"}\r\n' + long + '\n{"role": "user", "content": "ü"}'
+    assert await asked(lines.encode(), input_format="stream-json") == ["a", "ü"]
+    assert await asked(" a \r\n b\xff".encode("latin-1")) == ["a \r\n b\ufffd"]
+
+
+def test_parts_other_than_text_are_kept() -> None:
+    picture = ImagePart(MediaUrl("http://x/y.png"))
+    shape = [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}, {"type": "text", "text": "?"}]
+    assert prompt_of(json.dumps({"role": "user", "content": shape}).encode()) == (picture, TextPart("?"))
+
+
+# --- waiting for tasks ------------------------------------------------------------------------------------------
+
+
+def order(command: str, timeout_s: float = 60) -> TaskOrder:
+    return TaskOrder(command, "a job", ("sh",), timeout_s)
+
+
+async def waited(tasks: BackgroundTasks, *, ceiling: int = 60, tell: int = 99) -> tuple[TimedOut | None, list[str]]:
+    """Wait with turns that tell the model of at most `tell` tasks; gives the result and the inputs of the turns."""
+    conversation = await conversation_with(FakeModel([]))
+    conversation.background = TaskBook(lambda: tasks, BackgroundSettings(print_wait_ceiling_s=ceiling))
+    inputs: list[str] = []
+
+    async def run(text: str) -> None:
+        inputs.append(text)
+        for task in tasks.unannounced("llm")[:tell]:
+            tasks.announced(task.id, "llm")
+
+    return await wait_for_tasks(conversation, run), inputs
+
+
+async def test_without_tasks_there_is_nothing_to_wait_for() -> None:
+    assert await waited(FakeTasks()) == (None, [])
+
+
+async def test_a_turn_may_have_room_for_some_news_only() -> None:
+    tasks = FakeTasks()
+    for _ in range(3):
+        tasks.start(order("exit 0"))
+    assert await waited(tasks, tell=2) == (None, [NEWS, NEWS])
+
+
+async def test_a_turn_that_tells_nothing_is_not_repeated() -> None:
+    tasks = FakeTasks()
+    tasks.start(order("exit 0"))
+    assert await waited(tasks, tell=0) == (None, [NEWS])
+
+
+@pytest.mark.spec("R-148")
+@pytest.mark.parametrize(("times", "ceiling", "seconds"), [((1, 0.2), 60, 1), ((100, 200), 1, 1)])
+async def test_the_longest_task_and_the_ceiling_limit_the_waiting(
+    times: tuple[float, float], ceiling: int, seconds: int
+) -> None:
+    tasks = FakeTasks()
+    for time in times:
+        tasks.start(order("hang", time))
+    assert await waited(tasks, ceiling=ceiling) == (TimedOut(seconds, 2), [TIME_IS_UP])
+    assert {task.status for task in tasks.tasks()} == {"killed"}

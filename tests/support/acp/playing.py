@@ -1,0 +1,84 @@
+"""Plays events through the translator on a clock of its own; every update is checked against the schema."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from kimi.application.codec.envelope import encode_event
+from kimi.domain.content.message import Function, JsonObject, ToolCall, ToolCallPart
+from kimi.domain.events import event as ev
+from kimi.domain.events.request import ApprovalRequest
+from kimi.domain.tools.tool import DisplayBlock
+from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.updates.replay import replay_updates, stored_events
+from kimi.interfaces.acp.updates.translate import Translator
+from tests.support.acp.schema import check_agent_message
+
+GOLDEN = Path(__file__).parent / "golden"
+WORK_DIR = "/home/u/proj"
+
+Pause: TypeAlias = float
+Step: TypeAlias = "ev.Event | Pause"
+
+
+def translator(client: ClientAbilities | None = None, **options: Any) -> Translator:
+    """A translator for a client without abilities."""
+    return Translator(WORK_DIR, client=client or ClientAbilities(), **options)
+
+
+def checked(updates: Iterable[JsonObject]) -> list[Any]:
+    """The updates as they arrive, each one valid."""
+    found = json.loads(json.dumps(list(updates)))
+    for update in found:
+        params = {"sessionId": "s1", "update": update}
+        check_agent_message({"jsonrpc": "2.0", "method": "session/update", "params": params})
+    return found
+
+
+def play(subject: Translator, steps: Sequence[Step], *, tick: float = 0.0) -> list[Any]:
+    """The updates for these events; a number lets that many seconds pass. What is due is asked for after each."""
+    found: list[JsonObject] = []
+    now = 100.0
+    for step in steps:
+        if isinstance(step, (int, float)):
+            now += step
+        else:
+            now += tick
+            found += subject.updates(step)
+        while (at := subject.next_due()) is not None and at <= now:
+            found += subject.due(now)
+    return checked(found)
+
+
+def replayed(events: Iterable[ev.Event], **options: Any) -> list[Any]:
+    """The replay of these events after they were stored."""
+    envelopes = [encode_event(event) for event in events]
+    return checked(replay_updates(stored_events(envelopes), translator(replaying=True, **options)))
+
+
+def call(name: str, call_id: str = "c1", **arguments: Any) -> ToolCall:
+    """A whole call."""
+    return ToolCall(id=call_id, function=Function(name, json.dumps(arguments)))
+
+
+def pieces(name: str, text: str, size: int, call_id: str = "c1") -> list[ev.Event]:
+    """A call whose arguments come in pieces."""
+    head = ToolCall(id=call_id, function=Function(name, None))
+    return [head, *(ToolCallPart(text[at : at + size]) for at in range(0, len(text), size))]
+
+
+def approval(call_id: str = "c1", sender: str = "Shell", *display: DisplayBlock, **more: Any) -> ApprovalRequest:
+    """A question about a call."""
+    return ApprovalRequest(f"ask-{call_id}", call_id, sender, "run command", "Run a command", display=display, **more)
+
+
+def golden(name: str, updates: Sequence[Any]) -> list[Any]:
+    """The expected updates, one a line; with KIMI_WRITE_GOLDEN they are these."""
+    path = GOLDEN / f"{name}.jsonl"
+    if os.environ.get("KIMI_WRITE_GOLDEN"):
+        path.write_text("".join(f"{json.dumps(u, ensure_ascii=False)}\n" for u in updates), encoding="utf-8")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]

@@ -1,0 +1,110 @@
+"""A conversation over fakes, and a driver for it that collects events and answers requests."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import anyio
+
+from kimi.application.control.resolve_request import resolve_request
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.model_choice import Models
+from kimi.application.ports import SessionFiles, Tool
+from kimi.application.toolset.toolset import Toolset
+from kimi.application.turn.run_turn import run_turn
+from kimi.domain.content.parts import UserInput
+from kimi.domain.events.event import REQUEST_TYPES, Event
+from kimi.domain.events.request import Answer, Request
+from kimi.domain.permissions.approval import Policy
+from kimi.domain.turn import TurnLimits, TurnStatus
+from kimi.infrastructure.store.memory import MemoryStore
+from tests.support.fakes import FakeModel
+
+Reaction: TypeAlias = Callable[[Conversation, Event], Awaitable[None] | None]
+
+
+async def memory_files() -> SessionFiles:
+    """A new session in memory."""
+    return await MemoryStore("/w").create("s1")
+
+
+async def conversation_with(
+    model: FakeModel | None,
+    tools: Sequence[Tool] = (),
+    *,
+    policy: Policy | None = None,
+    limits: TurnLimits | None = None,
+    files: SessionFiles | None = None,
+    models: Models | None = None,
+) -> Conversation:
+    """A conversation whose ids are `id-1`, `id-2`, ... and whose clock stands still."""
+    numbers = itertools.count(1)
+    by_id = {f"tests:{tool.spec.name}": tool for tool in tools}
+    return Conversation(
+        files=files or await memory_files(),
+        open_model=lambda session_id, client: model,
+        toolset=Toolset(by_id.__getitem__, by_id),
+        policy=policy or Policy(),
+        limits=limits or TurnLimits(),
+        load_system_prompt=lambda: "You are a test.",
+        mark_last=lambda session_id: None,
+        now=lambda: 1000.0,
+        new_id=lambda: f"id-{next(numbers)}",
+        load_models=(lambda: models) if models else None,
+    )
+
+
+@dataclass
+class Run:
+    """What a turn came to."""
+
+    events: list[Event] = field(default_factory=list[Event])
+    status: TurnStatus | None = None
+    error: Exception | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The class names of the events."""
+        return [type(event).__name__ for event in self.events]
+
+
+async def run(
+    conversation: Conversation,
+    user_input: UserInput,
+    *,
+    answer: Callable[[Request], Answer | None] | None = None,
+    react: Reaction | None = None,
+) -> Run:
+    """Run one turn to its end. `answer` answers requests (None leaves one open); `react` sees every event."""
+    outcome = Run()
+
+    async def drive() -> None:
+        try:
+            await take()
+        except Exception:
+            conversation.channel.close()  # else the turn would wait for its failed driver for ever
+            raise
+
+    async def take() -> None:
+        while batch := await conversation.channel.receive():
+            for event, _ in batch:
+                outcome.events.append(event)
+                if react is not None and (pending := react(conversation, event)) is not None:
+                    await pending
+                if answer is not None and isinstance(event, REQUEST_TYPES):
+                    given = answer(event)
+                    if given is not None:
+                        resolve_request(conversation, event.id, given)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(drive)
+        turn = conversation.begin_turn()
+        try:
+            outcome.status = await run_turn(conversation, turn, user_input, random=lambda: 0.0)
+        except Exception as error:
+            outcome.error = error
+        tasks.cancel_scope.cancel()
+    return outcome

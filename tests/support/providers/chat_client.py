@@ -1,0 +1,54 @@
+"""A client of chat completions and the recording server that it talks to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kimi.application.ports import ChatModel, ModelItem
+from kimi.application.settings.settings import ModelSettings
+from kimi.domain.content.message import Message, user_message
+from kimi.domain.tools.tool import ToolSpec
+from kimi.infrastructure.http.client import HttpLayer, HttpLimits
+from kimi.infrastructure.models.open import open_model
+from tests.support.providers.provider_server import ProviderServer, Reply, provider, text_reply
+
+HISTORY = [user_message("hello")]
+
+
+class Client:
+    """A model and the server that it talks to."""
+
+    def __init__(self, server: ProviderServer, http: HttpLayer) -> None:
+        self.server = server
+        self.http = http
+
+    def model(self, kind: str = "kimi", agent: str = "KimiCLI/2.0.0", **more: Any) -> ChatModel:
+        given: dict[str, Any] = {"base_url": self.server.base_url, "max_context_size": 200_000, **more}
+        settings = ModelSettings(provider_name="p", type=kind, model="M", **given)
+        return open_model(settings, "session-1", self.http, lambda: agent, {"KIMI_SHARE_DIR": "/nowhere"})
+
+    async def body(self, kind: str = "kimi", history: Sequence[Message] = HISTORY, **more: Any) -> dict[str, Any]:
+        """The body of one request."""
+        await ask(self.model(kind, **more), history)
+        return self.server.requests[-1].json
+
+
+@asynccontextmanager
+async def client(*replies: Reply, read_s: float = 5) -> AsyncGenerator[Client]:
+    """A client of a server that gives these replies; without any it says "ok"."""
+    async with provider(replies or [text_reply("ok")]) as server:
+        http = HttpLayer({}, HttpLimits(read_s=read_s))
+        try:
+            yield Client(server, http)
+        finally:
+            await http.close()
+
+
+async def ask(
+    model: ChatModel, history: Sequence[Message] = HISTORY, tools: Sequence[ToolSpec] = (), tokens: int = 0
+) -> list[ModelItem]:
+    """Everything that one request gives."""
+    async with model.stream("be kind", history, tools, tokens) as items:
+        return [item async for item in items]

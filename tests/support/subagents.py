@@ -1,0 +1,138 @@
+"""A conversation that can start subagents, over fakes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from kimi.application.agents.background_subagents import start_in_background
+from kimi.application.agents.run_subagent import Subagents, create_subagent_type, run_subagent
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.ports import ChatModel, PreparedCall, SessionFiles, SubagentFiles, Tool, ToolCallContext
+from kimi.application.toolset.toolset import Toolset
+from kimi.domain.agents.agent import AgentSpec, SubagentType
+from kimi.domain.agents.subagent import Subagent
+from kimi.domain.content.message import JsonObject
+from kimi.domain.permissions.approval import Effect, Policy
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
+from kimi.domain.turn import TurnLimits
+from kimi.infrastructure.tools.dialog.subagents import AgentTool, CreateSubagentTool, TaskTool
+from tests.support.conversations import conversation_with
+from tests.support.fakes import FakeModel, FakeTool
+
+
+def agent(name: str, *tools: str, ask_commands: bool = False, git_context: bool = False) -> SubagentType:
+    """A type of subagent."""
+    return SubagentType(f"Does {name}.", AgentSpec(name, tools, ask_commands=ask_commands, git_context=git_context))
+
+
+TYPES = {
+    "coder": agent("coder", "Run", "Agent"),
+    "explore": agent("explore", "Run", ask_commands=True, git_context=True),
+}
+
+
+@dataclass
+class Crew:
+    """A parent with its tools, and the children it got."""
+
+    parent: Conversation
+    subagents: Subagents
+    children: list[Conversation] = field(default_factory=list[Conversation])
+    prompts: list[str] = field(default_factory=list[str])
+    """The types whose system prompt was made, in order."""
+
+
+async def crew_with(
+    model: FakeModel,
+    tools: Sequence[Tool] = (),
+    *,
+    models: Mapping[str, FakeModel] | None = None,
+    files: SessionFiles | None = None,
+    policy: Policy | None = None,
+    limits: TurnLimits | None = None,
+    by_type: Mapping[str, FakeModel] | None = None,
+) -> Crew:
+    """A conversation with Agent, Task, CreateSubagent and `tools`, which its subagents have too.
+
+    `models` are those of the configuration by alias; `by_type` gives the subagents of a type a model of their own.
+    """
+    given: list[Tool] = []
+    parent = await conversation_with(model, files=files, policy=policy, limits=limits)
+    subagents = Subagents(
+        parent,
+        dict(TYPES),
+        open_child=lambda spec, files, model, subagent: parent,
+        open_named_model=(models or {}).__getitem__,
+        git_context=_git,
+    )
+    crew = Crew(parent, subagents)
+
+    def system_prompt(spec: AgentSpec) -> str:
+        crew.prompts.append(spec.name)
+        return spec.prompt_text or f"You are a {spec.name}."
+
+    def open_child(spec: AgentSpec, files: SubagentFiles, model: ChatModel | None, subagent: Subagent) -> Conversation:
+        own = (by_type or {}).get(spec.name, model)
+        child = Conversation(
+            files=files,
+            open_model=lambda session_id, client: own,
+            toolset=_toolset([tool for tool in given if tool.spec.name in spec.tools]),
+            policy=parent.policy,
+            limits=parent.limits,
+            load_system_prompt=lambda: system_prompt(spec),
+            mark_last=lambda session_id: None,
+            now=parent.now,
+            new_id=parent.new_id,
+            parent=parent,
+            subagent=subagent,
+        )
+        crew.children.append(child)
+        return child
+
+    def create(name: str, prompt: str) -> bool:
+        return create_subagent_type(subagents, name, prompt, ("Run",))
+
+    subagents.open_child = open_child
+    run, types = partial(run_subagent, subagents), lambda: subagents.types
+    given += [
+        *tools,
+        AgentTool(run, partial(start_in_background, subagents), types),
+        TaskTool(run, types),
+        CreateSubagentTool(create, types),
+    ]
+    parent.toolset = _toolset(given)
+    return crew
+
+
+def _toolset(tools: Sequence[Tool]) -> Toolset:
+    by_id = {f"tests:{tool.spec.name}": tool for tool in tools}
+    return Toolset(by_id.__getitem__, by_id)
+
+
+async def _git() -> str:
+    return "Branch: main"
+
+
+@dataclass
+class CommandTool(FakeTool):
+    """A tool whose effect is a command line."""
+
+    contexts: list[ToolCallContext] = field(default_factory=list[ToolCallContext])
+
+    @property
+    def spec(self) -> ToolSpec:
+        """Named as it was asked for."""
+        return ToolSpec(self.name, "Runs a command.", {"type": "object"})
+
+    @asynccontextmanager
+    async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
+        async def run() -> ToolReturnValue:
+            self.ran.append(arguments)
+            self.contexts.append(context)
+            return await self.run(arguments, context) if self.run else tool_ok("ran")
+
+        line = str(arguments.get("command", "ls"))
+        yield PreparedCall(run, Effect("run command", f"Run command `{line}`", kind="command", subject=line))
