@@ -27,7 +27,7 @@ from pydantic_core import from_json
 
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import user_message
-from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.http.sse import DONE, SseParser
 from kimi.infrastructure.models.open import open_model
 
@@ -72,7 +72,7 @@ async def events_of(blocks: AsyncIterator[bytes]) -> int:
 
 async def items_of_the_adapter(base_url: str) -> int:
     """How many items the whole adapter gives."""
-    http, count = HttpLayer({}), 0
+    http, count = HttpClient({}), 0
     settings = ModelSettings(provider_name="bench", type="openai_legacy", model="m", base_url=base_url)
     model = open_model(settings, "s", http, lambda: "KimiCLI/0", {})
     async with model.stream("", [user_message("go")], [], 0) as items:

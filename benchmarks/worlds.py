@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.client import WireClient
-from kimi.infrastructure.store.layout import work_dir_directory
+from kimi.infrastructure.store.layout import sessions_directory
 from tests.support.program.wire_process import Place
 
 SESSION = "bench"
@@ -62,7 +62,7 @@ class World:
     @property
     def session_dir(self) -> Path:
         """Where the session named SESSION is stored."""
-        return Path(work_dir_directory(str(self._place.share), str(self.work))) / SESSION
+        return Path(sessions_directory(str(self._place.share), str(self.work))) / SESSION
 
     def put_history(self, messages: int) -> None:
         """Store a session with this many messages, of about 250 characters each."""

@@ -12,9 +12,9 @@ from kimi.domain.content.message import Function, ToolCall, ToolCallPart
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events import event as ev
 from kimi.domain.tools.tool import tool_ok
-from kimi.interfaces.acp.client_capabilities import ClientAbilities
-from kimi.interfaces.acp.updates.replay import replay_updates, stored_events
-from kimi.interfaces.acp.updates.translate import Translator
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities
+from kimi.interfaces.acp.updates.replay import build_replay_updates, decode_stored_events
+from kimi.interfaces.acp.updates.session_updates import SessionUpdateTranslator
 
 PIECES = 20_000
 ARGUMENTS = json.dumps({"path": "src/large.py", "content": "value = 1234\n" * 14_000})
@@ -38,8 +38,8 @@ def acp(bench: Bench) -> list[Row]:
     ]
 
 
-def _new_translator(*, replaying: bool = False) -> Translator:
-    return Translator("/work", client=ClientAbilities(), replaying=replaying)
+def _new_translator(*, replaying: bool = False) -> SessionUpdateTranslator:
+    return SessionUpdateTranslator("/work", capabilities=ClientCapabilities(), is_replaying=replaying)
 
 
 def _large_call() -> tuple[float, int, int]:
@@ -52,9 +52,9 @@ def _large_call() -> tuple[float, int, int]:
     began = time.process_time()
     for event in events:
         now += 0.001
-        updates = translator.updates(event)
-        if (due := translator.next_due()) is not None and due <= now:
-            updates = [*updates, *translator.due(now)]
+        updates = translator.translate(event)
+        if (due := translator.next_update_at()) is not None and due <= now:
+            updates = [*updates, *translator.collect_due_updates(now)]
         count += len(updates)
         sent += sum(len(json.dumps(update)) for update in updates)
     return time.process_time() - began, sent, count
@@ -69,6 +69,6 @@ def _long_session() -> list[bytes]:
 
 def _replay(envelopes: list[bytes]) -> float:
     began = time.process_time()
-    count = sum(1 for _ in replay_updates(stored_events(envelopes), _new_translator(replaying=True)))
+    count = sum(1 for _ in build_replay_updates(decode_stored_events(envelopes), _new_translator(replaying=True)))
     assert count >= UPDATES
     return time.process_time() - began

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 from benchmarks.figures import Bench, Row
 from kimi.application.conversation.event_channel import Delivery, EventChannel
-from kimi.application.conversation.recorder import Recorder
+from kimi.application.conversation.event_recorder import EventRecorder
 from kimi.domain.content.parts import TextPart
 from kimi.domain.content.stream import PartMerger
 from kimi.infrastructure.http.sse import SseParser
-from kimi.infrastructure.models.openai.chat_stream import REASONING_CONTENT, ChunkReader
+from kimi.infrastructure.models.openai.chat_stream import REASONING_CONTENT, ChatChunkReader
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.interfaces.wire.translate import Translator
+from kimi.interfaces.wire.event_encoder import WireEventEncoder
 from tests.support.providers.provider_server import chunk, dumps
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def layers(bench: Bench) -> list[Row]:
     deliveries = [Delivery(part, None) for part in parts]
     known: dict[str, Callable[[], object]] = {
         "events out of the body (sse)": lambda: SseParser().feed(body),
-        "event to part (chat_stream)": lambda: _each(ChunkReader(REASONING_CONTENT).read, [payload] * PIECES),
+        "event to part (chat_stream)": lambda: _each(ChatChunkReader(REASONING_CONTENT).read, [payload] * PIECES),
         "parts together (stream)": lambda: _each(PartMerger().push, parts),
         "recorded (recorder)": lambda: _each(_recorder().record, parts),
         "through the channel (channel)": lambda: asyncio.run(_through(EventChannel(PIECES), deliveries)),
@@ -55,19 +55,19 @@ def _each(work: Callable[[T], object], items: Sequence[T]) -> None:
         work(item)
 
 
-def _recorder() -> Recorder:
+def _recorder() -> EventRecorder:
     files = asyncio.run(MemoryStore("").create("bench"))
-    return Recorder(files, time.time)
+    return EventRecorder(files, time.time)
 
 
 async def _through(channel: EventChannel, deliveries: list[Delivery]) -> None:
     for delivery in deliveries:
-        channel.put(delivery)
-        await channel.room()
+        channel.put_nowait(delivery)
+        await channel.wait_for_capacity()
     await channel.receive()
 
 
 def _translated(deliveries: list[Delivery]) -> bytes:
-    translator = Translator()
-    lines = (translator.line(delivery, strict=False) for delivery in deliveries)
+    translator = WireEventEncoder()
+    lines = (translator.encode(delivery, strict=False) for delivery in deliveries)
     return b"".join(line for line in lines if line is not None)

@@ -58,14 +58,14 @@ USED = (
 
 
 @pytest.mark.parametrize("requirement", DECLARED, ids=str)
-def test_a_range_is_closed_on_both_sides_and_holds_what_is_installed(requirement: Requirement) -> None:
+def test_version_range_has_both_bounds_and_contains_installed_version(requirement: Requirement) -> None:
     operators = {specifier.operator for specifier in requirement.specifier}
     assert operators == {"=="} or (operators & {">=", "=="} and operators & {"<", "=="}), "a next major may break it"
     assert requirement.specifier.contains(version(requirement.name), prereleases=True)
 
 
 @pytest.mark.parametrize(("module", "name", "parameters"), USED, ids=str)
-def test_an_optional_library_offers_what_is_used_of_it(module: str, name: str, parameters: tuple[str, ...]) -> None:
+def test_optional_library_offers_the_names_in_use(module: str, name: str, parameters: tuple[str, ...]) -> None:
     found: object = import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
@@ -74,7 +74,7 @@ def test_an_optional_library_offers_what_is_used_of_it(module: str, name: str, p
         assert set(parameters) <= set(signature(found).parameters)
 
 
-def test_what_is_imported_is_declared() -> None:
+def test_imported_packages_are_declared() -> None:
     distributions = packages_distributions()
     declared = {canonicalize_name(one.name) for one in DECLARED}
     strange: set[str] = set()
@@ -86,7 +86,7 @@ def test_what_is_imported_is_declared() -> None:
     assert not strange
 
 
-def test_the_tests_run_with_every_extra() -> None:
+def test_development_group_contains_every_extra() -> None:
     development = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]["dev"]
     installed = {canonicalize_name(Requirement(text).name) for text in development}
     assert {canonicalize_name(one.name) for group in OPTIONAL.values() for one in group} <= installed

@@ -14,7 +14,7 @@ LAYERS = ("domain", "application", "infrastructure", "interfaces")
 MODULES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
 
 
-def test_the_namespace_stays_open() -> None:
+def test_namespace_package_has_no_init_file() -> None:
     assert [path for layer in LAYERS for path in (ROOT / layer).glob("kimi/__init__.py")] == []
 
 
@@ -26,12 +26,12 @@ def test_every_other_directory_is_a_package() -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_every_portion_is_typed(layer: str) -> None:
+def test_every_layer_has_a_typing_marker(layer: str) -> None:
     assert (ROOT / layer / "kimi" / layer / "py.typed").is_file()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_says_what_it_is_for_and_fits_on_a_few_screens(path: Path) -> None:
+def test_module_has_docstring_and_at_most_500_lines(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.count("\n") <= 500
     if text.strip():

@@ -14,7 +14,7 @@ import pytest
 from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.content.message import JsonObject
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.interfaces.bootstrap.containers import App, Session, new_session
+from kimi.interfaces.bootstrap.containers import App, SessionContainer, create_session_container
 from kimi.interfaces.bootstrap.injector import providers
 
 pytestmark = pytest.mark.anyio
@@ -30,13 +30,13 @@ def app(tmp_path: Path) -> App:
     return App(settings=providers.Object(settings), store=providers.Object(MemoryStore(str(tmp_path))))
 
 
-async def session(of: App, session_id: str = "s1") -> Session:
+async def session(of: App, session_id: str = "s1") -> SessionContainer:
     """The container of a conversation."""
-    return new_session(of, await of.store().create(session_id))
+    return create_session_container(of, await of.store().create(session_id))
 
 
 @pytest.mark.spec("T-144")
-async def test_no_tool_is_made_asynchronously(tmp_path: Path) -> None:
+async def test_tool_factories_are_synchronous(tmp_path: Path) -> None:
     tools = (await session(app(tmp_path))).tools
     for tool_id in tools.providers:
         assert not inspect.isawaitable(tools(tool_id)), tool_id
@@ -62,7 +62,7 @@ def keys(value: object) -> Iterator[str]:
 
 
 @pytest.mark.spec("T-01")
-async def test_what_the_model_may_pass_to_each_tool(tmp_path: Path) -> None:
+async def test_tool_schemas_match_the_snapshot(tmp_path: Path) -> None:
     """Run with `KIMI_UPDATE_GOLDEN=1` to write the snapshot anew, then review its difference."""
     current = dict(schemas((await session(app(tmp_path))).tools))
     text = json.dumps(current, indent=1, sort_keys=True) + "\n"

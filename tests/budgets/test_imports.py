@@ -71,7 +71,7 @@ def test_quick_commands_load_neither_the_container_nor_mcp(place: Place, argumen
 
 
 @pytest.mark.parametrize("arguments", [("--version",), ("-V",), ("info",), ("info", "--json")])
-def test_the_version_is_said_with_little_more_than_the_interpreter(place: Place, arguments: tuple[str, ...]) -> None:
+def test_version_option_loads_few_modules(place: Place, arguments: tuple[str, ...]) -> None:
     bare = loaded_by_nothing(place)
     modules = loaded(place, *arguments)
     assert among(modules, "typer", "click", "pydantic", "anyio", "asyncio", "kimi.application", "kimi.domain") == set()

@@ -12,7 +12,7 @@ def said(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.strip()
 
 
-def test_no_plugins_of_pydantic_are_looked_for() -> None:
+def test_pydantic_plugin_discovery_is_skipped() -> None:
     code = """
 from pydantic import BaseModel
 class Some(BaseModel):
@@ -23,7 +23,7 @@ print(Some(number="5").number, "importlib.metadata" in sys.modules, "email" in s
     assert said(code) == "5 False False"
 
 
-def test_other_entry_points_and_versions_are_found_all_the_same() -> None:
+def test_other_entry_points_and_versions_are_still_found() -> None:
     code = """
 from importlib.metadata import entry_points, version
 print(len(entry_points(group="console_scripts")) > 0, version("pydantic") > "2")
@@ -31,7 +31,7 @@ print(len(entry_points(group="console_scripts")) > 0, version("pydantic") > "2")
     assert said(code) == "True True"
 
 
-def test_the_module_can_be_imported_by_its_full_name_and_comes_back() -> None:
+def test_importlib_metadata_can_be_imported_and_is_restored() -> None:
     code = """
 import importlib.metadata
 print(importlib.metadata.version("anyio") > "4")

@@ -31,7 +31,7 @@ def test_a_long_stream_leaves_little_more_than_its_text(tmp_path: Path) -> None:
         assert client.memory_mb() - before < 15  # the two texts are 0.4 MB each, once stored and once encoded
 
 
-def test_turns_leave_little_behind(tmp_path: Path) -> None:
+def test_turns_keep_little_memory(tmp_path: Path) -> None:
     with kimi(tmp_path, 5) as client:
         for _ in range(20):
             client.prompt("hi")
@@ -41,6 +41,6 @@ def test_turns_leave_little_behind(tmp_path: Path) -> None:
         assert client.memory_mb() - before < 5
 
 
-def test_an_idle_server_is_small(tmp_path: Path) -> None:
+def test_idle_server_uses_little_memory(tmp_path: Path) -> None:
     with kimi(tmp_path, 5) as client:
         assert client.memory_mb() < 100

@@ -18,27 +18,27 @@ import pytest
 from kimi.application.conversation.background_tasks import wait_for_task
 from kimi.application.ports import BackgroundTasks
 from kimi.application.settings.settings import BackgroundSettings
-from kimi.domain.background import BackgroundTask, TaskOrder
+from kimi.domain.background import BackgroundTask, BackgroundTaskSpec
 from kimi.domain.errors import TooManyTasks
-from kimi.infrastructure.background.tasks import LocalTasks
+from kimi.infrastructure.background.tasks import LocalBackgroundTasks
 from tests.support.background_tasks import FakeTasks
 from tests.support.program.processes import all_gone, comes_true, marked
 
 pytestmark = pytest.mark.anyio
 
-MakeLocal = Callable[..., LocalTasks]
+MakeLocal = Callable[..., LocalBackgroundTasks]
 
 
-def order(command: str, timeout_s: float = 60) -> TaskOrder:
+def order(command: str, timeout_s: float = 60) -> BackgroundTaskSpec:
     """A command line of the shell that every system of the tests has."""
-    return TaskOrder(command, "a test", ("/bin/sh", "-c", command), timeout_s)
+    return BackgroundTaskSpec(command, "a test", ("/bin/sh", "-c", command), timeout_s)
 
 
 async def outcome(tasks: BackgroundTasks, task: BackgroundTask) -> BackgroundTask:
     """The task when it has ended."""
     found = await wait_for_task(tasks, task.id, 20, 0.02)
     assert found is not None
-    assert not found.active
+    assert not found.is_active
     return found
 
 
@@ -51,16 +51,16 @@ def word() -> str:
 @pytest.fixture
 def local(tmp_path: Path, word: str) -> Iterator[MakeLocal]:
     """Makes the real adapter over one session directory; keywords are settings. All its tasks are ended."""
-    made: list[LocalTasks] = []
+    made: list[LocalBackgroundTasks] = []
 
-    def make(**settings: Any) -> LocalTasks:
+    def make(**settings: Any) -> LocalBackgroundTasks:
         environ = {**os.environ, word: "1"}
-        made.append(LocalTasks(str(tmp_path), BackgroundSettings(**settings), str(tmp_path), environ))
+        made.append(LocalBackgroundTasks(str(tmp_path), BackgroundSettings(**settings), str(tmp_path), environ))
         return made[-1]
 
     yield make
     for tasks in made:
-        tasks.end()
+        tasks.stop_all()
     assert all_gone(word)
 
 
@@ -74,7 +74,7 @@ def tasks(request: pytest.FixtureRequest, local: MakeLocal) -> BackgroundTasks:
 
 
 @pytest.mark.spec("T-59")
-async def test_the_outcomes_are_told_apart(tasks: BackgroundTasks) -> None:
+async def test_task_outcomes_are_distinguished(tasks: BackgroundTasks) -> None:
     done = await outcome(tasks, tasks.start(order("exit 0")))
     failed = await outcome(tasks, tasks.start(order("exit 3")))
     running = tasks.start(order("sleep 100"))
@@ -83,73 +83,73 @@ async def test_the_outcomes_are_told_apart(tasks: BackgroundTasks) -> None:
     assert (done.status, done.exit_code, done.reason) == ("completed", 0, "")
     assert (failed.status, failed.exit_code, failed.reason) == ("failed", 3, "Command failed with exit code: 3.")
     assert (killed.status, killed.reason) == ("killed", "no longer needed")
-    assert [task.id for task in tasks.tasks()] == [killed.id, failed.id, done.id]
+    assert [task.id for task in tasks.list_tasks()] == [killed.id, failed.id, done.id]
 
 
-async def test_the_output_is_its_end(tasks: BackgroundTasks) -> None:
+async def test_output_returns_the_tail(tasks: BackgroundTasks) -> None:
     task = await outcome(tasks, tasks.start(order("echo one two three")))
-    whole, part = tasks.output(task.id, 1000), tasks.output(task.id, 6)
-    assert (whole.text, whole.size, whole.cut) == ("one two three\n", 14, False)
-    assert (part.text, part.size, part.cut) == ("three\n", 14, True)
+    whole, part = tasks.read_output(task.id, 1000), tasks.read_output(task.id, 6)
+    assert (whole.text, whole.total_bytes, whole.is_truncated) == ("one two three\n", 14, False)
+    assert (part.text, part.total_bytes, part.is_truncated) == ("three\n", 14, True)
 
 
-async def test_each_sink_is_told_once(tasks: BackgroundTasks) -> None:
-    assert tasks.unannounced("llm") == []
+async def test_each_sink_is_announced_once(tasks: BackgroundTasks) -> None:
+    assert tasks.find_unannounced("llm") == []
     running = tasks.start(order("sleep 100"))
     ended = await outcome(tasks, tasks.start(order("exit 1")))
-    assert [task.id for task in tasks.unannounced("llm")] == [ended.id]
-    tasks.announced(ended.id, "llm")
-    assert tasks.unannounced("llm") == []
-    assert [task.id for task in tasks.unannounced("wire")] == [ended.id]
-    tasks.announced(ended.id, "wire")
-    assert tasks.unannounced("wire") == []
-    tasks.end()
-    await tasks.ended(5)
+    assert [task.id for task in tasks.find_unannounced("llm")] == [ended.id]
+    tasks.mark_announced(ended.id, "llm")
+    assert tasks.find_unannounced("llm") == []
+    assert [task.id for task in tasks.find_unannounced("wire")] == [ended.id]
+    tasks.mark_announced(ended.id, "wire")
+    assert tasks.find_unannounced("wire") == []
+    tasks.stop_all()
+    await tasks.wait_until_stopped(5)
     await outcome(tasks, running)
-    assert [task.id for task in tasks.unannounced("wire")] == [running.id]
+    assert [task.id for task in tasks.find_unannounced("wire")] == [running.id]
 
 
-async def test_an_adopted_task_is_what_its_keeper_notes(tasks: BackgroundTasks) -> None:
+async def test_adopted_task_has_the_status_set_by_its_owner(tasks: BackgroundTasks) -> None:
     reasons: list[str] = []
-    task = tasks.adopt(TaskOrder("", "by hand", (), 60, "agent"), reasons.append)
-    assert (task.kind, task.active, task.id.startswith("agent-")) == ("agent", True, True)
-    tasks.note(task.id, "awaiting_approval")
+    task = tasks.adopt(BackgroundTaskSpec("", "by hand", (), 60, "agent"), reasons.append)
+    assert (task.kind, task.is_active, task.id.startswith("agent-")) == ("agent", True, True)
+    tasks.set_status(task.id, "awaiting_approval")
     waiting = tasks.find(task.id)
     assert waiting is not None
     assert waiting.status == "awaiting_approval"
     tasks.stop(task.id, "enough")
     assert reasons == ["enough"]
-    tasks.write(task.id, "half ")
-    tasks.write(task.id, "done")
-    tasks.note(task.id, "failed", reason="too late", timed_out=True)
-    tasks.note(task.id, "completed")
-    tasks.write(task.id, " and more")
+    tasks.append_output(task.id, "half ")
+    tasks.append_output(task.id, "done")
+    tasks.set_status(task.id, "failed", reason="too late", timed_out=True)
+    tasks.set_status(task.id, "completed")
+    tasks.append_output(task.id, " and more")
     tasks.stop(task.id, "too late, too")
-    tasks.end()
+    tasks.stop_all()
     assert reasons == ["enough"]
     ended = await outcome(tasks, task)
     assert (ended.status, ended.reason, ended.timed_out) == ("failed", "too late", True)
-    assert tasks.output(task.id, 100).text == "half done"
-    assert [one.id for one in tasks.unannounced("llm")] == [task.id]
+    assert tasks.read_output(task.id, 100).text == "half done"
+    assert [one.id for one in tasks.find_unannounced("llm")] == [task.id]
 
 
-async def test_an_adopted_task_is_told_of_the_end_of_the_program(tasks: BackgroundTasks) -> None:
+async def test_adopted_task_is_notified_of_program_end(tasks: BackgroundTasks) -> None:
     reasons: list[str] = []
-    tasks.adopt(TaskOrder("", "by hand", (), 60, "agent"), reasons.append)
-    tasks.end()
+    tasks.adopt(BackgroundTaskSpec("", "by hand", (), 60, "agent"), reasons.append)
+    tasks.stop_all()
     assert len(reasons) == 1
 
 
-async def test_who_did_not_adopt_a_task_cannot_note_it(tasks: BackgroundTasks) -> None:
+async def test_task_that_was_not_adopted_cannot_be_changed(tasks: BackgroundTasks) -> None:
     task = tasks.start(order("sleep 100"))
-    tasks.note(task.id, "completed")
-    tasks.write(task.id, "text")
+    tasks.set_status(task.id, "completed")
+    tasks.append_output(task.id, "text")
     found = tasks.find(task.id)
     assert found is not None
-    assert (found.active, tasks.output(task.id, 100).text) == (True, "")
+    assert (found.is_active, tasks.read_output(task.id, 100).text) == (True, "")
 
 
-async def test_there_is_a_limit_for_those_that_run(tasks: BackgroundTasks) -> None:
+async def test_running_tasks_are_limited(tasks: BackgroundTasks) -> None:
     started = [tasks.start(order("sleep 100")) for _ in range(4)]
     with pytest.raises(TooManyTasks, match=r"^Too many background tasks are already running\.$"):
         tasks.start(order("exit 0"))
@@ -161,21 +161,21 @@ async def test_there_is_a_limit_for_those_that_run(tasks: BackgroundTasks) -> No
 async def test_unknown_ids_are_no_tasks(tasks: BackgroundTasks) -> None:
     for task_id in ("bash-zzzzzzzz", "../../etc", "", "B"):
         assert tasks.find(task_id) is None
-        assert tasks.output(task_id, 10).text == ""
+        assert tasks.read_output(task_id, 10).text == ""
         tasks.stop(task_id, "why not")
-        tasks.note(task_id, "completed")
-        tasks.write(task_id, "text")
+        tasks.set_status(task_id, "completed")
+        tasks.append_output(task_id, "text")
 
 
 # --- processes ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("T-59", "R-146")
-async def test_a_command_out_of_time_is_ended(local: MakeLocal) -> None:
+async def test_command_is_killed_at_its_timeout(local: MakeLocal) -> None:
     tasks = local()
     ended = await outcome(tasks, tasks.start(order("echo so far; sleep 100", 1)))
     assert (ended.status, ended.timed_out, ended.reason) == ("failed", True, "Command killed by timeout (1s)")
-    assert tasks.output(ended.id, 100).text == "so far\n"
+    assert tasks.read_output(ended.id, 100).text == "so far\n"
 
 
 STUBBORN = "trap '' TERM; (trap '' TERM; sleep 100) & setsid sh -c \"trap '' TERM; sleep 100\" & sleep 100; sleep 100"
@@ -191,58 +191,58 @@ async def test_stopping_ends_the_whole_tree(local: MakeLocal, word: str) -> None
     assert all_gone(word)
 
 
-async def test_what_a_command_leaves_behind_is_ended_with_it(local: MakeLocal, word: str) -> None:
+async def test_children_of_an_ended_command_are_killed(local: MakeLocal, word: str) -> None:
     tasks = local()
     ended = await outcome(tasks, tasks.start(order("sleep 100 & exit 0")))
     assert ended.status == "completed"
     assert all_gone(word)
 
 
-async def test_a_program_that_cannot_be_started(local: MakeLocal) -> None:
+async def test_program_that_cannot_be_started_fails_the_task(local: MakeLocal) -> None:
     tasks = local()
-    ended = await outcome(tasks, tasks.start(TaskOrder("x", "a test", ("/no/such/shell", "-c", "x"), 5)))
+    ended = await outcome(tasks, tasks.start(BackgroundTaskSpec("x", "a test", ("/no/such/shell", "-c", "x"), 5)))
     assert (ended.status, ended.exit_code) == ("failed", None)
     assert ended.reason.startswith("Command execution failed: [Errno 2]")
 
 
 async def test_a_session_without_a_directory_has_no_tasks() -> None:
-    tasks = LocalTasks(None, BackgroundSettings(), "/", {})
+    tasks = LocalBackgroundTasks(None, BackgroundSettings(), "/", {})
     with pytest.raises(OSError, match="this session has no directory"):
         tasks.start(order("exit 0"))
-    assert (tasks.tasks(), tasks.find("bash-00000000"), tasks.unannounced("llm")) == ([], None, [])
+    assert (tasks.list_tasks(), tasks.find("bash-00000000"), tasks.find_unannounced("llm")) == ([], None, [])
 
 
-async def test_tasks_end_with_the_program_that_holds_them(local: MakeLocal, word: str) -> None:
+async def test_tasks_end_with_their_program(local: MakeLocal, word: str) -> None:
     tasks = local()
     task = tasks.start(order("sleep 100 & setsid sleep 100"))
     assert comes_true(lambda: len(marked(word)) >= 4)
-    tasks.end()
-    await tasks.ended(5)
+    tasks.stop_all()
+    await tasks.wait_until_stopped(5)
     assert all_gone(word)
     assert (await outcome(tasks, task)).reason == "The program that started the task has ended."
 
 
-async def test_tasks_that_are_kept_alive_outlive_it(local: MakeLocal) -> None:
+async def test_kept_alive_tasks_outlive_their_program(local: MakeLocal) -> None:
     first = local(keep_alive_on_exit=True)
     task = first.start(order("sleep 100"))
-    first.end()
-    await first.ended(0.1)
+    first.stop_all()
+    await first.wait_until_stopped(0.1)
     second = local(keep_alive_on_exit=True)
     assert comes_true(lambda: getattr(second.find(task.id), "status", "") == "running")
     second.stop(task.id, "after all")
     assert (await outcome(second, task)).status == "killed"
-    assert [one.id for one in second.unannounced("llm")] == [task.id]
+    assert [one.id for one in second.find_unannounced("llm")] == [task.id]
 
 
-async def test_a_restart_tells_only_what_was_not_told(local: MakeLocal) -> None:
+async def test_restart_announces_only_unannounced_tasks(local: MakeLocal) -> None:
     first = local()
     told = await outcome(first, first.start(order("exit 0")))
     untold = await outcome(first, first.start(order("exit 1")))
     for sink in ("llm", "wire"):
-        first.announced(told.id, sink)
+        first.mark_announced(told.id, sink)
     second = local()
-    assert [task.id for task in second.unannounced("llm")] == [untold.id]
-    assert len(second.tasks()) == 2
+    assert [task.id for task in second.find_unannounced("llm")] == [untold.id]
+    assert len(second.list_tasks()) == 2
 
 
 def runtime(tmp_path: Path, task: BackgroundTask) -> dict[str, Any]:
@@ -250,11 +250,11 @@ def runtime(tmp_path: Path, task: BackgroundTask) -> dict[str, Any]:
 
 
 async def test_an_adopted_task_is_lost_as_soon_as_another_program_opens_the_session(local: MakeLocal) -> None:
-    task = local().adopt(TaskOrder("", "by hand", (), 60, "agent"), lambda reason: None)
+    task = local().adopt(BackgroundTaskSpec("", "by hand", (), 60, "agent"), lambda reason: None)
     later = local()
     lost = await outcome(later, task)
     assert (lost.status, lost.reason) == ("lost", "The program that carried out the task has ended.")
-    assert [one.id for one in later.unannounced("llm")] == [task.id]
+    assert [one.id for one in later.find_unannounced("llm")] == [task.id]
 
 
 async def test_a_dead_worker_is_lost_and_its_command_ended(local: MakeLocal, tmp_path: Path, word: str) -> None:
@@ -265,16 +265,16 @@ async def test_a_dead_worker_is_lost_and_its_command_ended(local: MakeLocal, tmp
     await anyio.sleep(0.2)
     found = tasks.find(task.id)
     assert found is not None
-    assert found.active
+    assert found.is_active
     lost = await outcome(tasks, task)
     assert (lost.status, lost.reason) == ("lost", "The worker of the task has not been heard of.")
     assert all_gone(word)
-    assert [one.id for one in tasks.unannounced("llm")] == [task.id]
+    assert [one.id for one in tasks.find_unannounced("llm")] == [task.id]
 
 
 @pytest.mark.spec("T-59", "R-146")
 @pytest.mark.parametrize(("age_s", "status"), [(14, "running"), (16, "lost")])
-async def test_a_worker_is_given_up_after_fifteen_seconds(
+async def test_worker_is_lost_after_fifteen_seconds_without_heartbeat(
     local: MakeLocal, tmp_path: Path, age_s: int, status: str
 ) -> None:
     tasks = local(worker_heartbeat_interval_ms=60_000)
@@ -288,18 +288,18 @@ async def test_a_worker_is_given_up_after_fifteen_seconds(
     assert found.status == status
 
 
-async def test_after_a_sleep_of_the_machine_a_worker_has_time_to_be_heard(tmp_path: Path, word: str) -> None:
+async def test_worker_gets_time_for_a_heartbeat_after_system_sleep(tmp_path: Path, word: str) -> None:
     slept_s = 0.0
     settings = BackgroundSettings(worker_stale_after_ms=1000)
     environ = {**os.environ, word: "1"}
-    tasks = LocalTasks(str(tmp_path), settings, str(tmp_path), environ, now=lambda: time.time() + slept_s)
+    tasks = LocalBackgroundTasks(str(tmp_path), settings, str(tmp_path), environ, now=lambda: time.time() + slept_s)
     task = tasks.start(order("sleep 100"))
     assert comes_true(lambda: runtime(tmp_path, task)["status"] == "running")
     slept_s = 3600
     for _ in range(2):
         found = tasks.find(task.id)
         assert found is not None
-        assert found.active
+        assert found.is_active
     await anyio.sleep(1.1)  # the next heartbeat is five seconds away
     found = tasks.find(task.id)
     assert found is not None
@@ -310,11 +310,11 @@ async def test_after_a_sleep_of_the_machine_a_worker_has_time_to_be_heard(tmp_pa
 async def test_a_multibyte_character_is_not_cut_in_two(local: MakeLocal) -> None:
     tasks = local()
     task = await outcome(tasks, tasks.start(order("printf 'a\\303\\251b'")))
-    assert tasks.output(task.id, 2).text == "b"
-    assert tasks.output(task.id, 3).text == "\u00e9b"
+    assert tasks.read_output(task.id, 2).text == "b"
+    assert tasks.read_output(task.id, 3).text == "\u00e9b"
 
 
-async def test_only_the_owner_can_read_the_files(local: MakeLocal, tmp_path: Path) -> None:
+async def test_task_files_are_private_to_the_owner(local: MakeLocal, tmp_path: Path) -> None:
     tasks = local()
     task = await outcome(tasks, tasks.start(order("exit 0")))
     directory = tmp_path / "tasks" / task.id
@@ -322,15 +322,15 @@ async def test_only_the_owner_can_read_the_files(local: MakeLocal, tmp_path: Pat
     assert [path.name for path in directory.iterdir() if path.stat().st_mode & 0o077] == []
 
 
-async def test_what_was_told_and_cannot_be_stored_is_not_told_again(local: MakeLocal, tmp_path: Path) -> None:
+async def test_announcement_that_cannot_be_stored_is_not_repeated(local: MakeLocal, tmp_path: Path) -> None:
     tasks = local()
     task = await outcome(tasks, tasks.start(order("exit 0")))
-    assert [one.id for one in tasks.unannounced("llm")] == [task.id]
+    assert [one.id for one in tasks.find_unannounced("llm")] == [task.id]
     directory = tmp_path / "tasks" / task.id
     shutil.rmtree(directory)
     directory.write_text("a file where the directory was")
-    tasks.announced(task.id, "llm")
-    assert tasks.unannounced("llm") == []
+    tasks.mark_announced(task.id, "llm")
+    assert tasks.find_unannounced("llm") == []
 
 
 @pytest.mark.parametrize(
@@ -342,17 +342,17 @@ async def test_what_was_told_and_cannot_be_stored_is_not_told_again(local: MakeL
         ("spec.json", {"id": 5, "kind": "odd", "created_at": "x"}),
     ],
 )
-async def test_files_of_other_programs_do_no_harm(
+async def test_invalid_files_of_other_programs_are_tolerated(
     local: MakeLocal, tmp_path: Path, name: str, content: dict[str, Any]
 ) -> None:
     tasks = local()
     task = await outcome(tasks, tasks.start(order("exit 0")))
     (tmp_path / "tasks" / task.id / name).write_text(json.dumps(content))
     later = local()
-    for one in (*later.tasks(), *later.unannounced("llm")):
+    for one in (*later.list_tasks(), *later.find_unannounced("llm")):
         assert one.id == task.id
         assert [type(value) for value in (one.command, one.reason)] == [str, str]
         assert one.timeout_s >= 0
-        assert not one.active
-        later.announced(one.id, "llm")
-    assert later.unannounced("llm") == []
+        assert not one.is_active
+        later.mark_announced(one.id, "llm")
+    assert later.find_unannounced("llm") == []

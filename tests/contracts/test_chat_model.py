@@ -23,17 +23,17 @@ def _title(check: Check[HttpStage]) -> str:
     "check", [one for one in EVERY if one is not checks.takes_nothing_to_see_for_an_error], ids=_title
 )
 @pytest.mark.parametrize("kind", STAGES)
-async def test_every_model(kind: str, check: Check[Stage]) -> None:
+async def test_model_passes_each_contract_check(kind: str, check: Check[Stage]) -> None:
     await check(STAGES[kind])
 
 
 @pytest.mark.spec("R-85")
 @pytest.mark.parametrize("kind", STAGES)
-async def test_an_answer_with_nothing_to_see_is_an_error(kind: str) -> None:
+async def test_answer_with_nothing_visible_is_an_error(kind: str) -> None:
     await checks.takes_nothing_to_see_for_an_error(STAGES[kind])
 
 
 @pytest.mark.parametrize("check", OVER_HTTP, ids=_title)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.type)
-async def test_models_over_http(row: Row, check: Check[HttpStage]) -> None:
+async def test_http_model_passes_each_contract_check(row: Row, check: Check[HttpStage]) -> None:
     await check(HttpStage(row))

@@ -368,7 +368,7 @@ FOUND_OUT = (
 
 @pytest.mark.parametrize("row", SPOILED_ROWS, ids=lambda row: row.type)
 @pytest.mark.parametrize(("check", "spoil"), MUTANTS, ids=lambda one: getattr(one, "__name__", ""))
-async def test_a_model_that_breaks_a_promise_is_found_out(
+async def test_checks_detect_a_model_that_breaks_a_promise(
     row: Row, check: Check[HttpStage], spoil: Callable[[ChatModel], ChatModel]
 ) -> None:
     with pytest.raises(FOUND_OUT):
@@ -383,7 +383,7 @@ class ClosingStage(HttpStage):
 
 
 @pytest.mark.parametrize("row", SPOILED_ROWS, ids=lambda row: row.type)
-async def test_what_a_server_does_otherwise_is_found_out(row: Row) -> None:
+async def test_checks_detect_faulty_server_behaviour(row: Row) -> None:
     """Promises that no wrapper can break are broken from the other side."""
     harmful = replace(row.dialect, harmless=[row.dialect.stream_error("no")])
     with pytest.raises(ChatProviderError):
@@ -395,7 +395,7 @@ async def test_what_a_server_does_otherwise_is_found_out(row: Row) -> None:
         await checks.uses_a_connection_again(ClosingStage(row))
 
 
-def test_no_check_is_without_a_model_that_fails_it() -> None:
+def test_every_check_has_a_mutant_that_fails_it() -> None:
     from_the_other_side: list[Check[Any]] = [
         checks.skips_events_that_say_nothing,
         checks.refuses_events_that_are_none,

@@ -18,7 +18,7 @@ from kimi.application.settings.settings import ShellSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, CommandHook
-from kimi.infrastructure.workspace.hook_commands import hook_runner
+from kimi.infrastructure.workspace.hook_commands import make_hook_runner
 from tests.support.fakes import FakeHookRunner
 from tests.support.program.processes import all_gone, comes_true, marked
 
@@ -36,7 +36,7 @@ def runner(
     environ: Mapping[str, str] = ENVIRON,
 ) -> RunHook:
     """The adapter under test, working in `directory`."""
-    return hook_runner(str(directory), settings or ShellSettings(), secrets, environ)
+    return make_hook_runner(str(directory), settings or ShellSettings(), secrets, environ)
 
 
 def hook(command: str, timeout_s: int = 30) -> CommandHook:
@@ -69,7 +69,7 @@ COMMANDS: dict[str, HookAnswer] = {
 
 @pytest.mark.parametrize("kind", ["commands", "fake"])
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_the_end_of_a_command_is_its_verdict(tmp_path: Path, kind: str, command: str) -> None:
+async def test_exit_status_and_output_decide_the_hook_answer(tmp_path: Path, kind: str, command: str) -> None:
     run: RunHook = runner(tmp_path) if kind == "commands" else FakeHookRunner(COMMANDS)
     with anyio.fail_after(10):
         assert await run(hook(command, 1), TOLD) == COMMANDS[command]
@@ -83,7 +83,7 @@ async def test_a_command_reads_the_object_in_the_work_dir(tmp_path: Path) -> Non
     assert (tmp_path / "where").read_text().strip() == str(tmp_path)
 
 
-async def test_a_command_need_not_read(tmp_path: Path) -> None:
+async def test_hook_command_may_ignore_its_input(tmp_path: Path) -> None:
     assert await runner(tmp_path)(hook("exit 2"), {"x": "y" * 1_000_000}) == HookAnswer("block", "")
 
 
@@ -95,7 +95,7 @@ async def test_a_flood_does_not_stall_a_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inherit", [False, True])
-async def test_commands_do_not_get_our_keys(tmp_path: Path, inherit: bool) -> None:
+async def test_hook_commands_do_not_inherit_api_keys(tmp_path: Path, inherit: bool) -> None:
     environ = {**ENVIRON, "KIMI_API_KEY": "sk-secret", "OTHER": "kept"}
     settings = ShellSettings(inherit_secrets=inherit)
     run = runner(tmp_path, settings, frozenset({"KIMI_API_KEY"}), environ)
@@ -122,7 +122,7 @@ async def test_the_whole_tree_is_killed(tmp_path: Path, end: str) -> None:
     assert all_gone(mark)
 
 
-async def test_what_a_command_leaves_behind_does_not_hold_the_verdict(tmp_path: Path) -> None:
+async def test_hook_answer_does_not_wait_for_left_over_children(tmp_path: Path) -> None:
     mark = f"left-{tmp_path.name}"
     run = runner(tmp_path, environ={**ENVIRON, "KIMI_TEST_MARK": mark})
     assert await run(hook("sleep 3 & echo no >&2; exit 2"), TOLD) == HookAnswer("block", "no")
@@ -131,12 +131,14 @@ async def test_what_a_command_leaves_behind_does_not_hold_the_verdict(tmp_path: 
 
 
 @pytest.mark.parametrize("command", ["echo a\0b", "echo \ud800"])
-async def test_what_cannot_be_started_allows(tmp_path: Path, command: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_hook_command_that_cannot_be_started_allows(
+    tmp_path: Path, command: str, caplog: pytest.LogCaptureFixture
+) -> None:
     assert await runner(tmp_path)(hook(command), TOLD) == ALLOW
     assert "it allows" in caplog.text
 
 
-async def test_a_work_dir_or_shell_that_is_gone_allows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_work_dir_or_shell_allows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert await runner(tmp_path / "gone")(hook("exit 2"), TOLD) == ALLOW
     assert await runner(tmp_path, ShellSettings(path="/no/such/shell"))(hook("exit 2"), TOLD) == ALLOW
     assert caplog.text.count("it allows") == 2

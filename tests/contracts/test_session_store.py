@@ -61,9 +61,9 @@ async def stored(store: SessionStore, session_id: str, text: str = "hi") -> None
     files.close()
 
 
-async def test_what_was_appended_is_there_after_reopening(store: SessionStore) -> None:
+async def test_appended_records_are_loaded_after_reopening(store: SessionStore) -> None:
     files = await store.create("one")
-    assert (files.id, files.resumed, files.load_context(), list(files.events())) == ("one", False, [], [])
+    assert (files.id, files.is_resumed, files.load_context(), list(files.events())) == ("one", False, [], [])
     files.append_context(TURN[:2])
     files.append_context([])
     files.append_context(TURN[2:])
@@ -73,7 +73,7 @@ async def test_what_was_appended_is_there_after_reopening(store: SessionStore) -
     assert again.load_context() == list(TURN)
     assert again.load_context() == list(TURN)
     assert list(again.events()) == [b'{"type":"TurnBegin","payload":{"user_input":"x"}}']
-    assert again.resumed
+    assert again.is_resumed
     again.close()
 
 
@@ -86,7 +86,7 @@ async def test_events_come_with_their_times(store: SessionStore) -> None:
     files.close()
 
 
-async def test_contexts_that_were_replaced_are_there_newest_first(store: SessionStore) -> None:
+async def test_replaced_contexts_are_returned_newest_first(store: SessionStore) -> None:
     files = await store.create("one")
     assert list(files.older_contexts()) == []
     unanswered = Message("assistant", (), (ToolCall("c1", Function("Look", "{}")),))
@@ -103,15 +103,15 @@ async def test_contexts_that_were_replaced_are_there_newest_first(store: Session
     again.close()
 
 
-async def test_an_unknown_session_is_none(store: SessionStore) -> None:
+async def test_unknown_session_opens_as_none(store: SessionStore) -> None:
     assert await store.open("nobody") is None
     assert not await store.delete("nobody")
-    assert store.last() is None
-    assert list(store.list()) == []
+    assert store.last_session_id() is None
+    assert list(store.list_sessions()) == []
 
 
 @pytest.mark.parametrize("session_id", ["", "..", "../x", "a/b", "a\\b", "a\0", "x" * 129])
-async def test_ids_are_checked_first(store: SessionStore, session_id: str) -> None:
+async def test_session_ids_are_validated_first(store: SessionStore, session_id: str) -> None:
     for ask in (store.create, store.open, store.delete):
         with pytest.raises(InvalidSessionId):
             await ask(session_id)
@@ -144,7 +144,7 @@ async def test_a_waiting_open_gets_the_session_when_it_is_closed(store: SessionS
         (await opened(store, "one")).close()
 
 
-async def test_a_closed_session_takes_nothing_more(store: SessionStore) -> None:
+async def test_closed_session_refuses_writes(store: SessionStore) -> None:
     files = await store.create("one")
     files.append_context(TURN)
     files.close()
@@ -169,7 +169,7 @@ async def test_a_new_session_does_not_touch_an_existing_one(store: SessionStore)
     files.close()
 
 
-async def test_rotation_replaces_the_context_and_the_session_goes_on(store: SessionStore) -> None:
+async def test_rotation_replaces_context_and_session_stays_usable(store: SessionStore) -> None:
     files = await store.create("one")
     files.append_context(TURN)
     files.rotate_context(iter(TURN[:1]))
@@ -185,7 +185,7 @@ async def test_rotation_replaces_the_context_and_the_session_goes_on(store: Sess
 
 
 @pytest.mark.spec("W-132")
-async def test_timestamps_never_decrease_also_after_reopening(store: SessionStore, tmp_path: Path) -> None:
+async def test_timestamps_never_decrease_even_after_reopening(store: SessionStore, tmp_path: Path) -> None:
     files = await store.create("one")
     for timestamp in (5.0, 3.0, 7.5):
         files.append_event(encode_event(TurnEnd()), timestamp)
@@ -201,7 +201,7 @@ async def test_timestamps_never_decrease_also_after_reopening(store: SessionStor
 def timestamps(store: SessionStore, session_id: str, directory: Path) -> list[float]:
     """What stands in the log, whatever the store keeps it in."""
     if isinstance(store, MemoryStore):
-        lines = store.recorded(session_id)
+        lines = store.recorded_lines(session_id)
     else:
         (path,) = directory.glob(f"share/sessions/*/{session_id}/wire.jsonl")
         lines = path.read_bytes().splitlines()[1:]
@@ -245,7 +245,7 @@ async def test_open_calls_are_answered_from_the_log_or_as_interrupted(store: Ses
     third.close()
 
 
-async def test_an_exchange_that_was_torn_in_the_middle_is_put_right(store: SessionStore) -> None:
+async def test_incomplete_exchange_is_repaired_on_load(store: SessionStore) -> None:
     files = await store.create("one")
     files.append_context([asking("a"), user_message("went on"), tool_message("z", tool_ok("no such call"))])
     files.close()
@@ -277,20 +277,20 @@ STATE = SessionState(
     plan_session_id="p1",
     plan_slug="brave-fox",
     todos=(TodoItem("a"), TodoItem("b", "done")),
-    foreign={"archived": False, "x": [1]},
+    unknown_keys={"archived": False, "x": [1]},
 )
 
 
-async def test_the_state_survives(store: SessionStore) -> None:
+async def test_state_is_kept_after_reopening(store: SessionStore) -> None:
     files = await store.create("one")
     assert files.state == SessionState()
     files.save_state(STATE)
     files.append_context(TURN)
     files.close()
     again = await opened(store, "one")
-    found = replace(again.state, foreign={})
-    assert found == replace(STATE, foreign={})
-    assert again.state.foreign["x"] == [1]
+    found = replace(again.state, unknown_keys={})
+    assert found == replace(STATE, unknown_keys={})
+    assert again.state.unknown_keys["x"] == [1]
     again.close()
 
 
@@ -306,7 +306,7 @@ async def test_a_state_that_was_saved_before_the_first_record_is_kept(store: Ses
     again.close()
 
 
-async def test_an_empty_session_leaves_nothing(store: SessionStore) -> None:
+async def test_empty_session_is_removed_on_close(store: SessionStore) -> None:
     files = await store.create("one")
     files.close()
     prompted = await store.create("two")
@@ -315,7 +315,7 @@ async def test_an_empty_session_leaves_nothing(store: SessionStore) -> None:
     prompted.close()
     assert await store.open("one") is None
     assert await store.open("two") is None
-    assert list(store.list()) == []
+    assert list(store.list_sessions()) == []
 
 
 @pytest.mark.parametrize("what", ["event", "message", "title"])
@@ -328,24 +328,24 @@ async def test_a_session_with_an_event_a_message_or_a_title_stays(store: Session
     else:
         files.save_state(SessionState(custom_title="x"))
     files.close()
-    assert [one.id for one in store.list()] == ["one"]
+    assert [one.id for one in store.list_sessions()] == ["one"]
     (await opened(store, "one")).close()
 
 
-async def test_an_existing_session_is_not_removed_when_it_is_closed(store: SessionStore) -> None:
+async def test_existing_session_is_not_removed_on_close(store: SessionStore) -> None:
     await stored(store, "one")
     files = await opened(store, "one")
     files.close()
-    assert [one.id for one in store.list()] == ["one"]
+    assert [one.id for one in store.list_sessions()] == ["one"]
 
 
 async def test_the_last_session_is_the_marked_one(store: SessionStore) -> None:
     await stored(store, "one")
     await stored(store, "two")
     store.mark_last("one")
-    assert store.last() == "one"
+    assert store.last_session_id() == "one"
     assert await store.delete("one")
-    assert store.last() == "two"
+    assert store.last_session_id() == "two"
 
 
 @pytest.mark.parametrize("marked", [None, "gone"])
@@ -358,8 +358,8 @@ async def test_without_a_usable_mark_the_newest_session_is_the_last(store: Sessi
     files.close()
     if marked is not None:
         store.mark_last(marked)
-    assert store.last() == "two"
-    assert [one.id for one in store.list()] == ["two", "three", "one"]
+    assert store.last_session_id() == "two"
+    assert [one.id for one in store.list_sessions()] == ["two", "three", "one"]
 
 
 async def test_titles_come_from_the_state_or_the_first_input(store: SessionStore) -> None:
@@ -373,7 +373,7 @@ async def test_titles_come_from_the_state_or_the_first_input(store: SessionStore
     silent = await store.create("silent")
     silent.append_event(encode_event(TurnEnd()), 1.0)
     silent.close()
-    found = {one.id: one for one in store.list()}
+    found = {one.id: one for one in store.list_sessions()}
     assert {key: one.title for key, one in found.items()} == {
         "typed": "please fix the build…",
         "parts": "look at this",
@@ -384,16 +384,16 @@ async def test_titles_come_from_the_state_or_the_first_input(store: SessionStore
     assert all(one.updated_at > 0 and math.isfinite(one.updated_at) for one in found.values())
 
 
-async def test_a_deleted_session_is_gone(store: SessionStore) -> None:
+async def test_deleted_session_cannot_be_opened(store: SessionStore) -> None:
     await stored(store, "one")
     assert await store.delete("one")
     assert await store.open("one") is None
     assert not await store.delete("one")
     await stored(store, "one")
-    assert [one.id for one in store.list()] == ["one"]
+    assert [one.id for one in store.list_sessions()] == ["one"]
 
 
-async def test_sync_is_always_possible(store: SessionStore) -> None:
+async def test_sync_succeeds_in_every_state(store: SessionStore) -> None:
     files = await store.create("one")
     await files.sync()
     files.append_context(TURN)

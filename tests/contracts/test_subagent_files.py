@@ -49,18 +49,18 @@ async def session(store: SessionStore) -> SessionFiles:
     return files
 
 
-async def test_an_unknown_subagent_has_nothing_and_leaves_nothing(store: SessionStore) -> None:
+async def test_unknown_subagent_is_empty_and_is_not_stored(store: SessionStore) -> None:
     files = await session(store)
-    child = files.child("a0123abcd")
+    child = files.subagent_files("a0123abcd")
     assert (child.id, child.record, child.load_context(), list(child.events())) == ("one", None, [], [])
     child.close()
-    assert list(files.children()) == []
+    assert list(files.list_subagent_ids()) == []
     files.close()
 
 
-async def test_what_a_subagent_wrote_is_there_after_the_session_was_reopened(store: SessionStore) -> None:
+async def test_subagent_files_are_loaded_after_reopening(store: SessionStore) -> None:
     files = await session(store)
-    child = files.child("a0123abcd")
+    child = files.subagent_files("a0123abcd")
     child.save_record(RECORD)
     child.save_prompt("look")
     child.append_context(CONTEXT)
@@ -71,26 +71,26 @@ async def test_what_a_subagent_wrote_is_there_after_the_session_was_reopened(sto
 
     again = await store.open("one")
     assert again is not None
-    assert list(again.children()) == ["a0123abcd"]
-    child = again.child("a0123abcd")
+    assert list(again.list_subagent_ids()) == ["a0123abcd"]
+    child = again.subagent_files("a0123abcd")
     assert child.record == RECORD
     assert child.load_context() == CONTEXT
     child.append_event(encode_event(StepBegin(1)), 2.0)
     assert list(child.events()) == [encode_event(TurnBegin("look")), encode_event(StepBegin(1))]
     child.save_record(replace(RECORD, status="completed", updated_at=20.0))
     child.close()
-    assert again.child("a0123abcd").record == replace(RECORD, status="completed", updated_at=20.0)
+    assert again.subagent_files("a0123abcd").record == replace(RECORD, status="completed", updated_at=20.0)
     assert again.load_context() == [CheckpointRecord(0), user_message("hi")]
     again.close()
 
 
 async def test_subagents_do_not_mix(store: SessionStore) -> None:
     files = await session(store)
-    first, second = files.child("a00000001"), files.child("a00000002")
+    first, second = files.subagent_files("a00000001"), files.subagent_files("a00000002")
     for child, name in ((first, "a00000001"), (second, "a00000002")):
         child.save_record(replace(RECORD, agent_id=name))
         child.append_context([user_message(name)])
-    assert list(files.children()) == ["a00000001", "a00000002"]
+    assert list(files.list_subagent_ids()) == ["a00000001", "a00000002"]
     assert first.load_context() == [user_message("a00000001")]
     first.close()
     second.append_context([user_message("more")])
@@ -104,13 +104,13 @@ async def test_subagents_do_not_mix(store: SessionStore) -> None:
 async def test_a_name_cannot_leave_the_session(store: SessionStore, name: str) -> None:
     files = await session(store)
     with pytest.raises(InvalidSessionId):
-        files.child(name)
+        files.subagent_files(name)
     files.close()
 
 
 async def test_a_session_with_subagents_can_be_deleted(store: SessionStore) -> None:
     files = await session(store)
-    child = files.child("a0123abcd")
+    child = files.subagent_files("a0123abcd")
     child.save_record(RECORD)
     child.close()
     files.close()
@@ -118,9 +118,9 @@ async def test_a_session_with_subagents_can_be_deleted(store: SessionStore) -> N
     assert await store.open("one") is None
 
 
-async def test_the_layout_on_disk(tmp_path: Path) -> None:
+async def test_subagent_files_have_the_documented_layout(tmp_path: Path) -> None:
     files = await session(jsonl(tmp_path))
-    child = files.child("a0123abcd")
+    child = files.subagent_files("a0123abcd")
     child.save_record(RECORD)
     child.save_prompt("look")
     child.append_context(CONTEXT)
@@ -137,9 +137,9 @@ async def test_the_layout_on_disk(tmp_path: Path) -> None:
     files.close()
 
 
-async def test_members_of_the_record_that_others_wrote_survive(tmp_path: Path) -> None:
+async def test_unknown_members_of_the_record_are_preserved(tmp_path: Path) -> None:
     files = await session(jsonl(tmp_path))
-    child = files.child("a0123abcd")
+    child = files.subagent_files("a0123abcd")
     child.save_record(RECORD)
     assert files.directory is not None
     meta = Path(files.directory) / "subagents" / "a0123abcd" / "meta.json"
@@ -147,6 +147,6 @@ async def test_members_of_the_record_that_others_wrote_survive(tmp_path: Path) -
     child.save_record(replace(RECORD, status="failed"))
     assert '"last_task_id":"t1"' in meta.read_text()
     meta.write_text('{"agent_id": 7}')
-    assert files.child("a0123abcd").record is None
+    assert files.subagent_files("a0123abcd").record is None
     child.close()
     files.close()

@@ -15,24 +15,24 @@ from typing import Any
 import anyio
 import pytest
 
-from kimi.application.agents.run_subagent import Order, Report
+from kimi.application.agents.run_subagent import SubagentResult, SubagentTask
 from kimi.application.ports import Tool
 from kimi.application.settings.settings import ShellSettings
-from kimi.domain.background import TaskOrder
-from kimi.domain.permissions.approval import Effect, Policy, decide
+from kimi.domain.background import BackgroundTaskSpec
+from kimi.domain.permissions.approval import Policy, ProposedAction, check_policy
 from kimi.domain.tools.tool import TodoItem, ToolReturnValue
-from kimi.infrastructure.tools.dialog.ask_user import AskUserQuestion
-from kimi.infrastructure.tools.dialog.dmail import SendDMailTool
+from kimi.infrastructure.tools.dialog.ask_user_question import AskUserQuestionTool
+from kimi.infrastructure.tools.dialog.send_dmail import SendDMailTool
+from kimi.infrastructure.tools.dialog.set_todo_list import SetTodoListTool
 from kimi.infrastructure.tools.dialog.subagents import AgentTool, CreateSubagentTool, TaskTool
 from kimi.infrastructure.tools.dialog.think import ThinkTool
-from kimi.infrastructure.tools.dialog.todo import TodoTool
-from kimi.infrastructure.tools.files.read_media_file import ReadMediaFile
-from kimi.infrastructure.tools.shell.background_tasks import TaskList, TaskOutputTool, TaskStop
+from kimi.infrastructure.tools.files.read_media_file import ReadMediaFileTool
+from kimi.infrastructure.tools.shell.background_tasks import TaskListTool, TaskOutputTool, TaskStopTool
 from kimi.infrastructure.tools.shell.shell import ShellTool
-from kimi.infrastructure.tools.web.fetch_url import FetchUrl
-from kimi.infrastructure.tools.web.search_web import SearchWeb
-from kimi.infrastructure.web.pages import Page
-from kimi.infrastructure.web.services import SearchResult
+from kimi.infrastructure.tools.web.fetch_url import FetchUrlTool
+from kimi.infrastructure.tools.web.search_web import SearchWebTool
+from kimi.infrastructure.web.page_fetcher import FetchedPage
+from kimi.infrastructure.web.vendor_service import SearchResult
 from tests.support.background_tasks import FakeTasks
 from tests.support.file_tools import CONTEXT, Files, brief
 
@@ -57,7 +57,7 @@ def _todo(files: Files) -> Tool:
     def write(changed: tuple[TodoItem, ...]) -> None:
         items[:] = changed
 
-    return TodoTool(lambda: items, write)
+    return SetTodoListTool(lambda: items, write)
 
 
 def _shell(files: Files) -> Tool:
@@ -68,8 +68,8 @@ async def _nothing_found(query: str, limit: int, include_content: bool, call_id:
     return []
 
 
-async def _page(url: str) -> Page:
-    return Page(200, "text/plain", None, b"text")
+async def _page(url: str) -> FetchedPage:
+    return FetchedPage(200, "text/plain", None, b"text")
 
 
 def _over_tasks(made: Callable[[FakeTasks], Tool]) -> Callable[[Files], Tool]:
@@ -77,18 +77,18 @@ def _over_tasks(made: Callable[[FakeTasks], Tool]) -> Callable[[Files], Tool]:
 
     def make(files: Files) -> Tool:
         tasks = FakeTasks()
-        tasks.start(TaskOrder("sleep 9", "a job", ("sleep", "9"), 60))
+        tasks.start(BackgroundTaskSpec("sleep 9", "a job", ("sleep", "9"), 60))
         return made(tasks)
 
     return make
 
 
-async def _reported(order: Order, call_id: str) -> Report:
-    return Report("completed", "done", "a1", order.type)
+async def _reported(order: SubagentTask, call_id: str) -> SubagentResult:
+    return SubagentResult("completed", "done", "a1", order.type)
 
 
-def _not_started(order: Order, call_id: str, failure_text: Callable[[Report], str]) -> Report:
-    return Report("failed", "not here")
+def _not_started(order: SubagentTask, call_id: str, failure_text: Callable[[SubagentResult], str]) -> SubagentResult:
+    return SubagentResult("failed", "not here")
 
 
 TEXT: dict[str, str | bytes] = {"a.txt": "one\ntwo\n"}
@@ -109,19 +109,22 @@ CASES: dict[str, Case] = {
     "Grep": Case(lambda files: files.grep, {"pattern": "one"}, {"pattern": "x", "head_limit": -1}, files=TEXT),
     "Shell": Case(_shell, {"command": "echo x > new.txt"}, {"command": 1}, True, "new.txt"),
     "ReadMediaFile": Case(
-        lambda files: ReadMediaFile(files.workspace, files.policy, frozenset({"image_in"})),
+        lambda files: ReadMediaFileTool(files.workspace, files.policy, frozenset({"image_in"})),
         {"path": "a.gif"},
         {"path": 1},
         files={"a.gif": b"GIF89a\1\0\1\0\0\0\0;"},
     ),
-    "TaskList": Case(_over_tasks(TaskList), {}, {"limit": 0}),
+    "TaskList": Case(_over_tasks(TaskListTool), {}, {"limit": 0}),
     "TaskOutput": Case(
         _over_tasks(lambda tasks: TaskOutputTool(tasks, 0.01)),
         {"task_id": "bash-00000001"},
         {"task_id": "x", "timeout": -1},
     ),
     "TaskStop": Case(
-        _over_tasks(lambda tasks: TaskStop(tasks, lambda: False)), {"task_id": "bash-00000001"}, {"reason": "x"}, True
+        _over_tasks(lambda tasks: TaskStopTool(tasks, lambda: False)),
+        {"task_id": "bash-00000001"},
+        {"reason": "x"},
+        True,
     ),
     "Agent": Case(
         lambda _: AgentTool(_reported, _not_started, dict), {"description": "d", "prompt": "p"}, {"prompt": "p"}
@@ -133,7 +136,7 @@ CASES: dict[str, Case] = {
         lambda _: CreateSubagentTool(lambda name, prompt: True, dict), {"name": "n", "system_prompt": "s"}, {"name": ""}
     ),
     "AskUserQuestion": Case(
-        lambda _: AskUserQuestion(lambda: True, lambda: True, lambda: "q1"),
+        lambda _: AskUserQuestionTool(lambda: True, lambda: True, lambda: "q1"),
         {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]},
         {"questions": []},
     ),
@@ -142,8 +145,10 @@ CASES: dict[str, Case] = {
         {"message": "m", "checkpoint_id": 0},
         {"message": "m", "checkpoint_id": "x"},
     ),
-    "FetchURL": Case(lambda _: FetchUrl(_page, ask=True), {"url": "https://example.com"}, {"url": 1}, True),
-    "SearchWeb": Case(lambda _: SearchWeb(_nothing_found), {"query": "x"}, {"query": "x", "limit": 21}),
+    "FetchURL": Case(
+        lambda _: FetchUrlTool(_page, needs_approval=True), {"url": "https://example.com"}, {"url": 1}, True
+    ),
+    "SearchWeb": Case(lambda _: SearchWebTool(_nothing_found), {"query": "x"}, {"query": "x", "limit": 21}),
     "Think": Case(lambda _: ThinkTool(), {"thought": "hm"}, {}),
     "SetTodoList": Case(_todo, {"todos": [{"title": "t", "status": "done"}]}, {"todos": [{"status": "no"}]}),
 }
@@ -174,9 +179,9 @@ def tool(case: Case, files: Files) -> Tool:
     return case.make(files)
 
 
-async def run(tool: Tool, arguments: dict[str, Any]) -> tuple[Effect | None, ToolReturnValue]:
+async def run(tool: Tool, arguments: dict[str, Any]) -> tuple[ProposedAction | None, ToolReturnValue]:
     async with tool.prepare(arguments, CONTEXT) as prepared:
-        return prepared.effect, await prepared.run()
+        return prepared.proposed_action, await prepared.run()
 
 
 def test_the_spec_is_constant_and_usable(name: str, tool: Tool) -> None:
@@ -190,7 +195,7 @@ def test_the_spec_is_constant_and_usable(name: str, tool: Tool) -> None:
     assert spec.key_argument is None or spec.key_argument in spec.parameters["properties"]
 
 
-async def test_a_good_call_succeeds(case: Case, tool: Tool) -> None:
+async def test_valid_call_succeeds(case: Case, tool: Tool) -> None:
     effect, result = await run(tool, case.good)
     assert not result.is_error, result
     assert (effect is not None) == case.asks
@@ -201,7 +206,7 @@ async def test_unknown_arguments_are_ignored(case: Case, tool: Tool) -> None:
     assert not result.is_error
 
 
-async def test_bad_arguments_are_a_result(case: Case, tool: Tool) -> None:
+async def test_invalid_arguments_return_an_error_result(case: Case, tool: Tool) -> None:
     effect, result = await run(tool, case.bad)
     assert effect is None
     assert result.is_error
@@ -230,19 +235,19 @@ async def test_a_read_only_tool_changes_nothing(case: Case, tool: Tool, files: F
     assert {path: path.stat().st_mtime_ns for path in files.work_dir.rglob("*")} == before
 
 
-async def test_an_effect_can_be_decided_and_shown(case: Case, tool: Tool) -> None:
+async def test_proposed_action_can_be_decided_and_displayed(case: Case, tool: Tool) -> None:
     async with tool.prepare(case.good, CONTEXT) as prepared:
-        effect = prepared.effect
+        effect = prepared.proposed_action
     if effect is None:
         return
     assert effect.action
     assert "\n" not in effect.description
     assert effect.subject
-    assert decide(Policy(), tool.spec.name, effect).decision == "ask"
-    assert decide(Policy().remember(effect), tool.spec.name, effect).decision == "allow"
+    assert check_policy(Policy(), tool.spec.name, effect).decision == "ask"
+    assert check_policy(Policy().remember(effect), tool.spec.name, effect).decision == "allow"
 
 
-async def test_cancellation_frees_everything(case: Case, tool: Tool) -> None:
+async def test_cancelled_call_releases_its_resources(case: Case, tool: Tool) -> None:
     async def hold() -> None:
         async with tool.prepare(case.good, CONTEXT):
             await anyio.sleep_forever()
@@ -277,7 +282,7 @@ async def test_calls_do_not_disturb_each_other(tmp_path: Path, name: str) -> Non
     assert [result.is_error for result in results] == [False] * 3
 
 
-async def test_two_prepared_calls_of_one_tool(case: Case, tool: Tool) -> None:
+async def test_two_calls_of_one_tool_can_be_prepared_together(case: Case, tool: Tool) -> None:
     """A call that waits for an answer must not keep others of the tool from being prepared elsewhere."""
     if tool.spec.name in ("WriteFile", "StrReplaceFile"):
         return

@@ -116,7 +116,7 @@ async def test_a_server_is_connected_and_another_has_failed(source: ToolSource) 
 
 
 @pytest.mark.spec("T-140")
-async def test_calls_come_to_results(source: ToolSource) -> None:
+async def test_calls_return_results_or_errors(source: ToolSource) -> None:
     assert await source.call("s", "echo", {"text": "ünï"}, decline) == said("ünï")
     failed = await source.call("s", "fail", {}, decline)
     assert failed.is_error
@@ -145,7 +145,7 @@ async def test_calls_run_side_by_side(source: ToolSource, request: pytest.Fixtur
 
 
 @pytest.mark.spec("T-140")
-async def test_a_call_that_takes_too_long_is_given_up(source: ToolSource) -> None:
+async def test_call_raises_after_its_timeout(source: ToolSource) -> None:
     with anyio.fail_after(10), pytest.raises(SourceTimedOut):
         await source.call("s", "slow", {"text": "1"}, decline)
     assert view(source, "s").state == "connected"
@@ -166,7 +166,7 @@ async def test_a_cancelled_call_leaves_the_connection(source: ToolSource) -> Non
 
 
 @pytest.mark.spec("T-140")
-async def test_nothing_is_sent_to_who_is_not_connected(source: ToolSource) -> None:
+async def test_call_to_unconnected_server_raises(source: ToolSource) -> None:
     for name in ("dead", "unknown"):
         with pytest.raises(SourceUnavailable):
             await source.call(name, "echo", {}, decline)
@@ -191,10 +191,10 @@ async def test_a_server_may_ask_during_a_call(kind: str, tmp_path: Path) -> None
 
 
 @pytest.mark.spec("T-140")
-async def test_what_is_taken_in_exchange(source: ToolSource) -> None:
+async def test_reload_replaces_the_servers(source: ToolSource) -> None:
     before = source.version
     source.reload([McpServer(name="new", command="no-such-program")])
-    await source.settled()
+    await source.wait_for_first_connect()
     assert source.version > before
     assert [server.name for server in source.servers()] == ["new"]
     with pytest.raises(SourceUnavailable):
@@ -202,51 +202,51 @@ async def test_what_is_taken_in_exchange(source: ToolSource) -> None:
 
 
 @pytest.mark.spec("T-140")
-async def test_the_end(source: ToolSource) -> None:
-    source.end()
-    source.end()
-    await source.ended(3)
-    await source.ended(3)
+async def test_ended_source_refuses_calls_and_end_is_repeatable(source: ToolSource) -> None:
+    source.request_stop()
+    source.request_stop()
+    await source.stop_and_wait(3)
+    await source.stop_and_wait(3)
     source.start()
     source.reload([McpServer(name="s", command="no-such-program")])
     with anyio.fail_after(1):
-        await source.settled()
+        await source.wait_for_first_connect()
     with pytest.raises(SourceCallFailed):
         await source.call("s", "echo", {}, decline)
 
 
 async def test_before_the_start_everything_is_pending(tmp_path: Path) -> None:
     from kimi.application.settings.settings import McpSettings
-    from kimi.infrastructure.mcp.servers import McpServers
+    from kimi.infrastructure.mcp.tool_source import McpToolSource
     from tests.support.mcp.stage import place_in
 
-    real = McpServers(McpSettings(servers=(raw_server("s"), raw_server("dead"))), place_in(tmp_path))
+    real = McpToolSource(McpSettings(servers=(raw_server("s"), raw_server("dead"))), place_in(tmp_path))
     for source in (fake(), real):
         assert [server.state for server in source.servers()] == ["pending", "pending"]
         with pytest.raises(SourceUnavailable):
             await source.call("s", "echo", {}, decline)
-    await real.ended(1)
+    await real.stop_and_wait(1)
     real.start()
     assert [server.state for server in real.servers()] == ["pending", "pending"]
 
 
 @pytest.mark.parametrize("kind", ["fake", "real"])
-async def test_whoever_waits_for_servers_does_not_outwait_the_end(kind: str, tmp_path: Path) -> None:
+async def test_waiting_for_servers_ends_with_the_source(kind: str, tmp_path: Path) -> None:
     source: ToolSource
     if kind == "fake":
         source = fake()
         source.hold = anyio.Event()
     else:
         from kimi.application.settings.settings import McpSettings
-        from kimi.infrastructure.mcp.servers import McpServers
+        from kimi.infrastructure.mcp.tool_source import McpToolSource
         from tests.support.mcp.stage import place_in
 
-        source = McpServers(McpSettings(servers=(raw_server("s", silent=True),)), place_in(tmp_path))
+        source = McpToolSource(McpSettings(servers=(raw_server("s", silent=True),)), place_in(tmp_path))
     source.start()
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(source.settled)
+            tasks.start_soon(source.wait_for_first_connect)
             await anyio.sleep(0.05)
-            source.end()
-        await source.settled()
-        await source.ended(3)
+            source.request_stop()
+        await source.wait_for_first_connect()
+        await source.stop_and_wait(3)

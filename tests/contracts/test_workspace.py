@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kimi.application.ports import FileChanged, Process, ToolCallContext, Workspace
 from kimi.application.settings.settings import ShellSettings
 from kimi.infrastructure.workspace.local import LocalWorkspace
-from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities
 from kimi.interfaces.acp.workspace.client_workspace import ClientWorkspace
 from tests.support.acp.editor import Editor
 
@@ -32,7 +32,7 @@ def over_an_editor(work_dir: Path) -> Workspace:
     async def show(context: ToolCallContext, terminal_id: str) -> None:
         """There is no call."""
 
-    abilities = ClientAbilities(fs_read=True, fs_write=True, terminal=True)
+    abilities = ClientCapabilities(fs_read=True, fs_write=True, terminal=True)
     return ClientWorkspace(local(work_dir), "s", abilities, lambda: [str(work_dir.parent)], Editor(), show)
 
 
@@ -67,7 +67,7 @@ async def joined(blocks: AsyncIterator[bytes]) -> bytes:
 # --- files ----------------------------------------------------------------------------------------------------
 
 
-async def test_stat_tells_kinds_apart_and_follows_links(workspace: Workspace) -> None:
+async def test_stat_distinguishes_kinds_and_follows_links(workspace: Workspace) -> None:
     inside(workspace, "a.txt").write_bytes(b"12345")
     inside(workspace, "dir").mkdir()
     inside(workspace, "link").symlink_to("a.txt")
@@ -85,7 +85,7 @@ async def test_stat_tells_kinds_apart_and_follows_links(workspace: Workspace) ->
     assert found["link"] == file
 
 
-async def test_stat_of_what_is_not_there_is_none(workspace: Workspace) -> None:
+async def test_stat_of_missing_path_is_none(workspace: Workspace) -> None:
     inside(workspace, "a.txt").write_bytes(b"")
     inside(workspace, "dangling").symlink_to("nowhere")
     for name in ("missing", "a.txt/below", "dangling"):
@@ -124,7 +124,7 @@ async def test_a_read_gives_the_bytes_from_the_offset_in_blocks(workspace: Works
     assert all(0 < len(block) <= 1 << 20 for block in got)
 
 
-async def test_reading_what_cannot_be_read_raises_as_the_system_does(workspace: Workspace) -> None:
+async def test_reading_missing_file_or_directory_raises_os_error(workspace: Workspace) -> None:
     inside(workspace, "dir").mkdir()
     with pytest.raises(FileNotFoundError):
         await content(workspace, inside(workspace, "missing"))
@@ -132,14 +132,14 @@ async def test_reading_what_cannot_be_read_raises_as_the_system_does(workspace: 
         await content(workspace, inside(workspace, "dir"))
 
 
-async def test_reading_a_pipe_nobody_writes_to_is_an_error_at_once(workspace: Workspace) -> None:
+async def test_reading_a_pipe_without_writer_raises_at_once(workspace: Workspace) -> None:
     os.mkfifo(inside(workspace, "pipe"))
     with pytest.raises(OSError, match="Not a regular file"):
         await content(workspace, inside(workspace, "pipe"))
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])
-async def test_a_small_file_comes_with_the_look_at_it(workspace: Workspace, size: int) -> None:
+async def test_small_file_is_read_together_with_its_stat(workspace: Workspace, size: int) -> None:
     path, link = inside(workspace, "data"), inside(workspace, "link")
     data = (b"0123456789abcdef" * (size // 16 + 1))[:size]
     path.write_bytes(data)
@@ -149,7 +149,7 @@ async def test_a_small_file_comes_with_the_look_at_it(workspace: Workspace, size
     assert await workspace.read_small(str(link)) == expected
 
 
-async def test_what_is_no_regular_file_is_only_looked_at(workspace: Workspace) -> None:
+async def test_other_than_regular_files_are_only_stated(workspace: Workspace) -> None:
     inside(workspace, "dir").mkdir()
     inside(workspace, "dangling").symlink_to("nowhere")
     os.mkfifo(inside(workspace, "pipe"))
@@ -163,7 +163,7 @@ async def test_what_is_no_regular_file_is_only_looked_at(workspace: Workspace) -
         os.open(inside(workspace, "pipe"), os.O_WRONLY | os.O_NONBLOCK)
 
 
-async def test_a_small_file_that_cannot_be_looked_at_raises_as_the_system_does(workspace: Workspace) -> None:
+async def test_small_read_of_a_link_loop_raises_os_error(workspace: Workspace) -> None:
     inside(workspace, "circle").symlink_to("circle")
     with pytest.raises(OSError, match="symbolic links"):
         await workspace.read_small(str(inside(workspace, "circle")))
@@ -199,7 +199,7 @@ async def test_a_file_that_has_changed_since_is_left_alone(workspace: Workspace)
     assert path.read_bytes() == b"somebody else's"
 
 
-async def test_a_file_that_has_come_or_gone_since_is_left_alone(workspace: Workspace) -> None:
+async def test_file_created_or_removed_since_stat_is_not_written(workspace: Workspace) -> None:
     path = inside(workspace, "a.txt")
     path.write_bytes(b"here")
     seen = await workspace.stat(str(path))
@@ -212,7 +212,7 @@ async def test_a_file_that_has_come_or_gone_since_is_left_alone(workspace: Works
     assert not path.exists()
 
 
-async def test_a_link_put_in_the_place_of_the_file_is_not_followed(workspace: Workspace) -> None:
+async def test_link_replacing_the_file_is_not_followed(workspace: Workspace) -> None:
     path, victim = inside(workspace, "a.txt"), inside(workspace, "victim")
     path.write_bytes(b"old")
     victim.write_bytes(b"precious")
@@ -226,7 +226,7 @@ async def test_a_link_put_in_the_place_of_the_file_is_not_followed(workspace: Wo
     assert path.is_symlink()
 
 
-async def test_a_link_put_in_the_place_of_a_directory_is_not_followed(workspace: Workspace) -> None:
+async def test_link_replacing_a_directory_is_not_followed(workspace: Workspace) -> None:
     inside(workspace, "dir").mkdir()
     inside(workspace, "elsewhere").mkdir()
     inside(workspace, "dir").rmdir()
@@ -236,7 +236,7 @@ async def test_a_link_put_in_the_place_of_a_directory_is_not_followed(workspace:
     assert list(inside(workspace, "elsewhere").iterdir()) == []
 
 
-async def test_a_directory_is_no_target(workspace: Workspace) -> None:
+async def test_directory_cannot_be_written(workspace: Workspace) -> None:
     path = inside(workspace, "dir")
     path.mkdir()
     for expected in (await workspace.stat(str(path)), None):
@@ -244,7 +244,7 @@ async def test_a_directory_is_no_target(workspace: Workspace) -> None:
             await workspace.write(str(path), b"mine", expected)
 
 
-async def test_a_failed_write_leaves_nothing_behind(workspace: Workspace) -> None:
+async def test_failed_write_leaves_no_extra_files(workspace: Workspace) -> None:
     path = inside(workspace, "a.txt")
     path.write_bytes(b"old")
     with pytest.raises(FileChanged):
@@ -270,19 +270,19 @@ async def test_both_streams_arrive_in_order(workspace: Workspace) -> None:
         assert await joined(process.output()) == b"".join(b"%d " % i for i in range(50))
 
 
-async def test_the_error_stream_can_be_left_out(workspace: Workspace) -> None:
+async def test_stderr_can_be_excluded(workspace: Workspace) -> None:
     program = python("import os; os.write(2, b'err'); os.write(1, b'out')")
     async with workspace.run(program, merge_stderr=False) as process:
         assert await joined(process.output()) == b"out"
 
 
-async def test_variables_are_added_to_what_commands_inherit(workspace: Workspace) -> None:
+async def test_variables_extend_the_inherited_environment(workspace: Workspace) -> None:
     program = python("import os; print(os.environ['EXTRA'], 'PATH' in os.environ)")
     async with workspace.run(program, env={"EXTRA": "one"}) as process:
         assert await joined(process.output()) == b"one True\n"
 
 
-async def test_blocks_are_bounded_and_nothing_is_lost(workspace: Workspace) -> None:
+async def test_output_blocks_are_bounded_and_complete(workspace: Workspace) -> None:
     program = python("import os\nfor i in range(64): os.write(1, bytes([i]) * 100_000)")
     async with workspace.run(program) as process:
         blocks = [block async for block in process.output()]
@@ -290,20 +290,20 @@ async def test_blocks_are_bounded_and_nothing_is_lost(workspace: Workspace) -> N
     assert max(map(len, blocks)) <= 256 * 1024
 
 
-async def test_a_slow_reader_gets_what_was_buffered_when_the_command_ended(workspace: Workspace) -> None:
+async def test_slow_reader_gets_output_buffered_at_exit(workspace: Workspace) -> None:
     async with workspace.run(python("import os; os.write(1, b'x' * 30_000)")) as process:
         await process.wait()
         await anyio.sleep(0.7)
         assert len(await joined(process.output())) == 30_000
 
 
-async def test_a_program_that_is_not_there_raises(workspace: Workspace) -> None:
+async def test_missing_program_raises(workspace: Workspace) -> None:
     with pytest.raises(FileNotFoundError):
         async with workspace.run(["/no/such/program"]):
             pass
 
 
-async def test_a_signal_is_a_negative_status(workspace: Workspace) -> None:
+async def test_exit_by_signal_is_a_negative_status(workspace: Workspace) -> None:
     async with workspace.run(python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")) as process:
         assert await joined(process.output()) == b""
         assert await process.wait() == -9
@@ -336,14 +336,14 @@ async def test_kill_ends_a_program_and_can_be_repeated(workspace: Workspace) -> 
         assert not is_alive(pid)
 
 
-async def test_leaving_the_context_kills_what_still_runs(workspace: Workspace) -> None:
+async def test_leaving_the_context_kills_running_program(workspace: Workspace) -> None:
     async with workspace.run(python(SLEEPER)) as process:
         pid = await first_number(process)
         assert is_alive(pid)
     assert not is_alive(pid)
 
 
-async def test_cancelling_kills_what_still_runs(workspace: Workspace) -> None:
+async def test_cancel_kills_running_program(workspace: Workspace) -> None:
     pid = 0
     with anyio.CancelScope() as scope:
         async with workspace.run(python(SLEEPER)) as process:

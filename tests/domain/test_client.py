@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.domain.client import Client, parse_version, product
+from kimi.domain.client import Client, parse_version, user_agent_suffix
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from kimi.domain.client import Client, parse_version, product
         ("9" * 5000, (0, 0)),
     ],
 )
-def test_versions_are_two_numbers_or_nothing(text: str, version: tuple[int, int]) -> None:
+def test_version_is_two_numbers_or_none(text: str, version: tuple[int, int]) -> None:
     assert parse_version(text) == version
 
 
@@ -29,8 +29,8 @@ def test_versions_compare_as_numbers() -> None:
     assert parse_version("1.10") > parse_version("1.9")
 
 
-def test_what_a_header_may_carry_of_a_client() -> None:
-    assert product(Client("panel", "0.2")) == " (panel 0.2)"
-    assert product(Client("a\nb\u00e9", None)) == " (ab)"
-    assert product(Client()) == ""
-    assert len(product(Client("x" * 500))) == 203
+def test_product_header_contains_only_safe_client_names() -> None:
+    assert user_agent_suffix(Client("panel", "0.2")) == " (panel 0.2)"
+    assert user_agent_suffix(Client("a\nb\u00e9", None)) == " (ab)"
+    assert user_agent_suffix(Client()) == ""
+    assert len(user_agent_suffix(Client("x" * 500))) == 203

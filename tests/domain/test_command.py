@@ -24,11 +24,11 @@ TEXTS = [
 
 
 @pytest.mark.spec("R-125")
-def test_what_is_a_command_and_what_is_text() -> None:
+def test_command_and_text_are_distinguished() -> None:
     assert {text: parse_command(text) for text in COMMANDS} == COMMANDS
     assert [text for text in TEXTS if parse_command(text) is not None] == []
 
 
 @given(st.from_regex(r"[A-Za-z0-9_-]+(:[A-Za-z0-9_-]+)*", fullmatch=True), st.text())
-def test_name_and_arguments_come_back(name: str, arguments: str) -> None:
+def test_command_name_and_arguments_are_parsed(name: str, arguments: str) -> None:
     assert parse_command(f"/{name} {arguments}") == Command(name, arguments.strip())

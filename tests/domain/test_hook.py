@@ -15,12 +15,12 @@ from kimi.domain.hook import (
     MAX_REASON_CHARS,
     CommandHook,
     HookSubscription,
-    counted,
-    distinct,
-    is_valid,
-    matching,
-    patience,
-    verdict,
+    clamp_timeout_s,
+    count_hooks_by_event,
+    deduplicate_commands,
+    is_valid_matcher,
+    match_hooks,
+    parse_hook_result,
 )
 
 
@@ -47,34 +47,34 @@ def denial(**more: object) -> bytes:
 )
 def test_a_matcher_is_searched_and_an_invalid_one_never_matches(matcher: str, target: str, found: bool) -> None:
     hook = HookSubscription("h", "Stop", matcher)
-    assert matching([hook], "Stop", target) == ([hook] if found else [])
-    assert matching([hook], "PreToolUse", target) == []
+    assert match_hooks([hook], "Stop", target) == ([hook] if found else [])
+    assert match_hooks([hook], "PreToolUse", target) == []
 
 
 @given(st.text())
-def test_any_text_may_stand_as_a_matcher(matcher: str) -> None:
+def test_any_text_is_accepted_as_matcher(matcher: str) -> None:
     hook = CommandHook("Stop", "true", matcher)
-    found = matching([hook], "Stop", "target")
-    assert not found or is_valid(matcher)
+    found = match_hooks([hook], "Stop", "target")
+    assert not found or is_valid_matcher(matcher)
 
 
 def test_the_order_stays_and_a_command_runs_once() -> None:
     first, second, again = CommandHook("Stop", "a", "", 1), CommandHook("Stop", "b"), CommandHook("Stop", "a", "x", 9)
-    assert matching([first, second, again], "Stop", "x") == [first, second, again]
-    assert distinct([first, second, again]) == [first, second]
-    assert distinct([]) == []
+    assert match_hooks([first, second, again], "Stop", "x") == [first, second, again]
+    assert deduplicate_commands([first, second, again]) == [first, second]
+    assert deduplicate_commands([]) == []
 
 
 def test_counts_name_events_in_the_order_of_the_list() -> None:
     hooks = [HookSubscription("s", "Stop"), CommandHook("PreToolUse", "a"), CommandHook("Stop", "a")]
-    assert list(counted(hooks).items()) == [("PreToolUse", 1), ("Stop", 2)]
+    assert list(count_hooks_by_event(hooks).items()) == [("PreToolUse", 1), ("Stop", 2)]
     assert len(HOOK_EVENTS) == len(set(HOOK_EVENTS)) == 13
 
 
 @pytest.mark.parametrize(("asked", "given"), [(-5, 1), (0, 1), (1, 1), (30, 30), (600, 600), (601, 600), (10**9, 600)])
-def test_the_time_is_clamped(asked: int, given: int) -> None:
-    assert patience(HookSubscription("h", "Stop", "", asked)) == given
-    assert patience(CommandHook("Stop", "true", "", asked)) == given
+def test_hook_timeout_is_clamped(asked: int, given: int) -> None:
+    assert clamp_timeout_s(HookSubscription("h", "Stop", "", asked)) == given
+    assert clamp_timeout_s(CommandHook("Stop", "true", "", asked)) == given
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,16 @@ def test_the_time_is_clamped(asked: int, given: int) -> None:
         (-9, denial(), b"", ALLOW),
     ],
 )
-def test_verdicts(status: int, output: bytes, errors: bytes, expected: HookAnswer) -> None:
-    assert verdict(status, output, errors) == expected
+def test_command_output_decides_the_hook_answer(
+    status: int, output: bytes, errors: bytes, expected: HookAnswer
+) -> None:
+    assert parse_hook_result(status, output, errors) == expected
 
 
 @given(st.integers(), st.binary(), st.binary())
-def test_any_end_of_a_command_has_a_verdict(status: int, output: bytes, errors: bytes) -> None:
-    assert (verdict(status, output, errors).action == "block") == (status == 2)
+def test_any_command_end_yields_a_hook_answer(status: int, output: bytes, errors: bytes) -> None:
+    assert (parse_hook_result(status, output, errors).action == "block") == (status == 2)
 
 
-def test_a_reason_is_not_endless() -> None:
-    assert len(verdict(2, b"", b"x" * 100_000).reason) == MAX_REASON_CHARS
+def test_long_reason_is_cut() -> None:
+    assert len(parse_hook_result(2, b"", b"x" * 100_000).reason) == MAX_REASON_CHARS

@@ -108,7 +108,7 @@ time.sleep(60)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="process groups of POSIX")
-def test_a_client_that_is_killed_in_two_turns_leaves_nothing(place: Place) -> None:
+def test_killed_client_leaves_no_processes(place: Place) -> None:
     """One turn runs a command; the other waits for an answer that will never come."""
     place.script(shell("s1", "sleep 60 & echo $! > pid; wait"), shell("s2", "true"))
     command = [sys.executable, "-c", CLIENT, str(place.work), *kimi_command(), "acp"]
@@ -129,7 +129,7 @@ def resident_mb(kimi: AcpProcess) -> float:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
-def test_two_hundred_sessions_come_and_go(place: Place) -> None:
+def test_two_hundred_sessions_are_opened_and_closed(place: Place) -> None:
     place.script("text: Hello")
     with acp_process(place) as kimi:
         kimi.shake_hands()

@@ -97,7 +97,7 @@ def path_abilities(path: Path) -> Json:
     return lines[0]["params"]["clientCapabilities"]
 
 
-def test_every_file_says_where_it_is_from() -> None:
+def test_every_client_file_states_its_origin() -> None:
     for path in CLIENTS:
         told = json.loads(path.read_text(encoding="utf-8"))
         assert told["recorded"] is (path.stem == "acpx")

@@ -49,7 +49,7 @@ def test_the_handshake_is_answered_within_a_second_of_the_start(place: Place) ->
 
 
 @pytest.mark.spec("A-16", "R-23")
-def test_the_old_option_serves_the_same(place: Place) -> None:
+def test_legacy_acp_option_starts_the_same_server(place: Place) -> None:
     with acp_process(place, command=("--acp",)) as kimi:
         kimi.shake_hands()
         session_id = kimi.new_session(place)
@@ -81,7 +81,7 @@ def idle_end(place: Place, *, with_session: bool) -> float:
         return time.monotonic() - started
 
 
-def test_nothing_at_all_on_the_input_ends_it_too(place: Place) -> None:
+def test_empty_input_ends_the_server(place: Place) -> None:
     done = place.run("acp")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     with open(os.devnull, "rb") as nothing:
@@ -106,7 +106,7 @@ def running_command(place: Place, kimi: AcpProcess) -> int:
 
 @pytest.mark.spec("A-11", "A-14", "R-13")
 @pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_the_end_leaves_no_process_behind(place: Place, number: signal.Signals | None) -> None:
+def test_shutdown_leaves_no_process(place: Place, number: signal.Signals | None) -> None:
     place.script(shell("c1", "sleep 60 & echo $! > pid; wait"))
     with acp_process(place) as kimi:
         pid = running_command(place, kimi)
@@ -179,7 +179,7 @@ def opened(process: subprocess.Popen[bytes], place: Place) -> str:
 
 
 @pytest.mark.spec("A-12")
-def test_a_client_that_closes_our_output_ends_the_server(place: Place) -> None:
+def test_client_closing_stdout_ends_the_server(place: Place) -> None:
     place.script(shell("c1", "sleep 60 & echo $! > pid; wait"))
     with raw_server(place) as process:
         session_id = opened(process, place)
@@ -197,7 +197,7 @@ def test_a_client_that_closes_our_output_ends_the_server(place: Place) -> None:
 
 
 @pytest.mark.spec("A-13")
-def test_a_client_that_stops_reading_does_not_keep_the_server(place: Place) -> None:
+def test_client_that_stops_reading_does_not_block_shutdown(place: Place) -> None:
     place.script("text: " + "flood " * 500_000)
     with raw_server(place) as process:
         session_id = opened(process, place)

@@ -152,7 +152,7 @@ async def test_requests_that_cannot_be_met_are_refused_at_once(
     assert (outside / "context.jsonl").exists()
 
 
-async def test_credentials_are_asked_for(connect: Connect, place: Place, editor: SdkEditor) -> None:
+async def test_sessions_require_credentials(connect: Connect, place: Place, editor: SdkEditor) -> None:
     place.script(DONE)
     config = place.share / "config.toml"
     usable = config.read_text(encoding="utf-8")
@@ -177,7 +177,7 @@ async def test_credentials_are_asked_for(connect: Connect, place: Place, editor:
 # --- turns --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_shows_all_that_it_does(connect: Connect, tmp_path: Path, editor: SdkEditor) -> None:
+async def test_turn_sends_all_updates(connect: Connect, tmp_path: Path, editor: SdkEditor) -> None:
     place = Place(tmp_path, capabilities=("image_in", "thinking")).script(
         step(
             "usage: " + json.dumps({"input_other": 100, "output": 5}),
@@ -224,9 +224,7 @@ async def test_a_turn_shows_all_that_it_does(connect: Connect, tmp_path: Path, e
     assert (place.work / "a.txt").read_text() == "1\ntwo\n"
 
 
-async def test_permissions_are_given_once_for_the_session_or_not(
-    connect: Connect, place: Place, editor: SdkEditor
-) -> None:
+async def test_permission_for_the_session_is_asked_once(connect: Connect, place: Place, editor: SdkEditor) -> None:
     asks = [shell(f"s{number}", f"echo {number}; exit 0") for number in range(5)]
     place.script(step(asks[0]), DONE, step(asks[1]), step(asks[2]), DONE, step(asks[3]), DONE)
     answers = iter(["approve", "reject", "approve_for_session"])
@@ -250,7 +248,7 @@ async def test_permissions_are_given_once_for_the_session_or_not(
         ]  # fmt: skip
 
 
-async def test_a_subagent_asks_too(connect: Connect, place: Place, editor: SdkEditor) -> None:
+async def test_subagent_requests_permission(connect: Connect, place: Place, editor: SdkEditor) -> None:
     report = "text: " + "I looked at everything and found nothing that has to be done there. " * 5
     place.script(
         step(call("a1", "Agent", {"description": "Look", "prompt": "Look.", "subagent_type": "coder"})),
@@ -374,7 +372,7 @@ async def test_a_running_command_is_cancelled(connect: Connect, place: Place, ed
         assert editor.said() == "after"
 
 
-async def test_an_open_permission_and_what_waits_are_cancelled(
+async def test_open_permission_and_queued_prompts_are_cancelled(
     connect: Connect, place: Place, editor: SdkEditor
 ) -> None:
     place.script(step(shell("s1", "true")), step("text: after"))
@@ -409,9 +407,7 @@ async def test_an_open_permission_and_what_waits_are_cancelled(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the commands are for a POSIX shell")
-async def test_a_terminal_that_is_made_too_late_is_given_back(
-    connect: Connect, place: Place, editor: SdkEditor
-) -> None:
+async def test_terminal_created_after_cancel_is_released(connect: Connect, place: Place, editor: SdkEditor) -> None:
     place.script(step(shell("s1", "sleep 60")))
     async with connect(place, editor) as agent:
 

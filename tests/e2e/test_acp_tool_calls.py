@@ -95,7 +95,7 @@ def test_a_rejected_call_fails_with_the_reason(kimi: AcpProcess, place: Place) -
 @pytest.mark.spec("A-88")
 @pytest.mark.spec("A-85")
 @pytest.mark.parametrize("option", ["approve", "reject"])
-def test_a_subagent_asks_the_person(kimi: AcpProcess, place: Place, option: str) -> None:
+def test_subagent_asks_the_user(kimi: AcpProcess, place: Place, option: str) -> None:
     agent = call("a1", "Agent", {"description": "Run it", "prompt": "Run touch made.", "subagent_type": "coder"})
     report = step("text: " + "I ran the command and looked at what it did in the work dir. " * 5)
     answer = run(kimi, place, [step(agent), step(shell("x1", "touch made")), report, DONE], option)
@@ -123,7 +123,7 @@ def test_a_subagent_asks_the_person(kimi: AcpProcess, place: Place, option: str)
     ],
     ids=["unknown option", "cancelled", "no outcome", "error"],
 )
-def test_what_is_no_approval_rejects(kimi: AcpProcess, place: Place, members: Json) -> None:
+def test_invalid_permission_answer_rejects(kimi: AcpProcess, place: Place, members: Json) -> None:
     place.script(step(shell("s1", "touch made")), DONE)
     kimi.shake_hands()
     answer = kimi.say(kimi.new_session(place), "go", lambda request: members)
@@ -133,7 +133,7 @@ def test_what_is_no_approval_rejects(kimi: AcpProcess, place: Place, members: Js
 
 
 @pytest.mark.spec("A-87")
-def test_who_goes_away_has_not_approved(kimi: AcpProcess, place: Place) -> None:
+def test_client_disconnect_does_not_approve(kimi: AcpProcess, place: Place) -> None:
     place.script(step(shell("s1", "touch made")), DONE)
     kimi.shake_hands()
     session = kimi.new_session(place)
@@ -144,7 +144,7 @@ def test_who_goes_away_has_not_approved(kimi: AcpProcess, place: Place) -> None:
 
 
 @pytest.mark.spec("A-57")
-def test_what_is_attached_reaches_the_model(kimi: AcpProcess, place: Place) -> None:
+def test_prompt_attachments_reach_the_model(kimi: AcpProcess, place: Place) -> None:
     (place.work / "a.py").write_text("answer = 42\n", encoding="utf-8")
     uri = (place.work / "a.py").as_uri()
     place.capabilities = ("image_in",)

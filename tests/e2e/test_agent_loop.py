@@ -14,7 +14,7 @@ from tests.support.providers.strict import sent
 
 
 @pytest.mark.spec("R-93")
-def test_the_order_of_events_for_each_kind_of_turn(place: Place) -> None:
+def test_events_have_the_documented_order_for_each_turn_kind(place: Place) -> None:
     place.script(
         step("text: plain", "usage: input_other=1 output=1"),
         step("text: one", shell("c1", "true")),
@@ -51,7 +51,7 @@ def test_the_order_of_events_for_each_kind_of_turn(place: Place) -> None:
 
 
 @pytest.mark.spec("T-15")
-def test_an_image_in_a_result_is_a_placeholder_for_a_model_that_cannot_see(place: Place) -> None:
+def test_image_result_becomes_placeholder_for_text_only_model(place: Place) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "id": None}}
     requested: list[object] = []
     for capabilities in ((), ("image_in",)):
@@ -94,7 +94,9 @@ def test_timeouts_conflicts_and_overload_are_tried_again(place: Place, status: i
         ("KIMI_MODEL_MAX_COMPLETION_TOKENS", "many", None),
     ],
 )
-def test_the_cap_on_the_answer(place: Place, variable: str | None, value: str, expected: object) -> None:
+def test_completion_cap_comes_from_variables_or_the_window(
+    place: Place, variable: str | None, value: str, expected: object
+) -> None:
     if variable:
         place.environ[variable] = value
     place.context_size = 200_000
@@ -122,7 +124,7 @@ def test_the_trace_of_the_scripted_model_goes_to_the_log(place: Place) -> None:
 
 
 @pytest.mark.spec("W-82")
-def test_a_steer_that_the_model_cannot_take_is_the_prompts_error(place: Place) -> None:
+def test_unsupported_steer_is_the_error_of_the_prompt(place: Place) -> None:
     place.script(shell("c1", "true"), "text: again")
     image = [{"type": "image_url", "image_url": {"url": "https://example.test/a.png"}}]
     with place.wire() as kimi:

@@ -30,7 +30,7 @@ def refusal(place: Place, *arguments: str) -> str:
 
 
 @pytest.mark.spec("W-95", "W-88", "R-122")
-def test_a_subagent_on_the_wire(place: Place) -> None:
+def test_subagent_events_are_sent_on_the_wire(place: Place) -> None:
     place.script(AGENT, step("text: Let me see.", shell("c1", "echo found")), REPORT, "text: done")
     with place.wire() as kimi:
         kimi.initialize()
@@ -78,7 +78,7 @@ def test_a_subagent_on_the_wire(place: Place) -> None:
 
 
 @pytest.mark.spec("R-122", "R-124")
-def test_a_subagent_goes_on_after_a_restart(place: Place) -> None:
+def test_subagent_resumes_after_restart(place: Place) -> None:
     place.script(AGENT, REPORT, "text: done")
     with place.wire("--session", "s") as kimi:
         kimi.initialize()
@@ -122,7 +122,7 @@ def test_a_subagent_has_the_tools_of_its_type_only(place: Place) -> None:
         assert "not found" not in told["c4"]
 
 
-def test_another_model_by_its_alias(place: Place) -> None:
+def test_model_alias_selects_the_subagent_model(place: Place) -> None:
     write(place.root / "fast.json", json.dumps([REPORT]))
     place.config = (
         "[providers.fast]\ntype = '_scripted_echo'\nbase_url = ''\napi_key = ''\n"
@@ -242,7 +242,7 @@ class Lookup:
 
 
 @pytest.mark.spec("R-118")
-def test_a_tool_that_a_distribution_registers(place: Place) -> None:
+def test_registered_tool_of_a_distribution_is_available(place: Place) -> None:
     third_party(place)
     path = write(place.root / "a.yaml", "agent: {extend: default, tools: ['my_pkg.tools:Lookup']}")
     place.script(call("c1", "Lookup"), "text: done")
@@ -256,7 +256,7 @@ def test_a_tool_that_a_distribution_registers(place: Place) -> None:
 
 
 @pytest.mark.spec("T-30")
-def test_nothing_is_imported_from_the_path_of_a_tool(place: Place) -> None:
+def test_tool_path_is_not_imported(place: Place) -> None:
     write(place.root / "site" / "evil_pkg" / "__init__.py", "open('/proc/self/cwd/imported', 'w')")
     place.environ["PYTHONPATH"] = str(place.root / "site")
     path = write(place.root / "a.yaml", "agent: {extend: default, tools: ['evil_pkg:Bad', Shell, 'evil_pkg.x:Worse']}")

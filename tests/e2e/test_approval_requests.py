@@ -22,7 +22,7 @@ def diff(path: str, old: str, new: str) -> Json:
 
 
 @pytest.mark.spec("T-97")
-def test_fields_and_display_of_every_request(place: Place) -> None:
+def test_approval_requests_have_the_documented_fields_and_display(place: Place) -> None:
     (place.share / "mcp.json").write_text(config(s=raw_entry(tools=["echo"])))
     (place.work / "a.txt").write_text("one\ntwo\n")
     new, old = str(place.work / "new.txt"), str(place.work / "a.txt")

@@ -131,7 +131,7 @@ def test_tasks_are_kept_alive_when_so_configured(marked_place: Place, word: str)
 
 
 @pytest.mark.spec("W-97", "R-147")
-def test_client_and_model_are_told_once(marked_place: Place) -> None:
+def test_client_and_model_are_notified_once(marked_place: Place) -> None:
     wait = "until [ -e done ]; do sleep 0.05; done; echo all is well"
     marked_place.script(
         background(wait),
@@ -162,7 +162,7 @@ def test_client_and_model_are_told_once(marked_place: Place) -> None:
 
 
 @pytest.mark.spec("R-147", "W-88")
-def test_what_ended_between_turns_is_told_in_the_next(marked_place: Place) -> None:
+def test_task_that_ended_between_turns_is_notified_in_next_turn(marked_place: Place) -> None:
     marked_place.script(background("exit 4"), "text: Started.", "text: It failed.")
     with marked_place.wire("--yolo") as kimi:
         kimi.initialize(client={"name": "test", "version": "1"})
@@ -176,7 +176,7 @@ def test_what_ended_between_turns_is_told_in_the_next(marked_place: Place) -> No
     assert len([record for record in marked_place.context() if "exit_code: 4" in json.dumps(record)]) == 1
 
 
-def test_the_worker_starts_without_our_packages(place: Place) -> None:
+def test_worker_starts_with_the_standard_library_only(place: Place) -> None:
     """It is started for each task: nothing but the standard library may be needed."""
     program = (
         "import sys; sys.path.append(sys.argv[1]); import kimi.infrastructure.background.worker; "

@@ -71,7 +71,7 @@ def test_an_approval_between_turns_is_sent_again_after_initialize_and_answered(p
 
 
 @pytest.mark.spec("R-147")
-def test_the_end_of_the_program_ends_a_background_agent_and_says_so_next_time(place: Place) -> None:
+def test_background_agent_ends_with_program_and_is_notified_on_resume(place: Place) -> None:
     with_helper(place, [AGENT, "text: started"], [step(shell("c1", "echo found")), REPORT])
     with place.wire() as kimi:
         kimi.initialize(client=CLIENT)

@@ -37,7 +37,7 @@ def test_a_recorded_session_plays_without_a_provider(place: Place) -> None:
     assert "sk-test-secret" not in cassette.read_text("utf-8")
 
 
-def test_a_session_that_goes_another_way_is_told_so(place: Place) -> None:
+def test_request_that_differs_from_cassette_is_an_error(place: Place) -> None:
     cassette = place.root / "session.jsonl"
     with loopback(text_reply("hello")) as server:
         place.environ["KIMI_RECORD"] = str(cassette)
@@ -53,7 +53,7 @@ def test_a_session_that_goes_another_way_is_told_so(place: Place) -> None:
 
 
 @pytest.mark.parametrize("env", [{}, {"KIMI_REPLAY": "missing.jsonl"}])
-def test_a_cassette_that_is_not_there_ends_the_start(place: Place, env: dict[str, str]) -> None:
+def test_missing_cassette_ends_the_start(place: Place, env: dict[str, str]) -> None:
     place.write_config("_replay", env=env)
     done = place.run("--wire")
     assert done.returncode == 1

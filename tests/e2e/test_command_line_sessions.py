@@ -18,7 +18,7 @@ PROMPT = b'{"jsonrpc":"2.0","id":"1","method":"prompt","params":{"user_input":"x
 
 
 @pytest.mark.parametrize("option", ["--session", "--resume", "-S", "-r"])
-def test_an_option_for_the_session_takes_its_value_or_none(place: Place, option: str) -> None:
+def test_session_option_accepts_a_value_or_none(place: Place, option: str) -> None:
     place.script("text: a", "text: b")
     joined = f"{option}=one" if option.startswith("--") else f"{option}one"
     for arguments in (["--wire", option, "one"], [joined, "--wire"]):
@@ -49,7 +49,7 @@ def test_another_share_directory_holds_other_sessions(place: Place) -> None:
 
 
 @pytest.mark.spec("R-46")
-def test_the_share_directory_holds_plans_too_and_nothing_goes_to_the_home(place: Place) -> None:
+def test_share_directory_holds_plans_and_home_stays_unchanged(place: Place) -> None:
     for root in (place.home / ".kimi", place.share):  # the share directory is no place for skills
         (root / "skills" / f"of-{root.name.strip('.')}").mkdir(parents=True)
         (root / "skills" / f"of-{root.name.strip('.')}" / "SKILL.md").write_text("Do it.")

@@ -35,7 +35,7 @@ def test_the_commands_are_listed_in_order(place: Place) -> None:
 
 
 @pytest.mark.spec("R-128")
-def test_the_texts_and_effects_of_the_commands(place: Place) -> None:
+def test_commands_have_documented_texts_and_results(place: Place) -> None:
     place.script(
         step("text: Hello.", "usage: input_other=500 output=5"),
         call("c1", "WriteFile", {"path": "AGENTS.md", "content": "Run the tests with make.\n"}),
@@ -77,7 +77,7 @@ def test_the_texts_and_effects_of_the_commands(place: Place) -> None:
         assert kimi.finish() == 0
 
 
-def test_a_cancelled_init_leaves_no_trace_in_the_context(place: Place) -> None:
+def test_cancelled_init_leaves_the_context_unchanged(place: Place) -> None:
     place.script("text: Hello.", call("c1", "Shell", {"command": "sleep 30"}), "text: again")
     with place.wire() as kimi:
         kimi.initialize()
@@ -93,7 +93,7 @@ def test_a_cancelled_init_leaves_no_trace_in_the_context(place: Place) -> None:
         assert kimi.finish() == 0
 
 
-def test_init_without_a_file_says_so(place: Place) -> None:
+def test_init_that_writes_no_file_reports_it(place: Place) -> None:
     place.script("text: I would rather not.")
     with place.wire() as kimi:
         assert said(kimi, "/init") == "I would rather not."
@@ -108,7 +108,7 @@ def test_init_needs_a_model(place: Place) -> None:
 
 
 @pytest.mark.spec("R-140")
-def test_what_was_exported_can_be_imported(place: Place) -> None:
+def test_exported_conversation_can_be_imported(place: Place) -> None:
     place.context_size = 2_000
     place.script(
         step("think: hm", "text: I look.", call("c1", "ReadFile", {"path": "a.txt"})),

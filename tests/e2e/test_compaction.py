@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kimi.domain.history.compaction import COMPACTED
+from kimi.domain.history.compaction import SUMMARY_HEADER
 from tests.support.program.wire_process import Json, Place, WireProcess, read_lines
 from tests.support.providers.scripts import step
 
@@ -31,7 +31,7 @@ AUTOMATIC = ["TurnBegin", "StepBegin", "CompactionBegin", "CompactionEnd", "Cont
 
 
 @pytest.mark.spec("W-93")
-def test_automatic_manual_and_failed_compaction(place: Place) -> None:
+def test_compaction_runs_automatically_and_manually_and_may_fail(place: Place) -> None:
     place.script(
         step("text: one", used(100)),
         step("text: two", used(90_000)),
@@ -80,7 +80,7 @@ def test_clear_and_compact_announce_and_rotate(place: Place) -> None:
             "_system_prompt", "_checkpoint", "user", "user", "assistant", "_usage",
         ]  # fmt: skip
         assert place.context()[2]["content"] == [
-            {"type": "text", "text": COMPACTED},
+            {"type": "text", "text": SUMMARY_HEADER},
             {"type": "text", "text": "They talked."},
         ]
         assert types_of(kimi, "/clear") == ["TurnBegin", "ContentPart", "StatusUpdate", "TurnEnd"]
@@ -94,7 +94,7 @@ def test_clear_and_compact_announce_and_rotate(place: Place) -> None:
         assert kimi.finish() == 0
 
 
-def test_a_compacted_session_goes_on_after_a_restart(place: Place) -> None:
+def test_compacted_session_resumes_after_restart(place: Place) -> None:
     place.script("text: one", "text: two", "text: They talked.")
     with place.wire() as kimi:
         for text in ("first", "second", "/compact"):
@@ -122,7 +122,7 @@ def test_small_windows_are_not_compacted_at_every_prompt(place: Place) -> None:
 
 
 @pytest.mark.spec("R-108")
-def test_the_numbers_of_the_accounting(place: Place) -> None:
+def test_token_accounting_is_reported(place: Place) -> None:
     place.script(
         step("text: " + "a" * 400, "usage: input_other=100 input_cache_read=20 input_cache_creation=3 output=17"),
         step("text: " + "b" * 40),

@@ -202,7 +202,7 @@ def chains(root: Path) -> Generator[list[Chain], None, None]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.spec("R-63", "W-133")
-def test_a_session_that_was_killed_at_any_moment_goes_on_with_all_that_was_seen(tmp_path: Path) -> None:
+def test_session_killed_at_any_moment_resumes_with_all_sent_events(tmp_path: Path) -> None:
     with chains(tmp_path) as workers, ThreadPoolExecutor(WORKERS) as pool:
         runs = [pool.submit(chain.go, list(range(number, MOMENTS, WORKERS))) for number, chain in enumerate(workers)]
         for run in runs:

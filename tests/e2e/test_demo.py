@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from kimi.application.agents.builtin_agents import DEFAULT_TOOLS
-from kimi.interfaces.bootstrap.containers import Session
+from kimi.interfaces.bootstrap.containers import SessionContainer
 from kimi.interfaces.demo.client import DemoFailed, Json, WireClient
-from kimi.interfaces.demo.screen import Screen, open_screen
+from kimi.interfaces.demo.screen import DemoScreen, create_screen
 from tests.support.program.wire_process import Place, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,7 +108,7 @@ STORY = (
 )
 
 
-def test_the_demo_tells_its_story_and_leaves_nothing(theatre: Theatre) -> None:
+def test_demo_prints_its_scenes_and_removes_its_files(theatre: Theatre) -> None:
     outcome = theatre.run()
     assert (outcome.returncode, outcome.stderr) == (0, "")
     assert in_order(outcome.stdout, STORY), outcome.stdout
@@ -162,7 +162,7 @@ def read_until(terminal: int, wanted: bytes | None) -> bytes:
     return shown
 
 
-def test_a_terminal_gets_colour_unless_it_is_not_wanted(theatre: Theatre) -> None:
+def test_terminal_output_is_coloured_unless_disabled(theatre: Theatre) -> None:
     for environ, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
         with on_a_terminal(theatre, "--fast", **environ) as (process, terminal):
             shown = read_until(terminal, None)
@@ -172,7 +172,7 @@ def test_a_terminal_gets_colour_unless_it_is_not_wanted(theatre: Theatre) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing(theatre: Theatre, number: signal.Signals) -> None:
+def test_interrupted_demo_leaves_no_files_or_processes(theatre: Theatre, number: signal.Signals) -> None:
     with on_a_terminal(theatre) as (process, terminal):
         read_until(terminal, b"thinking: ")
         assert len(processes(theatre.mark)) == 2
@@ -192,7 +192,7 @@ def test_a_failure_is_one_sentence(theatre: Theatre) -> None:
     assert theatre.left() == []
 
 
-def test_a_reader_that_goes_away_ends_the_demo(theatre: Theatre) -> None:
+def test_closed_stdout_ends_the_demo(theatre: Theatre) -> None:
     with subprocess.Popen(DEMO, env=theatre.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -212,7 +212,7 @@ def refuse(kind: str, payload: Json) -> Json | None:
     return None
 
 
-def test_the_demo_says_why_the_server_is_gone(place: Place) -> None:
+def test_demo_reports_why_the_server_ended(place: Place) -> None:
     with (
         pytest.raises(DemoFailed, match=r"ended early with status 2: .*Cannot combine --print, --wire"),
         WireClient(["--print"], place.work, place.full_environ(), place.root / "stderr", silent) as client,
@@ -220,7 +220,7 @@ def test_the_demo_says_why_the_server_is_gone(place: Place) -> None:
         client.call("initialize", {"protocol_version": "1.10"}, refuse)
 
 
-def test_the_demo_passes_a_refusal_on(place: Place) -> None:
+def test_demo_reports_a_refused_request(place: Place) -> None:
     with (
         pytest.raises(DemoFailed, match="refused 'prompt': LLM is not set"),
         WireClient([], place.work, place.full_environ(), place.root / "stderr", silent) as client,
@@ -228,17 +228,17 @@ def test_the_demo_passes_a_refusal_on(place: Place) -> None:
         client.call("prompt", {"user_input": "hi"}, refuse)
 
 
-def test_a_screen_of_another_encoding_escapes_what_it_lacks(tmp_path: Path) -> None:
+def test_output_encoding_escapes_unsupported_characters(tmp_path: Path) -> None:
     with (tmp_path / "shown").open("w", encoding="ascii") as output:
-        screen = open_screen(output, {})
-        screen.piece("caf\u00e9", "plain", "> ")
-        screen.line("next")
+        screen = create_screen(output, {})
+        screen.write_piece("caf\u00e9", "plain", "> ")
+        screen.write_line("next")
     assert (tmp_path / "shown").read_text() == "> caf\\xe9\nnext\n"
 
 
-def test_every_line_of_a_block_is_styled_for_itself() -> None:
+def test_every_line_of_a_block_is_styled_separately() -> None:
     output = StringIO()
-    Screen(output, colour=True).line("a\n\nb", "added")
+    DemoScreen(output, colour=True).write_line("a\n\nb", "added")
     assert output.getvalue() == "\x1b[32ma\x1b[0m\n\n\x1b[32mb\x1b[0m\n"
 
 
@@ -345,7 +345,7 @@ def test_the_documented_methods_are_those_that_exist(place: Place) -> None:
 
 def test_the_documented_tools_are_those_of_the_agent() -> None:
     table = text_of("docs/tools.md").partition("##")[0]
-    tools = [tool_id.rpartition(":")[2] for tool_id in DEFAULT_TOOLS if tool_id in Session.tools.providers]
+    tools = [tool_id.rpartition(":")[2] for tool_id in DEFAULT_TOOLS if tool_id in SessionContainer.tools.providers]
     assert [name for name in tools if f"`{name}`" not in table] == []
 
 

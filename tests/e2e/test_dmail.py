@@ -14,7 +14,7 @@ def shown(records: list[Json]) -> list[str]:
 
 
 @pytest.mark.spec("R-100")
-def test_mail_takes_the_conversation_back(place: Place) -> None:
+def test_dmail_returns_the_conversation_to_a_checkpoint(place: Place) -> None:
     (place.work / "a.txt").write_text("nothing of use\n")
     place.script(
         call("c1", "ReadFile", {"path": "a.txt"}),

@@ -31,7 +31,7 @@ def lines(done: subprocess.CompletedProcess[bytes]) -> dict[str, str]:
     return {line[9:].partition(":")[0]: line for line in checks}
 
 
-def test_a_working_configuration(place: Place) -> None:
+def test_working_configuration_passes_all_checks(place: Place) -> None:
     with loopback(text_reply("ok", "and", "more")) as server:
         place.provider(server.base_url)
         (place.share / "config.toml").chmod(0o600)
@@ -45,7 +45,7 @@ def test_a_working_configuration(place: Place) -> None:
     assert "tools" not in request.json
 
 
-def test_nothing_is_configured_and_nothing_is_sent(place: Place) -> None:
+def test_missing_configuration_sends_no_request(place: Place) -> None:
     done, found = diagnose(place)
     assert done.returncode == 1
     assert list(found) == NAMES
@@ -65,7 +65,7 @@ def test_nothing_is_configured_and_nothing_is_sent(place: Place) -> None:
         (Reply(fault="refuse"), "connection", "Start the server."),
     ],
 )
-def test_what_the_endpoint_says_has_an_advice(place: Place, reply: Reply, words: str, advice: str) -> None:
+def test_endpoint_failure_has_advice(place: Place, reply: Reply, words: str, advice: str) -> None:
     with loopback(reply) as server:
         done, found = diagnose(place.provider(server.base_url))
     assert done.returncode == 1
@@ -74,13 +74,13 @@ def test_what_the_endpoint_says_has_an_advice(place: Place, reply: Reply, words:
     assert advice in found["endpoint"]["advice"]
 
 
-def test_nobody_listens(place: Place) -> None:
+def test_refused_connection_advises_to_start_the_server(place: Place) -> None:
     _, found = diagnose(place.provider("http://127.0.0.1:1/v1"))
     assert found["endpoint"]["status"] == "failed"
     assert found["endpoint"]["advice"] == "Start the server."
 
 
-def test_a_file_that_cannot_be_used(place: Place) -> None:
+def test_unusable_configuration_file_is_reported(place: Place) -> None:
     (place.share / "config.toml").write_text("default_thinking = 7\n[providers.p]\napi_key = 'sk-hidden-1'")
     done = place.run("doctor")
     assert done.returncode == 1
@@ -89,7 +89,7 @@ def test_a_file_that_cannot_be_used(place: Place) -> None:
     assert b"sk-hidden" not in done.stdout
 
 
-def test_a_file_that_others_can_read(place: Place) -> None:
+def test_world_readable_configuration_is_a_warning(place: Place) -> None:
     place.script("text: x")
     path = place.share / "config.toml"
     path.chmod(0o644)
@@ -98,7 +98,7 @@ def test_a_file_that_others_can_read(place: Place) -> None:
     assert (found["configuration"]["status"], found["configuration"]["advice"]) == ("warning", f"Run: chmod 600 {path}")
 
 
-def test_options_before_the_command_count(place: Place, tmp_path: Path) -> None:
+def test_options_before_the_command_are_applied(place: Place, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text("{}")
     other.chmod(0o600)
@@ -108,7 +108,7 @@ def test_options_before_the_command_count(place: Place, tmp_path: Path) -> None:
     assert found["configuration"]["message"].startswith("Unknown model 'nope'")
 
 
-def test_where_the_key_comes_from(place: Place) -> None:
+def test_source_of_the_api_key_is_reported(place: Place) -> None:
     place.write_config("openai_legacy", base_url="http://127.0.0.1:1/v1")
     assert diagnose(place)[1]["key"]["message"] == "Taken from the file."
     place.environ = {"OPENAI_API_KEY": "sk-from-outside"}
@@ -127,7 +127,7 @@ def test_where_the_key_comes_from(place: Place) -> None:
     }
 
 
-def test_proxies(place: Place) -> None:
+def test_proxy_is_checked(place: Place) -> None:
     place.provider("http://127.0.0.1:1/v1")
     place.environ = {"HTTP_PROXY": "http://user:pass-word@127.0.0.1:1"}
     done, found = diagnose(place)
@@ -162,7 +162,7 @@ def test_mcp_servers_are_tried(place: Place) -> None:
     assert b"sk-mcp-secret" not in done.stdout
 
 
-def test_without_ripgrep_there_is_a_way_to_get_it(place: Place, tmp_path: Path) -> None:
+def test_ripgrep_check_reports_program_or_advice(place: Place, tmp_path: Path) -> None:
     fake = tmp_path / "rg"
     fake.write_text("#!/bin/sh\nexit 0\n")
     fake.chmod(0o755)

@@ -16,17 +16,17 @@ from pydantic import BaseModel
 from kimi.application.commands.registry import COMMANDS
 from kimi.domain.events.event import EVENT_TYPES
 from kimi.infrastructure.config.schema import (
+    ConfigSection,
     Configuration,
-    Hook,
-    Model,
+    HookConfig,
+    ModelConfig,
     OAuthReference,
-    Provider,
-    Section,
-    Service,
-    validated,
+    ProviderConfig,
+    ServiceConfig,
+    validate_configuration,
 )
 from kimi.interfaces.cli.app import app
-from kimi.interfaces.shell.commands import NOT_PROVIDED, TABLE
+from kimi.interfaces.shell.commands import COMMAND_TABLE, NOT_PROVIDED
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
@@ -78,7 +78,7 @@ TABLES = {"providers", "models", "hooks"}
 
 
 @pytest.mark.parametrize(("key", "default"), [pair for pair in keys(Configuration()) if pair[0] not in TABLES])
-def test_every_key_stands_in_the_tables_with_its_default(key: str, default: Any) -> None:
+def test_every_key_is_documented_with_its_default(key: str, default: Any) -> None:
     documented = documented_defaults()
     assert key in documented, "docs/configuration.md"
     assert documented[key].strip('`"') == as_written(default), key
@@ -89,8 +89,8 @@ def test_no_documented_key_is_unknown() -> None:
     assert {key for key in documented_defaults() if key not in known} == set()
 
 
-@pytest.mark.parametrize("section", [Provider, Model, Service, OAuthReference])
-def test_the_keys_of_each_kind_of_table_are_described(section: type[Section]) -> None:
+@pytest.mark.parametrize("section", [ProviderConfig, ModelConfig, ServiceConfig, OAuthReference])
+def test_the_keys_of_each_kind_of_table_are_described(section: type[ConfigSection]) -> None:
     page = text_of("docs/configuration.md")
     missing = [name for name in section.model_fields if not re.search(rf"`{name}`|^#? ?{name} = ", page, re.MULTILINE)]
     assert missing == []
@@ -107,9 +107,9 @@ def test_the_examples_of_configurations_are_valid(page: str) -> None:
         if "project" in found:  # of a distribution
             continue
         assert set(found) <= set(Configuration.model_fields)
-        assert validated(found)
+        assert validate_configuration(found)
         commented_in = tomllib.loads(re.sub(r"^# (?=\w+ = )", "", block, flags=re.MULTILINE))
-        for kind, described in (("providers", Provider), ("models", Model)):
+        for kind, described in (("providers", ProviderConfig), ("models", ModelConfig)):
             for table in commented_in.get(kind, {}).values():
                 assert set(table) <= set(described.model_fields), page
 
@@ -123,10 +123,10 @@ def test_the_examples_of_json_are_json() -> None:
 
 def test_the_keys_of_a_hook_are_described() -> None:
     example = text_of("docs/hooks.md").partition("```toml")[2].partition("```")[0]
-    assert re.findall(r"^(\w+) = ", example, re.MULTILINE) == list(Hook.model_fields)
+    assert re.findall(r"^(\w+) = ", example, re.MULTILINE) == list(HookConfig.model_fields)
 
 
-def test_every_variable_that_the_program_reads_is_described() -> None:
+def test_every_environment_variable_is_documented() -> None:
     """Those of a prompt's template are names of another kind and stand in agents.md."""
     sources = [path.read_text(encoding="utf-8") for root in SOURCES for path in (ROOT / root).rglob("*.py")]
     read = {name for text in sources for name in re.findall(r'"(KIMI_[A-Z_]+)"', text)}
@@ -142,10 +142,10 @@ def test_every_option_is_described() -> None:
             assert [name for name in (*option.opts, *option.secondary_opts) if f"`{name}" not in table] == []
 
 
-def test_the_architecture_names_every_module_of_the_application_and_none_that_is_not_there() -> None:
+def test_architecture_names_every_package_of_the_program() -> None:
     page = text_of("docs/architecture.md")
-    modules = {path.stem for path in (ROOT / "application/kimi/application").glob("*.py")} - {"__init__"}
-    assert sorted(name for name in modules if f"`{name}`" not in page) == []
+    packages = {path.parent.name for root in SOURCES for path in (ROOT / root).rglob("*/__init__.py")}
+    assert sorted(name for name in packages if f"`{name}`" not in page and f"{name}/" not in page) == []
     files = [
         path.with_suffix("").as_posix() for root in (*SOURCES, "benchmarks") for path in (ROOT / root).rglob("*.py")
     ]
@@ -157,7 +157,7 @@ def test_every_slash_command_is_listed() -> None:
     page = text_of("docs/commands.md")
     names = [name for info, _ in COMMANDS for name in (info.name, *info.aliases)]
     assert [name for name in names if f"`/{name}" not in page] == []
-    shells = [info for info in TABLE.infos if info.description != NOT_PROVIDED]
+    shells = [info for info in COMMAND_TABLE.infos if info.description != NOT_PROVIDED]
     shell_page = text_of("docs/shell.md").partition("## Commands")[2]
     for info in shells:
         assert [name for name in (info.name, *info.aliases) if f"/{name}" not in shell_page] == []

@@ -39,7 +39,7 @@ def content(path: Path | str) -> dict[str, bytes]:
 
 
 @pytest.mark.spec("R-21")
-def test_a_session_is_written_with_all_its_files_and_a_manifest(place: Place) -> None:
+def test_session_is_exported_with_all_files_and_a_manifest(place: Place) -> None:
     directory = session(place)
     (directory / "linked").symlink_to("/etc/passwd")
     done = place.run("export", ID)
@@ -95,7 +95,7 @@ def test_a_session_of_another_work_dir_is_found_after_those_of_this_one(place: P
 
 
 @pytest.mark.spec("R-22")
-def test_the_last_session_is_exported_when_the_person_says_so(place: Place) -> None:
+def test_last_session_is_exported_after_confirmation(place: Place) -> None:
     session(place)
     session(place, OTHER)
     register(place, ID)
@@ -117,14 +117,14 @@ def test_the_last_session_is_exported_when_the_person_says_so(place: Place) -> N
 
 @pytest.mark.spec("R-22")
 @pytest.mark.parametrize("options", [[], ["--yes"]])
-def test_without_history_there_is_nothing_to_export(place: Place, options: list[str]) -> None:
+def test_export_without_history_is_refused(place: Place, options: list[str]) -> None:
     done = place.run("export", *options)
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == b"Error: no previous session found for the working directory.\n"
     assert list(place.share.iterdir()) == []
 
 
-def test_the_work_dir_is_the_one_that_was_named(place: Place) -> None:
+def test_export_uses_the_given_work_dir(place: Place) -> None:
     session(place)
     register(place, ID)
     elsewhere = place.root / "elsewhere"
@@ -137,7 +137,7 @@ def test_the_work_dir_is_the_one_that_was_named(place: Place) -> None:
 
 
 @pytest.mark.parametrize("output", ["", "missing/x.zip", "/proc/x.zip", "pipe"])
-def test_what_cannot_be_written_is_said_and_leaves_nothing(place: Place, output: str) -> None:
+def test_unwritable_output_is_reported_and_leaves_no_file(place: Place, output: str) -> None:
     session(place)
     os.mkfifo(place.work / "pipe")  # as good as a device, which must not be replaced by a file
     path = place.work / output
@@ -158,7 +158,7 @@ def test_an_archive_is_replaced_as_a_whole(place: Place) -> None:
     assert os.listdir(place.work) == [path.name]
 
 
-def test_logs_near_the_session_or_now_go_with_it_and_that_is_said(place: Place) -> None:
+def test_logs_near_session_or_now_are_included_and_listed(place: Place) -> None:
     session(place)
     logs = place.share / "logs"
     logs.mkdir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.program.wire_process import Place, approve
 
 
-def test_a_text_turn(place: Place) -> None:
+def test_text_turn_emits_the_expected_events(place: Place) -> None:
     place.script("id: m1\nthink: hm\ntext: hello\nusage: input_other=10 output=2")
     with place.wire() as kimi:
         kimi.initialize()

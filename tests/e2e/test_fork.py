@@ -30,7 +30,7 @@ def fork_of(place: Place, session_id: str, turn: int) -> None:
 
 
 @pytest.mark.spec("R-70")
-def test_forks_of_a_session_with_reminders_and_a_summary_go_on(place: Place) -> None:
+def test_forks_of_a_compacted_session_with_reminders_continue(place: Place) -> None:
     with strict_provider(
         text_reply("one"), call_reply(LISTING), text_reply("two"), text_reply("They talked."), text_reply("three")
     ) as server:
@@ -70,6 +70,6 @@ def test_forks_of_a_session_with_reminders_and_a_summary_go_on(place: Place) -> 
     assert events_of(log)[:2] == ["TurnBegin", "StepBegin"]
     assert events_of(log).count("TurnEnd") == 2
     assert listed(place) == []  # the ids are no UUIDs
-    with_titles = {one.id: one.title for one in JsonlStore(str(place.share), str(place.work)).list()}
+    with_titles = {one.id: one.title for one in JsonlStore(str(place.share), str(place.work)).list_sessions()}
     assert with_titles["fork-2"] == "Fork: begin"
     assert with_titles["undo-2"] == "Undo: begin"

@@ -16,7 +16,7 @@ def called(request: Json) -> list[Json]:
     return [part for turn in request["contents"] for part in turn["parts"] if "functionCall" in part]
 
 
-def test_signatures_go_back_also_after_the_session_was_opened_again(place: Place) -> None:
+def test_signatures_are_sent_back_even_after_reopening(place: Place) -> None:
     calls = Reply([event(call("c1", "SetTodoList", ARGUMENTS, "c2lnbmVk"), finish="STOP")], done=False)
     answers = [calls, DIALECT.reply(Answer(text="done")), DIALECT.reply(Answer(text="still done"))]
     with loopback(*answers) as server:

@@ -73,7 +73,7 @@ SETTLING: dict[str, tuple[dict[str, object], str, str]] = {
 
 
 @pytest.mark.spec("W-113")
-def test_answers_of_the_client(tmp_path: Path) -> None:
+def test_client_hook_answers_decide_the_call(tmp_path: Path) -> None:
     """Allow, block, error, wrong shapes, silence; what comes before and after."""
     cases: dict[str, tuple[dict[str, object], str, str]] = {**SETTLING, "silence": ({}, "allow", "")}
     place = Place(tmp_path)
@@ -129,7 +129,7 @@ def check_request(kimi: WireProcess, place: Place, name: str) -> None:
 
 
 @pytest.mark.spec("W-113")
-def test_cancel_and_the_end_of_the_input_settle_a_hook(tmp_path: Path) -> None:
+def test_cancel_and_end_of_input_resolve_a_hook(tmp_path: Path) -> None:
     for end in ("cancel", "eof"):
         place = Place(tmp_path / end).script(shell("c1", TOUCH))
         with place.wire("--yolo") as kimi:
@@ -152,7 +152,7 @@ def test_cancel_and_the_end_of_the_input_settle_a_hook(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("W-114")
-def test_a_blocked_prompt(tmp_path: Path) -> None:
+def test_blocked_prompt_is_not_sent_to_the_model(tmp_path: Path) -> None:
     place = Place(tmp_path).script("text: the only script")
     with place.wire() as kimi:
         kimi.initialize(client={"name": "t"}, hooks=[{"id": "p", "event": "UserPromptSubmit", "matcher": "secret"}])
@@ -173,7 +173,7 @@ def test_a_blocked_prompt(tmp_path: Path) -> None:
 
 @pytest.mark.spec("R-142")
 @pytest.mark.parametrize("side", ["client", "command"])
-def test_a_prompt_in_parts_cannot_slip_through(tmp_path: Path, side: str) -> None:
+def test_prompt_in_parts_is_checked_by_hooks(tmp_path: Path, side: str) -> None:
     place = Place(tmp_path)
     if side == "command":
         place.config = hook_table("UserPromptSubmit", f"{LOGGING}; echo caught >&2; exit 2", matcher="secret")
@@ -189,7 +189,7 @@ def test_a_prompt_in_parts_cannot_slip_through(tmp_path: Path, side: str) -> Non
 
 
 @pytest.mark.spec("W-115", "R-143")
-def test_stop_continues_once(tmp_path: Path) -> None:
+def test_stop_hook_continues_once(tmp_path: Path) -> None:
     place = Place(tmp_path).script("text: done", "text: tested", "text: never")
     with place.wire() as kimi:
         kimi.initialize(client={"name": "t"}, hooks=[{"id": "s", "event": "Stop"}])
@@ -246,7 +246,7 @@ def test_a_repeated_initialize_replaces_tools_and_hooks(tmp_path: Path) -> None:
         assert "HookRequest" not in kimi.types
 
 
-def test_a_subscriber_is_no_reader_of_the_strict_profile(tmp_path: Path) -> None:
+def test_hook_subscriptions_are_ignored_only_in_the_strict_profile(tmp_path: Path) -> None:
     place = Place(tmp_path).script("text: ok")
     with place.wire() as kimi:
         kimi.initialize(hooks=[{"id": "s", "event": "Stop"}])
@@ -262,7 +262,7 @@ def test_a_subscriber_is_no_reader_of_the_strict_profile(tmp_path: Path) -> None
         assert not {"HookTriggered", "HookRequest", "HookResolved"} & set(kimi.types)
 
 
-def test_what_is_recorded_of_hooks(tmp_path: Path) -> None:
+def test_hook_events_are_recorded_without_requests(tmp_path: Path) -> None:
     place = Place(tmp_path).script(shell("c1", TOUCH), "text: ok")
     with place.wire() as kimi:
         kimi.initialize(client={"name": "t"}, hooks=[{"id": "h", "event": "PreToolUse"}])
@@ -278,7 +278,7 @@ def test_what_is_recorded_of_hooks(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-141")
-def test_commands_are_told_in_order_and_counted(tmp_path: Path) -> None:
+def test_hook_commands_run_in_order_and_are_counted(tmp_path: Path) -> None:
     """A turn with a call that works, one that fails, and a turn that fails, between start and end of the session."""
     place = Place(tmp_path)
     events = (
@@ -325,7 +325,7 @@ def test_commands_are_told_in_order_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-141")
-def test_commands_are_told_of_subagents_and_compaction(tmp_path: Path) -> None:
+def test_hook_commands_run_for_subagents_and_compaction(tmp_path: Path) -> None:
     place = Place(tmp_path)
     events = ("SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "PreToolUse", "UserPromptSubmit", "Stop")
     place.config = "".join(hook_table(event, f"cat >> told-{event}; echo >> told-{event}") for event in events)
@@ -386,7 +386,7 @@ def denial(reason: str) -> str:
         ),
     ],
 )
-def test_what_commands_decide(tmp_path: Path, config: str, message: str | None) -> None:
+def test_hook_commands_decide_the_call(tmp_path: Path, config: str, message: str | None) -> None:
     place = Place(tmp_path, config=config).script(shell("c1", TOUCH), "text: ok")
     with place.wire("--yolo") as kimi:
         kimi.initialize(client={"name": "t"})
@@ -414,7 +414,7 @@ def test_commands_run_at_once_and_each_only_once(tmp_path: Path) -> None:
     assert (place.work / "once").read_text() == "x\n"
 
 
-def test_commands_do_not_get_our_keys(tmp_path: Path) -> None:
+def test_hook_commands_do_not_inherit_api_keys(tmp_path: Path) -> None:
     place = Place(tmp_path, config=hook_table("UserPromptSubmit", "env > seen"))
     place.config += (
         '[providers.q]\ntype = "openai_legacy"\nbase_url = "http://127.0.0.1:9"\napi_key = "sk-configured"\n'

@@ -52,7 +52,7 @@ def pids(path: Path) -> list[int]:
 
 
 @pytest.mark.spec("W-98", "T-121", "W-88")
-def test_the_first_turn_waits_and_says_so(place: Place) -> None:
+def test_first_turn_waits_for_servers_and_announces_it(place: Place) -> None:
     servers(place, a=raw_entry(tools=["one", "two"], delay=0.3)).script("text: ok", "text: ok")
     with place.wire() as kimi:
         kimi.initialize(client=CLIENT)
@@ -73,7 +73,7 @@ def test_the_first_turn_waits_and_says_so(place: Place) -> None:
 
 
 @pytest.mark.spec("T-121")
-def test_a_strict_reader_is_told_of_servers_by_the_status_alone(place: Place) -> None:
+def test_strict_profile_reports_servers_by_status_only(place: Place) -> None:
     servers(place, a=raw_entry(delay=0.3), dead=raw_entry(exit=1)).script("text: ok")
     with place.wire() as kimi:
         kimi.initialize()
@@ -85,7 +85,7 @@ def test_a_strict_reader_is_told_of_servers_by_the_status_alone(place: Place) ->
 
 
 @pytest.mark.spec("W-52")
-def test_the_handshake_waits_for_no_server(place: Place) -> None:
+def test_handshake_does_not_wait_for_servers(place: Place) -> None:
     entries = {f"s{number}": raw_entry(silent=True) for number in range(3)}
     servers(place, **entries, far={"url": "http://10.255.255.1/mcp"}).script("text: ok")
     with place.wire() as kimi:
@@ -115,7 +115,7 @@ def test_dead_servers_fail_no_prompt(place: Place) -> None:
 
 
 @pytest.mark.spec("T-120")
-def test_a_silent_server_delays_the_first_turn_no_longer_than_it_may(place: Place) -> None:
+def test_silent_server_delays_first_turn_up_to_the_limit(place: Place) -> None:
     note = place.root / "pids"
     place.config = "[mcp.client]\nfirst_turn_wait_ms = 1500\n"
     servers(
@@ -137,7 +137,7 @@ def test_a_silent_server_delays_the_first_turn_no_longer_than_it_may(place: Plac
 
 
 @pytest.mark.spec("W-125", "T-122", "T-114")
-def test_a_server_takes_no_name_away(place: Place) -> None:
+def test_server_tools_cannot_replace_other_tools(place: Place) -> None:
     names = ["Shell", "ReadFile", "own", "plain"]
     servers(place, evil=raw_entry(tools=names))
     with loopback(text_reply("ok"), text_reply("ok")) as provider:
@@ -174,7 +174,7 @@ def test_a_server_takes_no_name_away(place: Place) -> None:
         assert kimi.finish() == 0
 
 
-def test_approval_for_the_session_is_for_one_tool_of_one_server(place: Place) -> None:
+def test_session_approval_covers_one_tool_of_one_server(place: Place) -> None:
     servers(place, a=raw_entry(tools=["one", "two"]), b=raw_entry(tools=["one"]))
     place.script(
         step(call("c1", "mcp__a__one", {})),
@@ -207,7 +207,7 @@ def test_a_server_may_be_allowed_but_plan_mode_asks(place: Place, modes: tuple[s
 
 
 @pytest.mark.spec("T-95")
-def test_with_nobody_there_plan_mode_lets_no_call_through(place: Place) -> None:
+def test_unattended_plan_mode_refuses_server_calls(place: Place) -> None:
     servers(place, a=raw_entry(tools=["echo"], approval="allow"))
     place.script(step(call("c1", "echo", {"text": "hi"})), "text: ok")
     with place.wire("--plan", "--afk") as kimi:
@@ -242,7 +242,7 @@ def test_a_server_gets_no_secrets_and_its_noise_stays_in_its_log(place: Place) -
 
 @pytest.mark.spec("T-133", "R-13")
 @pytest.mark.parametrize("end", ["input", "signal"])
-def test_the_end_leaves_no_server_behind(place: Place, end: str) -> None:
+def test_shutdown_leaves_no_server_process(place: Place, end: str) -> None:
     note = place.root / "pids"
     entries = {f"s{number}": raw_entry(stubborn=True, child=True, pid=str(note)) for number in range(2)}
     servers(place, **entries, good=raw_entry(pid=str(note))).script("text: ok")
@@ -264,7 +264,7 @@ def test_the_end_leaves_no_server_behind(place: Place, end: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_a_command_leaves_no_server_behind(place: Place, number: signal.Signals) -> None:
+def test_signal_to_mcp_command_leaves_no_server_process(place: Place, number: signal.Signals) -> None:
     note = place.root / "pids"
     servers(place, s=raw_entry(silent=True, stubborn=True, pid=str(note)))
     kimi = program.start(["mcp", "test", "s"], place.work, place.full_environ())
@@ -291,7 +291,7 @@ def test_a_required_server_that_is_dead_refuses_the_start(place: Place) -> None:
     assert b"The MCP server 'vital' is required and cannot be used: It ended without an answer." in done.stderr
 
 
-def test_a_required_server_that_works_is_no_hindrance(place: Place) -> None:
+def test_working_required_server_allows_the_start(place: Place) -> None:
     servers(place, vital=raw_entry(required=True)).script("text: ok")
     with place.wire() as kimi:
         kimi.initialize(client=CLIENT)
@@ -323,7 +323,7 @@ def test_a_missing_variable_fails_its_server_alone(place: Place) -> None:
         assert b"value-of-the-secret" not in log.read_bytes()
 
 
-def test_subagents_use_the_servers_that_are_lent_to_them(place: Place) -> None:
+def test_subagents_use_only_inherited_servers(place: Place) -> None:
     servers(
         place, lent=raw_entry(tools=["lent"], subagents="inherit", approval="allow"), kept=raw_entry(tools=["kept"])
     )
@@ -346,7 +346,7 @@ def test_subagents_use_the_servers_that_are_lent_to_them(place: Place) -> None:
 
 @pytest.mark.spec("T-139")
 @pytest.mark.parametrize(("supported", "said"), [(True, "accept Ada"), (False, "decline")])
-def test_a_server_asks_the_person(place: Place, supported: bool, said: str) -> None:
+def test_server_elicitation_asks_the_user(place: Place, supported: bool, said: str) -> None:
     servers(place, a=raw_entry(tools=["ask", "sample"], approval="allow"))
     place.script(step(call("c1", "ask", {})), step(call("c2", "sample", {})), "text: ok")
 
@@ -368,7 +368,7 @@ def test_a_server_asks_the_person(place: Place, supported: bool, said: str) -> N
 
 
 @pytest.mark.spec("T-123")
-def test_names_that_a_strict_provider_takes(place: Place) -> None:
+def test_tool_names_are_valid_for_strict_providers(place: Place) -> None:
     long = "n" * 80
     servers(
         place,

@@ -46,7 +46,7 @@ def test_the_answer_is_printed(place: Place) -> None:
 
 
 @pytest.mark.spec("R-26")
-def test_stdin_is_the_prompt_when_none_is_given(place: Place) -> None:
+def test_stdin_is_the_prompt_when_no_prompt_is_given(place: Place) -> None:
     place.write_config("_echo")
     done = place.run("--quiet", stdin="\ufeff  text: from stdin ü\n\n".encode())
     assert (done.returncode, text(done)) == (0, "from stdin ü\n")
@@ -59,7 +59,7 @@ def test_stdin_is_the_prompt_when_none_is_given(place: Place) -> None:
     assert place.session_dirs() == stored
 
 
-def test_a_terminal_is_no_prompt(place: Place) -> None:
+def test_terminal_stdin_is_not_read_as_prompt(place: Place) -> None:
     place.write_config("_echo")
     leader, follower = pty.openpty()
     try:
@@ -120,7 +120,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}
 
 
 @pytest.mark.spec("R-29", "R-31", "R-80")
-def test_pictures_of_the_input_reach_a_model_that_can_see(place: Place) -> None:
+def test_input_images_reach_a_model_with_image_support(place: Place) -> None:
     message = json.dumps({"role": "user", "content": [{"type": "text", "text": "what is it?"}, IMAGE]}).encode()
     arguments = ("--quiet", "--input-format", "stream-json")
     place.capabilities = ("image_in",)
@@ -173,7 +173,7 @@ def test_stream_json_has_the_messages_of_the_context(place: Place) -> None:
 
 
 @pytest.mark.spec("R-27", "R-32")
-def test_an_attempt_that_failed_leaves_nothing_in_stream_json(place: Place) -> None:
+def test_failed_attempt_is_absent_from_stream_json(place: Place) -> None:
     place.script("text: half an ans\nerror: 503 busy", "text: a whole answer")
     done = place.run("--print", "--output-format", "stream-json", "-p", "go")
     assert lines(done) == [{"role": "assistant", "content": "a whole answer"}]
@@ -183,7 +183,7 @@ def test_an_attempt_that_failed_leaves_nothing_in_stream_json(place: Place) -> N
 
 
 @pytest.mark.spec("R-30")
-def test_only_the_last_message(place: Place) -> None:
+def test_final_message_only_prints_the_last_message(place: Place) -> None:
     script = (step("text: Looking", shell("tc1", "echo hi")), step("think: so", "text: the end"))
     plain = place.script(*script).run("--print", "--final-message-only", "-p", "go")
     assert (plain.returncode, text(plain)) == (0, "the end\n")
@@ -200,7 +200,7 @@ def test_only_the_last_message(place: Place) -> None:
 
 
 @pytest.mark.spec("R-36")
-def test_text_is_for_people(place: Place) -> None:
+def test_text_output_is_readable_and_escaped(place: Place) -> None:
     place.script(
         step("think: secret thoughts", "text: I look.", shell("c1", "echo hi;\necho ho"), shell("c2", "\x1b[J; false")),
         step("text: Done.", "usage: input_other=10 output=5"),
@@ -220,13 +220,13 @@ def test_text_is_for_people(place: Place) -> None:
     "prompt",
     ["[x]", "[/x]", "[bold]b[/bold] {x} {0} {…}", "\x1b[31mred\x1b[0m", "100% %s %(x)d", "$x `x` \\n \\x1b {{}}"],
 )
-def test_a_prompt_is_echoed_as_it_is(place: Place, prompt: str) -> None:
+def test_prompt_is_echoed_unchanged(place: Place, prompt: str) -> None:
     place.script(f"text: {prompt}")
     done = place.run("--print", "-p", prompt)
     assert (done.returncode, text(done)) == (0, f"{prompt}\n\n{prompt}\n")
 
 
-def test_a_terminal_is_not_driven(place: Place) -> None:
+def test_output_escapes_terminal_control_sequences(place: Place) -> None:
     place.script("text: \x1b[31mred")
     leader, follower = pty.openpty()
     try:
@@ -286,7 +286,7 @@ def session_flags(session: Path) -> tuple[bool, bool]:
         (shell("c1", "true"), "Max number of steps reached: 1", 1),
     ],
 )
-def test_the_exit_status_tells_whether_to_try_again(place: Place, error: str, message: str, code: int) -> None:
+def test_exit_status_tells_whether_to_retry(place: Place, error: str, message: str, code: int) -> None:
     place.script(error, error)
     limits = ("--max-retries-per-step", "1", "--max-steps-per-turn", "1")
     done = place.run("--print", "--output-format", "stream-json", *limits, "-p", "go")
@@ -306,7 +306,7 @@ def test_a_passing_failure_is_retried_first(place: Place) -> None:
 
 
 @pytest.mark.spec("R-31", "R-32", "R-80")
-def test_without_a_model_there_is_one_line(place: Place) -> None:
+def test_missing_model_prints_one_line(place: Place) -> None:
     (place.share / "config.toml").write_text("")
     for arguments, expected in (
         (("--print",), "go\n\nLLM not set\n"),
@@ -317,7 +317,7 @@ def test_without_a_model_there_is_one_line(place: Place) -> None:
 
 
 @pytest.mark.spec("R-31", "R-33", "R-80")
-def test_an_interrupt_ends_everything(place: Place) -> None:
+def test_interrupt_cancels_the_running_turn(place: Place) -> None:
     place.script(shell("c1", "touch running; sleep 60"), "text: never")
     with started(place, "--print", "--output-format", "stream-json", "-p", "go") as kimi:
         assert eventually((place.work / "running").exists, 20)
@@ -330,7 +330,7 @@ def test_an_interrupt_ends_everything(place: Place) -> None:
     assert done.stderr.decode() == hint(place)
 
 
-def test_an_interrupt_is_heard_as_soon_as_something_was_said(place: Place) -> None:
+def test_interrupt_is_handled_after_the_first_output(place: Place) -> None:
     place.script(shell("c1", "sleep 60"), "text: never")
     with started(place, "--print", "-p", "go") as kimi:
         assert kimi.stdout is not None
@@ -341,7 +341,7 @@ def test_an_interrupt_is_heard_as_soon_as_something_was_said(place: Place) -> No
 
 
 @pytest.mark.parametrize("mode", ["text", "stream-json"])
-def test_an_interrupt_of_the_start_has_its_line(place: Place, mode: str) -> None:
+def test_interrupt_during_startup_prints_one_line(place: Place, mode: str) -> None:
     place.script(shell("c1", "touch running; sleep 60"))
     with started(place, "--print", "--session", "S", "-p", "first") as first:
         assert eventually((place.work / "running").exists, 20)
@@ -380,7 +380,7 @@ def catches(pid: int, number: signal.Signals) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_other_signals_end_it_in_good_order(place: Place, number: signal.Signals) -> None:
+def test_other_signals_end_the_turn_cleanly(place: Place, number: signal.Signals) -> None:
     place.script(shell("c1", "touch running; sleep 60"), "text: never")
     with started(place, "--print", "-p", "go") as kimi:
         assert eventually((place.work / "running").exists, 20)
@@ -391,7 +391,7 @@ def test_other_signals_end_it_in_good_order(place: Place, number: signal.Signals
     assert place.context()[-1]["role"] == "tool"
 
 
-def test_a_reader_that_goes_away_ends_it(place: Place) -> None:
+def test_closed_stdout_ends_the_run(place: Place) -> None:
     place.script(shell("c1", "touch running; sleep 60"), "text: never")
     with started(place, "--print", "-p", "go") as kimi:
         assert kimi.stdout is not None
@@ -421,7 +421,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure(place: Place, mode: list[
 
 
 @pytest.mark.spec("R-33")
-def test_the_hint_stands_for_a_session_that_is_not_empty(place: Place) -> None:
+def test_resume_hint_is_printed_for_a_session_with_content(place: Place) -> None:
     done = place.script("text: ok").run("--print", "-p", "go")
     assert done.stderr.decode() == hint(place)
     session = place.session_dirs()[-1].name

@@ -41,7 +41,7 @@ def converse(place: Place, mode: str, *more: str) -> dict[str, str]:
 
 @pytest.mark.spec("T-107", "T-95")
 @pytest.mark.parametrize("mode", ["print", "afk"])
-def test_nobody_is_there_to_ask(place: Place, mode: str) -> None:
+def test_plan_mode_works_unattended(place: Place, mode: str) -> None:
     place.script(call("p1", "EnterPlanMode"), "text: planning")
     assert "Plan mode is on." in converse(place, mode)["p1"]
     plan = place.share / "plans" / f"{stored(place)['plan_slug']}.md"
@@ -84,7 +84,7 @@ def without_hint(done: subprocess.CompletedProcess[bytes]) -> str:
 
 
 @pytest.mark.spec("R-148")
-def test_it_waits_for_tasks_and_lets_the_model_deal_with_each(marked_place: Place, word: str) -> None:
+def test_print_mode_waits_for_tasks_and_runs_a_turn_for_each(marked_place: Place, word: str) -> None:
     marked_place.script(
         step(background("c1", "sleep 0.3; echo one"), background("c2", "sleep 2.2; echo two; exit 3")),
         "text: both run",
@@ -103,7 +103,7 @@ def test_it_waits_for_tasks_and_lets_the_model_deal_with_each(marked_place: Plac
 
 
 @pytest.mark.spec("R-148")
-def test_it_waits_for_an_agent_in_the_background(place: Place) -> None:
+def test_print_mode_waits_for_background_agent(place: Place) -> None:
     work = {"description": "a long job", "prompt": "Do it, please.", "run_in_background": True}
     said = "x" * 250  # long enough for a report, whichever of the two gets it
     place.script(
@@ -117,7 +117,7 @@ def test_it_waits_for_an_agent_in_the_background(place: Place) -> None:
 
 @pytest.mark.spec("R-148")
 @pytest.mark.parametrize("limit", ["ceiling", "longest task"])
-def test_it_does_not_wait_for_ever(marked_place: Place, word: str, limit: str) -> None:
+def test_waiting_for_tasks_is_limited(marked_place: Place, word: str, limit: str) -> None:
     if limit == "ceiling":
         marked_place.config = "[background]\nprint_wait_ceiling_s = 1\n"
     timeout = 1 if limit == "longest task" else 100
@@ -134,7 +134,9 @@ def test_it_does_not_wait_for_ever(marked_place: Place, word: str, limit: str) -
 
 @pytest.mark.spec("R-148")
 @pytest.mark.parametrize("reason", ["kept alive", "messages", "failed"])
-def test_when_it_does_not_wait(marked_place: Place, word: str, reason: str) -> None:
+def test_print_mode_does_not_wait_after_failure_or_for_kept_alive_tasks(
+    marked_place: Place, word: str, reason: str
+) -> None:
     if reason == "kept alive":
         marked_place.config = "[background]\nkeep_alive_on_exit = true\n"
     answer = "error: 400 no" if reason == "failed" else "text: ok"
@@ -150,7 +152,7 @@ def test_when_it_does_not_wait(marked_place: Place, word: str, reason: str) -> N
     assert all_gone(word)
 
 
-def test_an_interrupt_ends_the_waiting(marked_place: Place, word: str) -> None:
+def test_interrupt_ends_waiting_for_tasks(marked_place: Place, word: str) -> None:
     marked_place.script(background("c1", "sleep 100"), "text: it runs")
     with subprocess.Popen(
         [*kimi_command(), "--quiet", "-p", "go"],
@@ -168,7 +170,7 @@ def test_an_interrupt_ends_the_waiting(marked_place: Place, word: str) -> None:
     assert all_gone(word)
 
 
-def test_a_reader_can_be_gone_while_it_waits(marked_place: Place, word: str) -> None:
+def test_closed_stdout_ends_waiting_for_tasks(marked_place: Place, word: str) -> None:
     marked_place.script(background("c1", "sleep 100"), "text: it runs")
     done = subprocess.run(
         ["sh", "-c", '"$@" | head -n 1 > out', "sh", *kimi_command(), "--quiet", "-p", "go"],

@@ -41,7 +41,7 @@ def result(kimi: WireProcess, call_id: str = "c1") -> Json:
 
 @pytest.mark.spec("T-106")
 @pytest.mark.parametrize("way", ["--yolo", "--yes", "-y", "--auto-approve", "default_yolo"])
-def test_yolo_asks_nothing_and_breaks_no_hard_denial(place: Place, way: str) -> None:
+def test_yolo_asks_nothing_but_hard_denials_apply(place: Place, way: str) -> None:
     (place.work / ".env").write_text("TOKEN=very-secret")
     place.config = '[[approval.rules]]\ntool = "Shell"\nmatch = "rm *"\ndecision = "deny"\n'
     place.script(
@@ -74,7 +74,7 @@ def test_yolo_asks_nothing_and_breaks_no_hard_denial(place: Place, way: str) -> 
     assert b"sk-test-secret" not in b"".join(kimi.raw)
 
 
-def test_with_nobody_there_everything_is_approved_and_questions_are_dismissed(place: Place) -> None:
+def test_away_mode_approves_everything_and_dismisses_questions(place: Place) -> None:
     question = {"question": "Which?", "header": "w", "options": [{"label": "a"}, {"label": "b"}]}
     place.script(step(TOUCH, call("c2", "AskUserQuestion", {"questions": [question]})), "text: done")
     with place.wire("--afk") as kimi:
@@ -90,7 +90,7 @@ def test_with_nobody_there_everything_is_approved_and_questions_are_dismissed(pl
 @pytest.mark.spec("T-108")
 @pytest.mark.parametrize("mode", ["yolo", "afk"])
 @pytest.mark.parametrize("origin", ["flag", "command", "file"])
-def test_auto_approval_never_comes_back_by_itself(place: Place, mode: str, origin: str) -> None:
+def test_auto_approval_is_not_restored_without_consent(place: Place, mode: str, origin: str) -> None:
     place.script("text: hi")
     if origin == "flag":
         turn(place, f"--{mode}")
@@ -115,7 +115,7 @@ def test_auto_approval_never_comes_back_by_itself(place: Place, mode: str, origi
 
 
 @pytest.mark.spec("T-108")
-def test_approval_for_the_session_lasts_as_long_as_the_session_and_covers_one_action(place: Place) -> None:
+def test_session_approval_ends_with_the_session_and_covers_one_action(place: Place) -> None:
     place.script(TOUCH, "text: done")
     assert asked(turn(place, answer="approve_for_session")) == 1
     write = call("c2", "WriteFile", {"path": "new.txt", "content": "x"})
@@ -133,7 +133,7 @@ def test_approval_for_the_session_lasts_as_long_as_the_session_and_covers_one_ac
 
 
 @pytest.mark.spec("T-109")
-def test_a_project_cannot_approve_anything_and_a_denial_beats_yolo(place: Place) -> None:
+def test_project_cannot_approve_and_deny_rule_overrides_yolo(place: Place) -> None:
     rules = 'default_yolo = true\n[session]\nrestore_yolo = true\n[[approval.rules]]\ndecision = "allow"\n'
     for name in ("config.toml", ".kimi/config.toml", ".kimi.toml", "kimi.toml", ".kimi/state.json", ".env"):
         path = place.work / name
@@ -169,7 +169,7 @@ def test_a_project_cannot_approve_anything_and_a_denial_beats_yolo(place: Place)
         signal.SIGKILL,
     ],
 )
-def test_whatever_is_not_a_yes_is_a_no(place: Place, reply: Json | str | signal.Signals) -> None:
+def test_every_reply_other_than_approval_rejects(place: Place, reply: Json | str | signal.Signals) -> None:
     place.script(step(TOUCH, call("c2", "WriteFile", {"path": "new.txt", "content": "x"})), "text: done")
     with place.wire() as kimi:
         kimi.initialize()
@@ -193,7 +193,7 @@ def test_whatever_is_not_a_yes_is_a_no(place: Place, reply: Json | str | signal.
     assert os.listdir(place.work) == []
 
 
-def test_a_call_that_nobody_answered_before_a_kill_does_not_run_on_resume(place: Place) -> None:
+def test_call_pending_approval_at_kill_does_not_run_on_resume(place: Place) -> None:
     place.script(TOUCH, "text: done")
     with place.wire() as kimi:
         kimi.call("prompt", {"user_input": "go"})

@@ -29,7 +29,7 @@ def shown(place: Place) -> str:
 
 
 @pytest.mark.spec("T-54", "R-50")
-def test_commands_do_not_get_our_keys(place: Place) -> None:
+def test_commands_do_not_inherit_api_keys(place: Place) -> None:
     place.environ = {**KEYS, "HARMLESS": "kept"}
     place.config = '[providers.other]\ntype = "openai_legacy"\nbase_url = ""\napi_key = ""\n'
     place.script(shell("c1", "env; cat /proc/self/environ | tr '\\0' '\\n'"), "text: done")
@@ -107,7 +107,7 @@ def attempts(paths: list[str]) -> list[str]:
 
 @pytest.mark.spec("T-45")
 @pytest.mark.parametrize("through", ["path", "link", "dots", "parent link"])
-def test_our_own_files_are_closed_to_tools_also_under_yolo(place: Place, through: str) -> None:
+def test_program_files_are_closed_to_tools_even_under_yolo(place: Place, through: str) -> None:
     place.script("text: x")
     paths = own_paths(place)
     (place.work / "share").symlink_to(place.share)
@@ -165,7 +165,7 @@ def test_secrets_of_the_project_are_closed_through_links_too(place: Place) -> No
 
 
 @pytest.mark.spec("T-41")
-def test_additional_directories_belong_to_the_session_until_they_are_gone(place: Place) -> None:
+def test_additional_directories_are_kept_with_the_session_until_removed(place: Place) -> None:
     extra = place.root / "extra"
     extra.mkdir()
     (place.work / "inside").mkdir()

@@ -44,7 +44,7 @@ def test_an_id_creates_a_session_and_then_resumes_it(place: Place) -> None:
 
 @pytest.mark.spec("R-56")
 @pytest.mark.parametrize("wrong", ["a/b", "../../work", "a\\b", ".", "..", "x" * 129, "/etc/passwd"])
-def test_an_id_that_could_mean_another_place_is_refused_and_touches_nothing(place: Place, wrong: str) -> None:
+def test_unsafe_session_id_is_refused_and_changes_nothing(place: Place, wrong: str) -> None:
     place.script("text: hi")
     (place.work / "context.jsonl").write_text("not ours")
     done = place.run("--wire", "--session", wrong)
@@ -56,9 +56,7 @@ def test_an_id_that_could_mean_another_place_is_refused_and_touches_nothing(plac
 
 @pytest.mark.spec("R-56", "R-59", "W-31")
 @pytest.mark.parametrize("end", [None, signal.SIGTERM, signal.SIGINT])
-def test_a_session_without_a_prompt_leaves_nothing_and_nothing_foreign_is_removed(
-    place: Place, end: signal.Signals | None
-) -> None:
+def test_unprompted_session_is_removed_and_foreign_files_are_kept(place: Place, end: signal.Signals | None) -> None:
     place.script("text: hi")
     foreign = sessions_dir(place) / "theirs" / "uploads"
     foreign.mkdir(parents=True)
@@ -82,7 +80,7 @@ def end_by(kimi: WireProcess, end: signal.Signals | None) -> None:
     assert kimi.wait() == (0 if end == signal.SIGINT else -end)
 
 
-def test_a_session_cleared_at_once_is_kept_as_long_as_it_has_a_log(place: Place) -> None:
+def test_cleared_session_is_kept_while_it_has_a_log(place: Place) -> None:
     place.script("text: hi")
     with place.wire() as kimi:
         assert kimi.prompt("/clear")["result"] == {"status": "finished"}
@@ -94,7 +92,7 @@ def test_a_session_cleared_at_once_is_kept_as_long_as_it_has_a_log(place: Place)
 
 @pytest.mark.spec("R-57")
 @pytest.mark.parametrize("marked", [None, OTHER, "../../work", ""])
-def test_without_a_usable_mark_the_session_that_was_written_last_goes_on(place: Place, marked: str | None) -> None:
+def test_continue_without_usable_mark_resumes_the_newest_session(place: Place, marked: str | None) -> None:
     for number, name in enumerate(["older", "newest", "empty"]):
         context = [{"role": "user", "content": name}, {"role": "assistant", "content": "ok"}]
         lines = [{"role": "_system_prompt", "content": "x"}] if name == "empty" else context
@@ -118,7 +116,7 @@ def test_without_any_session_continue_is_a_usage_error(place: Place) -> None:
 @pytest.mark.spec("R-58", "W-30")
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("busy", [True, False])
-def test_a_session_that_was_ended_by_force_is_found_again(place: Place, end: signal.Signals, busy: bool) -> None:
+def test_killed_session_is_found_by_continue(place: Place, end: signal.Signals, busy: bool) -> None:
     remembered(place, OTHER)
     with strict_provider(Reply(fault="mute") if busy else text_reply("first")) as server:
         place.provider(server.base_url)
@@ -137,7 +135,7 @@ def test_a_session_that_was_ended_by_force_is_found_again(place: Place, end: sig
 @pytest.mark.parametrize(
     ("reply", "code"), [(error_reply(400, "no such model"), -32003), (Reply(fault="reset"), -32003)]
 )
-def test_a_session_whose_only_turn_failed_is_found_again(place: Place, reply: Reply, code: int) -> None:
+def test_session_whose_only_turn_failed_is_found_by_continue(place: Place, reply: Reply, code: int) -> None:
     remembered(place, OTHER)
     place.config = "[loop_control]\nmax_retries_per_step = 1\n"
     with strict_provider(reply) as server:
@@ -149,7 +147,7 @@ def test_a_session_whose_only_turn_failed_is_found_again(place: Place, reply: Re
 
 
 @pytest.mark.spec("R-58")
-def test_a_session_that_never_reached_the_model_is_found_again(place: Place) -> None:
+def test_session_without_model_answer_is_found_by_continue(place: Place) -> None:
     remembered(place, OTHER)
     with place.wire() as kimi:
         assert kimi.prompt("no model yet")["error"]["code"] == -32001
@@ -158,7 +156,7 @@ def test_a_session_that_never_reached_the_model_is_found_again(place: Place) -> 
     assert continued(place) == ["and now?"]
 
 
-def test_a_session_with_only_a_command_is_found_again(place: Place) -> None:
+def test_session_with_only_a_command_is_found_by_continue(place: Place) -> None:
     remembered(place, OTHER)
     place.script("text: hi")
     with place.wire() as kimi:

@@ -53,7 +53,7 @@ def warnings(place: Place, mentioned: Path | str) -> list[str]:
 
 @pytest.mark.spec("R-67")
 @pytest.mark.parametrize("option", ["--continue", "--session"])
-def test_a_damaged_session_goes_on_with_what_can_be_read(place: Place, option: str) -> None:
+def test_damaged_session_resumes_with_readable_records(place: Place, option: str) -> None:
     directory = write_session(place, "hurt", context=DAMAGED_CONTEXT, events=DAMAGED_EVENTS)
     with strict_provider(text_reply("fine")) as server:
         place.provider(server.base_url)
@@ -74,7 +74,7 @@ def test_a_damaged_session_goes_on_with_what_can_be_read(place: Place, option: s
 
 
 @pytest.mark.spec("R-67")
-def test_a_damaged_log_is_replayed_as_far_as_it_can_be_read(place: Place) -> None:
+def test_damaged_log_replays_readable_records(place: Place) -> None:
     place.script("text: a")
     directory = write_session(place, "hurt", context=DAMAGED_CONTEXT, events=DAMAGED_EVENTS)
     with place.wire("--session", "hurt") as kimi:

@@ -59,7 +59,7 @@ def test_an_input_that_does_not_fit_is_refused_and_a_smaller_one_is_taken(place:
 
 
 @pytest.mark.parametrize("room", [0, 60, 250, 2_000])
-def test_a_disk_that_fills_up_while_commands_run_costs_no_answer(place: Place, room: int) -> None:
+def test_disk_filling_up_during_commands_loses_no_results(place: Place, room: int) -> None:
     command = "touch started; while [ ! -e go ]; do sleep 0.01; done; seq 1000 2000"
     calls = [("c1", "Shell", json.dumps({"command": command})), ("c2", "Shell", '{"command":"true"}')]
     with strict_provider(call_reply(*calls, text="look"), text_reply("went on"), text_reply("again")) as server:

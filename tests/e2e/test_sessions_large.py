@@ -39,7 +39,7 @@ def write_log(place: Place) -> int:
 
 
 @pytest.mark.spec("R-163")
-def test_the_replay_of_a_long_session_needs_no_memory_for_it(place: Place) -> None:
+def test_replay_of_long_session_uses_bounded_memory(place: Place) -> None:
     place.script("text: x")
     assert write_log(place) > 150 * MIB
     command = [*kimi_command(), "--wire", "--session", ID]

@@ -53,7 +53,7 @@ def test_sdks_find_the_sessions_of_the_path_that_was_given(place: Place, spellin
     assert not sessions_dir(place).exists()
 
 
-def test_what_is_written_is_for_the_owner_only(place: Place) -> None:
+def test_written_files_are_private_to_the_owner(place: Place) -> None:
     place.script('tool_call: {"id":"c1","name":"Shell","arguments":"{\\"command\\":\\"seq 1 200000\\"}"}', "text: done")
     old_mask = os.umask(0)
     try:
@@ -69,7 +69,7 @@ def test_what_is_written_is_for_the_owner_only(place: Place) -> None:
     assert {mode(path) for path in ours if path.is_file()} == {0o600}
 
 
-def test_a_share_directory_that_is_missing_is_made_private(place: Place, tmp_path: Path) -> None:
+def test_missing_share_directory_is_created_private(place: Place, tmp_path: Path) -> None:
     place.script("text: hi")
     share = tmp_path / "not" / "there"
     place.environ = {"KIMI_SHARE_DIR": str(share)}

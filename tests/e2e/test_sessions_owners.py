@@ -14,7 +14,7 @@ from tests.support.providers.strict import sent, strict_provider, text_of
 
 
 @pytest.mark.spec("R-65")
-def test_a_second_process_waits_then_is_refused_and_the_first_one_goes_on(place: Place) -> None:
+def test_second_process_waits_and_is_refused_while_the_first_continues(place: Place) -> None:
     place.script("text: a", "text: b", "text: c")
     with place.wire("--session", "one") as first:
         assert first.prompt("hello")["result"] == {"status": "finished"}

@@ -114,7 +114,7 @@ def resume(place: Place, server: ProviderServer, *arguments: str) -> list[Json]:
 
 
 @pytest.mark.spec("R-54", "R-124")
-def test_a_session_of_the_reference_goes_on_with_all_it_holds(place: Place) -> None:
+def test_session_of_the_reference_program_resumes_completely(place: Place) -> None:
     place.capabilities = ("thinking", "image_in")
     directory = write_session(place, OLD_ID, context=NEW_CONTEXT, events=NEW_EVENTS, state=NEW_STATE)
     register(place, OLD_ID)
@@ -151,7 +151,7 @@ def test_a_session_of_the_reference_goes_on_with_all_it_holds(place: Place) -> N
 
 
 @pytest.mark.spec("R-54")
-def test_a_session_of_an_old_generation_goes_on_and_gets_its_prompt(place: Place) -> None:
+def test_legacy_session_resumes_and_gets_a_system_prompt(place: Place) -> None:
     directory = write_session(place, OLD_ID, context=OLD_CONTEXT, events=OLD_EVENTS)
     (directory / "context_sub_1.jsonl").write_text('{"role":"user","content":"of a subagent"}\n')
     with strict_provider(text_reply("fine")) as server:
@@ -184,7 +184,7 @@ def test_a_file_of_the_oldest_layout_is_found_and_moved(place: Place) -> None:
     assert [path.name for path in directory.parent.iterdir()] == [OLD_ID]
 
 
-def test_a_session_that_an_sdk_has_forked_in_the_middle_of_an_exchange_goes_on(place: Place) -> None:
+def test_session_forked_by_sdk_within_an_exchange_resumes(place: Place) -> None:
     cut = NEW_CONTEXT[:8]  # only the first of two calls is answered
     events = [*NEW_EVENTS[1:3], event("ToolResult", {"tool_call_id": "tc2", "return_value": known_result()})]
     directory = write_session(place, OLD_ID, context=cut, events=events)
@@ -209,7 +209,7 @@ def known_result() -> Json:
 
 
 @pytest.mark.spec("R-63")
-def test_calls_that_were_never_answered_are_answered_for_good(place: Place) -> None:
+def test_unanswered_calls_are_answered_permanently_on_resume(place: Place) -> None:
     cut = NEW_CONTEXT[:7]
     directory = write_session(place, OLD_ID, context=cut)
     with strict_provider(text_reply("fine")) as server:

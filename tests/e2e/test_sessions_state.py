@@ -51,7 +51,7 @@ def test_the_first_input_that_is_no_command_becomes_the_title(place: Place) -> N
 
 
 @pytest.mark.spec("R-60")
-def test_a_title_that_somebody_chose_survives(place: Place) -> None:
+def test_custom_title_is_kept(place: Place) -> None:
     place.script("text: a", ECHO, "text: b")
     with place.wire() as kimi:
         kimi.prompt("first")
@@ -78,7 +78,7 @@ def test_a_legacy_title_moves_into_the_state(place: Place, name: str) -> None:
 
 
 @pytest.mark.spec("R-61")
-def test_what_others_write_into_the_state_is_kept(place: Place) -> None:
+def test_state_members_of_other_programs_are_kept(place: Place) -> None:
     place.script("text: a", ECHO, "text: b", "text: c")
     with place.wire() as kimi:
         kimi.prompt("first")
@@ -106,7 +106,7 @@ def test_what_others_write_into_the_state_is_kept(place: Place) -> None:
 @pytest.mark.parametrize(
     "content", ["", "not json", "[1]", '{"approval": 5, "custom_title": [], "todos": "x"}', "\x00\xff"]
 )
-def test_a_state_that_cannot_be_read_does_not_keep_the_session_from_going_on(place: Place, content: str) -> None:
+def test_unreadable_state_does_not_prevent_resume(place: Place, content: str) -> None:
     place.script("text: a", "text: b")
     with place.wire() as kimi:
         kimi.prompt("first")

@@ -26,7 +26,7 @@ def number(listing: str, title: str) -> str:
 
 
 @pytest.mark.spec("R-49")
-def test_what_was_set_up_answers(place: Place) -> None:
+def test_setup_writes_a_working_configuration(place: Place) -> None:
     config = place.share / "config.toml"
     config.write_text("# mine\nfuture = 1 # kept\n\n[loop_control]\nmax_retries_per_step = 1 # few\n")
     with loopback(text_reply("it works")) as server:
@@ -81,7 +81,7 @@ def test_a_closed_input_is_an_end_of_the_input(place: Place) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "99", "x", "1.0", "9" * 5000])
-def test_a_number_that_is_not_there_is_asked_for_again(place: Place, number: str) -> None:
+def test_invalid_number_is_asked_again(place: Place, number: str) -> None:
     done = place.run("setup", stdin=number.encode() + b"\n")
     assert (done.returncode, done.stderr) == (1, b"\nNothing was changed.\n")
     assert b"Please answer with a number from 1" in done.stdout
@@ -119,7 +119,7 @@ def test_a_key_is_not_shown_on_a_terminal(place: Place) -> None:
     assert 'api_key = "sk-unseen"' in (place.share / "config.toml").read_text()
 
 
-def test_another_file_and_its_key(place: Place, tmp_path: Path) -> None:
+def test_setup_writes_to_another_configuration_file(place: Place, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text('{"unknown": [1]}')
     where = ("--config-file", str(other), "setup")
@@ -135,7 +135,7 @@ def test_another_file_and_its_key(place: Place, tmp_path: Path) -> None:
     assert b"use --config-file" in refused.stderr
 
 
-def test_login_says_what_to_do(place: Place) -> None:
+def test_login_and_logout_refer_to_setup(place: Place) -> None:
     for command in ("login", "logout"):
         done = place.run(command)
         assert (done.returncode, done.stdout) == (1, b"")

@@ -37,7 +37,7 @@ def tool_results(place: Place) -> str:
 
 
 @pytest.mark.spec("R-151")
-def test_a_person_prompts_interrupts_and_leaves(place: Place) -> None:
+def test_user_prompts_interrupts_and_exits(place: Place) -> None:
     place.script(f"text: Hello **there**, reader.\n{USAGE}", f"text: wait\n{SLEEP}", "text: Here again.")
     with terminal(place, "--yolo") as shown:
         shown.until("context: 0.0%")
@@ -67,9 +67,7 @@ def test_a_person_prompts_interrupts_and_leaves(place: Place) -> None:
 @pytest.mark.parametrize(
     ("end", "plain"), [(signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGHUP, True)], ids=str
 )
-def test_a_signal_or_a_closed_window_ends_the_shell_in_good_order(
-    place: Place, end: signal.Signals, plain: bool
-) -> None:
+def test_signal_or_closed_window_ends_the_shell_cleanly(place: Place, end: signal.Signals, plain: bool) -> None:
     place.script(f"text: wait\n{SLEEP}")
     if plain:
         place.environ["KIMI_PLAIN"] = "1"
@@ -106,7 +104,7 @@ def test_a_signal_leaves_the_hooks_of_the_end_little_time(place: Place) -> None:
     assert all_gone(str(place.root))
 
 
-def test_a_signal_ends_whatever_has_the_terminal(place: Place) -> None:
+def test_signal_ends_picker_panel_and_running_turn(place: Place) -> None:
     place.script(SLEEP)
     place.run("--print", "-S", "one", "--yolo", "-p", "/yolo off")
     with terminal(place, "-r") as shown:
@@ -129,7 +127,7 @@ def test_a_signal_ends_whatever_has_the_terminal(place: Place) -> None:
 
 
 @pytest.mark.spec("R-152")
-def test_the_keys_of_the_approval_panel(place: Place) -> None:
+def test_approval_panel_accepts_keys(place: Place) -> None:
     first, again = Path("first.txt"), Path("again.txt")
     place.script(
         call("c1", "Shell", command=f"echo 1 > {first}"),
@@ -170,7 +168,7 @@ def test_the_keys_of_the_approval_panel(place: Place) -> None:
     assert "The tool call is rejected by the user. User feedback: use a file of tests" in tool_results(place)
 
 
-def test_the_approval_panel_by_arrows_and_with_all_of_a_long_change(place: Place) -> None:
+def test_approval_panel_accepts_arrows_and_shows_long_changes(place: Place) -> None:
     content = "".join(f"line {number}\n" for number in range(60))
     place.script(call("c1", "WriteFile", path=str(place.work / "long.txt"), content=content), "text: over")
     with terminal(place) as shown:
@@ -186,7 +184,7 @@ def test_the_approval_panel_by_arrows_and_with_all_of_a_long_change(place: Place
     assert not (place.work / "long.txt").exists()
 
 
-def test_requests_of_parallel_calls_come_one_after_the_other(place: Place) -> None:
+def test_parallel_approval_requests_are_shown_one_at_a_time(place: Place) -> None:
     calls = [call(f"c{n}", "WriteFile", path=str(place.work / f"{n}.txt"), content=f"{n}\n") for n in range(3)]
     place.script("text: three files\n" + "\n".join(calls), "text: all settled")
     with terminal(place) as shown:
@@ -202,7 +200,7 @@ def test_requests_of_parallel_calls_come_one_after_the_other(place: Place) -> No
     assert sorted(path.name for path in place.work.iterdir()) == ["0.txt", "1.txt", "2.txt"]
 
 
-def test_a_cancelled_turn_takes_its_panel_away(place: Place) -> None:
+def test_cancelled_turn_closes_its_panel(place: Place) -> None:
     place.script(call("c1", "Shell", command="true"), "text: next")
     with terminal(place) as shown:
         shown.until("context:")
@@ -214,7 +212,7 @@ def test_a_cancelled_turn_takes_its_panel_away(place: Place) -> None:
 
 
 @pytest.mark.spec("R-155")
-def test_what_is_typed_while_the_agent_works_waits_or_is_taken_back(place: Place) -> None:
+def test_input_typed_during_a_turn_is_queued_or_recalled(place: Place) -> None:
     place.script(call("c1", "Shell", command="sleep 1.5"), "text: first done", "text: second done", "text: third done")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
@@ -234,7 +232,7 @@ def test_what_is_typed_while_the_agent_works_waits_or_is_taken_back(place: Place
         assert "queued" not in text
 
 
-def test_a_command_for_the_systems_shell_stays_one_while_it_waits(place: Place) -> None:
+def test_queued_shell_command_stays_a_shell_command(place: Place) -> None:
     place.script(call("c1", "Shell", command="sleep 1.5"), "text: first done")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
@@ -314,7 +312,7 @@ def test_questions_are_asked_in_tabs(place: Place) -> None:
         assert expected.replace('": "', '":"') in answers.replace('": "', '":"')
 
 
-def test_a_dismissed_question_is_no_answer(place: Place) -> None:
+def test_dismissed_question_returns_no_answer(place: Place) -> None:
     question = {"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}
     place.script(call("c1", "AskUserQuestion", questions=[question]), "text: on I go")
     with terminal(place) as shown:
@@ -357,7 +355,7 @@ def test_no_failure_of_a_turn_ends_the_shell(place: Place) -> None:
         assert shown.wait() == 0
 
 
-def test_an_unwritable_disk_is_said_and_survived(place: Place) -> None:
+def test_unwritable_disk_is_reported_and_shell_continues(place: Place) -> None:
     place.script("text: before", "text: unheard")
     with terminal(place) as shown:
         shown.until("context:")
@@ -395,7 +393,7 @@ def test_a_single_prompt_runs_once(place: Place, answer: str, status: int) -> No
         assert ("hello" if status == 0 else "✗") in shown.text
 
 
-def test_a_start_that_fails_gives_the_terminal_back(place: Place) -> None:
+def test_failed_start_restores_the_terminal(place: Place) -> None:
     place.script("text: x")
     with terminal(place, "--continue") as shown:
         assert shown.wait() == 2

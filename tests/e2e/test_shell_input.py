@@ -65,7 +65,7 @@ def program(path: Path, text: str) -> Path:
 
 
 @pytest.mark.spec("R-153")
-def test_completion_of_commands_and_files(place: Place) -> None:
+def test_commands_and_files_are_completed(place: Place) -> None:
     place.script("text: fine")
     for name in ("src/deep/target_file.py", "src/other.py", "notes.md", "ignored/secret_target.py"):
         path = place.work / name
@@ -101,7 +101,7 @@ def test_completion_of_commands_and_files(place: Place) -> None:
     assert said(place) == ["see @src/deep/target_file.py mail me@no"]
 
 
-def test_enter_sends_a_command_that_is_typed_out_whatever_the_menu_offers(place: Place) -> None:
+def test_enter_sends_complete_command_despite_open_menu(place: Place) -> None:
     place.script("text: x")
     (place.work / "notes.md").touch()
     with terminal(place, rows=40) as shown:
@@ -174,7 +174,7 @@ def test_long_text_is_folded_and_images_are_sent(place: Place) -> None:
     assert kept.read_bytes() == image
 
 
-def test_a_clipboard_that_does_not_answer_holds_nothing_up(place: Place) -> None:
+def test_unresponsive_clipboard_does_not_block_input(place: Place) -> None:
     place.capabilities = ("image_in",)
     place.script("text: at once")
     program(place.root / "bin" / "xclip", f"touch {place.root / 'asked'}; exec sleep 60")
@@ -188,7 +188,7 @@ def test_a_clipboard_that_does_not_answer_holds_nothing_up(place: Place) -> None
         shown.until("There is no image in the clipboard")
 
 
-def test_an_image_is_refused_where_the_model_cannot_see(place: Place) -> None:
+def test_image_is_refused_by_a_model_without_image_support(place: Place) -> None:
     place.script("text: x")
     with terminal(place) as shown:
         shown.until("context:")
@@ -237,7 +237,7 @@ def test_the_editor_changes_the_input(place: Place) -> None:
     assert said(place) == ["changed: draft"]
 
 
-def test_a_turn_goes_on_while_the_person_writes_in_an_editor(place: Place) -> None:
+def test_turn_continues_while_the_user_edits_in_an_editor(place: Place) -> None:
     go = place.root / "go"
     place.script(call("c1", "Shell", command=f"touch {place.root / 'begun'}"), "text: done meanwhile")
     wait = f'echo in the editor; while [ ! -e {go} ]; do sleep 0.05; done; echo " and so on" >> "$1"'
@@ -267,7 +267,7 @@ def test_a_turn_goes_on_while_the_person_writes_in_an_editor(place: Place) -> No
 
 
 @pytest.mark.spec("R-158")
-def test_shell_mode_runs_commands_of_the_person(place: Place) -> None:
+def test_shell_mode_runs_user_commands(place: Place) -> None:
     place.script("text: agent again")
     with terminal(place, rows=40) as shown:
         shown.until("context:")
@@ -310,7 +310,7 @@ def test_typing_does_not_answer_a_panel_that_comes_up(place: Place) -> None:
         shown.type(ESCAPE)
 
 
-def test_wide_characters_and_forty_columns(place: Place) -> None:
+def test_wide_characters_fit_in_forty_columns(place: Place) -> None:
     place.script(
         "text: 你好，世界。これは**日本語**です。 The quick brown fox jumps over the lazy dog again and sleeps."
     )

@@ -27,7 +27,7 @@ def answers(count: int) -> list[str]:
 
 
 @pytest.mark.spec("R-156")
-def test_the_last_five_turns_are_shown_again(place: Place) -> None:
+def test_last_five_turns_are_shown_on_resume(place: Place) -> None:
     place.script(*answers(7))
     with terminal(place, "--session", "mine", "--yolo") as shown:
         ask(shown, *[(f"question {number}", f"answer {number}") for number in range(7)])
@@ -53,7 +53,7 @@ def test_the_last_five_turns_are_shown_again(place: Place) -> None:
         assert forked not in ("", "mine")
 
 
-def test_a_session_without_a_log_is_told_from_its_context(place: Place) -> None:
+def test_session_without_log_is_shown_from_its_context(place: Place) -> None:
     place.script("text: an answer", "text: more")
     printed(place, "a question", "-S", "mine")
     (directory,) = place.session_dirs()
@@ -64,7 +64,7 @@ def test_a_session_without_a_log_is_told_from_its_context(place: Place) -> None:
         assert "<system>" not in text
 
 
-def test_clearing_begins_the_window_anew(place: Place) -> None:
+def test_turns_before_clear_are_not_shown_on_resume(place: Place) -> None:
     place.script("text: before", "text: since", "text: x")
     for prompt in ("old question", "/clear", "new question"):
         printed(place, prompt, "-S", "mine")
@@ -73,7 +73,7 @@ def test_clearing_begins_the_window_anew(place: Place) -> None:
 
 
 @pytest.mark.spec("R-11")
-def test_the_options_that_name_a_session(place: Place) -> None:
+def test_session_options_select_a_session(place: Place) -> None:
     place.script(*answers(1))
     for number, option in enumerate(("--session", "-S", "-r", "--resume")):
         done = place.run("--print", option, f"named-{number}", "-p", f"prompt {number}")  # unknown: created
@@ -101,7 +101,7 @@ def test_the_options_that_name_a_session(place: Place) -> None:
             assert shown.wait() == 0
 
 
-def test_the_picker_without_sessions_and_for_all_directories(place: Place) -> None:
+def test_picker_shows_no_sessions_or_those_of_all_directories(place: Place) -> None:
     place.script(*answers(1))
     with terminal(place, "--session") as shown:
         assert shown.wait() == 0
@@ -122,7 +122,7 @@ def test_the_picker_without_sessions_and_for_all_directories(place: Place) -> No
 
 
 @pytest.mark.spec("R-157")
-def test_the_commands_of_the_shell(place: Place) -> None:
+def test_shell_commands_show_their_results(place: Place) -> None:
     place.script(*answers(20))
     place.config = (
         "[models.other]\nprovider = 'p'\nmodel = 'other-model'\nmax_context_size = 50000\n"
@@ -192,7 +192,7 @@ def test_a_reload_reads_the_configuration_again(place: Place) -> None:
         assert leave(shown) == "mine"
 
 
-def test_a_key_that_is_read_again_is_a_secret_too(place: Place) -> None:
+def test_reloaded_key_is_masked_as_secret(place: Place) -> None:
     place.config = "[loop_control]\nmax_retries_per_step = 1\n"
     place.script("error: 401 not sk-another-secret")
     path = place.share / "config.toml"
@@ -207,7 +207,7 @@ def test_a_key_that_is_read_again_is_a_secret_too(place: Place) -> None:
     assert "sk-another-secret" not in log
 
 
-def test_what_was_chosen_holds_for_the_next_session_and_a_broken_file_does_not_disturb_the_end(place: Place) -> None:
+def test_chosen_settings_apply_to_next_session_and_broken_file_allows_exit(place: Place) -> None:
     place.config = "[models.other]\nprovider = 'p'\nmodel = 'other-model'\nmax_context_size = 50000\n"
     place.script(*answers(2))
     with terminal(place, rows=40) as shown:
@@ -224,7 +224,7 @@ def test_what_was_chosen_holds_for_the_next_session_and_a_broken_file_does_not_d
 
 
 @pytest.mark.spec("R-159")
-def test_without_a_terminal_it_says_what_it_needs(place: Place) -> None:
+def test_missing_terminal_or_editor_is_reported(place: Place) -> None:
     place.script("text: x")
     for arguments in ((), ("--session",), ("-p", "hello"), ("--continue",)):
         done = place.run(*arguments, stdin=b"hello\n")
@@ -277,7 +277,7 @@ def test_a_plain_terminal_gets_lines_only(place: Place) -> None:
         assert b"\x1b" not in shown.raw
 
 
-def test_no_color_is_heeded(place: Place) -> None:
+def test_no_color_disables_colours(place: Place) -> None:
     place.script("text: # Title\ntext: \n")
     place.script(call("c1", "WriteFile", path=str(place.work / "a"), content="x\n"), "text: **done** `code`")
     place.environ["NO_COLOR"] = "1"
@@ -288,7 +288,7 @@ def test_no_color_is_heeded(place: Place) -> None:
         assert not {code for code in used if code and 30 <= int(code) <= 107}
 
 
-def test_the_first_run_says_what_is_missing_and_has_a_demo(place: Place) -> None:
+def test_first_run_reports_missing_model_and_offers_a_demo(place: Place) -> None:
     with terminal(place, rows=50) as shown:
         shown.until("No model is configured yet.")
         assert "Set up a provider" in shown.text
@@ -321,7 +321,7 @@ def test_the_last_lines_of_the_log_hold_no_traceback_of_a_quiet_run(place: Place
     assert "Traceback" not in log.read_text(encoding="utf-8")
 
 
-def test_a_session_that_is_in_use_leads_back(place: Place) -> None:
+def test_session_in_use_returns_to_the_previous_session(place: Place) -> None:
     place.script(*answers(3))
     with terminal(place, "-S", "used") as other:
         ask(other, ("in use", "answer 0"))
@@ -335,7 +335,7 @@ def test_a_session_that_is_in_use_leads_back(place: Place) -> None:
             assert leave(shown) == "mine"
 
 
-def test_a_question_beside_the_work(place: Place) -> None:
+def test_side_question_is_answered_during_a_turn(place: Place) -> None:
     place.script(call("c1", "Shell", command="sleep 1.5"), "text: beside it", "text: the work is done")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
@@ -345,7 +345,7 @@ def test_a_question_beside_the_work(place: Place) -> None:
     assert "what is this" not in str(place.context())
 
 
-def test_a_background_task_is_looked_at_and_stopped(place: Place) -> None:
+def test_background_task_is_viewed_and_stopped(place: Place) -> None:
     background = call("c1", "Shell", command="echo far; sleep 60", run_in_background=True, description="a nap")
     place.script(background, "text: started")
     with terminal(place, "--yolo", columns=120) as shown:
@@ -363,7 +363,7 @@ def test_a_background_task_is_looked_at_and_stopped(place: Place) -> None:
 
 
 @pytest.mark.spec("R-147")
-def test_the_end_of_a_background_task_is_told_between_turns(place: Place) -> None:
+def test_background_task_end_is_shown_between_turns(place: Place) -> None:
     background = call("c1", "Shell", command="sleep 2", run_in_background=True, description="a nap")
     place.script(background, "text: started")
     with terminal(place, "--yolo", columns=120) as shown:
@@ -417,7 +417,7 @@ def test_a_plan_is_shown_and_approved(place: Place) -> None:
         shown.until_gone("PLAN")
 
 
-def test_mcp_servers_are_listed_with_what_is_wrong(place: Place) -> None:
+def test_mcp_servers_are_listed_with_failures(place: Place) -> None:
     place.script("text: x")
     mcp = {"mcpServers": {"good": raw_entry(tools=["echo"]), "bad": {"command": "no-such-program"}}}
     (place.share / "mcp.json").write_text(json.dumps(mcp), encoding="utf-8")
@@ -430,7 +430,7 @@ def test_mcp_servers_are_listed_with_what_is_wrong(place: Place) -> None:
         leave(shown)
 
 
-def test_plain_lines_run_commands_too(place: Place) -> None:
+def test_plain_mode_runs_commands(place: Place) -> None:
     place.environ["KIMI_PLAIN"] = "1"
     with terminal(place, rows=40) as shown:
         shown.until("No model is configured yet.")
@@ -443,7 +443,7 @@ def test_plain_lines_run_commands_too(place: Place) -> None:
         assert b"\x1b" not in shown.raw
 
 
-def test_a_long_session_is_there_soon(place: Place) -> None:
+def test_long_session_resumes_quickly(place: Place) -> None:
     place.script("text: x")
     context: list[Json] = [{"role": "_system_prompt", "content": "be brief"}]
     events: list[Json] = []

@@ -21,7 +21,7 @@ def processor_seconds(shown: Terminal) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def test_fifty_thousand_chunks(place: Place) -> None:
+def test_fifty_thousand_chunks_take_linear_time(place: Place) -> None:
     used: dict[int, float] = {}
     for count in (5_000, 50_000):
         place.script("\n".join(f"text: w{number}" for number in range(count)))
@@ -39,7 +39,7 @@ def test_fifty_thousand_chunks(place: Place) -> None:
     assert used[50_000] < 10
 
 
-def test_a_hundred_chunks_a_second_leave_the_machine_free(place: Place) -> None:
+def test_hundred_chunks_a_second_use_little_cpu(place: Place) -> None:
     pieces = [f"word{number} " if number % 25 else "\n\n" for number in range(600)]
     with loopback(replace(text_reply(*pieces), event_delay_s=0.0095)) as server:
         place.provider(server.base_url)
@@ -58,7 +58,7 @@ def share_until(shown: Terminal, word: str) -> float:
     return (processor_seconds(shown) - before) / (time.monotonic() - began)
 
 
-def test_nothing_that_is_printed_is_drawn_again(place: Place) -> None:
+def test_printed_text_is_not_redrawn(place: Place) -> None:
     paragraphs = [f"Paragraph {number} says something.\n\n" for number in range(40)]
     with loopback(replace(text_reply(*paragraphs), event_delay_s=0.03)) as server:
         place.provider(server.base_url)

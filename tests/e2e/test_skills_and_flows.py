@@ -52,7 +52,7 @@ def turns(kimi: WireProcess) -> list[str]:
 
 
 @pytest.mark.spec("R-126")
-def test_skills_and_flows_are_commands_and_the_model_knows_them(place: Place) -> None:
+def test_skills_and_flows_are_commands_and_listed_to_the_model(place: Place) -> None:
     path = write_skill(place.work, "tidy", "---\ndescription: Tidy up\n---\nTidy everything.\n")
     write_skill(place.home, "ship", FLOW)
     write_skill(place.home, "broken", "---\ntype: flow\ndescription: Cannot be drawn\n---\n```d2\nBEGIN -> a\n```\n")
@@ -86,7 +86,7 @@ def test_skills_and_flows_are_commands_and_the_model_knows_them(place: Place) ->
         assert kimi.finish() == 0
 
 
-def test_the_option_and_the_configuration_name_more_places(place: Place) -> None:
+def test_option_and_configuration_add_skill_directories(place: Place) -> None:
     for root in ("given", "extra"):
         write_skill(place.root / root, f"in-{root}", "body")
     write_skill(place.home, "in-home", "body")
@@ -104,7 +104,7 @@ def test_the_option_and_the_configuration_name_more_places(place: Place) -> None
 
 
 @pytest.mark.spec("W-96")
-def test_a_flow_is_pairs_of_turns_inside_one_also_when_a_node_fails(place: Place) -> None:
+def test_flow_is_nested_turns_even_when_a_node_fails(place: Place) -> None:
     write_skill(place.work, "ship", FLOW)
     place.script(step("id: m1", "text: failed"), NO, "text: passed", YES, "text: begun")
     with place.wire() as kimi:

@@ -55,7 +55,7 @@ def watched(place: Place) -> Path:
 
 
 @pytest.mark.spec("R-164")
-def test_nothing_but_the_configured_provider_is_talked_to(place: Place) -> None:
+def test_only_the_configured_provider_is_contacted(place: Place) -> None:
     network = watched(place)
     place.script("text: x")
     with place.wire() as process:

@@ -34,7 +34,7 @@ def speak(request: Recorded) -> Reply:
 
 
 @pytest.mark.timeout(180)
-def test_subagents_cancelled_at_random_moments_leave_nothing_behind(place: Place) -> None:
+def test_subagents_cancelled_at_random_leave_no_processes_or_open_calls(place: Place) -> None:
     dice = random.Random(20)
     mark = f"storm-{time.monotonic_ns()}"
     place.environ["KIMI_TEST_MARK"] = mark

@@ -15,7 +15,7 @@ CLIENT = {"name": "test", "version": "1"}
 
 
 @pytest.mark.spec("T-33")
-def test_only_the_models_copy_of_foreign_text_is_changed(place: Place) -> None:
+def test_third_party_text_is_escaped_only_in_the_copy_for_the_model(place: Place) -> None:
     (place.share / "mcp.json").write_text(config(s=raw_entry(tools=["echo"])))
     (place.work / "a.txt").write_text(LIE)
     with loopback(Reply(body=LIE.encode(), headers={"Content-Type": "text/markdown"})) as web:
@@ -43,7 +43,7 @@ def test_only_the_models_copy_of_foreign_text_is_changed(place: Place) -> None:
 
 
 @pytest.mark.spec("T-10")
-def test_arguments_that_a_tool_does_not_know(place: Place) -> None:
+def test_unknown_tool_arguments_are_ignored_unless_the_schema_forbids_them(place: Place) -> None:
     closed = {"type": "object", "properties": {"text": {"type": "string"}}, "additionalProperties": False}
     tools = ["echo", {"name": "strict", "inputSchema": closed}]
     (place.share / "mcp.json").write_text(config(s=raw_entry(tools=tools)))

@@ -37,7 +37,7 @@ def test_search_needs_a_service_and_fetch_does_not(place: Place) -> None:
     assert "SearchWeb" in offered(place, SERVICES)
 
 
-def test_a_service_without_a_key_has_no_effect_and_the_log_says_so(place: Place) -> None:
+def test_service_without_key_is_ignored_and_logged(place: Place) -> None:
     assert "SearchWeb" not in offered(place, SERVICES.replace("sk-search-secret", ""))
     log = "".join(path.read_text() for path in (place.share / "logs").rglob("*.log"))
     assert "'services.moonshot_search' of the configuration has no effect: it needs base_url and api_key" in log

@@ -44,7 +44,7 @@ def cancelled(kimi: WireProcess, prompt: str) -> list[str]:
 
 
 @pytest.mark.spec("W-72", "W-77")
-def test_with_no_turn_and_in_one_go(place: Place) -> None:
+def test_cancel_without_turn_and_in_the_same_write_as_a_prompt(place: Place) -> None:
     place.script("text: ok")
     with place.wire() as kimi:
         assert error_of(kimi.response(kimi.call("cancel"))) == IDLE
@@ -64,7 +64,7 @@ def test_with_no_turn_and_in_one_go(place: Place) -> None:
 
 
 @pytest.mark.spec("W-73", "W-74", "R-98", "R-97")
-def test_with_an_open_approval(place: Place) -> None:
+def test_cancel_resolves_an_open_approval(place: Place) -> None:
     place.script(step("text: x", shell("c1", "touch made")), "text: next")
     with place.wire() as kimi:
         kimi.initialize()
@@ -89,7 +89,7 @@ def test_with_an_open_approval(place: Place) -> None:
 
 
 @pytest.mark.spec("W-75", "T-25", "R-97")
-def test_while_a_command_runs(place: Place) -> None:
+def test_cancel_kills_a_running_command(place: Place) -> None:
     mark = f"mark-{place.root.name}"
     place.environ["KIMI_TEST_MARK"] = mark
     place.script(shell("c1", "trap '' TERM INT; sleep 30"), "text: next")
@@ -106,7 +106,7 @@ def test_while_a_command_runs(place: Place) -> None:
 
 
 @pytest.mark.spec("W-76", "T-115")
-def test_with_an_open_external_tool(place: Place) -> None:
+def test_cancel_resolves_an_open_external_tool_call(place: Place) -> None:
     place.script(step(call("c1", "ext"), call("c2", "ext")), call("c3", "ext"), "text: done")
     with place.wire() as kimi:
         kimi.initialize(external_tools=[tool("ext")])
@@ -132,7 +132,7 @@ def test_with_an_open_external_tool(place: Place) -> None:
     assert roles == ["c1", "c2", "c3"]  # the history is whole, in the order of the calls
 
 
-def test_a_late_answer_is_not_taken_for_that_of_a_call_whose_id_the_model_uses_again(place: Place) -> None:
+def test_late_answer_is_not_used_for_a_new_call_with_the_same_id(place: Place) -> None:
     place.script(call("c1", "ext"), call("c1", "ext"), "text: done")
     with place.wire() as kimi:
         kimi.initialize(external_tools=[tool("ext")])
@@ -157,7 +157,7 @@ def stalled_reply(*pieces: str) -> Reply:
 
 
 @pytest.mark.spec("R-97")
-def test_while_the_provider_streams_stalls_or_summarises(place: Place) -> None:
+def test_cancel_while_provider_streams_stalls_or_summarises(place: Place) -> None:
     slow = Reply(text_events(*["x"] * 2000), event_delay_s=0.005)
     mute = Reply(fault="mute")
     with loopback(slow, stalled_reply("half"), mute, mute, text_reply("next")) as server:
@@ -180,7 +180,7 @@ def test_while_the_provider_streams_stalls_or_summarises(place: Place) -> None:
         assert [message["role"] for message in asked if message["role"] == "assistant"] == []
 
 
-def test_while_it_waits_for_the_next_attempt(place: Place) -> None:
+def test_cancel_during_retry_wait(place: Place) -> None:
     place.script("error: 429", "text: next")
     with place.wire() as kimi:
         kimi.initialize(capabilities={})

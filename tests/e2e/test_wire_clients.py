@@ -197,7 +197,7 @@ def call_later_methods(kimi: WireProcess, version: tuple[int, int]) -> None:
 
 @pytest.mark.spec("R-93")
 @pytest.mark.parametrize("generation", GENERATIONS, ids=[generation.name for generation in GENERATIONS])
-def test_every_kind_of_turn(place: Place, generation: Generation) -> None:
+def test_every_turn_kind_matches_the_recorded_client_generation(place: Place, generation: Generation) -> None:
     place.config = CONFIG
     turns = [turn for turn in TURNS if generation.handshake is not None or not turn.external]
     with loopback(*(reply for turn in turns for reply in turn.replies)) as server:
@@ -219,7 +219,7 @@ def test_every_kind_of_turn(place: Place, generation: Generation) -> None:
 
 
 @pytest.mark.spec("R-93")
-def test_two_parallel_calls(place: Place) -> None:
+def test_two_parallel_calls_match_the_golden_lines(place: Place) -> None:
     calls = [(f"c{number}", "Shell", json.dumps({"command": f"sleep 0.{3 - 2 * number}"})) for number in range(2)]
     with loopback(call_reply(*calls), DONE) as server:
         place.provider(server.base_url)

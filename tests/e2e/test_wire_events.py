@@ -27,7 +27,7 @@ NONE_CHANGED = {
 
 
 @pytest.mark.spec("W-90")
-def test_one_status_update_per_step(place: Place) -> None:
+def test_one_status_update_is_sent_per_step(place: Place) -> None:
     place.script(
         step("id: m1", "usage: input_other=10 output=5 input_cache_read=3 input_cache_creation=2", call("c1", "Nope")),
         step("usage: input_other=20 output=7", "text: a"),
@@ -133,7 +133,7 @@ def test_attempts_are_requests_and_retry_after_is_honoured(place: Place) -> None
 
 
 @pytest.mark.spec("W-99", "T-26")
-def test_the_same_call_id_twice(place: Place) -> None:
+def test_duplicate_call_ids_get_separate_results(place: Place) -> None:
     place.script(step(call("c1", "ext", {"n": 1}), call("c1", "ext", {"n": 2}), call("", "ext", {"n": 3})), "text: ok")
     with place.wire() as kimi:
         kimi.initialize(external_tools=[tool("ext")])
@@ -291,7 +291,7 @@ def calls_of(record: Json) -> list[Json]:
 
 @pytest.mark.spec("W-88")
 @pytest.mark.parametrize("seed", range(2))
-def test_order_in_random_parallel_turns(place: Place, seed: int) -> None:
+def test_random_parallel_turns_keep_event_order(place: Place, seed: int) -> None:
     source = random.Random(seed)
     (place.work / "there.txt").write_text("there\n", encoding="utf-8")
     place.script(*random_script(source))

@@ -16,7 +16,7 @@ def outputs(kimi: WireProcess) -> dict[str, object]:
 
 
 @pytest.mark.spec("W-118", "T-114")
-def test_which_offers_are_accepted(place: Place) -> None:
+def test_invalid_external_tools_are_rejected(place: Place) -> None:
     place.script("text: ok")
     bad_type = {"type": "objekt"}
     offers: list[tuple[Json, str | None]] = [
@@ -89,7 +89,7 @@ def test_arguments_are_checked_before_the_client_is_asked(place: Place) -> None:
 
 
 @pytest.mark.spec("W-122", "W-123")
-def test_parallel_calls_answered_in_any_order(place: Place) -> None:
+def test_parallel_external_calls_can_be_answered_in_any_order(place: Place) -> None:
     place.script(
         step(*[call(f"c{number}", "ext", {"n": number}) for number in range(3)]),
         step(*[call(f"d{number}", "ext", {"same": True}) for number in range(2)]),
@@ -111,7 +111,7 @@ def test_parallel_calls_answered_in_any_order(place: Place) -> None:
 
 
 @pytest.mark.spec("W-124", "T-16")
-def test_what_the_client_returns_passes_through(place: Place) -> None:
+def test_client_results_are_passed_through(place: Place) -> None:
     place.script(*[script for number in range(3) for script in (call(f"c{number}", "ext", {"n": number}), "text: ok")])
     parts: list[Json] = [
         {"type": "text", "text": "a\u2028b"},
@@ -151,7 +151,7 @@ def test_what_the_client_returns_passes_through(place: Place) -> None:
         assert values == [whole, failed, odd | {"display": shown}]
 
 
-def test_numbers_that_json_cannot_say_do_not_break_the_output(place: Place) -> None:
+def test_numbers_beyond_json_do_not_break_the_output(place: Place) -> None:
     place.script(call("c1", "ext"), "text: ok")
     with place.wire() as kimi:
         kimi.initialize(external_tools=[tool("ext")])

@@ -50,7 +50,7 @@ PING = '{"jsonrpc":"2.0","id":"%s","method":"initialize","params":{"protocol_ver
 
 
 @pytest.mark.spec("W-02", "W-03", "W-13")
-def test_line_ends_blank_lines_and_ids(served: WireProcess) -> None:
+def test_line_endings_blank_lines_and_ids_are_accepted(served: WireProcess) -> None:
     assert exchange(served, PING % "crlf" + "\r")["id"] == "crlf"
     served.send_bytes(b"\n\r\n   \n\t\n")
     assert exchange(served, PING % "")["id"] == ""
@@ -63,7 +63,7 @@ def test_line_ends_blank_lines_and_ids(served: WireProcess) -> None:
 
 
 @pytest.mark.spec("W-05", "W-09", "W-10", "W-11", "W-12")
-def test_what_is_no_message_gets_one_error_and_the_next_line_is_served(served: WireProcess) -> None:
+def test_invalid_message_gets_one_error_and_next_line_is_served(served: WireProcess) -> None:
     for broken in ("{", "nope", '{"a":1', "{'a':1}", '{"a":1}x', '"', "\x00", '{"id":1,}', "[" * 10_000 + "]" * 10_000):
         assert refused(served, broken) == PARSE
     for constant in ("NaN", "Infinity", "-Infinity"):
@@ -84,7 +84,7 @@ def test_what_is_no_message_gets_one_error_and_the_next_line_is_served(served: W
 
 
 @pytest.mark.spec("W-14", "W-15")
-def test_methods_that_do_not_exist(served: WireProcess) -> None:
+def test_unknown_methods_are_refused(served: WireProcess) -> None:
     for method in ("nope", "", "Prompt", "event", "request", "tools/list", "\u2028", "__init__"):
         found = exchange(served, json.dumps({"jsonrpc": "2.0", "id": "x", "method": method, "params": {"type": "a"}}))
         assert found["id"] == "x"
@@ -94,7 +94,7 @@ def test_methods_that_do_not_exist(served: WireProcess) -> None:
 
 
 @pytest.mark.spec("W-07", "W-08")
-def test_text_that_is_not_unicode_is_mended(served: WireProcess) -> None:
+def test_invalid_unicode_is_repaired(served: WireProcess) -> None:
     served.send_bytes(b'{"id":"s","method":"prompt","params":{"user_input":"a\\ud800b\\ud83d\\ude00"}}\n')
     assert served.until("TurnBegin") == {"user_input": "a\ufffdb\U0001f600"}
     assert served.response("s")["result"] == {"status": "finished"}
@@ -135,7 +135,7 @@ def test_unknown_members_are_ignored_at_every_level(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("W-16")
-def test_notifications(place: Place) -> None:
+def test_notifications_are_not_answered(place: Place) -> None:
     place.script(shell("c1", "sleep 30"), "text: ok")
     with place.wire("--yolo") as kimi:
         kimi.send({"jsonrpc": "2.0", "method": "prompt", "params": {"user_input": "never"}})
@@ -151,7 +151,7 @@ def test_notifications(place: Place) -> None:
 
 
 @pytest.mark.spec("W-01", "W-19")
-def test_every_line_that_comes_out(served: WireProcess) -> None:
+def test_every_output_line_is_valid_json_rpc(served: WireProcess) -> None:
     text = 'quote " backslash \\ tab \t newline \n return \r nul \x00 é 漢 \U0001f600 \u2028\u2029\x85 end'
     served.response(served.call("prompt", {"user_input": text}))
     served.response(served.call("prompt", {"user_input": 5}))
@@ -194,7 +194,7 @@ def test_node_reads_one_line_per_message(served: WireProcess) -> None:
 
 
 @pytest.mark.spec("W-04", "W-23")
-def test_a_byte_order_mark_and_a_last_line_without_end(place: Place) -> None:
+def test_byte_order_mark_and_unterminated_last_line_are_accepted(place: Place) -> None:
     place.script("text: ok")
     with place.wire() as kimi:
         first = (PING % "first").encode()
@@ -217,7 +217,7 @@ MIB = 1024 * 1024
 
 
 @pytest.mark.spec("W-17")
-def test_long_lines(place: Place) -> None:
+def test_long_lines_pass_up_to_the_limit(place: Place) -> None:
     place.config = f"[wire]\nmax_line_bytes = {6 * MIB}\n"
     place.script("text: one", "text: two", "text: three")
     with place.wire() as kimi:
@@ -262,7 +262,7 @@ sys.addaudithook(hook)
 
 
 @pytest.mark.spec("W-20", "R-14")
-def test_only_protocol_lines_on_stdout(place: Place, tmp_path: Path) -> None:
+def test_stdout_contains_only_protocol_lines(place: Place, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(PRINTS, encoding="utf-8")
     inherited = os.environ.get("PYTHONPATH")
@@ -280,7 +280,7 @@ def test_only_protocol_lines_on_stdout(place: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("W-21")
-def test_regular_files_as_stdin_and_stdout(place: Place, tmp_path: Path) -> None:
+def test_regular_files_work_as_stdin_and_stdout(place: Place, tmp_path: Path) -> None:
     place.script("text: ok")
     script, output = tmp_path / "script.jsonl", tmp_path / "out.jsonl"
     prompt = '{"jsonrpc":"2.0","id":"p","method":"prompt","params":{"user_input":"hi"}}'
@@ -299,7 +299,7 @@ def test_regular_files_as_stdin_and_stdout(place: Place, tmp_path: Path) -> None
 
 
 @pytest.mark.spec("W-24")
-def test_two_hundred_requests_at_once(served: WireProcess) -> None:
+def test_two_hundred_concurrent_requests_are_answered(served: WireProcess) -> None:
     methods = ("initialize", "cancel", "nope", "prompt")
     sent: list[Json] = []
     for number in range(200):
@@ -351,7 +351,7 @@ def spoilt(source: random.Random) -> bytes:
     return raw if source.random() < 0.9 else raw[: source.randrange(len(raw) + 1)] + bytes([source.randrange(128, 256)])
 
 
-def test_nothing_that_comes_in_ends_the_process(tmp_path: Path) -> None:
+def test_no_input_line_ends_the_process(tmp_path: Path) -> None:
     source = random.Random(17)
     place = Place(tmp_path).script(*["text: ok"] * 1000)
     with place.wire() as kimi:

@@ -44,7 +44,7 @@ def nulls(value: Any) -> bool:
 
 
 @pytest.mark.spec("W-40", "W-41", "W-42", "R-126")
-def test_the_shape_of_the_result(served: WireProcess) -> None:
+def test_initialize_result_has_the_documented_shape(served: WireProcess) -> None:
     plain = served.initialize()
     assert list(plain) == KEYS
     assert plain["server"]["name"] == "Kimi Code CLI"
@@ -69,7 +69,7 @@ def test_the_shape_of_the_result(served: WireProcess) -> None:
 
 
 @pytest.mark.spec("W-43", "W-44", "W-46")
-def test_hooks_and_nulls(served: WireProcess) -> None:
+def test_hooks_are_counted_and_null_members_accepted(served: WireProcess) -> None:
     absent: Json = {"client": None, "external_tools": None, "hooks": None, "capabilities": None}
     result = served.initialize(**absent)
     assert result["hooks"] == {"supported_events": HOOK_EVENTS, "configured": {}}
@@ -153,7 +153,7 @@ def test_a_repeated_handshake_replaces_tools_and_subscriptions(place: Place) -> 
 
 
 @pytest.mark.spec("W-48")
-def test_a_handshake_in_a_turn_changes_nothing(place: Place) -> None:
+def test_handshake_during_turn_changes_nothing(place: Place) -> None:
     place.script(call("c1", "ext"), call("c2", "late"), "text: ok")
     with place.wire() as kimi:
         kimi.initialize(external_tools=[tool("ext")])
@@ -175,7 +175,7 @@ def offered(server_request: Any) -> dict[str, Any]:
 
 
 @pytest.mark.spec("W-119", "W-49")
-def test_a_later_handshake_replaces_a_tool_of_the_same_name_and_tells_what_the_client_can(place: Place) -> None:
+def test_later_handshake_replaces_tool_of_same_name_and_capabilities(place: Place) -> None:
     with loopback(text_reply("ok")) as server:
         place.provider(server.base_url)
         with place.wire() as kimi:
@@ -204,7 +204,7 @@ def test_a_later_handshake_replaces_a_tool_of_the_same_name_and_tells_what_the_c
 
 @pytest.mark.spec("W-51")
 @pytest.mark.parametrize("kind", ["kimi", "openai_legacy"])
-def test_no_client_name_breaks_the_requests(place: Place, kind: str) -> None:
+def test_any_client_name_makes_valid_requests(place: Place, kind: str) -> None:
     names = ["plain", "a\r\nX-Injected: 1\r\n\r\n", "näme 漢字 \u2028", "\x00\x7f", "", "long " * 100, "\ud800"]
     with loopback(text_reply("ok")) as server:
         place.provider(server.base_url, kind)
@@ -223,7 +223,7 @@ def test_no_client_name_breaks_the_requests(place: Place, kind: str) -> None:
             assert server.requests[0].headers["user-agent"].endswith(" (plain 12)")
 
 
-def test_the_handshake_waits_for_no_provider(place: Place) -> None:
+def test_handshake_does_not_wait_for_the_provider(place: Place) -> None:
     with loopback(Reply(fault="mute")) as server:
         place.provider(server.base_url)
         with place.wire() as kimi:
@@ -238,7 +238,7 @@ def test_the_handshake_waits_for_no_provider(place: Place) -> None:
 
 @pytest.mark.spec("W-100")
 @pytest.mark.parametrize("variable", ["", "1", "0"])
-def test_the_strict_profile_hides_what_an_old_reader_does_not_know(place: Place, variable: str) -> None:
+def test_strict_profile_hides_events_unknown_to_old_clients(place: Place, variable: str) -> None:
     """Every turn has a retry, which the Go client does not know."""
     known: Json = {"protocol_version": "1.10"}
     clients: list[tuple[Json, bool]] = [
@@ -261,7 +261,7 @@ def test_the_strict_profile_hides_what_an_old_reader_does_not_know(place: Place,
             assert names == (expected if strict else expected | {"StepRetry"})
 
 
-def test_a_strict_reader_is_not_asked_what_it_cannot_read(place: Place) -> None:
+def test_strict_profile_sends_no_requests_the_client_cannot_read(place: Place) -> None:
     """Nobody would ever answer: the turn would hang."""
     place.environ["KIMI_WIRE_STRICT"] = "1"
     question = {"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}

@@ -35,7 +35,7 @@ def without_approvals(lines: list[Json]) -> list[str]:
 
 @pytest.mark.spec("W-25", "W-31")
 @pytest.mark.parametrize("end", ["eof", "sigterm", "sigint"])
-def test_a_handshake_alone_leaves_no_session(place: Place, end: str) -> None:
+def test_handshake_alone_creates_no_session(place: Place, end: str) -> None:
     place.script("text: never")
     with place.wire() as kimi:
         kimi.initialize()
@@ -72,7 +72,7 @@ def test_the_end_of_the_input_answers_the_open_prompt(place: Place) -> None:
 
 
 @pytest.mark.spec("W-27", "T-115")
-def test_the_end_of_the_input_with_an_open_external_tool(place: Place) -> None:
+def test_end_of_input_cancels_an_open_external_tool_call(place: Place) -> None:
     place.script(call("c1", "ext", {"a": 1}))  # a second model call would find no script and fail
     with place.wire() as kimi:
         kimi.initialize(external_tools=[tool("ext")])
@@ -89,7 +89,7 @@ def test_the_end_of_the_input_with_an_open_external_tool(place: Place) -> None:
 
 
 @pytest.mark.spec("W-28", "R-12")
-def test_an_interrupt_ends_the_turn_in_good_order(place: Place) -> None:
+def test_interrupt_cancels_the_turn_cleanly(place: Place) -> None:
     place.script(shell("c1", "sleep 30"), "text: never")
     with place.wire("--yolo") as kimi:
         kimi.initialize()
@@ -116,7 +116,7 @@ def test_a_second_interrupt_ends_at_once(place: Place) -> None:
 
 
 @pytest.mark.parametrize("end", ["eof", "sigterm"])
-def test_a_client_that_does_not_read_cannot_hold_the_process(place: Place, end: str) -> None:
+def test_client_that_does_not_read_does_not_block_shutdown(place: Place, end: str) -> None:
     place.script(step(*[f"text: {'x' * 200}"] * 20_000))
     with unread(place) as process:
         say(process, id="p", method="prompt", params={"user_input": "go"})
@@ -133,7 +133,7 @@ def test_a_client_that_does_not_read_cannot_hold_the_process(place: Place, end: 
 
 
 @pytest.mark.spec("W-29", "W-30", "R-13")
-def test_sigterm_in_a_turn(place: Place) -> None:
+def test_sigterm_during_turn_ends_it_and_session_resumes(place: Place) -> None:
     place.script(step("text: a", "text: b", shell("c1", "sleep 30 & echo $! > pid; mv pid child; wait")), "text: never")
     with place.wire("--yolo") as kimi:
         kimi.initialize()
@@ -236,7 +236,7 @@ def test_no_child_of_a_tool_survives(place: Place, end: str) -> None:
     assert all_gone(mark)
 
 
-def test_a_stalled_provider_does_not_hold_the_process(place: Place) -> None:
+def test_stalled_provider_does_not_block_shutdown(place: Place) -> None:
     with loopback(Reply(text_events("half"), fault="stall", fault_after=1)) as server:
         place.provider(server.base_url)
         with place.wire() as kimi:
@@ -250,7 +250,7 @@ def test_a_stalled_provider_does_not_hold_the_process(place: Place) -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["two", "one"])
-def test_sockets_as_standard_streams(place: Place, shared: bool) -> None:
+def test_sockets_work_as_standard_streams(place: Place, shared: bool) -> None:
     """Node gives its children sockets. One for both directions has input to read where only a hang-up is looked for."""
     place.script("text: ok", step("text: first", shell("c1", "touch first; sleep 0.5")), shell("c2", "touch second"))
     ours_in, theirs_in = socket.socketpair()

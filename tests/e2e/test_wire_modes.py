@@ -61,7 +61,7 @@ def test_set_plan_mode_announces_records_and_survives_a_restart(place: Place) ->
         assert answer["result"] == {"status": "ok", "plan_mode": False}
 
 
-def test_each_of_several_calls_at_once_is_announced_as_it_is_answered(place: Place) -> None:
+def test_concurrent_set_plan_mode_calls_are_announced_in_order(place: Place) -> None:
     place.script("text: ok")
     wanted = [True, False, False, True]
     with place.wire() as kimi:
@@ -82,7 +82,7 @@ def test_set_plan_mode_takes_a_boolean_only(place: Place, params: object) -> Non
 
 
 @pytest.mark.spec("W-85")
-def test_set_plan_mode_works_in_a_turn_without_disturbing_it(place: Place) -> None:
+def test_set_plan_mode_during_turn_does_not_disturb_it(place: Place) -> None:
     place.script(call("c1", "Shell", command="sleep 0.3"), "text: done")
     with place.wire() as kimi:
         kimi.initialize()
@@ -100,7 +100,7 @@ def test_set_plan_mode_works_in_a_turn_without_disturbing_it(place: Place) -> No
 
 
 @pytest.mark.spec("W-86", "R-144", "T-94", "W-88")
-def test_planning_from_the_question_to_the_approval(place: Place) -> None:
+def test_planning_runs_from_question_to_approval(place: Place) -> None:
     place.script(call("c0", "EnterPlanMode"), "text: as it is", call("c1", "EnterPlanMode"), "text: planning")
     with place.wire() as kimi:
         kimi.initialize(capabilities=SUPPORTED)
@@ -155,7 +155,9 @@ def test_planning_from_the_question_to_the_approval(place: Place) -> None:
         ("Small steps", False, 2, False),
     ],
 )
-def test_what_becomes_of_a_plan(place: Place, label: str | None, plan_mode: bool, steps: int, is_error: bool) -> None:
+def test_plan_approval_answers_decide_plan_mode(
+    place: Place, label: str | None, plan_mode: bool, steps: int, is_error: bool
+) -> None:
     options = [{"label": "Small steps", "description": "slow"}, {"label": "One go", "description": "quick"}]
     place.script(call("c1", "EnterPlanMode"), "text: ok")
     with place.wire("--yolo") as kimi:
@@ -249,7 +251,9 @@ ASK = call(
     ],
     ids=["answered", "dismissed", "error", "wrong shape"],
 )  # fmt: skip
-def test_answers_to_a_question(place: Place, reply: Json, output: str, message: str, brief: str) -> None:
+def test_question_answers_become_the_tool_result(
+    place: Place, reply: Json, output: str, message: str, brief: str
+) -> None:
     place.script(ASK, "text: thanks")
     with place.wire() as kimi:
         kimi.initialize(capabilities=SUPPORTED)
@@ -295,7 +299,7 @@ def test_without_the_capability_questions_and_plan_tools_are_refused(place: Plac
 
 
 @pytest.mark.spec("T-93", "R-145")
-def test_nobody_is_asked_in_away_mode(place: Place) -> None:
+def test_away_mode_dismisses_questions(place: Place) -> None:
     place.script(ASK, "text: end")
     with place.wire("--afk") as kimi:
         kimi.initialize(capabilities=SUPPORTED)
@@ -307,7 +311,7 @@ def test_nobody_is_asked_in_away_mode(place: Place) -> None:
 
 
 @pytest.mark.spec("R-144")
-def test_plan_mode_by_flag_and_command_with_its_reminders(place: Place) -> None:
+def test_plan_mode_is_enabled_by_flag_and_command_with_reminders(place: Place) -> None:
     with loopback(*[text_reply("ok")] * 30) as server:
         place.provider(server.base_url)
         with place.wire("--plan") as kimi:

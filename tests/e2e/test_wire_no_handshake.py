@@ -9,7 +9,7 @@ from tests.support.providers.scripts import error_of, shell, step
 
 
 @pytest.mark.spec("W-53", "W-54")
-def test_turns_and_approvals_without_a_handshake(place: Place) -> None:
+def test_turns_and_approvals_work_without_handshake(place: Place) -> None:
     place.script(
         step("think: hm", "text: hello", "usage: input_other=10 output=2"),
         shell("c1", "echo made > made.txt"),
@@ -30,7 +30,7 @@ def test_turns_and_approvals_without_a_handshake(place: Place) -> None:
         assert kimi.payloads("ApprovalResponse")[-1]["response"] == "reject"
 
 
-def test_cancel_without_a_handshake(place: Place) -> None:
+def test_cancel_works_without_handshake(place: Place) -> None:
     place.script(shell("c1", "sleep 30"), "text: next")
     with place.wire() as kimi:
         assert error_of(kimi.response(kimi.call("cancel"))) == (-32000, "No agent turn is in progress")

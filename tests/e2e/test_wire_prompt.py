@@ -92,7 +92,7 @@ def test_the_next_prompt_may_follow_the_response_at_once_under_the_same_id(serve
 
 
 @pytest.mark.spec("W-66")
-def test_a_prompt_during_a_prompt(place: Place) -> None:
+def test_prompt_during_turn_is_refused(place: Place) -> None:
     place.script(step("text: one", shell("c1", "sleep 0.2")), "text: two")
     with place.wire("--yolo") as kimi:
         first = kimi.call("prompt", {"user_input": "first"})
@@ -108,7 +108,7 @@ def test_a_prompt_during_a_prompt(place: Place) -> None:
 
 
 @pytest.mark.spec("W-57", "W-68", "R-94", "R-80")
-def test_status_values_and_the_step_limit(place: Place) -> None:
+def test_prompt_returns_documented_status_and_stops_at_step_limit(place: Place) -> None:
     place.config = "[loop_control]\nmax_steps_per_turn = 2\n"
     place.script(call("c1", "Nope", {"n": 1}), call("c2", "Nope", {"n": 2}), "text: ok", call("c3", "ext"))
     with place.wire() as kimi:
@@ -126,7 +126,7 @@ def test_status_values_and_the_step_limit(place: Place) -> None:
 
 
 @pytest.mark.spec("W-61", "R-80")
-def test_without_a_model(place: Place) -> None:
+def test_prompt_without_model_is_an_error(place: Place) -> None:
     (place.share / "config.toml").write_text("", encoding="utf-8")
     with place.wire() as kimi:
         kimi.initialize()
@@ -139,7 +139,7 @@ def test_without_a_model(place: Place) -> None:
 
 
 @pytest.mark.spec("W-62", "R-80")
-def test_what_the_model_cannot_take(place: Place) -> None:
+def test_unsupported_content_is_refused(place: Place) -> None:
     place.script("text: ok")
     picture = image(url="data:image/png;base64,AA==")
     video = {"type": "video_url", "video_url": {"url": "https://example.test/v.mp4"}}
@@ -156,7 +156,7 @@ def test_what_the_model_cannot_take(place: Place) -> None:
 
 
 @pytest.mark.spec("W-63", "R-80")
-def test_errors_of_the_provider(place: Place) -> None:
+def test_provider_errors_are_returned(place: Place) -> None:
     statuses = (400, 401, 403, 404, 422)
     replies = [error_reply(status, f"text of the provider {status}") for status in statuses]
     with loopback(*replies, text_reply("fine")) as server:
@@ -173,7 +173,7 @@ def test_errors_of_the_provider(place: Place) -> None:
         assert len(server.requests) == len(statuses) + 1
 
 
-def test_a_stream_that_breaks_is_retried_and_fails_with_the_parts_it_gave(place: Place) -> None:
+def test_broken_stream_is_retried_and_fails_with_its_parts(place: Place) -> None:
     place.config = "[loop_control]\nmax_retries_per_step = 1\n"
     with loopback(Reply(text_events("half"), fault="close", fault_after=1)) as server:
         place.provider(server.base_url)
@@ -185,7 +185,7 @@ def test_a_stream_that_breaks_is_retried_and_fails_with_the_parts_it_gave(place:
 
 
 @pytest.mark.spec("W-64", "R-80")
-def test_an_expired_login(place: Place) -> None:
+def test_expired_login_is_reported(place: Place) -> None:
     place.config = '[providers.p.oauth]\nstorage = "file"\nkey = "oauth/kimi-code"\n'
     with loopback(error_reply(401, "token expired")) as server:
         place.provider(server.base_url, "kimi")
@@ -217,7 +217,7 @@ def test_an_unexpected_failure_is_named_and_the_next_prompt_works(place: Place) 
 
 
 @pytest.mark.spec("W-69")
-def test_slash_rules(place: Place) -> None:
+def test_slash_input_is_a_command_or_text(place: Place) -> None:
     place.script(*["text: answer"] * 10)
     with place.wire() as kimi:
         kimi.initialize()
@@ -238,7 +238,7 @@ def test_slash_rules(place: Place) -> None:
             assert types == TEXT_TURN, plain
 
 
-def test_clear_tells_the_new_figures(place: Place) -> None:
+def test_clear_reports_the_new_token_counts(place: Place) -> None:
     place.script("text: ok")
     with place.wire() as kimi:
         kimi.initialize()

@@ -22,7 +22,7 @@ def failed(row: Row, status: int, text: str) -> Reply:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.type)
-def test_a_turn_with_thinking_a_call_and_failures_in_between(place: Place, row: Row) -> None:
+def test_turn_survives_thinking_calls_and_transient_failures(place: Place, row: Row) -> None:
     signature = "EsignedThought==" if row.dialect.signs else None
     (place.work / "note.txt").write_text("the note says 月光\n", encoding="utf-8")
     place.capabilities = ("thinking",)

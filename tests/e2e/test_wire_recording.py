@@ -27,7 +27,7 @@ TEXT_TURN = ["TurnBegin", "StepBegin", "ContentPart", "StatusUpdate", "TurnEnd"]
 
 
 @pytest.mark.spec("W-126", "W-132")
-def test_two_text_turns(place: Place) -> None:
+def test_two_text_turns_are_recorded(place: Place) -> None:
     place.script("text: one", "text: two", "text: three")
     before = time.time()
     with place.wire("--session", "s") as kimi:
@@ -103,7 +103,7 @@ def answer_to(line: Json) -> Json:
 
 
 @pytest.mark.spec("W-128")
-def test_which_requests_are_recorded(place: Place) -> None:
+def test_approval_requests_are_not_recorded_and_others_are(place: Place) -> None:
     questions = call("c3", "AskUserQuestion", {"questions": [QUESTION]})
     place.script(step(shell("c1", "true"), call("c2", "ext"), questions), "error: 429", "text: ok")
     with place.wire() as kimi:
@@ -122,7 +122,7 @@ def test_which_requests_are_recorded(place: Place) -> None:
 
 
 @pytest.mark.spec("W-131")
-def test_a_torn_last_line_costs_only_itself(place: Place) -> None:
+def test_torn_last_line_loses_only_itself(place: Place) -> None:
     place.script("text: one")
     with place.wire("--session", "s") as kimi:
         kimi.prompt("first")
@@ -142,7 +142,7 @@ MERGED = ("ContentPart", "ToolCallPart", "ToolCall")
 
 @pytest.mark.spec("W-133")
 @pytest.mark.parametrize("seen", range(1, 14, 3))
-def test_what_a_client_has_seen_survives_a_kill(place: Place, seen: int) -> None:
+def test_events_sent_to_a_client_survive_a_kill(place: Place, seen: int) -> None:
     """Killed after `seen` events. A part that was still being merged may be missing, nothing else."""
     place.script(
         step("think: hm", "text: a", "text: b", shell("c1", "true"), "usage: output=1"),

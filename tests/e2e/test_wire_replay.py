@@ -30,7 +30,7 @@ def test_a_replay_is_the_live_sequence_with_deltas_merged_and_approvals_left_out
 
 
 @pytest.mark.spec("W-130")
-def test_a_replay_of_a_file_of_others_leaves_out_what_it_cannot_read(place: Place) -> None:
+def test_replay_of_foreign_file_skips_unreadable_events(place: Place) -> None:
     place.script("text: hello")
     with place.wire() as kimi:
         kimi.prompt("hi")
@@ -114,7 +114,7 @@ def test_answering_a_replayed_request_changes_nothing(place: Place) -> None:
 
 
 @pytest.mark.spec("W-81", "R-110")
-def test_no_accepted_steer_disappears(place: Place) -> None:
+def test_every_accepted_steer_is_delivered(place: Place) -> None:
     place.script(*["text: ok"] * 400)
     accepted = seen = 0
     with place.wire() as kimi:

@@ -30,7 +30,7 @@ def since(kimi: WireProcess, before: int) -> list[str]:
 
 
 @pytest.mark.spec("W-101", "W-102", "T-98", "T-105")
-def test_every_kind_of_answer_to_an_approval(place: Place) -> None:
+def test_approval_accepts_every_answer_kind(place: Place) -> None:
     place.script(
         shell("c1", "echo one"), "text: after approval",
         shell("c2", "echo two"),
@@ -86,7 +86,7 @@ def test_every_kind_of_answer_to_an_approval(place: Place) -> None:
         }  # fmt: skip
 
 
-def test_what_is_asked_for_again_is_no_repetition(place: Place) -> None:
+def test_call_requested_again_after_rejection_is_not_a_repetition(place: Place) -> None:
     place.script(*[shell("c1", "true")] * 4)
     with place.wire() as kimi:
         for _ in range(4):
@@ -95,7 +95,7 @@ def test_what_is_asked_for_again_is_no_repetition(place: Place) -> None:
 
 
 @pytest.mark.spec("W-103")
-def test_one_rejection_among_parallel_calls(place: Place) -> None:
+def test_one_rejected_parallel_call_ends_the_turn_after_the_others(place: Place) -> None:
     place.script(step(shell("c1", "echo one"), shell("c2", "echo two"), call("c3", "ext")), "text: never")
     with place.wire() as kimi:
         kimi.initialize(external_tools=[tool("ext")])
@@ -115,7 +115,7 @@ def test_one_rejection_among_parallel_calls(place: Place) -> None:
 
 
 @pytest.mark.spec("W-104")
-def test_when_nobody_is_asked(place: Place) -> None:
+def test_remembered_or_automatic_approval_sends_no_request(place: Place) -> None:
     place.script(
         shell("c1", "echo 1"), "text: a", shell("c2", "echo 2"), "text: b", shell("c3", "echo 3"), "text: c",
         call("c4", "WriteFile", {"path": "new.txt", "content": "x"}), "text: d",
@@ -150,7 +150,7 @@ def test_when_nobody_is_asked(place: Place) -> None:
 
 
 @pytest.mark.spec("W-105")
-def test_odd_answers_to_an_approval_reject(place: Place) -> None:
+def test_invalid_approval_answers_reject(place: Place) -> None:
     right: Json = {"request_id": "?", "response": "approve"}
     odd: list[tuple[Json, str]] = [
         ({"error": {"code": 1, "message": "no", "data": None}}, "reject"),
@@ -229,7 +229,7 @@ TOOL_ANSWERS: list[tuple[Json, tuple[str, str] | str]] = [
 
 
 @pytest.mark.spec("W-106", "W-107", "W-108", "W-109", "W-110", "T-115")
-def test_odd_answers_to_a_tool_call_settle_it(place: Place) -> None:
+def test_invalid_tool_call_answers_resolve_the_call_with_an_error(place: Place) -> None:
     scripts: list[str] = []
     for number in range(len(TOOL_ANSWERS)):
         scripts += [call(f"c{number}", "ext", {"n": number}), "text: ok"]
@@ -251,7 +251,7 @@ def test_odd_answers_to_a_tool_call_settle_it(place: Place) -> None:
 
 
 @pytest.mark.spec("W-111")
-def test_answers_that_nobody_waits_for(place: Place) -> None:
+def test_unexpected_answers_are_ignored(place: Place) -> None:
     place.script(step(call("c1", "ext"), shell("c2", "true")), "text: ok", "text: next")
     with place.wire() as kimi:
         kimi.initialize(external_tools=[tool("ext")])

@@ -12,9 +12,9 @@ import pytest
 from kimi.application.ports import ChatModel, SessionStore
 from kimi.domain.content.message import user_message
 from kimi.domain.content.parts import TextPart
-from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.interfaces.embed import App, Choice, Settings, open_conversation, providers, serve_wire
+from kimi.interfaces.embed import App, SessionSelector, Settings, open_conversation, providers, serve_wire
 from tests.support.fakes import FakeModel
 
 pytestmark = pytest.mark.anyio
@@ -58,24 +58,24 @@ async def test_the_wire_runs_in_process_over_any_streams_with_swapped_adapters(t
     assert not (tmp_path / "share" / "sessions").exists()
 
 
-class _SlowToClose(HttpLayer):
+class _SlowToClose(HttpClient):
     """An HTTP layer with connections that take a moment to close."""
 
     async def close(self) -> None:
         await anyio.sleep(0.01)
 
 
-async def test_a_session_is_given_free_also_when_its_conversation_is_cancelled(tmp_path: Path) -> None:
+async def test_cancelled_conversation_releases_its_session(tmp_path: Path) -> None:
     store: SessionStore = MemoryStore(str(tmp_path))
     settings = Settings(share_dir=str(tmp_path / "share"), work_dir=str(tmp_path))
     http = _SlowToClose({})
     app = App(settings=providers.Object(settings), store=providers.Object(store), http=providers.Object(http))
 
     with anyio.CancelScope() as scope:
-        async with open_conversation(app, Choice("s")) as conversation:
+        async with open_conversation(app, SessionSelector("s")) as conversation:
             conversation.append(user_message("hello"))
             scope.cancel()
             await anyio.sleep_forever()
 
-    async with open_conversation(app, Choice("s")) as again:
+    async with open_conversation(app, SessionSelector("s")) as again:
         assert again.id == "s"

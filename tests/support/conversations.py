@@ -11,7 +11,7 @@ import anyio
 
 from kimi.application.control.resolve_request import resolve_request
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.model_choice import Models
+from kimi.application.conversation.model_catalog import ModelCatalog
 from kimi.application.ports import SessionFiles, Tool
 from kimi.application.toolset.toolset import Toolset
 from kimi.application.turn.run_turn import run_turn
@@ -38,7 +38,7 @@ async def conversation_with(
     policy: Policy | None = None,
     limits: TurnLimits | None = None,
     files: SessionFiles | None = None,
-    models: Models | None = None,
+    models: ModelCatalog | None = None,
 ) -> Conversation:
     """A conversation whose ids are `id-1`, `id-2`, ... and whose clock stands still."""
     numbers = itertools.count(1)

@@ -13,7 +13,7 @@ from kimi.application.ports import ModelItem, PreparedCall, ResponseEnd, ToolCal
 from kimi.domain.content.message import JsonObject, Message
 from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, CommandHook
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.diff import ChangedText
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
 
@@ -94,7 +94,7 @@ class FakeTool:
             self.ran.append(arguments)
             return await self.run(arguments, context) if self.run else tool_ok("done")
 
-        effect = Effect(self.action, f"Do {self.action}") if self.action else None
+        effect = ProposedAction(self.action, f"Do {self.action}") if self.action else None
         yield PreparedCall(run, effect, self.changed, self.subject)
 
 

@@ -12,14 +12,14 @@ from kimi.application.ports import Tool, ToolCallContext
 from kimi.application.settings.settings import FileSettings, ShellSettings
 from kimi.domain.events.event import Event
 from kimi.domain.events.request import Answer, Request
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
 from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy
-from kimi.infrastructure.tools.files.read_file import ReadFile
-from kimi.infrastructure.tools.files.str_replace_file import StrReplaceFile
-from kimi.infrastructure.tools.files.write_file import WriteFile
-from kimi.infrastructure.tools.search.glob import Glob
-from kimi.infrastructure.tools.search.grep import Grep
+from kimi.infrastructure.tools.files.read_file import ReadFileTool
+from kimi.infrastructure.tools.files.str_replace_file import StrReplaceFileTool
+from kimi.infrastructure.tools.files.write_file import WriteFileTool
+from kimi.infrastructure.tools.search.glob import GlobTool
+from kimi.infrastructure.tools.search.grep import GrepTool
 from kimi.infrastructure.tools.search.ripgrep import Ripgrep
 from kimi.infrastructure.workspace.local import LocalWorkspace
 
@@ -48,14 +48,14 @@ class Files:
             additional_dirs=lambda: self.additional,
             readable_roots=lambda: self.readable,
         )
-        self.read = ReadFile(self.workspace, self.policy, self.record)
-        self.write = WriteFile(self.workspace, self.policy, self.record, lambda: self.plan_file)
-        self.edit = StrReplaceFile(
+        self.read = ReadFileTool(self.workspace, self.policy, self.record)
+        self.write = WriteFileTool(self.workspace, self.policy, self.record, lambda: self.plan_file)
+        self.edit = StrReplaceFileTool(
             self.workspace, self.policy, self.record, lambda: self.plan_file, strict=self.settings.strict_edit
         )
 
-        self.glob = Glob(self.workspace, self.policy)
-        self.grep = Grep(self.workspace, self.policy, real_ripgrep())
+        self.glob = GlobTool(self.workspace, self.policy)
+        self.grep = GrepTool(self.workspace, self.policy, real_ripgrep())
 
     @property
     def work_dir(self) -> Path:
@@ -104,10 +104,10 @@ async def call(tool: Tool, **arguments: Any) -> ToolReturnValue:
         return await prepared.run()
 
 
-async def effect(tool: Tool, **arguments: Any) -> Effect | None:
+async def effect(tool: Tool, **arguments: Any) -> ProposedAction | None:
     """What the call would do; it is not run."""
     async with tool.prepare(arguments, CONTEXT) as prepared:
-        return prepared.effect
+        return prepared.proposed_action
 
 
 def brief(result: ToolReturnValue) -> str | None:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from kimi.infrastructure.store.jsonl import JsonlStore
-from kimi.infrastructure.store.layout import work_dir_directory
+from kimi.infrastructure.store.layout import sessions_directory
 from kimi.infrastructure.store.session_files import JsonlSession
 
 WORK_DIR = "/srv/app"
@@ -16,7 +16,7 @@ def store_at(share: Path, work_dir: str = WORK_DIR, wait_s: float = 0.1) -> Json
 
 
 def session_path(share: Path, session_id: str = "one") -> Path:
-    return Path(work_dir_directory(str(share), WORK_DIR)) / session_id
+    return Path(sessions_directory(str(share), WORK_DIR)) / session_id
 
 
 async def opened(share: Path, session_id: str = "one") -> JsonlSession:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kimi.application.agents.background_subagents import start_in_background
-from kimi.application.agents.run_subagent import Subagents, create_subagent_type, run_subagent
+from kimi.application.agents.run_subagent import SubagentRegistry, create_subagent_type, run_subagent
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.ports import ChatModel, PreparedCall, SessionFiles, SubagentFiles, Tool, ToolCallContext
 from kimi.application.toolset.toolset import Toolset
 from kimi.domain.agents.agent import AgentSpec, SubagentType
-from kimi.domain.agents.subagent import Subagent
+from kimi.domain.agents.subagent import SubagentIdentity
 from kimi.domain.content.message import JsonObject
-from kimi.domain.permissions.approval import Effect, Policy
+from kimi.domain.permissions.approval import Policy, ProposedAction
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
 from kimi.domain.turn import TurnLimits
 from kimi.infrastructure.tools.dialog.subagents import AgentTool, CreateSubagentTool, TaskTool
@@ -39,7 +39,7 @@ class Crew:
     """A parent with its tools, and the children it got."""
 
     parent: Conversation
-    subagents: Subagents
+    subagents: SubagentRegistry
     children: list[Conversation] = field(default_factory=list[Conversation])
     prompts: list[str] = field(default_factory=list[str])
     """The types whose system prompt was made, in order."""
@@ -61,12 +61,12 @@ async def crew_with(
     """
     given: list[Tool] = []
     parent = await conversation_with(model, files=files, policy=policy, limits=limits)
-    subagents = Subagents(
+    subagents = SubagentRegistry(
         parent,
         dict(TYPES),
         open_child=lambda spec, files, model, subagent: parent,
         open_named_model=(models or {}).__getitem__,
-        git_context=_git,
+        load_git_context=_git,
     )
     crew = Crew(parent, subagents)
 
@@ -74,7 +74,9 @@ async def crew_with(
         crew.prompts.append(spec.name)
         return spec.prompt_text or f"You are a {spec.name}."
 
-    def open_child(spec: AgentSpec, files: SubagentFiles, model: ChatModel | None, subagent: Subagent) -> Conversation:
+    def open_child(
+        spec: AgentSpec, files: SubagentFiles, model: ChatModel | None, subagent: SubagentIdentity
+    ) -> Conversation:
         own = (by_type or {}).get(spec.name, model)
         child = Conversation(
             files=files,
@@ -135,4 +137,4 @@ class CommandTool(FakeTool):
             return await self.run(arguments, context) if self.run else tool_ok("ran")
 
         line = str(arguments.get("command", "ls"))
-        yield PreparedCall(run, Effect("run command", f"Run command `{line}`", kind="command", subject=line))
+        yield PreparedCall(run, ProposedAction("run command", f"Run command `{line}`", kind="command", subject=line))

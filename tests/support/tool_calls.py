@@ -8,7 +8,7 @@ from typing import Any
 from kimi.application.ports import Tool, ToolCallContext
 from kimi.domain.events.event import Event
 from kimi.domain.events.request import Answer, Request
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import ToolReturnValue
 
 
@@ -31,7 +31,7 @@ async def call(tool: Tool, arguments: Mapping[str, Any]) -> ToolReturnValue:
         return await prepared.run()
 
 
-async def effect_of(tool: Tool, arguments: Mapping[str, Any]) -> Effect | None:
+async def effect_of(tool: Tool, arguments: Mapping[str, Any]) -> ProposedAction | None:
     """What the call would do, without doing it."""
     async with tool.prepare(arguments, call_context(tool.spec.name)) as prepared:
-        return prepared.effect
+        return prepared.proposed_action

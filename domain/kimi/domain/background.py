@@ -13,13 +13,13 @@ TaskKind: TypeAlias = Literal["bash", "agent"]
 TaskStatus: TypeAlias = Literal[
     "created", "starting", "running", "awaiting_approval", "completed", "failed", "killed", "lost"
 ]
-Sink: TypeAlias = Literal["llm", "wire"]
+NotificationSink: TypeAlias = Literal["llm", "wire"]
 """Who is told of the end of a task: the model, the client."""
 
-TERMINAL: Final = frozenset({"completed", "failed", "killed", "lost"})
+TERMINAL_STATUSES: Final = frozenset({"completed", "failed", "killed", "lost"})
 """The states that a task does not leave."""
 
-TASK_ID: Final = re.compile(r"[a-z0-9][a-z0-9\-]{1,24}")
+TASK_ID_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9\-]{1,24}")
 """What the id of a task may look like (tools spec 3.1)."""
 
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -27,7 +27,7 @@ _ID_LENGTH: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class TaskOrder:
+class BackgroundTaskSpec:
     """A command that is to run in the background: `words` is what is started, `command` what a person reads.
 
     After `timeout_s` seconds it is killed. The task of a subagent has neither.
@@ -35,7 +35,7 @@ class TaskOrder:
 
     command: str
     description: str
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     timeout_s: float
     kind: TaskKind = "bash"
 
@@ -62,9 +62,9 @@ class BackgroundTask:
     reason: str = ""
 
     @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         """Has it not ended yet?"""
-        return self.status not in TERMINAL
+        return self.status not in TERMINAL_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ class TaskOutput:
     """The end of what a task has written; `size` is the number of bytes of all of it, `shown` of this part."""
 
     text: str
-    size: int
-    shown: int
+    total_bytes: int
+    shown_bytes: int
 
     @property
-    def cut(self) -> bool:
+    def is_truncated(self) -> bool:
         """Is there more before it?"""
-        return self.shown < self.size
+        return self.shown_bytes < self.total_bytes
 
 
 def new_task_id(kind: TaskKind, random_bytes: bytes) -> str:
@@ -88,15 +88,15 @@ def new_task_id(kind: TaskKind, random_bytes: bytes) -> str:
 
 def is_task_id(text: str) -> bool:
     """Can this be the id of a task? Only then may it become part of a path."""
-    return TASK_ID.fullmatch(text) is not None
+    return TASK_ID_PATTERN.fullmatch(text) is not None
 
 
-def task_facts(task: BackgroundTask) -> Iterator[tuple[str, str]]:
+def task_fields(task: BackgroundTask) -> Iterator[tuple[str, str]]:
     """What is known of a task, as keys and values; what has no value yet is left out."""
     yield "task_id", task.id
     yield "kind", task.kind
     yield "status", task.status
-    yield "description", one_line(task.description)
+    yield "description", collapse_whitespace(task.description)
     if task.command:
         yield "command", task.command
     if task.exit_code is not None:
@@ -104,18 +104,20 @@ def task_facts(task: BackgroundTask) -> Iterator[tuple[str, str]]:
     if task.timed_out:
         yield "timed_out", "true"
     if task.reason:
-        yield "reason", one_line(task.reason)
+        yield "reason", collapse_whitespace(task.reason)
 
 
-def active_tasks_reminder(tasks: Iterable[BackgroundTask]) -> str:
+def format_active_tasks(tasks: Iterable[BackgroundTask]) -> str:
     """What the model reads about the tasks that have not ended; empty without any."""
-    active = [f"- {task.id} ({task.status}): {one_line(task.description)}" for task in tasks if task.active]
+    active = [
+        f"- {task.id} ({task.status}): {collapse_whitespace(task.description)}" for task in tasks if task.is_active
+    ]
     if not active:
         return ""
-    return "\n".join(["<system>", "These background tasks are active:", *map(_harmless, active), "</system>"])
+    return "\n".join(["<system>", "These background tasks are active:", *map(_escape_host_tags, active), "</system>"])
 
 
-def one_line(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """`text` without line breaks."""
     return " ".join(text.split())
 
@@ -143,7 +145,7 @@ def task_outcome(task: BackgroundTask) -> str:
     return "timed_out" if task.timed_out else task.status
 
 
-def task_notification(task: BackgroundTask) -> Notification:
+def build_task_notification(task: BackgroundTask) -> Notification:
     """The one notification about the end of a task: the same id whenever it is made."""
     outcome = task_outcome(task)
     return Notification(
@@ -152,8 +154,8 @@ def task_notification(task: BackgroundTask) -> Notification:
         type=f"task.{outcome}",
         source_kind="background_task",
         source_id=task.id,
-        title=f"{_TITLE[outcome]}: {one_line(task.description)}",
-        body="\n".join(f"{key}: {value}" for key, value in task_facts(task)),
+        title=f"{_TITLE[outcome]}: {collapse_whitespace(task.description)}",
+        body="\n".join(f"{key}: {value}" for key, value in task_fields(task)),
         severity=_SEVERITY[outcome],
         created_at=task.ended_at or task.created_at,
         payload={
@@ -167,25 +169,28 @@ def task_notification(task: BackgroundTask) -> Notification:
     )
 
 
-def last_part(text: str, max_lines: int, max_chars: int) -> str:
+def take_tail(text: str, max_lines: int, max_chars: int) -> str:
     """The last lines of `text`, and of these the last characters."""
     return "\n".join(text.splitlines()[-max_lines:])[-max_chars:]
 
 
-def notification_text(notification: Notification, tail: str) -> str:
+def format_notification(notification: Notification, tail: str) -> str:
     """What the model reads about it; `tail` is the end of the task's output.
 
     Nothing in it can end the element early or pass for a remark of ours (tools spec 1.8).
     """
     named = ("id", "category", "type", "source_kind", "source_id")
     attributes = " ".join(f'{name}="{getattr(notification, name)}"' for name in named)
-    shown = f"\n[output, the end of it]\n{_harmless(tail)}" if tail.strip() else "\n[no output]"
-    body = f"{_harmless(notification.title)}\nseverity: {notification.severity}\n{_harmless(notification.body)}{shown}"
+    shown = f"\n[output, the end of it]\n{_escape_host_tags(tail)}" if tail.strip() else "\n[no output]"
+    body = (
+        f"{_escape_host_tags(notification.title)}\nseverity: {notification.severity}\n"
+        f"{_escape_host_tags(notification.body)}{shown}"
+    )
     return f"<notification {attributes}>\n{body}\n</notification>"
 
 
 _HOST_TAG: Final = re.compile(r"<(/?(?:notification|system|system-reminder)\b)", re.IGNORECASE)
 
 
-def _harmless(text: str) -> str:
+def _escape_host_tags(text: str) -> str:
     return _HOST_TAG.sub(r"&lt;\1", text)

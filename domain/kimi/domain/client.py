@@ -35,7 +35,7 @@ def parse_version(text: str) -> tuple[int, int]:
     return (int(match[1]), int(match[2] or 0)) if match else (0, 0)
 
 
-def product(client: Client) -> str:
+def user_agent_suffix(client: Client) -> str:
     """` (name version)` for a User-Agent: printable ASCII, at most 200 characters; empty without a name (W-51)."""
     words = " ".join(word for word in (client.name, client.version) if word)
     clean = "".join(char for char in words if " " <= char <= "~")[:200].strip()

@@ -30,8 +30,8 @@ HookEvent: TypeAlias = Literal[
 HOOK_EVENTS: Final[tuple[HookEvent, ...]] = get_args(HookEvent)
 """The events in the order in which clients list them."""
 
-SHORTEST_S: Final = 1
-LONGEST_S: Final = 600
+MIN_TIMEOUT_S: Final = 1
+MAX_TIMEOUT_S: Final = 600
 ALLOW: Final = HookAnswer()
 BLOCKING_STATUS: Final = 2
 """The exit status by which a command blocks."""
@@ -64,18 +64,18 @@ Hook: TypeAlias = HookSubscription | CommandHook
 AnyHook = TypeVar("AnyHook", HookSubscription, CommandHook)
 
 
-def counted(hooks: Iterable[Hook]) -> dict[str, int]:
+def count_hooks_by_event(hooks: Iterable[Hook]) -> dict[str, int]:
     """How many hooks there are for each event that has any, in the order of `HOOK_EVENTS`."""
     events = [hook.event for hook in hooks]
     return {event: events.count(event) for event in HOOK_EVENTS if event in events}
 
 
-def matching(hooks: Iterable[AnyHook], event: str, target: str) -> list[AnyHook]:
+def match_hooks(hooks: Iterable[AnyHook], event: str, target: str) -> list[AnyHook]:
     """Those of `hooks` that watch `event` and whose matcher is found in `target`, in their order."""
-    return [hook for hook in hooks if hook.event == event and _found(hook.matcher, target)]
+    return [hook for hook in hooks if hook.event == event and _is_match(hook.matcher, target)]
 
 
-def distinct(hooks: Iterable[CommandHook]) -> list[CommandHook]:
+def deduplicate_commands(hooks: Iterable[CommandHook]) -> list[CommandHook]:
     """Each command line once: the first hook that has it stands for the others."""
     first: dict[str, CommandHook] = {}
     for hook in hooks:
@@ -83,52 +83,52 @@ def distinct(hooks: Iterable[CommandHook]) -> list[CommandHook]:
     return list(first.values())
 
 
-def patience(hook: Hook) -> int:
+def clamp_timeout_s(hook: Hook) -> int:
     """How long the hook may take, in seconds, within what is allowed at all."""
-    return max(SHORTEST_S, min(hook.timeout_s, LONGEST_S))
+    return max(MIN_TIMEOUT_S, min(hook.timeout_s, MAX_TIMEOUT_S))
 
 
-def is_valid(matcher: str) -> bool:
+def is_valid_matcher(matcher: str) -> bool:
     """Is this a regular expression? One that is not never matches (W-116)."""
-    return _compiled(matcher) is not None
+    return _compile_matcher(matcher) is not None
 
 
-def verdict(status: int, output: bytes, errors: bytes) -> HookAnswer:
+def parse_hook_result(status: int, stdout: bytes, stderr: bytes) -> HookAnswer:
     """What the end of a command means: status 2 blocks with the text of stderr as the reason, status 0 blocks when
     stdout is a JSON object that denies; everything else allows.
     """
     if status == BLOCKING_STATUS:
-        return HookAnswer("block", _reason(errors.decode("utf-8", "replace")))
-    if status != 0 or not output.strip().startswith(b"{"):
+        return HookAnswer("block", _truncate_reason(stderr.decode("utf-8", "replace")))
+    if status != 0 or not stdout.strip().startswith(b"{"):
         return ALLOW
     try:
-        said: Any = json.loads(output)
+        said: Any = json.loads(stdout)
     except (ValueError, RecursionError):
         return ALLOW
-    return _decision(said.get("hookSpecificOutput"))
+    return _parse_permission(said.get("hookSpecificOutput"))
 
 
-def _decision(said: object) -> HookAnswer:
-    decision = cast("dict[str, object]", said) if isinstance(said, dict) else {}
+def _parse_permission(output: object) -> HookAnswer:
+    decision = cast("dict[str, object]", output) if isinstance(output, dict) else {}
     if decision.get("permissionDecision") != "deny":
         return ALLOW
     reason = decision.get("permissionDecisionReason")
-    return HookAnswer("block", _reason(reason) if isinstance(reason, str) else "")
+    return HookAnswer("block", _truncate_reason(reason) if isinstance(reason, str) else "")
 
 
-def _reason(text: str) -> str:
+def _truncate_reason(text: str) -> str:
     return text.strip()[:MAX_REASON_CHARS]
 
 
-def _found(matcher: str, target: str) -> bool:
+def _is_match(matcher: str, target: str) -> bool:
     if not matcher:
         return True
-    pattern = _compiled(matcher)
+    pattern = _compile_matcher(matcher)
     return pattern is not None and pattern.search(target) is not None
 
 
 @lru_cache(maxsize=256)
-def _compiled(matcher: str) -> re.Pattern[str] | None:
+def _compile_matcher(matcher: str) -> re.Pattern[str] | None:
     try:
         return re.compile(matcher)
     except (re.error, RecursionError, OverflowError):

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     from jsonschema.exceptions import ValidationError
 
-    _Keyword = Callable[[object, str, object, object], Iterator[ValidationError]]
+    _KeywordCheck = Callable[[object, str, object, object], Iterator[ValidationError]]
 
 MAX_TEXT = 2_000
 MAX_VALUE = 200
 
-_ENDLESS = re.compile(r"[*+?}]\)+[*+{]")
+_NESTED_REPETITION = re.compile(r"[*+?}]\)+[*+{]")
 """In a pattern: something repeated that is repeated. To try such a one on a few dozen characters may take years."""
 
 
-class _Validator(Protocol):
+class _SchemaValidator(Protocol):
     def iter_errors(self, instance: Any) -> Iterator[ValidationError]: ...
 
 
@@ -51,7 +51,7 @@ def check_arguments(schema: JsonObject, value: Any) -> str | None:
     from referencing.exceptions import Unresolvable
 
     try:
-        error = next(_validator(encode_json(schema)).iter_errors(value), None)
+        error = next(_make_validator(encode_json(schema)).iter_errors(value), None)
     except Unresolvable as missing:
         return f"the schema refers to {missing.ref}, which is not in it"[:MAX_TEXT]
     except re.error:
@@ -67,18 +67,18 @@ def check_arguments(schema: JsonObject, value: Any) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _validator(schema: bytes) -> _Validator:
+def _make_validator(schema: bytes) -> _SchemaValidator:
     from jsonschema import Draft202012Validator, validators
     from pydantic_core import from_json
     from referencing import Registry
 
-    matches: _Keyword = cast("dict[str, Any]", Draft202012Validator.VALIDATORS)["pattern"]
+    matches: _KeywordCheck = cast("dict[str, Any]", Draft202012Validator.VALIDATORS)["pattern"]
 
     def pattern(validator: object, wanted: str, value: object, part: object) -> Iterator[ValidationError]:
-        if not _ENDLESS.search(wanted):
+        if not _NESTED_REPETITION.search(wanted):
             with suppress(re.error):
                 yield from matches(validator, wanted, value, part)
 
     nothing = Registry[Any]()  # by itself the library would fetch what a foreign schema refers to
     extended = cast("Any", validators).extend(Draft202012Validator, {"pattern": pattern})
-    return cast("_Validator", extended(from_json(schema), registry=nothing))
+    return cast("_SchemaValidator", extended(from_json(schema), registry=nothing))

@@ -13,18 +13,18 @@ from collections.abc import Awaitable, Callable
 
 from kimi.application.control.resolve_request import resolve_request
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.sessions.open_session import Choice
+from kimi.application.sessions.open_session import SessionSelector
 from kimi.application.settings.settings import Settings
 from kimi.application.turn.run_turn import run_turn
 from kimi.interfaces.bootstrap.containers import App, load_settings, open_conversation
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.rpc.jsonrpc import Outbox
-from kimi.interfaces.wire.run import wire_server
+from kimi.interfaces.wire.run import build_wire_server
 
 __all__ = [
     "App",
-    "Choice",
     "Conversation",
+    "SessionSelector",
     "Settings",
     "load_settings",
     "open_conversation",
@@ -39,14 +39,14 @@ async def serve_wire(
     app: App,
     read: Callable[[], Awaitable[bytes]],
     write: Callable[[bytes], Awaitable[None]],
-    choice: Choice | None = None,
+    selector: SessionSelector | None = None,
 ) -> None:
     """Speak the wire protocol over any two byte streams until the input ends; one session, new unless `choice` says.
 
     `read` gives the next block, empty at the end of the input. `write` takes whole lines; when it raises OSError the
     turn is cancelled and this returns. Raises what `open_conversation` raises.
     """
-    async with open_conversation(app, choice or Choice()) as conversation:
-        server = wire_server(app, conversation, lambda: None)
+    async with open_conversation(app, selector or SessionSelector()) as conversation:
+        server = build_wire_server(app, conversation, lambda: None)
         outbox = Outbox(write, app.settings().wire.max_queued_bytes, server.stop)
         await server.serve(read, outbox)

@@ -8,24 +8,24 @@ import sys
 
 from kimi.interfaces.version import __version__
 
-INTERRUPTED = 130
+INTERRUPTED_STATUS = 130
 
 
 def main() -> int:
     """Run the command line of this process; the result is the exit status (runtime spec 1.4)."""
     try:
-        return _run(sys.argv[1:])
+        return _run_command(sys.argv[1:])
     except KeyboardInterrupt:  # while the program is still being loaded
-        return INTERRUPTED
+        return INTERRUPTED_STATUS
 
 
-def _run(arguments: list[str]) -> int:
+def _run_command(arguments: list[str]) -> int:
     if arguments in (["--version"], ["-V"]):
-        return _say(f"kimi, version {__version__}\n")
+        return _write_answer(f"kimi, version {__version__}\n")
     if arguments in (["info"], ["info", "--json"]):
-        from kimi.interfaces.admin.info import info_text
+        from kimi.interfaces.admin.info import format_info
 
-        return _say(f"{info_text('--json' in arguments)}\n")
+        return _write_answer(f"{format_info('--json' in arguments)}\n")
     from kimi.interfaces.process import startup_tuning
 
     startup_tuning.begin()
@@ -34,7 +34,7 @@ def _run(arguments: list[str]) -> int:
     return run(arguments)
 
 
-def _say(text: str) -> int:
+def _write_answer(text: str) -> int:
     """Write the answer, all of it or none: nothing is left for the end of the interpreter to fail on."""
     try:
         sys.stdout.write(text)

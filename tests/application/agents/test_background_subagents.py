@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from kimi.application.agents.background_subagents import Started, start_in_background
-from kimi.application.agents.run_subagent import Order, Report
+from kimi.application.agents.background_subagents import StartedSubagent, start_in_background
+from kimi.application.agents.run_subagent import SubagentResult, SubagentTask
 from kimi.application.control.resolve_request import resolve_request
-from kimi.application.conversation.background_tasks import TaskBook, ending_tasks, wait_for_task
-from kimi.application.hooks.session_hooks import session_hooks
+from kimi.application.conversation.background_tasks import BackgroundTaskRegistry, stop_tasks_on_exit, wait_for_task
+from kimi.application.hooks.session_hooks import session_hooks_lifespan
 from kimi.application.settings.settings import BackgroundSettings
 from kimi.application.step.compact import compact
 from kimi.domain.background import BackgroundTask
@@ -43,8 +43,8 @@ def call(**arguments: object) -> ToolCall:
 async def beside(crew: Crew, tasks: FakeTasks, **settings: int) -> AsyncGenerator[FakeTasks, None]:
     """The conversation of the crew as the container opens it: tasks end with it."""
     parent = crew.parent
-    parent.background = TaskBook(lambda: tasks, BackgroundSettings.model_validate(settings))
-    async with session_hooks(parent), ending_tasks(parent.background):
+    parent.background = BackgroundTaskRegistry(lambda: tasks, BackgroundSettings.model_validate(settings))
+    async with session_hooks_lifespan(parent), stop_tasks_on_exit(parent.background):
         yield tasks
 
 
@@ -52,13 +52,13 @@ async def ended(tasks: FakeTasks) -> BackgroundTask:
     """The only task, when it has ended."""
     task = await wait_for_task(tasks, list(tasks.held)[-1], 5, 0.005)
     assert task is not None
-    assert not task.active
+    assert not task.is_active
     return task
 
 
-def in_words(report: Report) -> str:
+def in_words(report: SubagentResult) -> str:
     """A failure in words."""
-    return f"{report.ending}: {report.text}"
+    return f"{report.outcome}: {report.text}"
 
 
 @pytest.mark.spec("R-123")
@@ -79,7 +79,7 @@ async def test_the_call_returns_at_once_and_the_end_is_notified_in_a_later_turn(
     agent_id = next(line.split(": ")[1] for line in lines if line.startswith("agent_id"))
     assert any(line.startswith(f'resume_hint: Use Agent(resume="{agent_id}", prompt="...")') for line in lines)
     assert (task.status, task.kind) == ("completed", "agent")
-    assert tasks.output(task.id, 10_000).text == f"agent_id: {agent_id}\n\n{LONG.strip()}"
+    assert tasks.read_output(task.id, 10_000).text == f"agent_id: {agent_id}\n\n{LONG.strip()}"
     assert not [event for event in first.events + second.events if isinstance(event, SubagentEvent)]
     (note,) = [event for event in second.events if isinstance(event, Notification)]
     assert (note.source_id, note.category, note.type) == (task.id, "agent", "task.completed")
@@ -87,14 +87,16 @@ async def test_the_call_returns_at_once_and_the_end_is_notified_in_a_later_turn(
     assert any("<notification" in text and LONG.strip() in text for text in read)
 
 
-async def start(crew: Crew, timeout_s: float | None = None, resume: str | None = None) -> Started | Report:
+async def start(
+    crew: Crew, timeout_s: float | None = None, resume: str | None = None
+) -> StartedSubagent | SubagentResult:
     """Start a subagent in the background, without a turn."""
-    order = Order("look around", "look", "coder", resume=resume, timeout_s=timeout_s)
+    order = SubagentTask("look around", "look", "coder", resume_agent_id=resume, timeout_s=timeout_s)
     return start_in_background(crew.subagents, order, "c1", in_words)
 
 
 @pytest.mark.spec("T-112")
-async def test_an_approval_outlives_the_turn_and_is_settled_when_the_task_is_stopped() -> None:
+async def test_approval_outlives_turn_and_is_resolved_when_task_is_stopped() -> None:
     tool = CommandTool("Run")
     model = FakeModel([[call()], [TextPart("started")]])
     crew = await crew_with(
@@ -112,7 +114,7 @@ async def test_an_approval_outlives_the_turn_and_is_settled_when_the_task_is_sto
         tasks.stop(task.id, "no longer needed")
         task = await ended(tasks)
         assert (task.status, task.reason) == ("killed", "no longer needed")
-        assert crew.parent.waiting.pending() == []
+        assert crew.parent.pending_requests.list_requests() == []
         events = [delivery.event for delivery in await crew.parent.channel.receive()]
         assert ApprovalResponse(request.id, "reject", "") in events
     assert tool.ran == []
@@ -127,7 +129,7 @@ async def until_request(crew: Crew) -> list[Event]:
     return events
 
 
-async def test_an_approval_between_turns_lets_the_work_go_on() -> None:
+async def test_approval_between_turns_lets_task_continue() -> None:
     tool = CommandTool("Run")
     child = FakeModel([[ToolCall("x", Function("Run", "{}"))], [TextPart(LONG)]])
     crew = await crew_with(FakeModel([]), [tool], by_type={"coder": child}, policy=Policy())
@@ -140,28 +142,28 @@ async def test_an_approval_between_turns_lets_the_work_go_on() -> None:
     assert len(tool.ran) == 1
 
 
-async def test_it_cannot_be_resumed_while_it_works_and_can_afterwards() -> None:
+async def test_running_subagent_cannot_be_resumed() -> None:
     child = FakeModel([[forever, TextPart("never")], [TextPart(LONG)]])
     crew = await crew_with(FakeModel([]), by_type={"coder": child})
     async with beside(crew, FakeTasks()) as tasks:
         started = await start(crew)
-        assert isinstance(started, Started)
+        assert isinstance(started, StartedSubagent)
         await anyio.wait_all_tasks_blocked()
         assert child.asked
         again = await start(crew, resume=started.agent_id)
-        assert isinstance(again, Report)
-        assert again.ending == "still_running"
+        assert isinstance(again, SubagentResult)
+        assert again.outcome == "still_running"
         tasks.stop(started.task.id, "enough")
         assert (await ended(tasks)).status == "killed"
         resumed = await start(crew, resume=started.agent_id)
-        assert isinstance(resumed, Started)
+        assert isinstance(resumed, StartedSubagent)
         assert resumed.resumed
         at_once = await start(crew, resume=started.agent_id)
-        assert at_once == Report("still_running", "running_background", started.agent_id)
+        assert at_once == SubagentResult("still_running", "running_background", started.agent_id)
         assert (await ended(tasks)).status == "completed"
 
 
-async def test_failure_time_out_and_the_end_of_the_conversation_are_told_apart() -> None:
+async def test_failure_timeout_and_conversation_end_have_distinct_outcomes() -> None:
     for script, timeout_s, expected in (
         ([APIStatusError(400, "no")], None, ("failed", "api_error: no", False)),
         ([forever], 0.02, ("failed", "timed_out: ", True)),
@@ -182,15 +184,15 @@ async def test_the_default_time_is_configured_and_the_limit_of_tasks_counts() ->
     crew = await crew_with(FakeModel([]), by_type={"coder": FakeModel([[forever]] * 3)})
     async with beside(crew, FakeTasks(limit=1), agent_task_timeout_s=77) as tasks:
         started = await start(crew)
-        assert isinstance(started, Started)
+        assert isinstance(started, StartedSubagent)
         assert started.task.timeout_s == 77
         refused = await start(crew)
-        assert isinstance(refused, Report)
-        assert (refused.ending, refused.text) == ("failed", "Too many background tasks are already running.")
+        assert isinstance(refused, SubagentResult)
+        assert (refused.outcome, refused.text) == ("failed", "Too many background tasks are already running.")
         tasks.stop(started.task.id, "enough")
 
 
-async def test_where_nothing_can_run_beside_a_turn_the_model_is_told() -> None:
+async def test_model_gets_error_when_background_tasks_are_unavailable() -> None:
     crew = await crew_with(FakeModel([[call()], [TextPart("well")]]))
     outcome: Run = await run(crew.parent, "go")
     result = next(event for event in outcome.events if isinstance(event, ToolResult)).return_value

@@ -8,10 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from kimi.application.agents.run_subagent import CONTINUATION, Order, run_subagent, settle_subagents
+from kimi.application.agents.run_subagent import (
+    CONTINUATION_PROMPT,
+    SubagentTask,
+    fail_interrupted_subagents,
+    run_subagent,
+)
 from kimi.application.codec.envelope import encode_event
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.hook_registry import Hooks
+from kimi.application.conversation.hook_registry import HookRegistry
 from kimi.application.ports import SessionFiles
 from kimi.domain.agents.subagent import SubagentRecord
 from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPart, message_text
@@ -32,7 +37,7 @@ from kimi.domain.hook import CommandHook
 from kimi.domain.tools.tool import CANCELLED
 from kimi.domain.turn import TurnLimits, TurnStatus
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.infrastructure.tools.dialog.subagents import agent_result
+from kimi.infrastructure.tools.dialog.subagents import format_agent_result
 from tests.support.conversations import run
 from tests.support.fakes import FakeHookRunner, FakeModel, forever
 from tests.support.subagent_calls import (
@@ -96,7 +101,7 @@ async def test_events_are_wrapped_and_requests_are_not() -> None:
 
 
 @pytest.mark.spec("T-89", "R-123")
-async def test_the_result_names_the_instance_and_gives_its_last_message() -> None:
+async def test_result_contains_agent_id_and_last_message() -> None:
     crew = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]))
 
     value = result(await run(crew.parent, "go"))
@@ -111,16 +116,16 @@ async def test_the_result_names_the_instance_and_gives_its_last_message() -> Non
     )
 
 
-async def test_the_parent_remembers_the_call_and_the_child_its_own_work() -> None:
+async def test_parent_stores_call_and_subagent_stores_its_own_messages() -> None:
     crew = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]))
 
     outcome = await run(crew.parent, "go")
 
     parent = [record.role for record in crew.parent.files.load_context() if isinstance(record, Message)]
     assert parent == ["user", "assistant", "tool", "assistant"]
-    (agent_id,) = crew.parent.files.children()
+    (agent_id,) = crew.parent.files.list_subagent_ids()
     assert agent_id == facts(result(outcome))["agent_id"]
-    child = crew.parent.files.child(agent_id)
+    child = crew.parent.files.subagent_files(agent_id)
     assert child.record == SubagentRecord(agent_id, "coder", "completed", "look around", None, 1000.0, 1000.0)
     assert [json.loads(line)["type"] for line in child.events()] == [
         "TurnBegin",
@@ -133,12 +138,12 @@ async def test_the_parent_remembers_the_call_and_the_child_its_own_work() -> Non
     assert child.state.custom_title is None
 
 
-async def test_what_a_model_writes_to_a_subagent_is_no_command() -> None:
+async def test_slash_text_in_subagent_prompt_is_not_a_command() -> None:
     crew = await crew_with(FakeModel([[agent(prompt="/clear")], [TextPart(REPORT)], DONE]))
     assert facts(result(await run(crew.parent, "go")))["summary"] == REPORT.strip()
 
 
-async def test_a_new_explorer_is_told_of_the_repository() -> None:
+async def test_new_explorer_gets_git_context() -> None:
     model = FakeModel([[agent(subagent_type="explore")], [TextPart(REPORT)], DONE])
     crew = await crew_with(model)
     await run(crew.parent, "go")
@@ -146,7 +151,7 @@ async def test_a_new_explorer_is_told_of_the_repository() -> None:
 
 
 @pytest.mark.spec("T-89")
-async def test_a_short_answer_is_asked_for_more_once() -> None:
+async def test_short_answer_triggers_one_followup_request() -> None:
     model = FakeModel([[agent()], [TextPart("done")], [TextPart("really")], DONE])
     crew = await crew_with(model)
 
@@ -155,11 +160,11 @@ async def test_a_short_answer_is_asked_for_more_once() -> None:
     assert facts(result(outcome))["summary"] == "really"
     assert [event for event in inner(outcome) if isinstance(event, TurnBegin)] == [
         TurnBegin("look"),
-        TurnBegin(CONTINUATION),
+        TurnBegin(CONTINUATION_PROMPT),
     ]
 
 
-async def test_a_short_answer_is_better_than_none() -> None:
+async def test_short_answer_is_kept_when_followup_fails() -> None:
     crew = await crew_with(FakeModel([[agent()], [TextPart("done")], [ChatProviderError("gone")], DONE]))
     assert facts(result(await run(crew.parent, "go")))["summary"] == "done"
 
@@ -176,7 +181,7 @@ async def test_a_short_answer_is_better_than_none() -> None:
         (RuntimeError("boom"), "Failed to run agent: boom", "Agent failed"),
     ],
 )
-async def test_failures_are_told_to_the_model(error: Exception, message: str, short: str) -> None:
+async def test_subagent_failure_is_an_error_result_for_the_model(error: Exception, message: str, short: str) -> None:
     crew = await crew_with(FakeModel([[agent()], [error], DONE]))
 
     outcome = await run(crew.parent, "go")
@@ -184,14 +189,14 @@ async def test_failures_are_told_to_the_model(error: Exception, message: str, sh
     assert failure(outcome) == (message, short)
     assert outcome.status == TurnStatus("finished", stop_reason="unknown")
     assert inner(outcome)[-1] == TurnEnd()
-    (agent_id,) = crew.parent.files.children()
-    record = crew.parent.files.child(agent_id).record
+    (agent_id,) = crew.parent.files.list_subagent_ids()
+    record = crew.parent.files.subagent_files(agent_id).record
     assert record is not None
     assert record.status == "failed"
 
 
 @pytest.mark.spec("T-89")
-async def test_the_step_limit() -> None:
+async def test_step_limit_fails_the_subagent_call() -> None:
     model = FakeModel([[agent()], [command()], [command("c2", "pwd")], DONE])
     crew = await crew_with(model, [CommandTool("Run")], limits=TurnLimits(max_steps=2))
     outcome = await run(crew.parent, "go", answer=YES)
@@ -202,14 +207,14 @@ async def test_the_step_limit() -> None:
 
 
 @pytest.mark.spec("T-89", "R-123")
-async def test_a_limit_of_time() -> None:
+async def test_timeout_fails_the_subagent() -> None:
     crew = await crew_with(FakeModel([[forever]]))
-    order = Order("look around", "look", "coder", timeout_s=0.01)
+    order = SubagentTask("look around", "look", "coder", timeout_s=0.01)
     report = await run_subagent(crew.subagents, order, "p1")
-    assert report.ending == "timed_out"
-    told = agent_result(replace(report, number=30), "coder")
+    assert report.outcome == "timed_out"
+    told = format_agent_result(replace(report, limit_or_status=30), "coder")
     assert (told.message, brief(told)) == ("Agent timed out after 30s.", "Agent timed out (30s)")
-    record = crew.parent.files.child(report.agent_id).record
+    record = crew.parent.files.subagent_files(report.agent_id).record
     assert record is not None
     assert record.status == "failed"
 
@@ -224,16 +229,18 @@ async def test_a_limit_of_time() -> None:
         ({"resume": "../x"}, "Failed to run agent: there is no agent instance ../x", "Agent failed"),
     ],
 )
-async def test_what_is_not_there(arguments: Mapping[str, object], message: str, short: str) -> None:
+async def test_unknown_subagent_arguments_are_refused(
+    arguments: Mapping[str, object], message: str, short: str
+) -> None:
     crew = await crew_with(FakeModel([[agent(**arguments)], DONE]))
     outcome = await run(crew.parent, "go")
     assert failure(outcome) == (message, short)
     assert inner(outcome) == []
-    assert list(crew.parent.files.children()) == []
+    assert list(crew.parent.files.list_subagent_ids()) == []
 
 
 @pytest.mark.spec("R-123")
-async def test_a_model_by_its_alias() -> None:
+async def test_model_alias_selects_the_subagent_model() -> None:
     fast = FakeModel([[TextPart(REPORT)]], name="fast")
     crew = await crew_with(FakeModel([[agent(model="fast")], DONE]), models={"fast": fast})
     assert facts(result(await run(crew.parent, "go")))["summary"] == REPORT.strip()
@@ -241,7 +248,7 @@ async def test_a_model_by_its_alias() -> None:
 
 
 @pytest.mark.spec("T-89", "R-124", "R-123")
-async def test_a_subagent_goes_on_after_a_restart_with_its_prompt_and_its_memory() -> None:
+async def test_subagent_resumes_after_restart_with_its_prompt_and_history() -> None:
     store = MemoryStore("/w")
     first = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]), files=await store.create("s1"))
     agent_id = facts(result(await run(first.parent, "go")))["agent_id"]
@@ -258,11 +265,11 @@ async def test_a_subagent_goes_on_after_a_restart_with_its_prompt_and_its_memory
     assert [message_text(message) for message in model.asked[1].history] == ["look", REPORT, "go on"]
     assert model.asked[1].system == "You are a coder."
     assert (first.prompts, second.prompts) == (["coder"], [])
-    assert list(files.children()) == [agent_id]
+    assert list(files.list_subagent_ids()) == [agent_id]
 
 
 @pytest.mark.spec("T-89", "R-123")
-async def test_an_instance_does_one_thing_at_a_time() -> None:
+async def test_running_subagent_refuses_concurrent_resume() -> None:
     crew = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]))
     agent_id = facts(result(await run(crew.parent, "go")))["agent_id"]
     both = [agent("p2", resume=agent_id), agent("p3", resume=agent_id)]
@@ -309,7 +316,7 @@ async def test_a_subagent_starts_no_subagents() -> None:
     assert len(crew.children) == 1
 
 
-async def test_cancel_leaves_nothing_behind() -> None:
+async def test_cancelled_subagent_can_be_resumed() -> None:
     async def cancel(conversation: Conversation, event: Event) -> None:
         if isinstance(event, ApprovalRequest) and event.tool_call_id == "c2" and conversation.turn:
             conversation.turn.scope.cancel()
@@ -325,41 +332,41 @@ async def test_cancel_leaves_nothing_behind() -> None:
     assert inner(outcome)[-1] == TurnEnd()
     assert result(outcome) == CANCELLED
     assert [one.response for one in outcome.events if isinstance(one, ApprovalResponse)] == ["reject", "reject"]
-    assert crew.parent.waiting.pending() == []
-    (agent_id,) = crew.parent.files.children()
-    child = crew.parent.files.child(agent_id)
+    assert crew.parent.pending_requests.list_requests() == []
+    (agent_id,) = crew.parent.files.list_subagent_ids()
+    child = crew.parent.files.subagent_files(agent_id)
     assert child.record is not None
     assert child.record.status == "killed"
-    assert crew.subagents.working == set()
+    assert crew.subagents.running_ids == set()
     # It can go on: every call has its answer.
     model.scripts += [[agent("p2", resume=agent_id)], [TextPart(REPORT)], DONE]
     assert facts(result(await run(crew.parent, "go on"), "p2"))["resumed"] == "true"
 
 
-async def test_the_end_of_the_client_refuses_what_a_subagent_asks() -> None:
+async def test_client_disconnect_rejects_subagent_requests() -> None:
     async def close(conversation: Conversation, event: Event) -> None:
         if isinstance(event, ApprovalRequest):
-            conversation.waiting.close()
+            conversation.pending_requests.close()
 
     crew = await crew_with(FakeModel([[agent()], [command()]]), [CommandTool("Run")])
     outcome = await run(crew.parent, "go", react=close)
     assert outcome.status == TurnStatus("cancelled")
 
 
-async def test_what_worked_when_its_process_ended_has_failed() -> None:
+async def test_running_subagents_are_marked_failed_after_restart() -> None:
     files = await begun()
     for record in (
         SubagentRecord("a00000001", "coder", "running_foreground", updated_at=1.0),
         SubagentRecord("a00000002", "coder", "completed", updated_at=1.0),
     ):
-        child = files.child(record.agent_id)
+        child = files.subagent_files(record.agent_id)
         child.save_record(record)
         child.close()
 
-    settle_subagents(files, 5.0)
+    fail_interrupted_subagents(files, 5.0)
 
-    assert files.child("a00000001").record == SubagentRecord("a00000001", "coder", "failed", updated_at=5.0)
-    assert files.child("a00000002").record == SubagentRecord("a00000002", "coder", "completed", updated_at=1.0)
+    assert files.subagent_files("a00000001").record == SubagentRecord("a00000001", "coder", "failed", updated_at=5.0)
+    assert files.subagent_files("a00000002").record == SubagentRecord("a00000002", "coder", "completed", updated_at=1.0)
 
 
 # --- the older tools --------------------------------------------------------------------------------------------
@@ -371,7 +378,7 @@ def task(call_id: str = "p1", name: str = "coder") -> ToolCall:
 
 
 @pytest.mark.spec("T-91", "R-120")
-async def test_task_with_its_parameters_and_results() -> None:
+async def test_task_tool_validates_parameters_and_returns_result() -> None:
     model = FakeModel([[task("p1"), task("p2"), task("p3", "poet")], DONE])
     coder = FakeModel([[command()], [command()], [TextPart("short")], [TextPart(REPORT)], [TextPart(REPORT)]])
     crew = await crew_with(model, [CommandTool("Run")], by_type={"coder": coder})
@@ -382,7 +389,7 @@ async def test_task_with_its_parameters_and_results() -> None:
         value = result(outcome, call_id)
         assert (value.is_error, value.output, value.message) == (False, REPORT.strip(), "")
     assert failure(outcome, "p3") == ("Subagent not found: poet", "Subagent not found")
-    assert len([one for one in inner(outcome) if one == TurnBegin(CONTINUATION)]) == 1
+    assert len([one for one in inner(outcome) if one == TurnBegin(CONTINUATION_PROMPT)]) == 1
     assert len(asked(outcome)) == 2
     wrapped = [json.loads(encode_event(one))["payload"] for one in outcome.events if isinstance(one, SubagentEvent)]
     assert {one["parent_tool_call_id"] for one in wrapped} == {"p1", "p2"}
@@ -399,7 +406,7 @@ async def test_task_with_its_parameters_and_results() -> None:
 
 
 @pytest.mark.spec("R-121")
-async def test_a_subagent_type_that_the_model_makes_up() -> None:
+async def test_model_can_create_a_subagent_type() -> None:
     def create(call_id: str) -> ToolCall:
         return ToolCall(call_id, Function("CreateSubagent", '{"name": "poet", "system_prompt": "You rhyme."}'))
 
@@ -418,11 +425,11 @@ async def test_a_subagent_type_that_the_model_makes_up() -> None:
     assert model.asked[3].system == "You rhyme."
 
 
-async def test_hooks_hear_of_subagents() -> None:
+async def test_subagent_start_and_stop_hooks_run() -> None:
     crew = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]))
     runner = FakeHookRunner()
     watched = [CommandHook("SubagentStart", "note"), CommandHook("SubagentStop", "note"), CommandHook("Stop", "note")]
-    crew.parent.hooks = Hooks(watched, runner, session_id="s1", work_dir="/w")
+    crew.parent.hooks = HookRegistry(watched, runner, session_id="s1", work_dir="/w")
 
     await run(crew.parent, "go")
 

@@ -30,7 +30,7 @@ REJECTED = (
 
 
 @pytest.mark.spec("T-111", "R-96")
-async def test_a_rejection_without_a_word_does_not_end_the_subagent() -> None:
+async def test_rejection_without_feedback_does_not_end_the_subagent() -> None:
     model = FakeModel([[agent()], [command()], [TextPart(REPORT)], DONE])
     crew = await crew_with(model, [CommandTool("Run")])
 
@@ -51,7 +51,7 @@ async def test_a_rejection_without_a_word_does_not_end_the_subagent() -> None:
     assert crew.parent.files.state.auto_approve_actions == {"run command"}
 
 
-async def test_yolo_that_is_switched_on_while_a_subagent_works_counts_for_it() -> None:
+async def test_enabling_yolo_applies_to_running_subagent() -> None:
     def switch(conversation: Conversation, event: Event) -> None:
         if isinstance(event, SubagentEvent):
             conversation.policy = Policy(yolo=True)
@@ -72,7 +72,7 @@ async def test_an_explorer_asks_for_every_command_unless_in_yolo() -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(), Policy(plan=True)], ids=["explorer", "plan mode"])
-async def test_approval_of_another_command_for_the_session_does_not_answer_what_is_asked_in_any_case(
+async def test_session_approval_does_not_answer_requests_that_always_ask(
     policy: Policy,
 ) -> None:
     kind = "coder" if policy.plan else "explore"

@@ -54,7 +54,7 @@ def test_every_record_survives_the_round_trip(record: ContextRecord) -> None:
 
 
 @given(records(any_text))
-def test_no_string_breaks_the_encoder_and_every_line_is_one_line(record: ContextRecord) -> None:
+def test_any_string_encodes_to_a_single_line(record: ContextRecord) -> None:
     line = encode_record(record)
     assert b"\n" not in line
     assert isinstance(json.loads(line), dict)
@@ -62,7 +62,7 @@ def test_no_string_breaks_the_encoder_and_every_line_is_one_line(record: Context
 
 
 @given(st.binary())
-def test_no_bytes_break_the_decoder(line: bytes) -> None:
+def test_any_bytes_decode_without_exception(line: bytes) -> None:
     decode_record(line)
 
 
@@ -83,19 +83,19 @@ def test_a_message_without_content_has_an_empty_list() -> None:
     assert encode_message(Message("assistant")) == b'{"role":"assistant","content":[]}'
 
 
-def test_two_text_parts_stay_two() -> None:
+def test_two_text_parts_stay_separate() -> None:
     message = Message("tool", (TextPart("a"), TextPart("b")), tool_call_id="c")
     expected = b'{"role":"tool","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"tool_call_id":"c"}'
     assert encode_message(message) == expected
 
 
-def test_our_own_records() -> None:
+def test_internal_records_are_encoded_with_reserved_roles() -> None:
     assert encode_record(SystemPromptRecord("be brief")) == b'{"role":"_system_prompt","content":"be brief"}'
     assert encode_record(CheckpointRecord(0)) == b'{"role":"_checkpoint","id":0}'
     assert encode_record(UsageRecord(812)) == b'{"role":"_usage","token_count":812}'
 
 
-def test_numbers_that_json_lacks_become_null() -> None:
+def test_non_finite_numbers_become_null() -> None:
     call = ToolCall(id="c", function=Function("f"), extras={"score": float("nan")})
     assert json.loads(encode_message(Message("assistant", (), (call,))))["tool_calls"][0]["extras"] == {"score": None}
 
@@ -105,7 +105,7 @@ def test_lone_surrogates_become_the_replacement_character_both_ways() -> None:
     assert decode_record(b'{"role":"user","content":"a\\ud800b"}') == user_message("a�b")
 
 
-def test_an_escaped_pair_is_one_character() -> None:
+def test_escaped_surrogate_pair_decodes_to_one_character() -> None:
     assert decode_record(b'{"role":"user","content":"\\ud83d\\ude00"}') == user_message("😀")
 
 
@@ -132,7 +132,7 @@ def test_undecodable_bytes_are_replaced() -> None:
         ),
     ],
 )
-def test_what_other_programs_write_is_understood(line: bytes, record: ContextRecord) -> None:
+def test_records_of_other_programs_are_decoded(line: bytes, record: ContextRecord) -> None:
     assert decode_record(line) == record
 
 
@@ -160,5 +160,5 @@ def test_what_other_programs_write_is_understood(line: bytes, record: ContextRec
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_record_is_none(line: bytes) -> None:
+def test_invalid_record_decodes_to_none(line: bytes) -> None:
     assert decode_record(line) is None

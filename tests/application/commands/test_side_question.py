@@ -7,7 +7,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from kimi.application.commands.side_question import ask_beside
+from kimi.application.commands.side_question import answer_side_question
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.event_channel import EventChannel
 from kimi.domain.client import Client
@@ -21,7 +21,7 @@ from tests.support.fakes import FakeModel, FakeTool, forever
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_answer_is_announced_and_nothing_enters_the_context() -> None:
+async def test_answer_is_announced_and_context_stays_unchanged() -> None:
     model = FakeModel([[TextPart("It "), TextPart("is seven.")]])
     conversation = await conversation_with(model)
     conversation.client = replace(Client(), protocol_version=(1, 9))
@@ -37,14 +37,14 @@ async def test_the_answer_is_announced_and_nothing_enters_the_context() -> None:
 
 
 @pytest.mark.parametrize("version", [(1, 0), (1, 8)])
-async def test_a_client_without_the_events_reads_the_answer_as_text(version: tuple[int, int]) -> None:
+async def test_client_without_btw_events_gets_answer_as_text(version: tuple[int, int]) -> None:
     conversation = await conversation_with(FakeModel([[TextPart("seven")]]))
     conversation.client = replace(Client(), protocol_version=version)
     outcome = await run(conversation, "/btw how many?")
     assert outcome.events[-2] == TextPart("seven")
 
 
-async def test_without_a_question_the_usage_is_said_and_no_model_is_asked() -> None:
+async def test_empty_question_returns_usage_without_calling_the_model() -> None:
     model = FakeModel([])
     outcome = await run(await conversation_with(model), "/btw ")
     assert TextPart("Usage: /btw <question>") in outcome.events
@@ -55,7 +55,7 @@ async def test_without_a_question_the_usage_is_said_and_no_model_is_asked() -> N
     ("script", "error"),
     [([APIStatusError(503, "busy")], "busy"), ([ToolCall("c", Function("Look", "{}"))], "The model gave no answer.")],
 )
-async def test_a_failure_is_the_error_of_the_end(script: list[ToolCall | Exception], error: str) -> None:
+async def test_failure_is_reported_in_the_end_event(script: list[ToolCall | Exception], error: str) -> None:
     conversation = await conversation_with(FakeModel([list(script)]))
     outcome = await run(conversation, "/btw how many?")
     assert outcome.error is None
@@ -71,7 +71,7 @@ async def test_while_a_turn_runs_the_model_gets_the_history_up_to_the_open_calls
 
     async def react(conversation: Conversation, event: Event) -> None:
         if isinstance(event, ToolCall) and not ends:
-            ends.append(await ask_beside(conversation, "how is it going?"))
+            ends.append(await answer_side_question(conversation, "how is it going?"))
 
     conversation = await conversation_with(model, [tool])
     outcome = await run(conversation, "go", react=react)
@@ -87,12 +87,12 @@ async def test_while_a_turn_runs_the_model_gets_the_history_up_to_the_open_calls
 async def test_cancelling_the_question_announces_its_end() -> None:
     conversation = await conversation_with(FakeModel([[forever]]))
     with anyio.move_on_after(0.01):
-        await ask_beside(conversation, "how many?")
+        await answer_side_question(conversation, "how many?")
     events = [delivery.event for delivery in await conversation.channel.receive()]
     assert events[-1] == BtwEnd("id-1", None, "The question was cancelled.")
 
 
-async def test_a_question_that_waits_for_a_slow_client_is_closed_when_the_turn_is_cancelled() -> None:
+async def test_side_question_blocked_by_slow_client_is_closed_on_cancel() -> None:
     conversation = await conversation_with(FakeModel([[TextPart("never said")]]))
     conversation.channel = EventChannel(limit=0)
 
@@ -105,6 +105,6 @@ async def test_a_question_that_waits_for_a_slow_client_is_closed_when_the_turn_i
     assert outcome.names == ["TurnBegin", "BtwBegin", "BtwEnd", "TurnEnd"]
 
 
-async def test_without_a_model_it_says_so() -> None:
+async def test_side_question_without_model_raises() -> None:
     with pytest.raises(ModelNotSet):
-        await ask_beside(await conversation_with(None), "how many?")
+        await answer_side_question(await conversation_with(None), "how many?")

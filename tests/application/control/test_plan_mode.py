@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.application.control.plan_mode import plan_file, switch_plan_mode
+from kimi.application.control.plan_mode import resolve_plan_file, switch_plan_mode
 from kimi.domain.content.message import message_text
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import StoreFailed
@@ -17,7 +17,7 @@ from tests.support.fakes import FakeModel
 pytestmark = pytest.mark.anyio
 
 
-async def test_plan_mode_that_is_switched_on_twice_is_explained_once_more() -> None:
+async def test_enabling_plan_mode_again_repeats_the_reminder() -> None:
     conversation = await conversation_with(FakeModel([[TextPart("one")], [TextPart("two")]]))
     conversation.plans_dir = "/plans"
     for text, modes in (("1", [True]), ("2", [False, True, True])):
@@ -30,7 +30,7 @@ async def test_plan_mode_that_is_switched_on_twice_is_explained_once_more() -> N
     assert len(explained) == 2
 
 
-async def test_a_mode_that_cannot_be_stored_is_not_on() -> None:
+async def test_mode_that_cannot_be_stored_is_not_enabled() -> None:
     conversation = await conversation_with(None)
     conversation.plans_dir = "/plans"
     conversation.files.close()
@@ -39,11 +39,11 @@ async def test_a_mode_that_cannot_be_stored_is_not_on() -> None:
         switch_plan_mode(conversation, True)
 
     assert not conversation.policy.plan
-    assert not conversation.plan_mode_is_unannounced
+    assert not conversation.is_plan_mode_unannounced
 
 
 @pytest.mark.parametrize("word", ["on", "view", "clear"])
-async def test_without_a_place_for_plans_every_word_is_refused(word: str) -> None:
+async def test_plan_command_without_plans_directory_is_refused(word: str) -> None:
     conversation = await conversation_with(None)
 
     outcome = await run(conversation, f"/plan {word}")
@@ -53,10 +53,10 @@ async def test_without_a_place_for_plans_every_word_is_refused(word: str) -> Non
 
 
 @pytest.mark.parametrize(("word", "verb"), [("view", "read"), ("clear", "removed")])
-async def test_a_plan_file_that_cannot_be_used_is_said(tmp_path: Path, word: str, verb: str) -> None:
+async def test_unusable_plan_file_is_reported(tmp_path: Path, word: str, verb: str) -> None:
     conversation = await conversation_with(None)
     conversation.plans_dir = str(tmp_path)
-    path = Path(plan_file(conversation))
+    path = Path(resolve_plan_file(conversation))
     path.mkdir()
 
     outcome = await run(conversation, f"/plan {word}")
@@ -68,9 +68,7 @@ async def test_a_plan_file_that_cannot_be_used_is_said(tmp_path: Path, word: str
 
 @pytest.mark.parametrize("name", ["yolo", "afk"])
 @pytest.mark.parametrize(("words", "states"), [("off", (False, False)), ("ON", (True, True)), ("of", (False, True))])
-async def test_a_switch_that_names_a_state_never_gives_the_other(
-    name: str, words: str, states: tuple[bool, bool]
-) -> None:
+async def test_switch_with_explicit_state_sets_that_state(name: str, words: str, states: tuple[bool, bool]) -> None:
     found: list[bool] = []
     for before in (False, True):
         policy = Policy(yolo=before) if name == "yolo" else Policy(afk=before)

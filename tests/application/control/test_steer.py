@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.spec("W-79", "R-110", "W-88")
-async def test_steers_become_user_messages_in_order_before_the_next_step_and_slashes_stay_text() -> None:
+async def test_steers_become_user_messages_in_order_and_slashes_stay_text() -> None:
     model = FakeModel([[ToolCall("c1", Function("Look", "{}"))], [TextPart("ok")]])
     conversation = await conversation_with(model, [FakeTool("Look")])
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kimi.application.control.switch_model import current_choice, restore_model, switch_model
-from kimi.application.conversation.model_choice import ModelChoice, Models
+from kimi.application.conversation.model_catalog import ModelCatalog, ModelChoice
 from kimi.application.ports import ChatModel
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, ToolCall
@@ -38,9 +38,9 @@ class Opened:
         return FakeModel([[TextPart(answer)] for answer in self._answers], name=settings.model)
 
 
-def models(opened: Opened) -> Models:
+def models(opened: Opened) -> ModelCatalog:
     broken = ModelSettings(alias="broken", provider_name="p", type="_echo", model="broken")
-    return Models(PLAIN, {one.alias: one for one in (PLAIN, THINKER, ALWAYS, broken)}, opened)
+    return ModelCatalog(PLAIN, {one.alias: one for one in (PLAIN, THINKER, ALWAYS, broken)}, opened)
 
 
 async def test_the_choice_at_the_start_is_the_configured_model() -> None:
@@ -74,7 +74,7 @@ async def test_a_switch_in_a_running_turn_counts_from_the_next_step() -> None:
     assert TextPart("second step") in outcome.events
 
 
-async def test_thinking_becomes_what_the_model_can_do() -> None:
+async def test_thinking_is_limited_to_model_capabilities() -> None:
     opened = Opened()
     conversation = await conversation_with(FakeModel([]), models=models(opened))
     assert switch_model(conversation, "always", False) == ModelChoice("always", True)
@@ -85,7 +85,7 @@ async def test_thinking_becomes_what_the_model_can_do() -> None:
 
 
 @pytest.mark.parametrize(("alias", "error"), [("unknown", StateError), ("broken", ConfigError)])
-async def test_what_cannot_be_used_changes_nothing(alias: str, error: type[Exception]) -> None:
+async def test_unusable_model_choice_changes_nothing(alias: str, error: type[Exception]) -> None:
     model = FakeModel([])
     conversation = await conversation_with(model, models=models(Opened()))
     with pytest.raises(error):
@@ -95,12 +95,14 @@ async def test_what_cannot_be_used_changes_nothing(alias: str, error: type[Excep
     assert conversation.files.state.model_alias is None
 
 
-async def test_the_last_choice_comes_back_if_there_still_is_such_a_model() -> None:
+async def test_last_model_choice_is_restored_if_model_still_exists() -> None:
     files = await memory_files()
     switch_model(await conversation_with(FakeModel([]), models=models(Opened()), files=files), "thinker", True)
     again = await conversation_with(FakeModel([]), models=models(Opened()), files=files)
     assert restore_model(again)
     assert current_choice(again) == ModelChoice("thinker", True)
-    without = await conversation_with(FakeModel([]), models=Models(PLAIN, {"plain": PLAIN}, Opened()), files=files)
+    without = await conversation_with(
+        FakeModel([]), models=ModelCatalog(PLAIN, {"plain": PLAIN}, Opened()), files=files
+    )
     assert not restore_model(without)
     assert current_choice(without) == ModelChoice("plain", False)

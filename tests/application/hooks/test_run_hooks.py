@@ -11,9 +11,9 @@ import pytest
 
 from kimi.application.control.steer import steer
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.hook_registry import Hooks
+from kimi.application.conversation.hook_registry import HookRegistry
 from kimi.application.hooks import hook_points
-from kimi.application.hooks.session_hooks import session_hooks
+from kimi.application.hooks.session_hooks import session_hooks_lifespan
 from kimi.application.ports import RunHook, ToolCallContext
 from kimi.domain.content.message import Function, JsonObject, ToolCall, message_text
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
@@ -45,7 +45,7 @@ async def watched(
 ) -> Conversation:
     """A conversation with these hooks."""
     conversation = await conversation_with(model, tools)
-    conversation.hooks = Hooks(commands, runner or FakeHookRunner(), session_id="s1", work_dir="/w")
+    conversation.hooks = HookRegistry(commands, runner or FakeHookRunner(), session_id="s1", work_dir="/w")
     conversation.hooks.subscribe(subscriptions)
     return conversation
 
@@ -86,7 +86,7 @@ def saying(answer: Answer) -> Callable[[Request], Answer | None]:
 
 
 @pytest.mark.parametrize("reason", ["", "not in this house"])
-async def test_a_command_blocks_a_call(reason: str) -> None:
+async def test_command_hook_blocks_tool_call(reason: str) -> None:
     tool, runner = FakeTool("Tool", action="edit"), FakeHookRunner({"check": HookAnswer("block", reason)})
     conversation = await watched(
         model := one_call(), [tool], commands=[CommandHook("PreToolUse", "check", "Too")], runner=runner
@@ -124,7 +124,7 @@ async def test_a_command_blocks_a_call(reason: str) -> None:
     ("given", "runs"),
     [(HookAnswer("allow", "fine"), True), (NO, False), (ApprovalAnswer("reject"), True)],
 )
-async def test_the_client_is_asked(given: Answer, runs: bool) -> None:
+async def test_client_hook_is_asked(given: Answer, runs: bool) -> None:
     tool = FakeTool("Tool", read_only=True)
     conversation = await watched(
         one_call(),
@@ -143,7 +143,7 @@ async def test_the_client_is_asked(given: Answer, runs: bool) -> None:
     ]  # fmt: skip
 
 
-async def test_all_run_at_once_and_the_first_block_in_order_wins() -> None:
+async def test_hooks_run_concurrently_and_first_block_in_order_wins() -> None:
     """Each waits for the others to have begun; the last one answers first."""
     begun, order = anyio.Event(), list[str]()
     pending = {"one", "two", "client"}
@@ -180,7 +180,7 @@ async def test_all_run_at_once_and_the_first_block_in_order_wins() -> None:
     assert hooks_of(outcome)[0] == HookTriggered("PreToolUse", "Tool", 3)
 
 
-async def test_what_fails_allows(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_hook_allows(caplog: pytest.LogCaptureFixture) -> None:
     async def runner(hook: CommandHook, payload: JsonObject) -> HookAnswer:
         raise RuntimeError("broken")
 
@@ -192,7 +192,7 @@ async def test_what_fails_allows(caplog: pytest.LogCaptureFixture) -> None:
     assert "it allows" in caplog.text
 
 
-async def test_silence_of_the_client_allows_in_time() -> None:
+async def test_unanswered_client_hook_allows_after_timeout() -> None:
     tool = FakeTool("Tool")
     conversation = await watched(
         one_call(),
@@ -202,10 +202,10 @@ async def test_silence_of_the_client_allows_in_time() -> None:
     outcome = await run(conversation, "go")
     assert tool.ran
     assert [event.duration_ms >= 1000 for event in outcome.events if isinstance(event, HookResolved)] == [True]
-    assert conversation.waiting.pending() == []
+    assert conversation.pending_requests.list_requests() == []
 
 
-async def test_no_hook_for_what_is_no_call() -> None:
+async def test_hooks_are_not_run_for_invalid_tool_calls() -> None:
     runner = FakeHookRunner({"x": NO})
     for wrong in (call("Nobody"), call(arguments="{")):
         conversation = await watched(
@@ -215,7 +215,7 @@ async def test_no_hook_for_what_is_no_call() -> None:
     assert runner.told == []
 
 
-async def test_cancel_while_a_hook_runs() -> None:
+async def test_cancel_ends_a_running_hook() -> None:
     tool = FakeTool("Tool")
     runner = FakeHookRunner(pause=forever)
     conversation = await watched(one_call(), [tool], commands=[CommandHook("PreToolUse", "x")], runner=runner)
@@ -232,13 +232,13 @@ async def test_cancel_while_a_hook_runs() -> None:
     assert hooks_of(outcome)[-1] == HookResolved("PreToolUse", "Tool", "allow", "", 0)
 
 
-async def test_once_the_client_is_gone_its_hooks_allow_and_nothing_more_is_asked() -> None:
+async def test_disconnected_client_hooks_allow_without_new_requests() -> None:
     subscriptions = [HookSubscription("c", event) for event in ("PreToolUse", "Stop")]
     conversation = await watched(one_call(), [FakeTool("Tool")], subscriptions=subscriptions)
 
     def react(conversation: Conversation, event: Event) -> None:
         if isinstance(event, HookRequest):
-            conversation.waiting.close()
+            conversation.pending_requests.close()
 
     outcome = await run(conversation, "go", react=react)
     assert len(requests(outcome)) == 1
@@ -272,7 +272,7 @@ POST = [CommandHook("PostToolUse", "post"), CommandHook("PostToolUseFailure", "f
         (FakeTool("Tool", raise_), "failure", {"error": "Error running tool: broken"}),
     ],
 )
-async def test_hooks_hear_of_what_tools_did(tool: FakeTool, command: str, details: dict[str, Any]) -> None:
+async def test_post_tool_hooks_receive_tool_outcome(tool: FakeTool, command: str, details: dict[str, Any]) -> None:
     runner = FakeHookRunner({"post": NO, "failure": NO})
     conversation = await watched(one_call(), [tool], commands=POST, runner=runner)
     outcome = await run(conversation, "go")
@@ -285,7 +285,7 @@ async def test_hooks_hear_of_what_tools_did(tool: FakeTool, command: str, detail
     assert outcome.status.status == "finished"
 
 
-async def test_no_hook_hears_of_a_call_that_was_not_let_through() -> None:
+async def test_post_tool_hooks_are_not_run_for_refused_calls() -> None:
     runner = FakeHookRunner({"pre": NO})
     tools = [FakeTool("Tool", action="edit")]
     conversation = await watched(one_call(), tools, commands=POST, runner=runner)
@@ -295,7 +295,7 @@ async def test_no_hook_hears_of_a_call_that_was_not_let_through() -> None:
     assert [command for command, _ in runner.told] == ["pre"]
 
 
-async def test_nobody_waits_for_what_comes_after_a_call() -> None:
+async def test_turn_does_not_wait_for_post_tool_hooks() -> None:
     """The turn ends first: it closes the batch on the stream, misses no answer of the client; the command goes on."""
     go_on, done = anyio.Event(), list[str]()
 
@@ -311,7 +311,7 @@ async def test_nobody_waits_for_what_comes_after_a_call() -> None:
         runner=runner,
         subscriptions=[HookSubscription("c", "PostToolUse")],
     )
-    async with session_hooks(conversation):
+    async with session_hooks_lifespan(conversation):
         outcome = await run(conversation, "go")
         assert outcome.names[-2:] == ["HookResolved", "TurnEnd"]
         assert hooks_of(outcome) == [
@@ -319,7 +319,11 @@ async def test_nobody_waits_for_what_comes_after_a_call() -> None:
             HookResolved("PostToolUse", "Tool", "allow", "", 0),
         ]
         assert len(requests(outcome)) == 1
-        assert (conversation.waiting.pending(), conversation.hooks.late, done) == ([], [], [])
+        assert (conversation.pending_requests.list_requests(), conversation.hooks.detached_batches, done) == (
+            [],
+            [],
+            [],
+        )
         go_on.set()
     assert done == ["post"]
 
@@ -329,7 +333,7 @@ async def test_nobody_waits_for_what_comes_after_a_call() -> None:
 
 @pytest.mark.parametrize("reason", ["", "not now"])
 @pytest.mark.parametrize("prompt", ["delete it", (TextPart("delete"), ImagePart(MediaUrl("data:")), TextPart("it"))])
-async def test_a_prompt_is_blocked(prompt: Any, reason: str) -> None:
+async def test_prompt_hook_blocks_the_prompt(prompt: Any, reason: str) -> None:
     runner = FakeHookRunner({"check": HookAnswer("block", reason)})
     commands = [CommandHook("UserPromptSubmit", "check", "delete it"), CommandHook("Stop", "never")]
     conversation = await watched(model := FakeModel([]), commands=commands, runner=runner)
@@ -355,7 +359,7 @@ async def test_commands_of_the_agent_can_be_blocked_too() -> None:
 # --- the end of a turn ------------------------------------------------------------------------------------------
 
 
-async def test_stop_sends_the_turn_on_once() -> None:
+async def test_stop_hook_continues_the_turn_once() -> None:
     runner = FakeHookRunner({"x": HookAnswer("block", "run the tests")})
     model = FakeModel([[TextPart("done")], [TextPart("tested")]])
     conversation = await watched(model, commands=[CommandHook("Stop", "x")], runner=runner)
@@ -375,21 +379,21 @@ async def test_stop_sends_the_turn_on_once() -> None:
 
 
 @pytest.mark.parametrize("verdict", [ALLOW, HookAnswer("block", ""), HookAnswer("allow", "words")])
-async def test_stop_needs_a_block_with_a_reason(verdict: HookAnswer) -> None:
+async def test_stop_hook_continues_only_on_block_with_reason(verdict: HookAnswer) -> None:
     runner = FakeHookRunner({"x": verdict})
     conversation = await watched(FakeModel([[TextPart("done")]]), commands=[CommandHook("Stop", "x")], runner=runner)
     assert (await run(conversation, "go")).error is None
     assert len(runner.told) == 1
 
 
-async def test_stop_after_a_command_without_a_model() -> None:
+async def test_stop_hook_runs_after_a_command_without_model() -> None:
     runner = FakeHookRunner({"x": NO})
     conversation = await watched(None, commands=[CommandHook("Stop", "x")], runner=runner)
     assert (await run(conversation, "/yolo")).error is None
     assert len(runner.told) == 1
 
 
-async def test_a_steer_that_comes_while_stop_is_decided_goes_on() -> None:
+async def test_steer_received_during_stop_hook_continues_the_turn() -> None:
     model = FakeModel([[TextPart("done")], [TextPart("more")]])
     conversation = await watched(model, subscriptions=[HookSubscription("c", "Stop")])
     answered: list[str] = []
@@ -408,7 +412,7 @@ async def test_a_steer_that_comes_while_stop_is_decided_goes_on() -> None:
         steer(conversation, "late")
 
 
-async def test_a_failed_turn_is_told_and_fails_all_the_same() -> None:
+async def test_failed_turn_runs_stop_failure_hook_and_still_fails() -> None:
     runner = FakeHookRunner({"x": NO})
     model = FakeModel([[APIStatusError(400, "bad request")]])
     commands = [CommandHook("StopFailure", "x", "^APIStatusError$"), CommandHook("Stop", "never")]
@@ -423,12 +427,12 @@ async def test_a_failed_turn_is_told_and_fails_all_the_same() -> None:
 # --- the session, and what others fire --------------------------------------------------------------------------
 
 
-async def test_start_and_end_of_a_session() -> None:
+async def test_session_start_and_end_hooks_run() -> None:
     runner = FakeHookRunner()
     commands = [CommandHook("SessionStart", "s", "startup"), CommandHook("SessionEnd", "e", "exit")]
     conversation = await watched(None, commands=commands, runner=runner)
     conversation.hooks.subscribe([HookSubscription("c", "SessionEnd")])
-    async with session_hooks(conversation):
+    async with session_hooks_lifespan(conversation):
         await anyio.lowlevel.checkpoint()
         assert conversation.is_empty
     common = {"session_id": "s1", "cwd": "/w"}
@@ -439,27 +443,27 @@ async def test_start_and_end_of_a_session() -> None:
     assert conversation.is_empty
 
 
-async def test_the_end_of_a_session_is_bounded_and_an_error_comes_out_as_it_is() -> None:
+async def test_session_end_hooks_are_bounded_and_errors_propagate() -> None:
     runner = FakeHookRunner(pause=forever)
     commands = [CommandHook("SessionStart", "s"), CommandHook("SessionEnd", "e")]
     conversation = await watched(None, commands=commands, runner=runner)
     with anyio.fail_after(4), pytest.raises(ZeroDivisionError):
-        async with session_hooks(conversation, lambda: 0.1):
+        async with session_hooks_lifespan(conversation, lambda: 0.1):
             raise ZeroDivisionError
     assert {command for command, _ in runner.told} == {"s", "e"}
 
 
 @pytest.mark.spec("R-141")
-async def test_what_each_other_event_tells() -> None:
+async def test_payloads_of_subagent_compact_and_notification_hooks() -> None:
     runner = FakeHookRunner()
     events = ("SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "Notification")
     conversation = await watched(None, commands=[CommandHook(event, "x") for event in events], runner=runner)
     note = Notification("n", "task", "task.completed", "task", "t", "Title", "Body", "info", 1.0, {})
-    await hook_points.subagent_starts(conversation, "coder", "p" * 600)
-    await hook_points.subagent_stops(conversation, "coder", "r" * 600)
-    await hook_points.before_compaction(conversation, "auto", 7)
-    await hook_points.after_compaction(conversation, "manual-with-prompt", 8)
-    await hook_points.notified(conversation, note, "wire")
+    await hook_points.run_subagent_start_hooks(conversation, "coder", "p" * 600)
+    await hook_points.fire_subagent_stop_hooks(conversation, "coder", "r" * 600)
+    await hook_points.run_pre_compact_hooks(conversation, "auto", 7)
+    await hook_points.fire_post_compact_hooks(conversation, "manual-with-prompt", 8)
+    await hook_points.fire_notification_hooks(conversation, note, "wire")
     common = {"session_id": "s1", "cwd": "/w"}
     assert [payload for _, payload in runner.told] == [
         {"hook_event_name": "SubagentStart", **common, "agent_name": "coder", "prompt": "p" * 500},
@@ -479,18 +483,18 @@ async def test_what_each_other_event_tells() -> None:
 
 
 async def test_subscriptions_are_replaced_and_nonsense_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    hooks = Hooks([CommandHook("Stop", "x", "(")])
+    hooks = HookRegistry([CommandHook("Stop", "x", "(")])
     assert "regular expression" in caplog.text
     hooks.subscribe([HookSubscription("a", "Lunch"), HookSubscription("b", "PreToolUse")])
     assert "Lunch" in caplog.text
-    assert hooks.watched == {"Stop", "PreToolUse"}
+    assert hooks.watched_events == {"Stop", "PreToolUse"}
     hooks.subscribe([HookSubscription("c", "Notification")])
-    assert hooks.watched == {"Stop", "Notification"}
+    assert hooks.watched_events == {"Stop", "Notification"}
     assert [hook.id for hook in hooks.subscriptions] == ["c"]
 
 
-async def test_a_command_that_nothing_can_run_allows(caplog: pytest.LogCaptureFixture) -> None:
+async def test_command_hook_without_runner_allows(caplog: pytest.LogCaptureFixture) -> None:
     conversation = await conversation_with(FakeModel([[TextPart("ok")]]))
-    conversation.hooks = Hooks([CommandHook("UserPromptSubmit", "x")])
+    conversation.hooks = HookRegistry([CommandHook("UserPromptSubmit", "x")])
     assert (await run(conversation, "go")).error is None
     assert "nothing here can run" in caplog.text

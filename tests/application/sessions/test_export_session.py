@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from kimi.application.sessions.export_session import LOG_BYTES, StoredFile, StoredSession, logs_of, manifest_of
+from kimi.application.sessions.export_session import (
+    MAX_LOG_BYTES,
+    StoredFile,
+    StoredSession,
+    build_manifest,
+    select_logs,
+)
 
 DAY = 86_400.0
 
@@ -12,7 +18,7 @@ def log(name: str, modified_at: float, size: int = 1) -> StoredFile:
 
 
 def chosen(session: StoredSession, *logs: StoredFile, now: float) -> list[str]:
-    return [one.name for one in logs_of(session, logs, now)]
+    return [one.name for one in select_logs(session, logs, now)]
 
 
 def test_logs_within_two_days_of_the_session_or_of_now_are_taken() -> None:
@@ -26,13 +32,13 @@ def test_a_session_without_events_is_near_now_only() -> None:
     assert chosen(StoredSession("s", ()), *logs, now=100 * DAY) == ["logs/new"]
 
 
-def test_the_newest_logs_are_taken_until_they_are_too_much() -> None:
-    logs = [log("a", 4.0, LOG_BYTES - 10), log("b", 3.0, 11), log("c", 2.0, 10), log("d", 1.0, 1)]
+def test_newest_logs_are_included_up_to_the_size_limit() -> None:
+    logs = [log("a", 4.0, MAX_LOG_BYTES - 10), log("b", 3.0, 11), log("c", 2.0, 10), log("d", 1.0, 1)]
     assert chosen(StoredSession("s", ()), *logs, now=5.0) == ["logs/a", "logs/c"]
 
 
-def test_a_time_that_is_no_date_is_left_out() -> None:
-    manifest = manifest_of(StoredSession("s", (), 1e300, None), {"os": "x"}, 0.0)
+def test_out_of_range_timestamp_is_omitted_from_manifest() -> None:
+    manifest = build_manifest(StoredSession("s", (), 1e300, None), {"os": "x"}, 0.0)
     assert manifest == {
         "session_id": "s",
         "exported_at": "1970-01-01T00:00:00+00:00",

@@ -11,15 +11,15 @@ import pytest
 from kimi.application.codec.envelope import encode_event
 from kimi.application.control.steer import steer
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.skill_registry import SkillBook
+from kimi.application.conversation.skill_registry import SkillRegistry
 from kimi.application.ports import ResponseEnd, SessionFiles, SessionStore
-from kimi.application.sessions.fork_session import fork, turns_of, undo
+from kimi.application.sessions.fork_session import fork, load_turns, undo
 from kimi.application.step.checkpoints import send_dmail
 from kimi.domain.content.message import Function, Message, ToolCall, message_text, user_message
 from kimi.domain.content.parts import TextPart, UserInput
 from kimi.domain.errors import APIStatusError, StateError
 from kimi.domain.events.event import Event, StepBegin, TurnBegin, TurnEnd
-from kimi.domain.history.history import unanswered_calls
+from kimi.domain.history.history import find_unanswered_calls
 from kimi.domain.history.session import CheckpointRecord, SystemPromptRecord
 from kimi.domain.permissions.approval import Policy
 from kimi.domain.skills.flow_d2 import parse_d2
@@ -103,7 +103,7 @@ async def begun(store: SessionStore) -> Story:
         Skill("plain", "", "/s/plain", "User"),
         Skill("loop", "", "/s/loop", "User", parse_d2(LOOP)),
     ]
-    conversation.skills = SkillBook(lambda: skills, lambda path: "Do it well.")
+    conversation.skills = SkillRegistry(lambda: skills, lambda path: "Do it well.")
     return Story(store, conversation, model)
 
 
@@ -167,10 +167,10 @@ async def told(story: Story) -> None:
 
 
 @pytest.mark.spec("R-70")
-async def test_after_any_turn_the_model_knows_what_it_knew_then(store: SessionStore) -> None:
+async def test_fork_after_any_turn_restores_its_history(store: SessionStore) -> None:
     story = await begun(store)
     await told(story)
-    assert [turn.user_input for turn in turns_of(story.files)] == story.inputs
+    assert [turn.user_input for turn in load_turns(story.files)] == story.inputs
     assert any("<system-reminder>" in message_text(message) for message in story.known[-1])
     for turn in range(len(story.inputs)):
         await check(story, turn)
@@ -178,7 +178,7 @@ async def test_after_any_turn_the_model_knows_what_it_knew_then(store: SessionSt
 
 @pytest.mark.spec("R-70")
 @pytest.mark.parametrize("way", ["/compact", "/clear", "by itself"])
-async def test_what_was_summarised_or_cleared_later_is_there_again(store: SessionStore, way: str) -> None:
+async def test_fork_restores_history_from_before_compaction_or_clear(store: SessionStore, way: str) -> None:
     story = await begun(store)
     await story.turn("begin", says("hello"))
     await story.turn("go on", calls("c1"), says("looked"))
@@ -197,7 +197,7 @@ async def test_what_was_summarised_or_cleared_later_is_there_again(store: Sessio
 
 @pytest.mark.spec("R-70")
 @pytest.mark.parametrize("back_to", [0, 1, 3])
-async def test_what_the_model_went_back_behind_is_there_again(store: SessionStore, back_to: int) -> None:
+async def test_fork_restores_history_discarded_by_dmail(store: SessionStore, back_to: int) -> None:
     story = await begun(store)
 
     def mail(conversation: Conversation, event: Event) -> None:
@@ -225,7 +225,7 @@ async def test_the_first_turn_is_undone_to_the_system_prompt(store: SessionStore
     files.close()
 
 
-async def test_a_whole_fork_goes_on_by_itself_and_grants_nothing(store: SessionStore) -> None:
+async def test_full_fork_is_independent_and_inherits_no_approvals(store: SessionStore) -> None:
     story = await begun(store)
     await told(story)
     state = replace(
@@ -258,18 +258,18 @@ async def test_calls_of_a_turn_that_was_killed_are_answered(store: SessionStore)
             files.append_event(encode_event(event), 5.0)
     files.append_context([CheckpointRecord(0), user_message("first"), CheckpointRecord(1), call])
     files.append_context([CheckpointRecord(2), user_message("second"), CheckpointRecord(3)])
-    assert [(turn.begin, turn.end) for turn in turns_of(files)] == [(0, None), (2, 5)]
+    assert [(turn.begin, turn.end) for turn in load_turns(files)] == [(0, None), (2, 5)]
     await fork(store, files, lambda: "new", 0)
     new = await reopened(store, "new")
     assert [message.role for message in messages(new)] == ["user", "assistant", "tool"]
-    assert unanswered_calls(messages(new)) == []
+    assert find_unanswered_calls(messages(new)) == []
     assert "interrupted" in message_text(messages(new)[-1])
     assert INTERRUPTED.is_error
     assert list(new.timed_events()) == [(encode_event(TurnBegin("first")), 5.0), (encode_event(StepBegin(1)), 5.0)]
     new.close()
 
 
-async def test_a_turn_that_is_not_there_is_refused_and_leaves_nothing(store: SessionStore) -> None:
+async def test_fork_of_unknown_turn_is_refused_and_creates_no_session(store: SessionStore) -> None:
     story = await begun(store)
     for ask in (undo(store, story.files, lambda: "new"), fork(store, story.files, lambda: "new", 0)):
         with pytest.raises(StateError, match="no turn yet"):

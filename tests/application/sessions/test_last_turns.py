@@ -4,7 +4,7 @@ import pytest
 
 from kimi.application.codec.envelope import encode_event
 from kimi.application.ports import SessionFiles
-from kimi.application.sessions.last_turns import MAX_BYTES, last_turns
+from kimi.application.sessions.last_turns import MAX_BYTES, load_last_turns
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import Event, ToolResult, TurnBegin, TurnEnd
@@ -46,20 +46,20 @@ CONTEXT: list[ContextRecord] = [
 ]
 
 
-async def test_the_last_turns_come_from_the_log() -> None:
+async def test_last_turns_are_read_from_the_log() -> None:
     files = await session(*[event for n in range(8) for event in turn(f"q{n}", f"a{n}")])
-    events = last_turns(files, [user_message("q7")])
+    events = load_last_turns(files, [user_message("q7")])
     assert said(events) == [text for n in range(3, 8) for text in (f"q{n}", f"a{n}")]
 
 
-async def test_what_was_cleared_is_not_shown_again() -> None:
+async def test_cleared_turns_are_not_returned() -> None:
     files = await session(*turn("q0", "a0"), *turn("/clear", "cleared"), *turn("q1", "a1"))
-    assert said(last_turns(files, [user_message("q1")])) == ["/clear", "cleared", "q1", "a1"]
+    assert said(load_last_turns(files, [user_message("q1")])) == ["/clear", "cleared", "q1", "a1"]
 
 
-async def test_a_log_of_something_else_gives_way_to_the_context() -> None:
+async def test_unrelated_log_falls_back_to_the_context() -> None:
     files = await session(*turn("another conversation", "x"))
-    assert last_turns(files, CONTEXT) == [
+    assert load_last_turns(files, CONTEXT) == [
         TurnBegin((TextPart("old question"),)),
         TextPart("looking"),
         ToolCall("c", Function("Shell", "{}")),
@@ -72,8 +72,8 @@ async def test_a_log_of_something_else_gives_way_to_the_context() -> None:
 async def test_a_log_that_is_too_long_is_not_read() -> None:
     piece = "x" * (MAX_BYTES // 4)
     files = await session(*turn("old question", piece), *turn("q1", piece), *turn("q2", piece), *turn("q3", piece))
-    assert said(last_turns(files, CONTEXT))[0] == "looking"
+    assert said(load_last_turns(files, CONTEXT))[0] == "looking"
 
 
-async def test_no_log_and_no_context_is_nothing() -> None:
-    assert last_turns(await session(), []) == []
+async def test_no_log_and_no_context_returns_no_turns() -> None:
+    assert load_last_turns(await session(), []) == []

@@ -10,24 +10,24 @@ import pytest
 
 from kimi.application.codec.envelope import encode_event
 from kimi.application.codec.event_json import decode_event
-from kimi.application.sessions.replay_events import Replayed, replay
+from kimi.application.sessions.replay_events import ReplayedEvent, replay
 from kimi.domain.content.message import Function, ToolCall
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events import event as ev
 from kimi.domain.events import request as rq
 from kimi.domain.tools.tool import UnknownBlock, tool_ok
-from tests.interfaces.wire.test_translate import GOLDEN, REQUESTS
+from tests.interfaces.wire.test_event_encoder import GOLDEN, REQUESTS
 from tests.support.conversations import memory_files
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("event", [event for event, _, _ in GOLDEN] + [request for request, _, _ in REQUESTS])
-async def test_every_event_reads_back_as_it_was_written(event: ev.Event) -> None:
+async def test_every_event_round_trips(event: ev.Event) -> None:
     assert decode_event(json.loads(encode_event(event))) == event
 
 
-async def replayed(*envelopes: object) -> list[Replayed]:
+async def replayed(*envelopes: object) -> list[ReplayedEvent]:
     """The replay of these records."""
     files = await memory_files()
     for envelope in envelopes:
@@ -36,15 +36,15 @@ async def replayed(*envelopes: object) -> list[Replayed]:
     return list(replay(files))
 
 
-async def test_events_in_our_own_form_are_passed_on_byte_for_byte() -> None:
+async def test_current_events_are_replayed_byte_for_byte() -> None:
     for event, name, _ in GOLDEN:
         envelope = encode_event(event)
-        assert await replayed(envelope) == [Replayed(name, envelope)]
+        assert await replayed(envelope) == [ReplayedEvent(name, envelope)]
 
 
-async def test_requests_are_told_apart() -> None:
+async def test_requests_are_replayed_with_their_payload() -> None:
     request = rq.ToolCallRequest("c1", "Ask", "{}")
-    assert await replayed(encode_event(request)) == [Replayed("ToolCallRequest", encode_event(request), request)]
+    assert await replayed(encode_event(request)) == [ReplayedEvent("ToolCallRequest", encode_event(request), request)]
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ async def test_requests_are_told_apart() -> None:
         ),
     ],
 )
-async def test_what_others_wrote_is_brought_into_todays_form(stored: dict[str, Any], event: ev.Event) -> None:
+async def test_legacy_events_are_converted_to_current_form(stored: dict[str, Any], event: ev.Event) -> None:
     (one,) = await replayed(stored)
     assert one.envelope == encode_event(event)
 
 
-async def test_what_cannot_be_understood_is_left_out() -> None:
+async def test_unreadable_events_are_skipped() -> None:
     assert await replayed({"type": "Nope", "payload": {}}, {"type": "StepBegin", "payload": {"n": "x"}}) == []
 
 
@@ -118,4 +118,4 @@ async def test_no_damaged_record_ends_a_replay(event: ev.Event) -> None:
     whole = json.loads(encode_event(event))
     records = [{"type": whole["type"], "payload": payload} for payload in damaged(whole["payload"])]
     last = encode_event(ev.TurnEnd())
-    assert (await replayed(*records, last))[-1] == Replayed("TurnEnd", last)
+    assert (await replayed(*records, last))[-1] == ReplayedEvent("TurnEnd", last)

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from kimi.application.sessions.session_pool import Opening, Sessions
+from kimi.application.sessions.session_pool import SessionOpener, SessionPool
 from kimi.domain.errors import TooManySessions
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ class Stage:
     log: list[str] = field(default_factory=list[str])
     fails: bool = False
 
-    def opening(self, name: str) -> Opening[Live]:
+    def opening(self, name: str) -> SessionOpener[Live]:
         @asynccontextmanager
         async def opened() -> AsyncGenerator[Live, None]:
             if self.fails:
@@ -49,56 +49,56 @@ class Stage:
 
 
 @asynccontextmanager
-async def sessions(limit: int = 2) -> AsyncGenerator[Sessions[Live], None]:
+async def sessions(limit: int = 2) -> AsyncGenerator[SessionPool[Live], None]:
     """Sessions whose tasks end with the context."""
     async with anyio.create_task_group() as tasks:
-        yield Sessions[Live](tasks, lambda live: not live.busy, limit)
+        yield SessionPool[Live](tasks, lambda live: not live.busy, limit)
         tasks.cancel_scope.cancel()
 
 
 async def test_a_session_is_opened_once_and_stays_until_it_is_closed() -> None:
     stage = Stage()
     async with sessions() as live:
-        async with live.opened("a", stage.opening("a")) as one, live.using("a") as two:
+        async with live.open_session("a", stage.opening("a")) as one, live.use_session("a") as two:
             assert one is two
-        assert live.live("a") is one
+        assert live.find_live("a") is one
         assert stage.log == ["open a"]
         assert await live.close("a")
         assert not await live.close("a")
         assert stage.log == ["open a", "close a"]
         with pytest.raises(KeyError):
-            async with live.using("a"):
+            async with live.use_session("a"):
                 pass
 
 
-async def test_the_one_that_was_not_used_for_longest_is_suspended_and_comes_back() -> None:
+async def test_least_recently_used_session_is_suspended_and_reopened() -> None:
     stage = Stage()
     async with sessions() as live:
         for name in ("a", "b"):
-            async with live.opened(name, stage.opening(name)):
+            async with live.open_session(name, stage.opening(name)):
                 pass
-        async with live.using("a"):
+        async with live.use_session("a"):
             pass
-        async with live.opened("c", stage.opening("c")):
+        async with live.open_session("c", stage.opening("c")):
             pass
         assert stage.log == ["open a", "open b", "close b", "open c"]
         assert set(live.ids) == {"a", "b", "c"}
-        async with live.using("b") as again:
+        async with live.use_session("b") as again:
             assert again.name == "b"
         assert stage.log[4:] == ["close a", "open b"]
 
 
-async def test_what_is_busy_or_in_use_is_never_suspended() -> None:
+async def test_busy_or_used_session_is_never_suspended() -> None:
     stage = Stage()
     async with sessions() as live:
-        async with live.opened("a", stage.opening("a")) as one:
+        async with live.open_session("a", stage.opening("a")) as one:
             one.busy = True
-        async with live.opened("b", stage.opening("b")):
+        async with live.open_session("b", stage.opening("b")):
             with pytest.raises(TooManySessions):
-                async with live.opened("c", stage.opening("c")):
+                async with live.open_session("c", stage.opening("c")):
                     pass
         assert "c" not in live
-        async with live.opened("c", stage.opening("c")):
+        async with live.open_session("c", stage.opening("c")):
             assert stage.log == ["open a", "open b", "close b", "open c"]
 
 
@@ -107,22 +107,22 @@ async def test_a_session_that_cannot_be_opened_is_not_open() -> None:
     async with sessions() as live:
         for _ in range(3):
             with pytest.raises(ValueError, match="cannot be opened"):
-                async with live.opened("a", stage.opening("a")):
+                async with live.open_session("a", stage.opening("a")):
                     pass
         assert live.ids == ()
         stage.fails = False
-        async with live.opened("a", stage.opening("a")):
+        async with live.open_session("a", stage.opening("a")):
             pass
 
 
-async def test_who_waits_for_a_session_that_cannot_be_opened_tries_next() -> None:
+async def test_failed_open_lets_the_next_waiter_try() -> None:
     stage = Stage(fails=True)
     told: list[str] = []
     async with sessions() as live:
 
         async def use() -> None:
             try:
-                async with live.opened("a", stage.opening("a")):
+                async with live.open_session("a", stage.opening("a")):
                     told.append("open")
             except ValueError as error:
                 told.append(str(error))
@@ -135,7 +135,7 @@ async def test_who_waits_for_a_session_that_cannot_be_opened_tries_next() -> Non
         assert live.ids == ("a",)
 
 
-async def test_a_session_that_fails_harms_no_other_and_is_opened_anew() -> None:
+async def test_failing_session_does_not_affect_others_and_can_be_reopened() -> None:
     stage = Stage()
     broken = anyio.Event()
 
@@ -151,14 +151,14 @@ async def test_a_session_that_fails_harms_no_other_and_is_opened_anew() -> None:
             yield Live("failing")
 
     async with sessions() as live:
-        async with live.opened("a", stage.opening("a")), live.opened("b", failing):
+        async with live.open_session("a", stage.opening("a")), live.open_session("b", failing):
             pass
         broken.set()
         with anyio.fail_after(5):
-            while live.live("b") is not None:
+            while live.find_live("b") is not None:
                 await anyio.lowlevel.checkpoint()
-        assert live.live("a") is not None
-        async with live.using("b") as again:
+        assert live.find_live("a") is not None
+        async with live.use_session("b") as again:
             assert again.name == "failing"
 
 
@@ -167,10 +167,10 @@ async def test_many_users_open_a_session_once() -> None:
     async with sessions() as live:
 
         async def use() -> None:
-            async with live.using("a"):
+            async with live.use_session("a"):
                 await anyio.lowlevel.checkpoint()
 
-        async with live.opened("a", stage.opening("a")):
+        async with live.open_session("a", stage.opening("a")):
             pass
         await live.suspend("a")
         async with anyio.create_task_group() as users:

@@ -69,7 +69,7 @@ async def test_an_approved_call_runs_after_the_answer_was_announced() -> None:
 
 
 @pytest.mark.spec("T-98", "R-96")
-async def test_a_bare_rejection_ends_the_turn_one_with_feedback_does_not() -> None:
+async def test_rejection_without_feedback_ends_turn_and_with_feedback_does_not() -> None:
     bare = await conversation_with(FakeModel([[call("c1", "Write")]]), [FakeTool("Write", action="edit file")])
     outcome = await run(bare, "go", answer=always(ApprovalAnswer("reject")))
     assert outcome.status == TurnStatus("finished", stop_reason="unknown")
@@ -95,7 +95,7 @@ async def test_a_bare_rejection_ends_the_turn_one_with_feedback_does_not() -> No
 
 
 @pytest.mark.spec("T-99", "W-103")
-async def test_one_rejection_among_parallel_calls_lets_the_others_finish_and_then_ends_the_turn() -> None:
+async def test_rejected_parallel_call_lets_others_finish_before_turn_ends() -> None:
     tool = FakeTool("Write", action="edit file")
     free = FakeTool("Look")
     calls = [call("c1", "Write"), call("c2", "Write"), call("c3", "Look")]
@@ -118,7 +118,7 @@ async def test_one_rejection_among_parallel_calls_lets_the_others_finish_and_the
 
 
 @pytest.mark.spec("T-100", "R-150")
-async def test_approval_for_the_session_releases_waiting_calls_of_the_action_and_no_others() -> None:
+async def test_session_approval_releases_pending_calls_of_same_action_only() -> None:
     calls = [call("c1", "Write"), call("c2", "Write"), call("c3", "Run")]
     later = [call("c4", "Write"), call("c5", "Run")]
     tools = [FakeTool("Write", action="edit file"), FakeTool("Run", action="run command")]
@@ -132,7 +132,7 @@ async def test_approval_for_the_session_releases_waiting_calls_of_the_action_and
             first = next(one for one in waiting if one.tool_call_id == "c1")
             command = next(one for one in waiting if one.tool_call_id == "c3")
             resolve_request(conversation, first.id, ApprovalAnswer("approve_for_session"))
-            assert conversation.waiting.find(command.id) is not None
+            assert conversation.pending_requests.find(command.id) is not None
             resolve_request(conversation, command.id, ApprovalAnswer("approve"))
         return ApprovalAnswer("approve") if len(waiting) > 3 else None
 
@@ -146,7 +146,7 @@ async def test_approval_for_the_session_releases_waiting_calls_of_the_action_and
 
 
 @pytest.mark.spec("T-104", "W-111")
-async def test_late_double_and_unknown_answers_change_nothing() -> None:
+async def test_late_duplicate_and_unknown_answers_are_ignored() -> None:
     tool = FakeTool("Write", action="edit file")
     conversation = await conversation_with(FakeModel([[call("c1", "Write")], [TextPart("ok")]]), [tool])
 
@@ -164,7 +164,7 @@ async def test_late_double_and_unknown_answers_change_nothing() -> None:
 
 
 @pytest.mark.spec("T-105")
-async def test_five_waiting_requests_can_be_answered_in_reverse() -> None:
+async def test_five_pending_requests_can_be_answered_in_reverse() -> None:
     calls = [call(f"c{n}", "Write") for n in range(5)]
     conversation = await conversation_with(
         FakeModel([calls, [TextPart("ok")]]), [FakeTool("Write", action="edit file")]
@@ -184,7 +184,7 @@ async def test_five_waiting_requests_can_be_answered_in_reverse() -> None:
     assert answered == list(reversed(waiting))
 
 
-async def test_yolo_asks_nothing_and_denials_of_rules_still_hold() -> None:
+async def test_yolo_asks_nothing_but_deny_rules_still_apply() -> None:
     rules = (Rule("deny", tool="Run"),)
     tools = [FakeTool("Write", action="edit file"), FakeTool("Run", action="run command")]
     conversation = await conversation_with(
@@ -209,7 +209,7 @@ async def test_yolo_asks_nothing_and_denials_of_rules_still_hold() -> None:
         (Rule("allow", tool="Look"), False),
     ],
 )
-async def test_a_deny_rule_holds_for_calls_too_that_nobody_is_asked_about(rule: Rule, held: bool) -> None:
+async def test_deny_rule_applies_to_calls_without_approval(rule: Rule, held: bool) -> None:
     tool = FakeTool("Look", subject="/w/private/a")
     model = FakeModel([[call("c1", "Look")], [TextPart("ok")]])
     outcome = await run(await conversation_with(model, [tool], policy=Policy(yolo=True, rules=(rule,))), "go")
@@ -218,31 +218,31 @@ async def test_a_deny_rule_holds_for_calls_too_that_nobody_is_asked_about(rule: 
 
 
 @pytest.mark.spec("T-113")
-async def test_no_wait_survives_the_end_of_the_conversation() -> None:
+async def test_conversation_end_rejects_pending_requests() -> None:
     conversation = await conversation_with(FakeModel([[call("c1", "Write")]]), [FakeTool("Write", action="edit file")])
 
     def leave(conversation: Conversation, event: Event) -> None:
         if isinstance(event, ApprovalRequest) and conversation.turn:
-            conversation.waiting.close()
+            conversation.pending_requests.close()
             conversation.turn.scope.cancel()
 
     outcome = await run(conversation, "go", react=leave)
 
     assert outcome.status == TurnStatus("cancelled")
-    assert conversation.waiting.pending() == []
+    assert conversation.pending_requests.list_requests() == []
     assert [event.response for event in outcome.events if isinstance(event, ApprovalResponse)] == ["reject"]
     with anyio.fail_after(1):
-        answer = await conversation.waiting.ask(asked(outcome)[0], conversation.emit)
+        answer = await conversation.pending_requests.ask(asked(outcome)[0], conversation.emit)
     assert answer == ApprovalAnswer("reject")
 
 
-async def test_after_the_client_has_gone_a_call_is_rejected_and_nothing_is_announced_of_it() -> None:
+async def test_call_after_client_disconnect_is_rejected_without_events() -> None:
     tool = FakeTool("Write", action="edit file")
     conversation = await conversation_with(FakeModel([[call("c1", "Write")]]), [tool])
 
     def leave(conversation: Conversation, event: Event) -> None:
         if isinstance(event, ToolCall):
-            conversation.waiting.close()
+            conversation.pending_requests.close()
 
     outcome = await run(conversation, "go", react=leave)
 
@@ -250,7 +250,7 @@ async def test_after_the_client_has_gone_a_call_is_rejected_and_nothing_is_annou
     assert outcome.names == ["TurnBegin", "StepBegin", "ToolCall", "StatusUpdate", "ToolResult", "TurnEnd"]
 
 
-async def test_what_two_concurrent_calls_know_of_themselves_is_right() -> None:
+async def test_concurrent_calls_see_their_own_call_context() -> None:
     seen: dict[str, tuple[str, int, str]] = {}
     both = anyio.Event()
 

@@ -35,7 +35,7 @@ def failure(message: str, brief: str) -> ToolReturnValue:
 
 
 @pytest.mark.spec("T-05")
-async def test_an_unknown_tool_is_an_error_and_the_turn_goes_on() -> None:
+async def test_unknown_tool_is_an_error_and_turn_continues() -> None:
     result, _ = await result_of("{}", FakeTool("Look"), "Nope")
     assert result == failure("Tool `Nope` not found", "Tool `Nope` not found")
 
@@ -64,7 +64,7 @@ async def test_control_characters_in_strings_are_accepted() -> None:
 
 @pytest.mark.spec("T-11")
 @pytest.mark.parametrize("arguments", ["[1]", "1", '"x"', "true"])
-async def test_arguments_that_are_no_object_do_not_validate(arguments: str) -> None:
+async def test_non_object_arguments_fail_validation(arguments: str) -> None:
     tool = FakeTool("Look")
     result, _ = await result_of(arguments, tool)
     assert result.message.startswith("Error validating JSON arguments: ")
@@ -79,7 +79,7 @@ def test_arguments_nested_too_deeply_are_an_error() -> None:
 
 
 @pytest.mark.spec("T-12")
-async def test_a_tool_that_raises_is_an_error_and_the_model_is_told_that_it_is_broken() -> None:
+async def test_raising_tool_is_an_error_that_tells_the_model_it_is_broken() -> None:
     async def body(arguments: JsonObject, context: ToolCallContext) -> ToolReturnValue:
         raise RuntimeError("boom")
 
@@ -92,7 +92,7 @@ async def test_a_tool_that_raises_is_an_error_and_the_model_is_told_that_it_is_b
 
 
 @pytest.mark.spec("T-13")
-async def test_a_body_that_gives_something_else_is_an_error() -> None:
+async def test_tool_with_invalid_return_type_is_an_error() -> None:
     async def body(arguments: JsonObject, context: ToolCallContext) -> ToolReturnValue:
         return cast("ToolReturnValue", 7)
 
@@ -116,20 +116,20 @@ async def test_host_tags_in_results_of_third_parties_are_neutralised_for_the_mod
 @pytest.mark.spec("T-31")
 async def test_an_unavailable_tool_is_left_out_without_an_error() -> None:
     tools = {"a:Here": FakeTool("Here"), "a:Gone": None}
-    assert [spec.name for spec in Toolset(tools.__getitem__, tools).visible()] == ["Here"]
+    assert [spec.name for spec in Toolset(tools.__getitem__, tools).visible_specs()] == ["Here"]
 
 
 async def test_unknown_tool_ids_are_reported_together() -> None:
     toolset = Toolset({"a:Here": FakeTool("Here")}.__getitem__, ["x.y:Z", "a:Here", "os:system"])
     with pytest.raises(ConfigError, match=r"Invalid tools: \['x\.y:Z', 'os:system'\]"):
-        toolset.visible()
+        toolset.visible_specs()
 
 
 @pytest.mark.spec("T-32")
 async def test_a_hidden_tool_is_not_offered_and_still_found() -> None:
     model = FakeModel([[TextPart("ok")]])
     conversation = await conversation_with(model, [FakeTool("Look"), FakeTool("Ask")])
-    conversation.toolset.hidden = frozenset({"Ask"})
+    conversation.toolset.hidden_names = frozenset({"Ask"})
     await run(conversation, "go")
     assert [spec.name for spec in model.asked[0].tools] == ["Look"]
     assert conversation.toolset.find("Ask") is not None

@@ -1,4 +1,4 @@
-"""What a driver hears of calls beside the events (port `CallWatch`)."""
+"""What a driver hears of calls beside the events (port `ToolCallEvents`)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Heard:
 
     lines: list[str] = field(default_factory=list[str])
 
-    def will_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
-        """See `CallWatch`."""
+    def on_file_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
+        """See `ToolCallEvents`."""
         self.lines.append(f"{agent_id} {call_id} will change {changed.path}")
 
-    def begins(self, agent_id: str | None, call_id: str) -> None:
-        """See `CallWatch`."""
+    def on_call_start(self, agent_id: str | None, call_id: str) -> None:
+        """See `ToolCallEvents`."""
         self.lines.append(f"{agent_id} {call_id} begins")
 
     def note(self, conversation: Conversation, event: Event) -> None:
@@ -53,12 +53,12 @@ async def heard(answer: ApprovalAnswer, **tool: object) -> list[str]:
     call = ToolCall("c1", Function("Write", "{}"))
     made = FakeTool("Write", found.run, **tool)  # pyright: ignore[reportArgumentType]
     conversation = await conversation_with(FakeModel([[call], [TextPart("ok")]]), [made])
-    conversation.call_watch = found
+    conversation.tool_call_events = found
     await run(conversation, "go", answer=lambda request: answer, react=found.note)
     return found.lines
 
 
-async def test_the_change_is_told_before_the_question_and_the_begin_after_the_answer() -> None:
+async def test_change_event_precedes_approval_and_begin_event_follows_answer() -> None:
     lines = await heard(ApprovalAnswer("approve"), action="edit file", changed=CHANGE)
     assert lines == ["None c1 will change /a", "asked", "None c1 begins", "runs"]
 
@@ -68,5 +68,5 @@ async def test_a_call_that_is_refused_never_begins() -> None:
     assert lines == ["None c1 will change /a", "asked"]
 
 
-async def test_of_a_call_without_a_change_only_the_begin_is_told() -> None:
+async def test_call_without_change_emits_only_a_begin_event() -> None:
     assert await heard(ApprovalAnswer("approve")) == ["None c1 begins", "runs"]

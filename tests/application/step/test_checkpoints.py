@@ -7,10 +7,10 @@ import json
 import pytest
 
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.hook_registry import Hooks
+from kimi.application.conversation.hook_registry import HookRegistry
 from kimi.application.ports import ResponseEnd
 from kimi.application.step.checkpoints import send_dmail
-from kimi.domain.agents.dmail import DMail, mail_message
+from kimi.domain.agents.dmail import DMail, dmail_message
 from kimi.domain.content.message import Function, Message, ToolCall, message_text
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import StepBegin, ToolResult
@@ -19,7 +19,7 @@ from kimi.domain.history.session import CheckpointRecord, ContextRecord
 from kimi.domain.hook import CommandHook
 from kimi.domain.tools.tool import BriefBlock
 from kimi.domain.turn import TokenUsage
-from kimi.infrastructure.tools.dialog.dmail import NOT_SENT, SendDMailTool
+from kimi.infrastructure.tools.dialog.send_dmail import NOT_SENT_MESSAGE, SendDMailTool
 from tests.support.conversations import Run, conversation_with, run
 from tests.support.fakes import FakeHookRunner, FakeModel, FakeTool, Script
 
@@ -63,7 +63,7 @@ def results(outcome: Run) -> dict[str, str]:
 
 
 @pytest.mark.spec("R-101")
-async def test_checkpoints_are_named_only_where_mail_can_be_sent() -> None:
+async def test_checkpoints_are_named_only_when_dmail_is_available() -> None:
     conversation = await mailing([TextPart("Hello.")])
     await run(conversation, "hi")
     assert shown(conversation.files.load_context()) == [
@@ -74,15 +74,15 @@ async def test_checkpoints_are_named_only_where_mail_can_be_sent() -> None:
     assert shown(plain.files.load_context()) == ["#0", "hi", "#1", "Hello."]
 
 
-async def test_the_checkpoint_of_a_turn_that_a_hook_sends_on_is_named_too() -> None:
+async def test_checkpoint_of_turn_continued_by_stop_hook_is_named() -> None:
     conversation = await mailing([TextPart("Done.")], [TextPart("Tested.")])
     runner = FakeHookRunner({"x": HookAnswer("block", "run the tests")})
-    conversation.hooks = Hooks([CommandHook("Stop", "x")], runner)
+    conversation.hooks = HookRegistry([CommandHook("Stop", "x")], runner)
     await run(conversation, "go")
     assert shown(conversation.files.load_context())[6:9] == ["#2", "<system>CHECKPOINT 2</system>", "run the tests"]
 
 
-async def test_the_conversation_goes_on_from_the_checkpoint() -> None:
+async def test_dmail_continues_from_the_checkpoint() -> None:
     usage = ResponseEnd(usage=TokenUsage(500, 10))
     conversation = await mailing(
         [TextPart("First."), usage],
@@ -97,11 +97,11 @@ async def test_the_conversation_goes_on_from_the_checkpoint() -> None:
     assert outcome.error is None
     assert [event.n for event in outcome.events if isinstance(event, StepBegin)] == [1, 2, 3]
     sent = next(event for event in outcome.events if isinstance(event, ToolResult) and event.tool_call_id == "c2")
-    assert (sent.return_value.is_error, sent.return_value.message) == (False, NOT_SENT)
+    assert (sent.return_value.is_error, sent.return_value.message) == (False, NOT_SENT_MESSAGE)
     assert sent.return_value.display == (BriefBlock("El Psy Kongroo"),)
     records = conversation.files.load_context()
     assert records[: len(before)] == before
-    text = message_text(mail_message(DMail("Look in b.", 2)))
+    text = message_text(dmail_message(DMail("Look in b.", 2)))
     assert text.startswith("<system>")
     assert text.endswith("D-Mail content:\n\nLook in b.</system>")
     assert shown(records[len(before) :]) == [
@@ -110,11 +110,11 @@ async def test_the_conversation_goes_on_from_the_checkpoint() -> None:
     model = conversation.model
     assert isinstance(model, FakeModel)
     assert 510 < model.asked[-1].tokens_used < 9_000, "the counts are those of the checkpoint"
-    assert conversation.mail is None
+    assert conversation.pending_dmail is None
 
 
 @pytest.mark.spec("T-92")
-async def test_refusals_and_the_mail_that_a_rejection_discards() -> None:
+async def test_invalid_dmail_is_refused_and_rejection_discards_pending_dmail() -> None:
     conversation = await mailing(
         [mail("c1", 9), mail("c2", -1), mail("c3", 1), mail("c4", 0)],
         [TextPart("Back.")],
@@ -127,7 +127,7 @@ async def test_refusals_and_the_mail_that_a_rejection_discards() -> None:
     assert results(outcome) == {
         "c1": failed + "There is no checkpoint with the given ID",
         "c2": failed + "The checkpoint ID can not be negative",
-        "c3": NOT_SENT,
+        "c3": NOT_SENT_MESSAGE,
         "c4": failed + "Only one D-Mail can be sent at a time",
     }
     refused = next(event for event in outcome.events if isinstance(event, ToolResult) and event.tool_call_id == "c1")
@@ -143,12 +143,12 @@ async def test_refusals_and_the_mail_that_a_rejection_discards() -> None:
     assert outcome.names.count("StepBegin") == 1
     assert len(conversation.history.records) > before
     assert "D-Mail content:" not in " ".join(shown(conversation.files.load_context()[before:]))
-    assert conversation.mail is None
+    assert conversation.pending_dmail is None
     await run(conversation, "three")
     assert "D-Mail content:" not in " ".join(shown(conversation.files.load_context()[before:]))
 
 
-async def test_a_rejection_with_words_does_not_discard_the_mail() -> None:
+async def test_rejection_with_feedback_keeps_the_dmail() -> None:
     conversation = await mailing([mail("c1", 1), look("c2")], [TextPart("Back.")], action="look around")
 
     def reject(request: Request) -> Answer:

@@ -12,7 +12,7 @@ from kimi.domain.content.message import Function, Message, ToolCall, message_tex
 from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIConnectionError, APIStatusError, ModelNotSet
 from kimi.domain.events.event import CompactionBegin, Event, StatusUpdate
-from kimi.domain.history.compaction import COMPACTED, SYSTEM
+from kimi.domain.history.compaction import COMPACTION_SYSTEM_PROMPT, SUMMARY_HEADER
 from kimi.domain.history.session import CheckpointRecord, SystemPromptRecord, UsageRecord
 from kimi.domain.permissions.approval import Policy
 from kimi.domain.tools.tool import CANCELLED, tool_message
@@ -66,7 +66,7 @@ async def test_a_full_context_is_compacted_between_the_step_and_its_checkpoint()
     assert conversation.files.load_context() == [
         SystemPromptRecord("You are a test."),
         CheckpointRecord(0),
-        Message("user", (TextPart(COMPACTED), TextPart("They talked."))),
+        Message("user", (TextPart(SUMMARY_HEADER), TextPart("They talked."))),
         Message("assistant", (TextPart("two"),)),
         user_message("question 3"),
         UsageRecord(50 + 0 + 2),
@@ -78,7 +78,7 @@ async def test_a_full_context_is_compacted_between_the_step_and_its_checkpoint()
     model = conversation.model
     assert isinstance(model, FakeModel)
     asked = model.asked[2]
-    assert (asked.system, asked.tools, len(asked.history)) == (SYSTEM, (), 1)
+    assert (asked.system, asked.tools, len(asked.history)) == (COMPACTION_SYSTEM_PROMPT, (), 1)
     assert "question 1" in message_text(asked.history[0])
     assert "question 3" not in message_text(asked.history[0])
 
@@ -95,7 +95,9 @@ async def test_a_full_context_is_compacted_between_the_step_and_its_checkpoint()
         (33_998, 40_000, TurnLimits(), True),
     ],
 )
-async def test_the_thresholds_count(used: int, window: int, limits: TurnLimits, due: bool) -> None:
+async def test_compaction_starts_at_the_configured_thresholds(
+    used: int, window: int, limits: TurnLimits, due: bool
+) -> None:
     scripts = [answer("one", 10), answer("two", used)]
     scripts += [[TextPart("sum")]] if due else []
     model = FakeModel([*scripts, answer("three", 20)], context_size=window)
@@ -128,7 +130,7 @@ async def test_a_compaction_that_does_not_help_is_not_repeated_at_every_step() -
 
 
 @pytest.mark.spec("R-103")
-async def test_the_last_exchange_stays_with_its_results() -> None:
+async def test_compaction_keeps_the_last_exchange_with_its_results() -> None:
     last = ToolCall("c2", Function("Look", '{"at": "y"}'))
     scripts: list[Script] = [
         call_step("c1", 100),
@@ -149,7 +151,7 @@ async def test_the_last_exchange_stays_with_its_results() -> None:
 
 
 @pytest.mark.spec("R-105")
-async def test_a_failed_compaction_keeps_the_context_and_the_turn_goes_on() -> None:
+async def test_failed_compaction_keeps_context_and_turn_continues() -> None:
     scripts: list[Script] = [answer("one", 10), answer("two", 80_000), [FINAL], call_step("c1", 80_100)]
     conversation, outcome = await talk([*scripts, answer("three", 80_200)])
     assert outcome.error is None
@@ -165,7 +167,7 @@ async def test_a_failed_compaction_keeps_the_context_and_the_turn_goes_on() -> N
     assert message_text(messages(full)[0]) == "question 1"
 
 
-async def test_it_is_tried_again_when_the_context_has_grown() -> None:
+async def test_compaction_is_retried_when_the_context_has_grown() -> None:
     scripts: list[Script] = [answer("one", 10), answer("two", 80_000), [FINAL], answer("three", 84_000)]
     conversation, _ = await talk(scripts)
     model = conversation.model
@@ -175,11 +177,11 @@ async def test_it_is_tried_again_when_the_context_has_grown() -> None:
     assert compactions(await run(conversation, "question 5")) == 1
 
 
-async def test_transient_failures_and_silence_are_tried_again() -> None:
+async def test_transient_failures_and_timeouts_are_retried() -> None:
     scripts: list[Script] = [answer("one", 10), answer("two", 80_000), [APIConnectionError("gone")], [TextPart("sum")]]
     conversation, outcome = await talk([*scripts, answer("three", 100)])
     assert (outcome.error, compactions(outcome)) == (None, 1)
-    assert COMPACTED in message_text(messages(conversation)[0])
+    assert SUMMARY_HEADER in message_text(messages(conversation)[0])
 
     scripts = [answer("one", 10), answer("two", 80_000), [ThinkPart("hm")], [ThinkPart("hm")]]
     conversation, outcome = await talk([*scripts, answer("three", 80_100)])
@@ -203,7 +205,7 @@ async def test_a_cancelled_compaction_is_closed_and_changes_nothing() -> None:
 
 
 @pytest.mark.spec("R-106")
-async def test_the_command_compacts_with_an_instruction() -> None:
+async def test_compact_command_accepts_an_instruction() -> None:
     empty = await conversation_with(FakeModel([]))
     outcome = await run(empty, "/compact")
     assert [event.text for event in outcome.events if isinstance(event, TextPart)] == ["The context is empty."]
@@ -215,7 +217,7 @@ async def test_the_command_compacts_with_an_instruction() -> None:
     assert outcome.events[3] == TextPart("The context has been compacted.")
     update = outcome.events[4]
     assert isinstance(update, StatusUpdate)
-    tokens = conversation.history.total
+    tokens = conversation.history.total_tokens
     assert tokens > 0
     assert (update.context_tokens, update.max_context_tokens, update.context_usage) == (tokens, 100_000, tokens / 1e5)
     model = conversation.model
@@ -224,16 +226,16 @@ async def test_the_command_compacts_with_an_instruction() -> None:
     assert conversation.files.state.custom_title == "question 1"
 
 
-async def test_the_command_with_nothing_to_summarise_asks_no_model() -> None:
+async def test_compact_command_with_nothing_to_summarise_calls_no_model() -> None:
     conversation, _ = await talk([answer("one", 10)], turns=1)
     before = messages(conversation)
     outcome = await run(conversation, "/compact")
     assert outcome.names == ["TurnBegin", "CompactionBegin", "CompactionEnd", "TextPart", "StatusUpdate", "TurnEnd"]
     assert messages(conversation) == before
-    assert conversation.history.total > 0
+    assert conversation.history.total_tokens > 0
 
 
-async def test_the_command_fails_with_the_model() -> None:
+async def test_compact_command_fails_with_the_model() -> None:
     conversation, _ = await talk([answer("one", 10), answer("two", 20), [FINAL]], turns=2)
     outcome = await run(conversation, "/compact")
     assert (outcome.error, compactions(outcome)) == (FINAL, 1)
@@ -243,7 +245,7 @@ async def test_the_command_fails_with_the_model() -> None:
 
 
 @pytest.mark.spec("R-149")
-async def test_the_reminder_of_absence_comes_once_and_again_after_a_compaction() -> None:
+async def test_away_mode_reminder_is_sent_once_and_again_after_compaction() -> None:
     scripts: list[Script] = [answer("one", 10), answer("two", 20), answer("three", 30), [TextPart("sum")]]
     conversation = await conversation_with(FakeModel([*scripts, answer("four", 40)]), policy=Policy(), limits=LIMITS)
 
@@ -260,7 +262,7 @@ async def test_the_reminder_of_absence_comes_once_and_again_after_a_compaction()
     assert reminders() == 1
 
 
-async def test_a_compaction_whose_begin_waits_for_a_slow_client_is_closed_when_the_turn_is_cancelled() -> None:
+async def test_compaction_blocked_by_slow_client_is_closed_on_cancel() -> None:
     conversation, _ = await talk([answer("one", 10)], turns=1)
     conversation.channel = EventChannel(limit=0)
 
@@ -273,11 +275,11 @@ async def test_a_compaction_whose_begin_waits_for_a_slow_client_is_closed_when_t
     assert outcome.names == ["TurnBegin", "CompactionBegin", "CompactionEnd", "TurnEnd"]
 
 
-async def test_answers_that_a_full_disk_has_left_owing_stay_with_their_calls() -> None:
+async def test_results_unsaved_on_full_disk_stay_with_their_calls_after_compaction() -> None:
     conversation, _ = await talk([answer("one", 10), answer("two", 20), [TextPart("sum")]], turns=2)
     call, owed = ToolCall("c1", Function("Look", "{}")), tool_message("c1", CANCELLED)
     conversation.append(Message("assistant", (), (call,)))
-    conversation.owe(owed)
+    conversation.add_pending_records(owed)
 
     assert (await run(conversation, "/compact")).error is None
 

@@ -43,7 +43,7 @@ async def answered(person: Person, *, may_ask: bool = True, url: str | None = No
     return await answer_elicitation(person.ask, "c1", lambda: "id-1", lambda: may_ask, wanted)
 
 
-async def test_one_field_is_one_question() -> None:
+async def test_one_field_becomes_one_question() -> None:
     person = Person("Ada")
     assert await answered(person, name={"type": "string"}) == ElicitationAnswer("accept", {"name": "Ada"})
     (request,) = person.asked
@@ -52,7 +52,7 @@ async def test_one_field_is_one_question() -> None:
     assert person.options == [["Decline", "Cancel"]]
 
 
-async def test_several_fields_are_several_questions() -> None:
+async def test_several_fields_become_several_questions() -> None:
     person = Person("Ada", "36", "Yes", "1.5")
     fields: dict[str, Any] = {
         "name": {"type": "string", "title": "Your name"},
@@ -68,7 +68,7 @@ async def test_several_fields_are_several_questions() -> None:
     assert person.options == [["Decline", "Cancel"], ["Decline", "Cancel"], ["Yes", "No"], ["2.5", "Decline"]]
 
 
-async def test_choices_are_options_and_others_can_be_written() -> None:
+async def test_choices_become_options_and_free_text_is_accepted() -> None:
     person = Person("e")
     assert await answered(person, one={"enum": ["a", "b", "c", "d", "e"]}) == ElicitationAnswer("accept", {"one": "e"})
     assert person.options == [["a", "b", "c", "d"]]
@@ -99,7 +99,7 @@ async def test_choices_have_titles_and_may_be_several(
     assert person.asked[0].questions[0].multi_select is (field["type"] == "array")
 
 
-async def test_only_what_fits_is_accepted() -> None:
+async def test_only_valid_values_are_accepted() -> None:
     for field in ({"enum": ["a", "b"]}, {"oneOf": LEVELS}, {"type": "array", "items": {"enum": ["a", "b"]}}):
         assert await answered(Person("c"), one=field) == CANCELLED
     two: dict[str, Any] = {"name": {"type": "string"}, "nick": {"type": "string"}}
@@ -107,13 +107,13 @@ async def test_only_what_fits_is_accepted() -> None:
     assert (await answered(Person("Ada", ""), **two, required=["name"])).content == {"name": "Ada"}
 
 
-async def test_choices_that_are_no_options_can_be_read() -> None:
+async def test_choices_that_are_not_options_appear_in_the_text() -> None:
     person = Person("e")
     await answered(person, one={"enum": ["a", "b", "c", "d", "e"], "description": "A letter."})
     assert person.asked[0].questions[0].body == "A letter.\nChoices: a, b, c, d, e"
 
 
-async def test_a_bare_question_is_accepted_or_declined() -> None:
+async def test_request_without_fields_is_accepted_or_declined() -> None:
     assert await answered(Person("Accept")) == ElicitationAnswer("accept", {})
     assert await answered(Person("Decline")) == DECLINED
     assert await answered(Person("perhaps")) == DECLINED
@@ -129,11 +129,11 @@ async def test_a_bare_question_is_accepted_or_declined() -> None:
         (("",), ElicitationAnswer("accept", {})),
     ],
 )
-async def test_refusals(words: tuple[str, ...], expected: ElicitationAnswer) -> None:
+async def test_invalid_answers_are_declined_or_cancelled(words: tuple[str, ...], expected: ElicitationAnswer) -> None:
     assert await answered(Person(*words), age={"type": "integer"}) == expected
 
 
-async def test_nobody_is_asked_who_cannot_answer() -> None:
+async def test_unsupported_elicitation_is_declined_without_asking() -> None:
     person = Person("Ada")
     five: dict[str, Any] = {f"f{number}": {"type": "string"} for number in range(5)}
     assert await answered(person, may_ask=False, name={"type": "string"}) == DECLINED
@@ -142,7 +142,7 @@ async def test_nobody_is_asked_who_cannot_answer() -> None:
     assert person.asked == []
 
 
-async def test_fields_that_read_alike_are_told_apart() -> None:
+async def test_fields_with_equal_titles_are_distinguished() -> None:
     person = Person("a", "b")
     fields: dict[str, Any] = {"one": {"title": "Name"}, "two": {"title": "Name"}}
     assert (await answered(person, **fields)).content == {"one": "a", "two": "b"}
@@ -150,6 +150,6 @@ async def test_fields_that_read_alike_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(("text", "expected"), [("nan", CANCELLED), ("1e999", CANCELLED), ("-2", -2.0)])
-async def test_a_number_is_one_that_json_has(text: str, expected: object) -> None:
+async def test_only_numbers_valid_in_json_are_accepted(text: str, expected: object) -> None:
     answer = await answered(Person(text), score={"type": "number"})
     assert (answer if answer.content is None else answer.content["score"]) == expected

@@ -9,7 +9,7 @@ import pytest
 
 from kimi.application.control.steer import steer
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.skill_registry import SkillBook
+from kimi.application.conversation.skill_registry import SkillRegistry
 from kimi.domain.content.message import Function, Message, ToolCall, message_text
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
 from kimi.domain.errors import APIStatusError, CapabilityMissing, ModelNotSet
@@ -44,7 +44,7 @@ async def with_flow(
 ) -> Conversation:
     """A conversation with the flow `x`."""
     conversation = await conversation_with(model, tools, limits=limits)
-    conversation.skills = SkillBook(lambda: [skill("x", flow)])
+    conversation.skills = SkillRegistry(lambda: [skill("x", flow)])
     return conversation
 
 
@@ -126,7 +126,7 @@ async def test_a_flow_that_does_not_end_is_stopped_after_a_thousand_moves() -> N
     assert balanced(outcome.events)
 
 
-async def test_a_node_that_leads_nowhere_ends_the_flow() -> None:
+async def test_node_without_outgoing_edge_ends_the_flow() -> None:
     flow = "BEGIN -> a\na -> END: out\na -> b: in\nb: Last"
     model = FakeModel([said("<choice>in</choice>"), said("did")])
     outcome = await run(await with_flow(model, flow), "/flow:x")
@@ -134,13 +134,13 @@ async def test_a_node_that_leads_nowhere_ends_the_flow() -> None:
     assert outcome.status == TurnStatus("finished")
 
 
-async def test_a_way_back_to_the_begin_starts_again() -> None:
+async def test_edge_back_to_begin_restarts_the_flow() -> None:
     flow = "BEGIN -> a\na -> END: out\na -> BEGIN: again"
     model = FakeModel([said("<choice>again</choice>"), said("<choice>out</choice>")])
     assert prompts(await run(await with_flow(model, flow), "/flow:x")) == ["/flow:x", "a", "a"]
 
 
-async def test_a_call_that_is_rejected_without_a_word_stops_the_flow_and_one_with_feedback_does_not() -> None:
+async def test_rejection_without_feedback_stops_flow_and_with_feedback_does_not() -> None:
     calling: Script = [ToolCall("c1", Function("Change", "{}"))]
     tool = FakeTool("Change", action="change")
     stopped = await with_flow(FakeModel([calling]), tools=[tool])
@@ -162,7 +162,7 @@ async def test_a_node_at_the_step_limit_ends_the_flow() -> None:
     assert balanced(outcome.events)
 
 
-async def test_a_node_that_fails_closes_both_turns_and_everything_in_them_once() -> None:
+async def test_failing_node_closes_both_turns_once() -> None:
     error = APIStatusError(400, "no")
     model = FakeModel([said("did"), [TextPart("par"), error]])
     outcome = await run(await with_flow(model), "/flow:x")
@@ -178,7 +178,7 @@ async def test_without_a_model_a_flow_has_two_empty_turns() -> None:
     assert outcome.names == ["TurnBegin", "TurnBegin", "TurnEnd", "TurnEnd"]
 
 
-async def test_cancel_inside_a_node_settles_its_calls_once_and_ends_both_turns() -> None:
+async def test_cancel_inside_node_resolves_calls_once_and_ends_both_turns() -> None:
     script: Script = [ToolCall("c1", Function("Look", "{}")), forever]
 
     def cancel(conversation: Conversation, event: Event) -> None:
@@ -212,7 +212,7 @@ async def test_steers_go_to_the_node_that_runs() -> None:
 async def test_neither_commands_nor_skills_nor_flows_name_the_session() -> None:
     model = FakeModel([said("did"), said("<choice>yes</choice>"), said("did"), said("analysed"), said("ok")])
     conversation = await conversation_with(model)
-    conversation.skills = SkillBook(lambda: [skill("x", LOOP), skill("bad", None, "No.")], lambda path: "Do it.")
+    conversation.skills = SkillRegistry(lambda: [skill("x", LOOP), skill("bad", None, "No.")], lambda path: "Do it.")
     for command in (
         "/nope",
         "/clear",
@@ -237,7 +237,7 @@ async def test_neither_commands_nor_skills_nor_flows_name_the_session() -> None:
     assert model.scripts == []
 
 
-async def test_arguments_make_a_flow_do_nothing_but_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_flow_with_arguments_only_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     conversation = await with_flow(FakeModel([]))
     outcome = await run(conversation, "/flow:x now")
     assert outcome.names == ["TurnBegin", "TurnEnd"]
@@ -249,11 +249,11 @@ async def test_arguments_make_a_flow_do_nothing_but_a_line_in_the_log(caplog: py
 
 
 @pytest.mark.spec("R-133")
-async def test_a_skill_is_told_to_the_model_with_the_words_of_the_person() -> None:
+async def test_skill_command_sends_skill_text_with_user_request() -> None:
     model = FakeModel([said("ok"), said("ok")])
     conversation = await conversation_with(model)
     texts = {"/s/x": "---\nname: x\n---\n\nDo it.\n", "/s/f": "Steps"}
-    conversation.skills = SkillBook(lambda: [skill("x"), skill("f", LOOP), skill("gone")], texts.pop)
+    conversation.skills = SkillRegistry(lambda: [skill("x"), skill("f", LOOP), skill("gone")], texts.pop)
     outcome = await run(conversation, "/skill:x  with\n care ")
     assert message_text(model.asked[0].history[-1]) == "---\nname: x\n---\n\nDo it.\n\nUser request:\nwith\n care"
     assert outcome.events[0] == TurnBegin("/skill:x  with\n care ")
@@ -261,18 +261,18 @@ async def test_a_skill_is_told_to_the_model_with_the_words_of_the_person() -> No
     await run(conversation, "/skill:f")
     assert message_text(model.asked[1].history[-1]) == "Steps"
 
-    conversation.skills = SkillBook(lambda: [skill("gone"), skill("bytes")], unreadable)
+    conversation.skills = SkillRegistry(lambda: [skill("gone"), skill("bytes")], unreadable)
     for name in ("gone", "bytes"):
         outcome = await run(conversation, f"/skill:{name}")
         assert outcome.events[1:] == [TextPart(f'Failed to load skill "/skill:{name}".'), TurnEnd()]
     assert len(model.asked) == 2
 
 
-async def test_a_picture_that_was_sent_with_a_skill_goes_to_the_model_with_it() -> None:
+async def test_image_sent_with_a_skill_reaches_the_model() -> None:
     picture = ImagePart(MediaUrl("https://example.test/a.png"))
     model = FakeModel([said("ok")], capabilities=frozenset({"image_in"}))
     conversation = await conversation_with(model)
-    conversation.skills = SkillBook(lambda: [skill("x")], lambda path: "Do it.")
+    conversation.skills = SkillRegistry(lambda: [skill("x")], lambda path: "Do it.")
     await run(conversation, (TextPart("/skill:x"), picture, TextPart("like this")))
     assert model.asked[0].history[-1].content == (TextPart("Do it.\n\nUser request:\nlike this"), picture)
 
@@ -286,21 +286,21 @@ def unreadable(path: str) -> str:
 
 @pytest.mark.spec("R-127")
 @pytest.mark.parametrize("name", ["x", "skill:x", "flow:x", "flow:plain", "skill:Plain", "skill:plain:x", "flow"])
-async def test_an_unknown_command_says_so_without_the_model(name: str) -> None:
+async def test_unknown_command_is_reported_without_the_model(name: str) -> None:
     conversation = await conversation_with(FakeModel([]))
-    conversation.skills = SkillBook(lambda: [skill("plain")])
+    conversation.skills = SkillRegistry(lambda: [skill("plain")])
     outcome = await run(conversation, f"/{name} words")
     assert outcome.events[1:] == [TextPart(f'Unknown slash command "/{name}".'), TurnEnd()]
     assert outcome.status == TurnStatus("finished")
 
 
 @pytest.mark.spec("R-139")
-async def test_a_broken_diagram_leaves_the_skill_and_says_why_there_is_no_flow() -> None:
+async def test_broken_diagram_keeps_skill_and_reports_why_flow_is_missing() -> None:
     model = FakeModel([said("ok")])
     conversation = await conversation_with(model)
     broken = skill("x", None, 'Line 2: Node "a" has an unlabeled edge')
-    conversation.skills = SkillBook(lambda: [broken], lambda path: "Do it.")
-    assert [info.name for info in conversation.skills.commands()] == ["skill:x"]
+    conversation.skills = SkillRegistry(lambda: [broken], lambda path: "Do it.")
+    assert [info.name for info in conversation.skills.list_commands()] == ["skill:x"]
 
     outcome = await run(conversation, "/flow:x")
     assert outcome.events[1:-1] == [
@@ -311,19 +311,19 @@ async def test_a_broken_diagram_leaves_the_skill_and_says_why_there_is_no_flow()
 
 
 def test_commands_are_listed_by_name_and_only_if_they_can_be_typed() -> None:
-    book = SkillBook(lambda: [skill("b", LOOP), skill("two words"), skill("C"), skill("a:1"), skill("é")])
-    assert [info.name for info in book.commands()] == ["skill:a:1", "skill:b", "skill:C", "flow:b"]
-    assert book.commands()[1].description == "About b"
+    book = SkillRegistry(lambda: [skill("b", LOOP), skill("two words"), skill("C"), skill("a:1"), skill("é")])
+    assert [info.name for info in book.list_commands()] == ["skill:a:1", "skill:b", "skill:C", "flow:b"]
+    assert book.list_commands()[1].description == "About b"
 
 
-def test_files_are_looked_for_once() -> None:
+def test_skill_files_are_loaded_once() -> None:
     found: list[int] = []
 
     def load() -> list[Skill]:
         found.append(1)
         return [skill("a")]
 
-    book = SkillBook(load)
+    book = SkillRegistry(load)
     assert found == []
     assert [one.name for one in book.skills] == ["a"]
     assert book.find("skill:", "skill:a") is book.skills[0]
@@ -359,7 +359,7 @@ async def test_the_loop_ends_with_a_notice_when_its_iterations_are_used_up() -> 
     assert outcome.events[-2:] == [TextPart("The loop ends: the prompt was repeated 2 times, its limit."), TurnEnd()]
 
 
-async def test_the_loop_without_a_limit_goes_on() -> None:
+async def test_ralph_loop_without_limit_runs_until_the_model_stops() -> None:
     model = FakeModel([said("begun"), *going_on(1200), said("<choice>STOP</choice>")])
     conversation = await conversation_with(model, limits=TurnLimits(ralph_iterations=-1))
     outcome = await run(conversation, "mend it")
@@ -371,7 +371,7 @@ async def test_the_loop_keeps_media_and_leaves_commands_and_skills_alone() -> No
     parts = (TextPart("like this"), ImagePart(MediaUrl("u")))
     model = FakeModel([said("a"), said("<choice>STOP</choice>"), said("b")], capabilities=frozenset({"image_in"}))
     conversation = await conversation_with(model, limits=TurnLimits(ralph_iterations=1))
-    conversation.skills = SkillBook(lambda: [skill("x")], lambda path: "Do it.")
+    conversation.skills = SkillRegistry(lambda: [skill("x")], lambda path: "Do it.")
     outcome = await run(conversation, parts)
     assert outcome.events[0] == outcome.events[1] == TurnBegin(parts)
     assert model.asked[1].history[-1].content[:2] == parts
@@ -379,7 +379,7 @@ async def test_the_loop_keeps_media_and_leaves_commands_and_skills_alone() -> No
     assert prompts(await run(conversation, "/yolo")) == ["/yolo"]
 
 
-async def test_the_loop_refuses_what_the_model_cannot_take_like_any_turn() -> None:
+async def test_ralph_loop_refuses_unsupported_input_like_any_turn() -> None:
     conversation = await conversation_with(FakeModel([]), limits=TurnLimits(ralph_iterations=1))
     outcome = await run(conversation, (ImagePart(MediaUrl("u")),))
     assert isinstance(outcome.error, CapabilityMissing)

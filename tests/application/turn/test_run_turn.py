@@ -46,7 +46,7 @@ def call(call_id: str, name: str, arguments: str | None = "{}") -> ToolCall:
     return ToolCall(call_id, Function(name, arguments))
 
 
-async def test_a_plain_answer_is_five_kinds_of_events_and_five_records() -> None:
+async def test_plain_answer_emits_five_kinds_of_events_and_stores_five_records() -> None:
     usage = TokenUsage(input_other=10, output=5, input_cache_read=2)
     model = FakeModel([[TextPart("Hel"), TextPart("lo"), ResponseEnd("m1", usage, "end")]])
     conversation = await conversation_with(model)
@@ -110,7 +110,7 @@ async def test_the_step_limit_ends_the_turn_after_the_last_step_is_complete() ->
 
 
 @pytest.mark.spec("T-22", "R-95")
-async def test_calls_run_at_the_same_time_results_go_out_as_they_come_and_are_stored_in_call_order() -> None:
+async def test_parallel_results_are_sent_as_they_finish_and_stored_in_call_order() -> None:
     finished: list[str] = []
     gates = {name: anyio.Event() for name in ("a", "b", "c")}
     running = 0
@@ -139,7 +139,7 @@ async def test_calls_run_at_the_same_time_results_go_out_as_they_come_and_are_st
 
 
 @pytest.mark.spec("T-23", "R-63")
-async def test_a_read_only_tool_starts_while_the_model_speaks_any_other_after_its_message_is_stored() -> None:
+async def test_read_only_tools_start_during_streaming_and_others_after_storing() -> None:
     started: dict[str, bool] = {}
     looked = anyio.Event()
 
@@ -161,7 +161,7 @@ async def test_a_read_only_tool_starts_while_the_model_speaks_any_other_after_it
 
 
 @pytest.mark.spec("T-24", "R-84")
-async def test_a_failing_stream_cancels_running_calls_and_nothing_of_the_attempt_remains() -> None:
+async def test_failing_stream_cancels_running_calls_and_stores_nothing() -> None:
     started, cancelled = anyio.Event(), anyio.Event()
 
     async def body(arguments: JsonObject, context: ToolCallContext) -> ToolReturnValue:
@@ -240,7 +240,7 @@ async def test_without_a_model_the_turn_begins_and_ends_and_nothing_is_stored() 
 
 
 @pytest.mark.spec("R-86")
-async def test_input_that_the_model_cannot_take_leaves_the_context_alone_and_names_all_it_lacks() -> None:
+async def test_unsupported_input_is_refused_naming_all_missing_capabilities() -> None:
     conversation = await conversation_with(FakeModel([]))
 
     outcome = await run(conversation, (ThinkPart("hm"), ImagePart(MediaUrl("https://example.test/a.png"))))
@@ -252,7 +252,7 @@ async def test_input_that_the_model_cannot_take_leaves_the_context_alone_and_nam
 
 
 @pytest.mark.spec("R-98")
-async def test_cancel_while_the_model_speaks_ends_the_step_and_settles_what_was_announced() -> None:
+async def test_cancel_during_streaming_ends_step_and_resolves_announced_calls() -> None:
     script: Script = [TextPart("thin"), call("c1", "Look"), forever]
 
     def cancel(conversation: Conversation, event: Event) -> None:
@@ -268,7 +268,7 @@ async def test_cancel_while_the_model_speaks_ends_the_step_and_settles_what_was_
 
 
 @pytest.mark.spec("R-63")
-async def test_cancel_during_calls_keeps_the_results_that_are_known_and_answers_the_others() -> None:
+async def test_cancel_during_calls_keeps_known_results_and_cancels_the_others() -> None:
     def cancel(conversation: Conversation, event: Event) -> None:
         if isinstance(event, ToolResult) and conversation.turn:
             conversation.turn.scope.cancel()
@@ -291,7 +291,7 @@ async def test_cancel_during_calls_keeps_the_results_that_are_known_and_answers_
     ]
 
 
-async def test_cancel_before_the_first_step_is_a_turn_of_two_events() -> None:
+async def test_cancel_before_first_step_emits_two_events() -> None:
     conversation = await conversation_with(FakeModel([]))
 
     def cancel(conversation: Conversation, event: Event) -> None:
@@ -304,7 +304,7 @@ async def test_cancel_before_the_first_step_is_a_turn_of_two_events() -> None:
 
 
 @pytest.mark.spec("T-26", "W-99", "T-27")
-async def test_calls_with_the_same_or_no_id_get_ids_and_results_of_their_own() -> None:
+async def test_duplicate_or_missing_call_ids_are_replaced() -> None:
     calls = [call("c1", "Look"), call("c1", "Look"), call("", "Look")]
     tool = FakeTool("Look")
     conversation = await conversation_with(FakeModel([calls, [TextPart("ok")]]), [tool])
@@ -395,7 +395,7 @@ async def test_two_turns_that_fail_on_a_full_disk_answer_a_call_once() -> None:
     assert message_text(model.asked[1].history[2]) == "known"
 
 
-async def test_a_step_whose_begin_waits_for_a_slow_client_is_closed_when_the_turn_is_cancelled() -> None:
+async def test_step_blocked_by_slow_client_is_closed_on_cancel() -> None:
     conversation = await conversation_with(FakeModel([[TextPart("never said")]]))
     conversation.channel = EventChannel(limit=0)
 

@@ -19,7 +19,7 @@ def merged(*parts: StreamPart) -> list[MergedPart]:
     return done + merger.flush()
 
 
-def test_runs_of_one_kind_become_one_part() -> None:
+def test_consecutive_parts_of_one_kind_are_merged() -> None:
     parts = (TextPart("a"), TextPart("b"), ThinkPart("c"), ThinkPart("d"), IMAGE, TextPart("e"))
     assert merged(*parts) == [TextPart("ab"), ThinkPart("cd"), IMAGE, TextPart("e")]
 
@@ -35,7 +35,7 @@ def test_argument_pieces_join_the_latest_call_and_orphans_are_dropped() -> None:
     assert merged(*parts) == [ToolCall("c", Function("F", '{"a":1}')), TextPart("t")]
 
 
-def test_a_call_without_arguments_keeps_none() -> None:
+def test_call_without_arguments_keeps_null_arguments() -> None:
     call = ToolCall("c", Function("F", None))
     assert merged(call, call) == [call, call]
 
@@ -58,13 +58,13 @@ streams = st.lists(
 
 
 @given(streams)
-def test_merging_merged_parts_again_changes_nothing(parts: list[StreamPart]) -> None:
+def test_merging_is_idempotent(parts: list[StreamPart]) -> None:
     whole = merged(*parts)
     assert merged(*whole) == whole
 
 
 @given(st.lists(st.text(max_size=4), min_size=1), st.integers(0, 20))
-def test_how_a_text_was_cut_does_not_matter(pieces: list[str], at: int) -> None:
+def test_merged_text_does_not_depend_on_chunking(pieces: list[str], at: int) -> None:
     text = "".join(pieces)
     cut = [TextPart(text[:at]), TextPart(text[at:])]
     assert merged(*(TextPart(piece) for piece in pieces)) == merged(*cut)

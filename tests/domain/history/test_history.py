@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import TextPart
-from kimi.domain.history.history import History, repaired, unanswered_calls
+from kimi.domain.history.history import History, find_unanswered_calls, repair_records
 from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
 from kimi.domain.tools.tool import INTERRUPTED, ToolReturnValue, tool_message, tool_ok
 
@@ -62,11 +62,11 @@ def is_acceptable(messages: Sequence[Message]) -> bool:
 
 
 @given(st.lists(any_record, max_size=12))
-def test_whatever_was_stored_a_repaired_history_is_acceptable(records: list[ContextRecord]) -> None:
-    fixed, changed = repaired(records, nothing)
+def test_any_repaired_history_is_acceptable(records: list[ContextRecord]) -> None:
+    fixed, changed = repair_records(records, nothing)
     assert is_acceptable([one for one in fixed if isinstance(one, Message)])
     assert changed == (fixed != records)
-    assert repaired(fixed, nothing) == (fixed, False)
+    assert repair_records(fixed, nothing) == (fixed, False)
 
 
 @given(st.lists(any_record, max_size=12))
@@ -79,55 +79,60 @@ def test_repair_loses_no_user_message_checkpoint_or_usage(records: list[ContextR
             return record
         return replace(record, tool_calls=tuple(replace(one, id="") for one in record.tool_calls))
 
-    fixed, _ = repaired(records, nothing)
+    fixed, _ = repair_records(records, nothing)
     assert sorted(map(repr, kept(fixed))) == sorted(map(repr, kept(records)))
 
 
-def test_a_missing_answer_is_taken_from_the_log_or_says_interrupted() -> None:
+def test_missing_result_is_taken_from_the_log_or_marked_interrupted() -> None:
     known = tool_ok("from the log")
-    fixed, changed = repaired([asking("a", "b")], {"b": known}.get)
+    fixed, changed = repair_records([asking("a", "b")], {"b": known}.get)
     assert changed
     assert fixed[1:] == [tool_message("a", INTERRUPTED), tool_message("b", known)]
 
 
 def test_answers_are_put_in_the_order_of_their_calls() -> None:
-    fixed, changed = repaired([asking("a", "b"), answer("b"), UsageRecord(3), answer("a")], nothing)
+    fixed, changed = repair_records([asking("a", "b"), answer("b"), UsageRecord(3), answer("a")], nothing)
     assert changed
     assert fixed == [asking("a", "b"), UsageRecord(3), answer("a"), answer("b")]
 
 
-def test_calls_of_one_message_with_one_id_get_ids_and_answers_of_their_own() -> None:
-    fixed, changed = repaired([asking("a", "a_2", "a"), answer("a", "1"), answer("a", "2")], nothing)
+def test_duplicate_call_ids_in_a_message_are_made_unique() -> None:
+    fixed, changed = repair_records([asking("a", "a_2", "a"), answer("a", "1"), answer("a", "2")], nothing)
     assert changed
     assert fixed == [asking("a", "a_2", "a_3"), answer("a", "1"), tool_message("a_2", INTERRUPTED), answer("a_3", "2")]
 
 
-def test_a_count_stays_where_it_is_when_nothing_is_missing() -> None:
+def test_repair_without_missing_results_changes_nothing() -> None:
     compacted = [CheckpointRecord(0), asking("a"), answer("a"), UsageRecord(90)]
-    assert repaired(compacted, nothing) == (compacted, False)
+    assert repair_records(compacted, nothing) == (compacted, False)
 
 
 def test_unanswered_calls_are_those_of_the_last_assistant_message() -> None:
-    assert [one.id for one in unanswered_calls([asking("a", "b"), answer("a")])] == ["b"]
-    assert unanswered_calls([asking("a"), answer("a")]) == []
-    assert unanswered_calls([asking("a"), user_message("new")]) == []
-    assert unanswered_calls([]) == []
+    assert [one.id for one in find_unanswered_calls([asking("a", "b"), answer("a")])] == ["b"]
+    assert find_unanswered_calls([asking("a"), answer("a")]) == []
+    assert find_unanswered_calls([asking("a"), user_message("new")]) == []
+    assert find_unanswered_calls([]) == []
 
 
 def test_counts_follow_the_records() -> None:
     history = History([SystemPromptRecord("be brief"), CheckpointRecord(0), user_message("x" * 40)])
-    assert (history.system_prompt, history.next_checkpoint, history.tokens, history.pending) == ("be brief", 1, 0, 10)
+    assert (history.system_prompt, history.next_checkpoint, history.counted_tokens, history.estimated_tokens) == (
+        "be brief",
+        1,
+        0,
+        10,
+    )
     history.append(UsageRecord(500))
-    assert (history.tokens, history.pending) == (500, 0)
+    assert (history.counted_tokens, history.estimated_tokens) == (500, 0)
     history.append(answer("a", "y" * 400))
-    assert history.tokens == 500
-    assert history.pending >= 100
+    assert history.counted_tokens == 500
+    assert history.estimated_tokens >= 100
     assert len(history.messages) == 2
 
 
 def test_a_checkpoint_is_found_by_its_id() -> None:
     records: list[ContextRecord] = [CheckpointRecord(0), user_message("a"), CheckpointRecord(1), user_message("b")]
     history = History(records)
-    assert history.before_checkpoint(1) == records[:2]
-    assert history.before_checkpoint(7) == records
+    assert history.records_before_checkpoint(1) == records[:2]
+    assert history.records_before_checkpoint(7) == records
     assert list(history.records) == records

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.domain.errors import InvalidSessionId
-from kimi.domain.history.session import TITLE_LENGTH, checked_session_id, shortened_title
+from kimi.domain.history.session import TITLE_LENGTH, check_session_id, shorten_title
 
 
 @pytest.mark.parametrize("text", ["0b6e…", "my session", "a" * 128, "...", ".hidden", "-x"])
-def test_usable_ids(text: str) -> None:
-    assert checked_session_id(text) == text
+def test_usable_ids_are_accepted(text: str) -> None:
+    assert check_session_id(text) == text
 
 
 @pytest.mark.spec("R-56")
@@ -20,15 +20,15 @@ def test_usable_ids(text: str) -> None:
     "text",
     ["", " ", ".", "..", "a/b", "../../../dir", "a\\b", "a\0b", "a\nb", "C:x", "a" * 129, "長" * 100],
 )
-def test_ids_that_could_escape_or_break_are_refused(text: str) -> None:
+def test_unsafe_ids_are_refused(text: str) -> None:
     with pytest.raises(InvalidSessionId):
-        checked_session_id(text)
+        check_session_id(text)
 
 
 @given(st.text())
 def test_an_accepted_id_names_something_directly_in_its_directory(text: str) -> None:
     try:
-        path = os.path.join("/store", checked_session_id(text))
+        path = os.path.join("/store", check_session_id(text))
     except InvalidSessionId:
         return
     assert os.path.dirname(os.path.normpath(path)) == "/store"
@@ -36,7 +36,7 @@ def test_an_accepted_id_names_something_directly_in_its_directory(text: str) -> 
 
 @given(st.text())
 def test_a_title_is_one_line_of_at_most_50_characters(text: str) -> None:
-    title = shortened_title(text)
+    title = shorten_title(text)
     assert len(title) <= TITLE_LENGTH
     assert title == " ".join(title.split())
     assert bool(title) == bool(text.split())
@@ -54,4 +54,4 @@ def test_a_title_is_one_line_of_at_most_50_characters(text: str) -> None:
     ],
 )
 def test_titles_are_cut_at_word_boundaries(text: str, title: str) -> None:
-    assert shortened_title(text) == title
+    assert shorten_title(text) == title

@@ -8,35 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.permissions.approval import Effect, Policy, Rule, Verdict, decide, memory_key
-from kimi.domain.permissions.shell_line import simple_commands
+from kimi.domain.permissions.approval import Policy, PolicyDecision, ProposedAction, Rule, check_policy, memory_key
+from kimi.domain.permissions.shell_line import split_simple_commands
 from kimi.domain.tools.tool import ShellBlock
 
-COMMAND = Effect("run command", "Run command `ls`", kind="command", subject="git status")
-EDIT = Effect("edit file", "Write file `/w/a`", kind="path", subject="/w/a")
+COMMAND = ProposedAction("run command", "Run command `ls`", kind="command", subject="git status")
+EDIT = ProposedAction("edit file", "Write file `/w/a`", kind="path", subject="/w/a")
 
 
-def command(line: str) -> Effect:
+def command(line: str) -> ProposedAction:
     """The effect of a command line."""
-    return Effect("run command", f"Run command `{line}`", kind="command", subject=line)
+    return ProposedAction("run command", f"Run command `{line}`", kind="command", subject=line)
 
 
 def test_by_default_everything_is_asked() -> None:
-    assert decide(Policy(), "Shell", COMMAND) == Verdict("ask", "default")
+    assert check_policy(Policy(), "Shell", COMMAND) == PolicyDecision("ask", "default")
 
 
-def test_modes_and_memory_allow() -> None:
-    assert decide(Policy(yolo=True), "Shell", COMMAND) == Verdict("allow", "yolo")
-    assert decide(Policy(afk=True), "Shell", COMMAND) == Verdict("allow", "afk")
-    assert decide(Policy(unattended=True), "Shell", COMMAND) == Verdict("allow", "afk")
-    assert decide(Policy().remember(COMMAND), "Shell", command("rm -rf x")) == Verdict("allow", "session")
-    assert decide(Policy().remember(COMMAND), "WriteFile", EDIT) == Verdict("ask", "default")
+def test_modes_and_remembered_approvals_allow() -> None:
+    assert check_policy(Policy(yolo=True), "Shell", COMMAND) == PolicyDecision("allow", "yolo")
+    assert check_policy(Policy(afk=True), "Shell", COMMAND) == PolicyDecision("allow", "afk")
+    assert check_policy(Policy(unattended=True), "Shell", COMMAND) == PolicyDecision("allow", "afk")
+    assert check_policy(Policy().remember(COMMAND), "Shell", command("rm -rf x")) == PolicyDecision("allow", "session")
+    assert check_policy(Policy().remember(COMMAND), "WriteFile", EDIT) == PolicyDecision("ask", "default")
 
 
-def test_deny_rules_beat_every_mode() -> None:
+def test_deny_rules_override_every_mode() -> None:
     policy = Policy(yolo=True, rules=(Rule("deny", tool="Shell", match="rm *"),)).remember(COMMAND)
-    assert decide(policy, "Shell", command("ls; rm x")) == Verdict("deny", "rule")
-    assert decide(policy, "Shell", command("ls")) == Verdict("allow", "yolo")
+    assert check_policy(policy, "Shell", command("ls; rm x")) == PolicyDecision("deny", "rule")
+    assert check_policy(policy, "Shell", command("ls")) == PolicyDecision("allow", "yolo")
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_deny_rules_beat_every_mode() -> None:
         *("rm\t  x", "r''m x", "\\rm x", "'rm' x", "r\\\nm x", "rm  x"),
     ],
 )
-def test_deny_rules_match_what_can_be_seen_of_a_line_that_hides_something(line: str) -> None:
+def test_deny_rules_match_visible_parts_of_complex_commands(line: str) -> None:
     policy = Policy(yolo=True, rules=(Rule("deny", tool="Shell", match="rm *"),))
-    assert decide(policy, "Shell", command(line)) == Verdict("deny", "rule")
+    assert check_policy(policy, "Shell", command(line)) == PolicyDecision("deny", "rule")
 
 
 @pytest.mark.spec("T-110")
@@ -87,19 +87,19 @@ def test_deny_rules_match_what_can_be_seen_of_a_line_that_hides_something(line: 
         "git status <\\\n<E\ngit status 'x\nE\nrm x '",
     ],
 )
-def test_an_allow_rule_for_one_command_does_not_allow_what_hides_behind_it(line: str) -> None:
+def test_allow_rule_does_not_allow_chained_or_hidden_commands(line: str) -> None:
     policy = Policy(rules=(Rule("allow", tool="Shell", match="git status*"),))
-    assert decide(policy, "Shell", command(line)) == Verdict("ask", "default")
+    assert check_policy(policy, "Shell", command(line)) == PolicyDecision("ask", "default")
     for plain in ("git status -s", "git status 2>/dev/null", "git status > /dev/null; git status", "git status '>' x"):
-        assert decide(policy, "Shell", command(plain)) == Verdict("allow", "rule")
+        assert check_policy(policy, "Shell", command(plain)) == PolicyDecision("allow", "rule")
 
 
 @pytest.mark.parametrize(
     "line", ["echo don't; rm x", "echo '$(rm x)'", "echo 'rm x'", 'echo "(rm x)"', "echo then rm x"]
 )
-def test_deny_rules_leave_alone_what_is_quoted_or_an_argument(line: str) -> None:
+def test_deny_rules_ignore_quoted_text_and_arguments(line: str) -> None:
     policy = Policy(rules=(Rule("deny", tool="Shell", match="rm *"),))
-    assert decide(policy, "Shell", command(line)) == Verdict("ask", "default")
+    assert check_policy(policy, "Shell", command(line)) == PolicyDecision("ask", "default")
 
 
 @pytest.mark.parametrize(
@@ -111,45 +111,47 @@ def test_deny_rules_leave_alone_what_is_quoted_or_an_argument(line: str) -> None
         'git status @"\n"\n"@; rm x; "',
     ],
 )
-def test_an_allow_rule_sees_that_powershell_quotes_otherwise(line: str) -> None:
+def test_allow_rule_respects_powershell_quoting(line: str) -> None:
     policy = Policy(rules=(Rule("allow", tool="Shell", match="git status*"),))
     effect = replace(command(line), display=(ShellBlock("powershell", line),))
-    assert decide(policy, "Shell", effect) == Verdict("ask", "default")
+    assert check_policy(policy, "Shell", effect) == PolicyDecision("ask", "default")
     plain = replace(command("git status src\\a"), display=(ShellBlock("powershell", "git status src\\a"),))
-    assert decide(policy, "Shell", plain) == Verdict("allow", "rule")
+    assert check_policy(policy, "Shell", plain) == PolicyDecision("allow", "rule")
 
 
 @pytest.mark.spec("T-101")
 def test_with_exact_scope_another_command_asks_again() -> None:
     policy = Policy(scope="exact").remember(COMMAND)
-    assert decide(policy, "Shell", COMMAND) == Verdict("allow", "session")
-    assert decide(policy, "Shell", command("git push")) == Verdict("ask", "default")
+    assert check_policy(policy, "Shell", COMMAND) == PolicyDecision("allow", "session")
+    assert check_policy(policy, "Shell", command("git push")) == PolicyDecision("ask", "default")
 
 
-def test_with_prefix_scope_the_first_two_words_and_the_directory_count() -> None:
+def test_prefix_scope_matches_first_two_words_and_the_directory() -> None:
     policy = Policy(scope="prefix").remember(command("git status")).remember(EDIT)
-    assert decide(policy, "Shell", command("git status -s")).decision == "allow"
-    assert decide(policy, "Shell", command("git status; rm x")).decision == "ask"
-    assert decide(policy, "Shell", command("git status > x")).decision == "ask"
-    assert decide(policy, "WriteFile", replace(EDIT, subject="/w/b")).decision == "allow"
-    assert decide(policy, "WriteFile", replace(EDIT, subject="/w/c/b")).decision == "ask"
+    assert check_policy(policy, "Shell", command("git status -s")).decision == "allow"
+    assert check_policy(policy, "Shell", command("git status; rm x")).decision == "ask"
+    assert check_policy(policy, "Shell", command("git status > x")).decision == "ask"
+    assert check_policy(policy, "WriteFile", replace(EDIT, subject="/w/b")).decision == "allow"
+    assert check_policy(policy, "WriteFile", replace(EDIT, subject="/w/c/b")).decision == "ask"
 
 
 @pytest.mark.spec("T-102")
 def test_an_mcp_approval_covers_one_server_only() -> None:
-    on_a = Effect("mcp:query", "", kind="mcp", remember_as="mcp:a/query")
+    on_a = ProposedAction("mcp:query", "", kind="mcp", remember_as="mcp:a/query")
     on_b = replace(on_a, remember_as="mcp:b/query")
     policy = Policy().remember(on_a)
-    assert decide(policy, "query", on_a).decision == "allow"
-    assert decide(policy, "query", on_b).decision == "ask"
+    assert check_policy(policy, "query", on_a).decision == "allow"
+    assert check_policy(policy, "query", on_b).decision == "ask"
     assert memory_key(on_a, "exact") == "mcp:a/query"
 
 
-def test_plan_mode_asks_for_commands_even_under_yolo_and_denies_when_nobody_is_there() -> None:
-    assert decide(Policy(plan=True, yolo=True), "Shell", COMMAND) == Verdict("ask", "plan")
-    assert decide(Policy(plan=True, afk=True), "Shell", COMMAND) == Verdict("deny", "plan")
-    assert decide(Policy(plan=True, unattended=True), "Shell", COMMAND) == Verdict("deny", "plan")
-    assert decide(Policy(plan=True, yolo=True), "x", replace(COMMAND, exempt=True)).decision == "allow"
+def test_plan_mode_asks_for_commands_under_yolo_and_denies_when_unattended() -> None:
+    assert check_policy(Policy(plan=True, yolo=True), "Shell", COMMAND) == PolicyDecision("ask", "plan")
+    assert check_policy(Policy(plan=True, afk=True), "Shell", COMMAND) == PolicyDecision("deny", "plan")
+    assert check_policy(Policy(plan=True, unattended=True), "Shell", COMMAND) == PolicyDecision("deny", "plan")
+    assert (
+        check_policy(Policy(plan=True, yolo=True), "x", replace(COMMAND, allowed_in_plan_mode=True)).decision == "allow"
+    )
 
 
 words = st.text("ab*? ;|&$('\"\n", max_size=8)
@@ -157,22 +159,20 @@ RANK = {"deny": 0, "ask": 1, "allow": 2}
 
 
 @given(words, words, st.booleans())
-def test_a_wider_allow_rule_never_allows_less_and_a_wider_deny_rule_never_more(
-    line: str, pattern: str, yolo: bool
-) -> None:
+def test_wider_allow_rule_allows_more_and_wider_deny_rule_denies_more(line: str, pattern: str, yolo: bool) -> None:
     def rank(*rules: Rule) -> int:
-        return RANK[decide(Policy(yolo=yolo, rules=rules), "Shell", command(line)).decision]
+        return RANK[check_policy(Policy(yolo=yolo, rules=rules), "Shell", command(line)).decision]
 
     assert rank(Rule("allow", match=pattern)) <= rank(Rule("allow"))
     assert rank(Rule("deny", match=pattern)) >= rank(Rule("deny"))
 
 
 @given(st.lists(st.text("abc -", min_size=1, max_size=6), min_size=1, max_size=4), st.sampled_from(["&&", ";", "|"]))
-def test_simple_commands_are_the_pieces_between_the_operators(pieces: list[str], operator: str) -> None:
+def test_command_line_is_split_at_operators(pieces: list[str], operator: str) -> None:
     expected = [piece.strip() for piece in pieces if piece.strip()]
-    assert simple_commands(f" {operator} ".join(pieces)) == expected
+    assert split_simple_commands(f" {operator} ".join(pieces)) == expected
 
 
 @pytest.mark.parametrize("line", ["echo 'a; b' \"c && d\" e\\;f", "python -c 'print(1) # one'", "echo a#b"])
-def test_quotes_hold_a_command_together(line: str) -> None:
-    assert simple_commands(line) == [line]
+def test_quoted_operators_do_not_split_a_command(line: str) -> None:
+    assert split_simple_commands(line) == [line]

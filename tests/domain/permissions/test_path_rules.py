@@ -9,27 +9,27 @@ from hypothesis import strategies as st
 from kimi.domain.permissions.path_rules import (
     EDIT_INSIDE,
     EDIT_OUTSIDE,
-    NOT_SENSITIVE,
+    NOT_SENSITIVE_PATTERNS,
     READ_OUTSIDE,
-    SENSITIVE,
-    Granted,
-    Refused,
-    Zones,
+    SENSITIVE_PATTERNS,
+    PathAllowed,
+    PathDenied,
+    PathScopes,
+    check_read_access,
+    check_write_access,
+    interpret_path,
     is_sensitive,
-    name_path,
-    read_access,
-    within,
-    write_access,
+    is_within,
 )
-from kimi.domain.permissions.windows_paths import native_windows_path, plain_windows_name
+from kimi.domain.permissions.windows_paths import canonicalise_windows_name, to_native_windows_path
 
-ZONES = Zones(
+ZONES = PathScopes(
     workspace=("/w/a",), readable=("/skills",), protected=("/home/u/.kimi/config.toml", "/home/u/.kimi/sessions")
 )
 
 
 def named(path: str, work_dir: str = "/w/a"):
-    return name_path(path, work_dir=work_dir, home="/home/u")
+    return interpret_path(path, work_dir=work_dir, home="/home/u")
 
 
 @pytest.mark.spec("T-40")
@@ -47,37 +47,42 @@ def named(path: str, work_dir: str = "/w/a"):
         ("..", "/w", True),
     ],
 )
-def test_what_a_path_means(given_path: str, absolute: str, relative: bool) -> None:
+def test_given_path_becomes_absolute_and_keeps_its_relative_flag(
+    given_path: str, absolute: str, relative: bool
+) -> None:
     found = named(given_path)
-    assert (found.absolute, found.relative) == (absolute, relative)
+    assert (found.absolute, found.is_relative) == (absolute, relative)
 
 
 @pytest.mark.spec("T-37")
 def test_a_longer_name_is_not_inside() -> None:
-    assert not within("/w/ab/x", ["/w/a"])
-    assert within("/w/a/x", ["/w/a"])
-    assert within("/w/a", ["/w/a/"])
-    assert within("/anything", ["/"])
-    access = write_access(named("/w/ab/x"), "/w/ab/x", "write", ZONES)
-    assert access == Granted(False, EDIT_OUTSIDE)
+    assert not is_within("/w/ab/x", ["/w/a"])
+    assert is_within("/w/a/x", ["/w/a"])
+    assert is_within("/w/a", ["/w/a/"])
+    assert is_within("/anything", ["/"])
+    access = check_write_access(named("/w/ab/x"), "/w/ab/x", "write", ZONES)
+    assert access == PathAllowed(False, EDIT_OUTSIDE)
 
 
 names = st.lists(st.sampled_from(["a", "ab", "..", ".", "b"]), min_size=1, max_size=6).map("/".join)
 
 
 @given(names, names)
-def test_inside_means_that_the_way_down_needs_no_dots(path: str, root: str) -> None:
+def test_path_is_inside_if_its_relative_path_has_no_dots(path: str, root: str) -> None:
     path, root = posixpath.normpath("/" + path), posixpath.normpath("/" + root)
-    assert within(path, [root]) == (not posixpath.relpath(path, root).startswith(".."))
+    assert is_within(path, [root]) == (not posixpath.relpath(path, root).startswith(".."))
 
 
 @pytest.mark.parametrize(
     ("verb", "words"), [("read", "to read a file"), ("write", "to write a file"), ("edit", "to edit a file")]
 )
-def test_a_relative_path_that_leaves_is_refused(verb: str, words: str) -> None:
+def test_relative_path_leaving_the_work_dir_is_refused(verb: str, words: str) -> None:
     target = named("../x")
-    access = read_access(target, "/w/x", ZONES) if verb == "read" else write_access(target, "/w/x", verb, ZONES)  # pyright: ignore[reportArgumentType]
-    assert access == Refused(
+    if verb == "read":
+        access = check_read_access(target, "/w/x", ZONES)
+    else:
+        access = check_write_access(target, "/w/x", verb, ZONES)  # pyright: ignore[reportArgumentType]
+    assert access == PathDenied(
         f"`../x` is not an absolute path. You must provide an absolute path {words} outside the working directory.",
         "Invalid path",
     )
@@ -85,78 +90,80 @@ def test_a_relative_path_that_leaves_is_refused(verb: str, words: str) -> None:
 
 def test_reading_outside_follows_the_setting() -> None:
     target = named("/etc/hosts")
-    assert read_access(target, "/etc/hosts", ZONES) == Granted(False)
-    asked = Zones(workspace=("/w/a",), readable=("/skills",), read_outside="ask")
-    assert read_access(target, "/etc/hosts", asked) == Granted(False, READ_OUTSIDE)
-    assert read_access(named("/skills/x"), "/skills/x", asked) == Granted(False)
-    assert read_access(named("b"), "/w/a/b", asked) == Granted(True)
-    denied = Zones(workspace=("/w/a",), read_outside="deny")
-    assert isinstance(read_access(target, "/etc/hosts", denied), Refused)
+    assert check_read_access(target, "/etc/hosts", ZONES) == PathAllowed(False)
+    asked = PathScopes(workspace=("/w/a",), readable=("/skills",), read_outside="ask")
+    assert check_read_access(target, "/etc/hosts", asked) == PathAllowed(False, READ_OUTSIDE)
+    assert check_read_access(named("/skills/x"), "/skills/x", asked) == PathAllowed(False)
+    assert check_read_access(named("b"), "/w/a/b", asked) == PathAllowed(True)
+    denied = PathScopes(workspace=("/w/a",), read_outside="deny")
+    assert isinstance(check_read_access(target, "/etc/hosts", denied), PathDenied)
 
 
-def test_the_real_path_decides() -> None:
-    asked = Zones(workspace=("/w/a",), read_outside="ask")
-    assert read_access(named("link/hosts"), "/etc/hosts", asked) == Granted(False, READ_OUTSIDE)
-    assert write_access(named("link/hosts"), "/etc/hosts", "edit", asked) == Granted(False, EDIT_OUTSIDE)
-    assert write_access(named("/other/b"), "/w/a/b", "edit", asked) == Granted(True, EDIT_INSIDE)
+def test_access_is_decided_by_the_real_path() -> None:
+    asked = PathScopes(workspace=("/w/a",), read_outside="ask")
+    assert check_read_access(named("link/hosts"), "/etc/hosts", asked) == PathAllowed(False, READ_OUTSIDE)
+    assert check_write_access(named("link/hosts"), "/etc/hosts", "edit", asked) == PathAllowed(False, EDIT_OUTSIDE)
+    assert check_write_access(named("/other/b"), "/w/a/b", "edit", asked) == PathAllowed(True, EDIT_INSIDE)
 
 
 def example(pattern: str) -> str:
     return pattern.replace("*", "some")
 
 
-@pytest.mark.parametrize("pattern", SENSITIVE)
-def test_every_pattern_is_caught_by_either_path(pattern: str) -> None:
+@pytest.mark.parametrize("pattern", SENSITIVE_PATTERNS)
+def test_sensitive_pattern_matches_given_or_real_path(pattern: str) -> None:
     secret = f"/w/a/{example(pattern)}"
     for path, real in [(secret, secret), ("/w/a/plain.txt", secret), (secret, "/w/a/plain.txt")]:
-        access = read_access(named(path), real, ZONES)
-        assert isinstance(access, Refused)
+        access = check_read_access(named(path), real, ZONES)
+        assert isinstance(access, PathDenied)
         assert access.brief == "Sensitive file"
     assert access_sensitive(secret)
     assert is_sensitive(secret.upper(), ZONES)
 
 
 def access_sensitive(path: str) -> bool:
-    access = write_access(named(path), path, "write", ZONES)
-    return isinstance(access, Granted) and access.sensitive
+    access = check_write_access(named(path), path, "write", ZONES)
+    return isinstance(access, PathAllowed) and access.is_sensitive
 
 
 def test_the_text_of_a_refusal_names_the_path_as_given() -> None:
-    access = read_access(named("~/.ssh/id_rsa"), "/home/u/.ssh/id_rsa", ZONES)
-    assert access == Refused(
+    access = check_read_access(named("~/.ssh/id_rsa"), "/home/u/.ssh/id_rsa", ZONES)
+    assert access == PathDenied(
         "`~/.ssh/id_rsa` appears to contain secrets (matched sensitive file pattern). "
         "Reading this file is blocked to protect credentials.",
         "Sensitive file",
     )
 
 
-@pytest.mark.parametrize("name", [*NOT_SENSITIVE, "id_rsa.pub", "environment", "my.env", "credentials.md", "a.pem.txt"])
+@pytest.mark.parametrize(
+    "name", [*NOT_SENSITIVE_PATTERNS, "id_rsa.pub", "environment", "my.env", "credentials.md", "a.pem.txt"]
+)
 def test_exempt_and_similar_names_pass(name: str) -> None:
     assert not is_sensitive(f"/w/a/{example(name)}", ZONES)
 
 
 def test_the_user_may_widen_and_narrow_the_list() -> None:
-    zones = Zones(("/w/a",), sensitive=("*.secret", "/srv/keys", "vault/x"), not_sensitive=("*.pem", ".env.ci"))
+    zones = PathScopes(("/w/a",), sensitive=("*.secret", "/srv/keys", "vault/x"), not_sensitive=("*.pem", ".env.ci"))
     for path in ("/w/a/b.secret", "/srv/keys", "/srv/keys/any", "/w/vault/x"):
         assert is_sensitive(path, zones)
     for path in ("/w/a/srv/keys", "/w/a/cert.pem", "/w/a/.env.ci", "/w/vault/y"):
         assert not is_sensitive(path, zones)
 
 
-def test_our_own_files_are_closed_but_for_the_readable_roots() -> None:
-    zones = Zones(("/w/a",), ("/home/u/.kimi/sessions/h/s/spill",), protected=ZONES.protected)
+def test_program_files_are_protected_except_readable_roots() -> None:
+    zones = PathScopes(("/w/a",), ("/home/u/.kimi/sessions/h/s/spill",), protected=ZONES.protected)
     for path in ("/home/u/.kimi/config.toml", "/home/u/.kimi/sessions/h/s/context.jsonl", "/home/u/.KIMI/Config.toml"):
-        assert isinstance(read_access(named(path), path, zones), Refused)
-        assert isinstance(write_access(named(path), path, "write", zones), Refused)
+        assert isinstance(check_read_access(named(path), path, zones), PathDenied)
+        assert isinstance(check_write_access(named(path), path, "write", zones), PathDenied)
     spilled = "/home/u/.kimi/sessions/h/s/spill/1.txt"
-    assert read_access(named(spilled), spilled, zones) == Granted(False)
-    assert isinstance(write_access(named(spilled), spilled, "write", zones), Refused)
+    assert check_read_access(named(spilled), spilled, zones) == PathAllowed(False)
+    assert isinstance(check_write_access(named(spilled), spilled, "write", zones), PathDenied)
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "a\ud800b"])
-def test_what_can_be_no_path_is_refused(path: str) -> None:
-    assert isinstance(read_access(named(path), "/w/a/x", ZONES), Refused)
-    assert isinstance(write_access(named(path), "/w/a/x", "write", ZONES), Refused)
+def test_invalid_path_is_refused(path: str) -> None:
+    assert isinstance(check_read_access(named(path), "/w/a/x", ZONES), PathDenied)
+    assert isinstance(check_write_access(named(path), "/w/a/x", "write", ZONES), PathDenied)
 
 
 @pytest.mark.parametrize(
@@ -169,16 +176,16 @@ def test_what_can_be_no_path_is_refused(path: str) -> None:
         ("src/a.py", "src/a.py"),
     ],
 )
-def test_windows_forms(path: str, native: str) -> None:
-    assert native_windows_path(path) == native
+def test_windows_path_forms_are_normalised(path: str, native: str) -> None:
+    assert to_native_windows_path(path) == native
 
 
-def test_windows_names_and_roots() -> None:
-    assert plain_windows_name(".env::$DATA") == plain_windows_name(".env. ") == ".env"
-    found = name_path("/C/Work/../work/a.txt", work_dir="C:\\Work", home="C:\\Users\\u", windows=True)
-    assert (found.absolute, found.relative) == ("C:\\work\\a.txt", False)
-    assert within(found.absolute, ["c:\\WORK"], windows=True)
-    assert is_sensitive("C:\\Work\\.ENV::$DATA", Zones(("C:\\Work",), windows=True))
+def test_windows_names_and_roots_are_matched() -> None:
+    assert canonicalise_windows_name(".env::$DATA") == canonicalise_windows_name(".env. ") == ".env"
+    found = interpret_path("/C/Work/../work/a.txt", work_dir="C:\\Work", home="C:\\Users\\u", windows=True)
+    assert (found.absolute, found.is_relative) == ("C:\\work\\a.txt", False)
+    assert is_within(found.absolute, ["c:\\WORK"], windows=True)
+    assert is_sensitive("C:\\Work\\.ENV::$DATA", PathScopes(("C:\\Work",), windows=True))
 
 
 @pytest.mark.parametrize(
@@ -191,13 +198,13 @@ def test_windows_names_and_roots() -> None:
         "\\\\.\\C:\\Users\\u\\.kimi\\config.toml",
     ],
 )
-def test_our_own_files_are_closed_by_every_name_that_windows_opens_them_by(path: str) -> None:
-    zones = Zones(("C:\\Work",), protected=("C:\\Users\\u\\.kimi\\config.toml",), windows=True)
-    target = name_path(path, work_dir="C:\\Work", home="C:\\Users\\u", windows=True)
-    assert isinstance(read_access(target, path, zones), Refused)
-    assert isinstance(write_access(target, path, "write", zones), Refused)
+def test_program_files_are_protected_under_all_windows_names(path: str) -> None:
+    zones = PathScopes(("C:\\Work",), protected=("C:\\Users\\u\\.kimi\\config.toml",), windows=True)
+    target = interpret_path(path, work_dir="C:\\Work", home="C:\\Users\\u", windows=True)
+    assert isinstance(check_read_access(target, path, zones), PathDenied)
+    assert isinstance(check_write_access(target, path, "write", zones), PathDenied)
 
 
-def test_a_share_by_its_long_name_is_the_same_share() -> None:
-    assert within("\\\\?\\UNC\\server\\share\\x", ["\\\\server\\share"], windows=True)
-    assert not within("\\\\?\\UNC\\server\\other\\x", ["\\\\server\\share"], windows=True)
+def test_long_unc_name_of_a_share_is_the_same_share() -> None:
+    assert is_within("\\\\?\\UNC\\server\\share\\x", ["\\\\server\\share"], windows=True)
+    assert not is_within("\\\\?\\UNC\\server\\other\\x", ["\\\\server\\share"], windows=True)

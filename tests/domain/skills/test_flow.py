@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart
-from kimi.domain.skills.flow import Edge, FlowInvalid, FlowNode, chosen, node_input, ralph_flow
-from kimi.domain.skills.flow_text import fenced_blocks, flow_in
+from kimi.domain.skills.flow import FlowEdge, FlowInvalid, FlowNode, build_node_input, build_ralph_flow, parse_choice
+from kimi.domain.skills.flow_markdown import iter_fenced_blocks, parse_flow
 
 MERMAID = "graph TD\nA[BEGIN] --> X\nX --> Z[END]"
 D2 = "BEGIN -> y -> END"
@@ -28,14 +28,16 @@ D2 = "BEGIN -> y -> END"
         (f"```d2\n{D2}", "y"),
     ],
 )
-def test_the_first_diagram_counts(markdown: str, node: str) -> None:
-    assert node in flow_in(markdown).nodes
+def test_first_diagram_is_used(markdown: str, node: str) -> None:
+    assert node in parse_flow(markdown).nodes
 
 
 def test_the_examples_of_the_documentation_are_the_same_flow() -> None:
     page = (Path(__file__).parents[3] / "docs/skills.md").read_text(encoding="utf-8")
     drawn = [
-        flow_in(f"```{tag}\n" + "\n".join(lines)) for tag, lines in fenced_blocks(page) if tag in ("mermaid", "d2")
+        parse_flow(f"```{tag}\n" + "\n".join(lines))
+        for tag, lines in iter_fenced_blocks(page)
+        if tag in ("mermaid", "d2")
     ]
     shapes = [{node.prompt: {edge.label for edge in node.edges} for node in flow.nodes.values()} for flow in drawn]
     assert len(shapes) == 2
@@ -45,7 +47,7 @@ def test_the_examples_of_the_documentation_are_the_same_flow() -> None:
 def test_text_without_a_diagram_is_no_flow() -> None:
     for markdown in ("", "mermaid", "```\nx\n```", "``mermaid\nx\n``", "```python\n```mermaid\n```"):
         with pytest.raises(FlowInvalid, match="There is no code block tagged mermaid or d2"):
-            flow_in(markdown)
+            parse_flow(markdown)
 
 
 @pytest.mark.parametrize(
@@ -57,25 +59,25 @@ def test_text_without_a_diagram_is_no_flow() -> None:
     ],
     ids=["fence", "label", "dots"],
 )
-def test_a_line_that_goes_on_for_long_is_refused_at_once_and_not_after_minutes(markdown: str) -> None:
+def test_very_long_line_is_refused_quickly(markdown: str) -> None:
     with pytest.raises(FlowInvalid):
-        flow_in(markdown)
+        parse_flow(markdown)
 
 
-def test_a_fence_is_closed_by_one_of_its_kind_that_is_as_long() -> None:
+def test_fence_is_closed_by_same_kind_of_at_least_equal_length() -> None:
     markdown = "````a\n```\n~~~~\n`````\n~~~b\n```\n~~~"
-    assert list(fenced_blocks(markdown)) == [("a", ["```", "~~~~"]), ("b", ["```"])]
+    assert list(iter_fenced_blocks(markdown)) == [("a", ["```", "~~~~"]), ("b", ["```"])]
 
 
-def test_a_task_is_told_as_it_is_and_a_decision_with_its_branches() -> None:
-    assert node_input(FlowNode("Do it", (Edge("a", "ignored"),))) == "Do it"
-    decision = FlowNode("Done?", (Edge("a", "yes"), Edge("b", "not yet")))
-    text = node_input(decision)
+def test_task_node_is_sent_as_written_and_decision_node_with_its_branches() -> None:
+    assert build_node_input(FlowNode("Do it", (FlowEdge("a", "ignored"),))) == "Do it"
+    decision = FlowNode("Done?", (FlowEdge("a", "yes"), FlowEdge("b", "not yet")))
+    text = build_node_input(decision)
     assert isinstance(text, str)
     assert text.startswith("Done?\n")
     assert "\n- yes\n- not yet\n" in text
     assert "<choice>LABEL</choice>" in text
-    again = node_input(decision, again=True)
+    again = build_node_input(decision, is_retry=True)
     assert isinstance(again, str)
     assert again.startswith(text)
     assert "no valid choice" in again
@@ -95,26 +97,26 @@ def test_a_task_is_told_as_it_is_and_a_decision_with_its_branches() -> None:
         ("<Choice>yes</Choice>", None),
     ],
 )
-def test_the_last_choice_counts_trimmed(text: str, choice: str | None) -> None:
-    assert chosen(text) == choice
+def test_last_choice_is_used_and_trimmed(text: str, choice: str | None) -> None:
+    assert parse_choice(text) == choice
 
 
 @given(st.text(), st.text().filter(lambda text: "choice>" not in text))
-def test_a_choice_at_the_end_is_found_whatever_stands_before_it(before: str, label: str) -> None:
-    assert chosen(f"{before}<choice>{label}</choice>") == label.strip()
+def test_choice_at_the_end_is_found_after_any_text(before: str, label: str) -> None:
+    assert parse_choice(f"{before}<choice>{label}</choice>") == label.strip()
 
 
 def test_a_branch_is_found_by_its_exact_label() -> None:
-    decision = FlowNode("Done?", (Edge("a", "yes"), Edge("b", "no")))
-    assert [decision.after(choice) for choice in ("yes", "no", "YES", "", None)] == ["a", "b", None, None, None]
-    assert FlowNode("x", (Edge("a", "label"),)).after(None) == "a"
-    assert FlowNode("x").after(None) is None
+    decision = FlowNode("Done?", (FlowEdge("a", "yes"), FlowEdge("b", "no")))
+    assert [decision.next_node(choice) for choice in ("yes", "no", "YES", "", None)] == ["a", "b", None, None, None]
+    assert FlowNode("x", (FlowEdge("a", "label"),)).next_node(None) == "a"
+    assert FlowNode("x").next_node(None) is None
 
 
 def test_the_loop_repeats_the_prompt_with_a_note_media_included() -> None:
     image = ImagePart(MediaUrl("u"))
-    flow = ralph_flow((TextPart("look"), image))
+    flow = build_ralph_flow((TextPart("look"), image))
     assert flow.nodes["R1"].prompt == (TextPart("look"), image)
-    again = node_input(flow.nodes["R2"])
+    again = build_node_input(flow.nodes["R2"])
     assert again[:2] == (TextPart("look"), image)
     assert "- CONTINUE\n- STOP" in str(again[-1]).replace("\\n", "\n")

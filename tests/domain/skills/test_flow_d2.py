@@ -81,7 +81,7 @@ ERRORS = {
 
 
 @pytest.mark.spec("R-135")
-def test_every_production_and_every_error() -> None:
+def test_d2_productions_and_errors_are_parsed_as_documented() -> None:
     """As the tables above list them."""
     for definition, label in LABELS.items():
         assert labels(f"{definition}\n{FRAME}") == {"X": label}, definition
@@ -115,7 +115,7 @@ TEXTS = st.text(st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_cha
 
 
 @given(st.dictionaries(NODE_IDS, TEXTS, min_size=1, max_size=5))
-def test_a_chain_that_is_written_comes_back(written: dict[str, str]) -> None:
+def test_chain_round_trips_through_d2(written: dict[str, str]) -> None:
     names = ["BEGIN", *written, "END"]
     lines = [f'{name}: "{label}"' for name, label in written.items()]
     lines += [f"{source} -> {target}" for source, target in pairwise(names)]
@@ -123,7 +123,7 @@ def test_a_chain_that_is_written_comes_back(written: dict[str, str]) -> None:
 
 
 @given(st.text())
-def test_whatever_is_written_either_parses_or_is_refused(text: str) -> None:
+def test_any_d2_text_parses_or_is_refused(text: str) -> None:
     try:
         flow = parse_d2(text)
     except FlowInvalid:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.skills.flow import Edge, Flow, FlowInvalid, FlowNode
+from kimi.domain.skills.flow import Flow, FlowEdge, FlowInvalid, FlowNode
 from kimi.domain.skills.flow_mermaid import parse_mermaid
 
 
@@ -27,7 +27,7 @@ def one_node(definition: str) -> object:
     return prompts(parse_mermaid(f"{definition}\nbegin --> X\nX --> end_\nend_[End]"))["X"]
 
 
-def test_the_example_of_the_documentation() -> None:
+def test_documented_mermaid_example_parses() -> None:
     flow = parse_mermaid(
         """flowchart TD
   A([BEGIN]) --> B[Run the tests and fix one failure]
@@ -38,9 +38,9 @@ def test_the_example_of_the_documentation() -> None:
     )
     assert flow == Flow(
         {
-            "A": FlowNode("BEGIN", (Edge("B", None, 2),)),
-            "B": FlowNode("Run the tests and fix one failure", (Edge("C", None, 3),)),
-            "C": FlowNode("Are all tests green?", (Edge("Z", "yes", 4), Edge("B", "no", 5))),
+            "A": FlowNode("BEGIN", (FlowEdge("B", None, 2),)),
+            "B": FlowNode("Run the tests and fix one failure", (FlowEdge("C", None, 3),)),
+            "C": FlowNode("Are all tests green?", (FlowEdge("Z", "yes", 4), FlowEdge("B", "no", 5))),
         },
         "A",
         "Z",
@@ -48,7 +48,7 @@ def test_the_example_of_the_documentation() -> None:
 
 
 @pytest.mark.spec("R-134")
-def test_every_production_and_every_error() -> None:
+def test_mermaid_productions_and_errors_are_parsed_as_documented() -> None:
     """As the tables below list them."""
     for definition, label in SHAPES.items():
         assert one_node(definition) == label, definition
@@ -128,7 +128,7 @@ ERRORS = {
 }
 
 
-def test_a_node_nobody_reaches_may_be_what_it_likes() -> None:
+def test_unreachable_nodes_are_not_validated() -> None:
     flow = parse_mermaid("begin --> X\nX --> Z[END]\nlost --> X\nlost --> Z")
     assert set(flow.nodes) == {"begin", "X"}
 
@@ -147,7 +147,7 @@ TEXTS = st.text(st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_cha
 
 
 @given(st.dictionaries(IDS, TEXTS, min_size=1, max_size=5), st.sampled_from([("[", "]"), ("(", ")"), ("{", "}")]))
-def test_a_chain_that_is_written_comes_back(labels: dict[str, str], shape: tuple[str, str]) -> None:
+def test_chain_round_trips_through_mermaid(labels: dict[str, str], shape: tuple[str, str]) -> None:
     opener, closer = shape
     names = ["BEGIN_", *labels, "END_"]
     lines = [f'{name}{opener}"{label}"{closer}' for name, label in labels.items()]
@@ -157,7 +157,7 @@ def test_a_chain_that_is_written_comes_back(labels: dict[str, str], shape: tuple
 
 
 @given(st.text())
-def test_whatever_is_written_either_parses_or_is_refused(text: str) -> None:
+def test_any_mermaid_text_parses_or_is_refused(text: str) -> None:
     try:
         flow = parse_mermaid(text)
     except FlowInvalid:

@@ -7,17 +7,17 @@ import pytest
 from kimi.domain.skills.skill import (
     Skill,
     SkillInvalid,
-    make_skill,
+    build_skill,
+    deduplicate_skills,
+    format_skills,
     skill_message,
-    skills_text,
     split_frontmatter,
-    without_doubles,
 )
 
 
 def made(frontmatter: object, body: str = "") -> Skill:
     """A skill of the file /s/x/SKILL.md."""
-    return make_skill(frontmatter, body, default_name="x", path="/s/x/SKILL.md", scope="User")
+    return build_skill(frontmatter, body, default_name="x", path="/s/x/SKILL.md", scope="User")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def made(frontmatter: object, body: str = "") -> Skill:
         (" ---\nx", (None, " ---\nx")),
     ],
 )
-def test_frontmatter_stands_at_the_very_start(text: str, parts: tuple[str | None, str]) -> None:
+def test_frontmatter_must_start_the_text(text: str, parts: tuple[str | None, str]) -> None:
     assert split_frontmatter(text) == parts
 
 
@@ -40,7 +40,7 @@ def test_frontmatter_must_end() -> None:
         split_frontmatter("---\nname: a\n")
 
 
-def test_what_is_not_stated_comes_from_the_file() -> None:
+def test_missing_fields_default_to_the_file_content() -> None:
     assert made(None) == Skill("x", "No description provided.", "/s/x/SKILL.md", "User")
     assert made({"name": None, "description": ""}, "\n  \n  First line \nsecond").description == "First line"
     assert made({}, "a" * 300).description == "a" * 240
@@ -50,29 +50,29 @@ def test_what_is_not_stated_comes_from_the_file() -> None:
 
 
 @pytest.mark.parametrize("frontmatter", [[], "text", {"type": "other"}, {"type": 0}, {"name": []}, {"description": {}}])
-def test_what_makes_a_skill_invalid(frontmatter: object) -> None:
+def test_invalid_frontmatter_is_refused(frontmatter: object) -> None:
     with pytest.raises(SkillInvalid):
         made(frontmatter)
 
 
-def test_a_flow_or_why_there_is_none() -> None:
+def test_flow_skill_has_a_flow_or_a_fault() -> None:
     whole = made({"type": "flow"}, "```d2\nBEGIN -> a -> END\n```")
     assert whole.flow is not None
-    assert whole.fault is None
+    assert whole.flow_error is None
     broken = made({"type": "flow"}, "```d2\nBEGIN ->\n```")
     assert broken.flow is None
-    assert broken.fault == "Line 1: Expected a node id"
-    assert made({}, "```d2\nBEGIN ->\n```").fault is None
+    assert broken.flow_error == "Line 1: Expected a node id"
+    assert made({}, "```d2\nBEGIN ->\n```").flow_error is None
 
 
-def test_the_first_of_a_name_counts_in_any_case() -> None:
+def test_first_skill_of_a_name_wins_in_any_case() -> None:
     skills = [Skill(name, path, path, "User") for name, path in (("Deploy", "1"), ("deploy", "2"), ("other", "3"))]
-    assert [skill.path for skill in without_doubles(skills)] == ["1", "3"]
+    assert [skill.path for skill in deduplicate_skills(skills)] == ["1", "3"]
 
 
 @pytest.mark.spec("R-132")
-def test_the_system_prompt_lists_them_by_scope() -> None:
-    assert skills_text([]) == ""
+def test_system_prompt_lists_skills_by_scope() -> None:
+    assert format_skills([]) == ""
     skills = [
         Skill("b", "Does b", "/u/b.md", "User"),
         Skill("c", "Does c", "/x/c/SKILL.md", "Built-in"),
@@ -80,16 +80,16 @@ def test_the_system_prompt_lists_them_by_scope() -> None:
         Skill("p", "Does p", "/p/SKILL.md", "Project"),
         Skill("e", "Does e", "/e/SKILL.md", "Extra"),
     ]
-    assert skills_text(skills) == (
+    assert format_skills(skills) == (
         "### Project\n\n- p\n  - Path: /p/SKILL.md\n  - Description: Does p\n\n"
         "### User\n\n- A\n  - Path: /u/A/SKILL.md\n  - Description: Does a\n"
         "- b\n  - Path: /u/b.md\n  - Description: Does b\n\n"
         "### Extra\n\n- e\n  - Path: /e/SKILL.md\n  - Description: Does e\n\n"
         "### Built-in\n\n- c\n  - Path: /x/c/SKILL.md\n  - Description: Does c"
     )
-    assert skills_text(skills[:1]) == "### User\n\n- b\n  - Path: /u/b.md\n  - Description: Does b"
+    assert format_skills(skills[:1]) == "### User\n\n- b\n  - Path: /u/b.md\n  - Description: Does b"
 
 
-def test_the_message_holds_the_text_and_what_the_person_added() -> None:
+def test_skill_message_contains_text_and_user_request() -> None:
     assert skill_message("\n text \n", "") == "text"
     assert skill_message("text\n", "more words") == "text\n\nUser request:\nmore words"

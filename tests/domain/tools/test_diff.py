@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.tools.diff import MAX_LINES, count_lines, diff_blocks, summary_block
+from kimi.domain.tools.diff import MAX_LINES, build_diff_blocks, build_summary_block, count_lines
 from kimi.domain.tools.tool import DiffBlock
 
 
@@ -23,49 +23,49 @@ def changed(lines: list[str], *places: int) -> list[str]:
 
 
 @pytest.mark.spec("T-17")
-def test_hunks_summary_and_nothing() -> None:
+def test_diff_has_hunks_or_a_summary_or_nothing() -> None:
     lines = numbered(200)
-    first, second = diff_blocks("f", text_of(lines), text_of(changed(lines, 20, 120)))
+    first, second = build_diff_blocks("f", text_of(lines), text_of(changed(lines, 20, 120)))
     assert (first.old_start, first.new_start) == (17, 17)
     assert (second.old_start, second.new_start) == (117, 117)
     assert first.old_text == "\n".join(lines[16:23])
     assert "line 20 new" in first.new_text
-    assert diff_blocks("f", "same\n", "same\n") == ()
+    assert build_diff_blocks("f", "same\n", "same\n") == ()
     long = text_of(numbered(MAX_LINES + 1))
-    assert diff_blocks("f", long, "x\n") == (
+    assert build_diff_blocks("f", long, "x\n") == (
         DiffBlock(path="f", old_text="(10001 lines)", new_text="(1 lines)", is_summary=True),
     )
-    assert diff_blocks("f", long, long + "x\n")[0].new_text == "(10002 lines)"
-    assert diff_blocks("f", long, "x" + long)[0].new_text == "(10001 lines, modified)"
+    assert build_diff_blocks("f", long, long + "x\n")[0].new_text == "(10002 lines)"
+    assert build_diff_blocks("f", long, "x" + long)[0].new_text == "(10001 lines, modified)"
 
 
 def test_an_insertion_shifts_the_numbers_of_the_new_side() -> None:
     lines = numbered(60)
     grown = [*lines[:10], "added", *lines[10:49], "changed", *lines[50:]]
-    first, second = diff_blocks("f", text_of(lines), text_of(grown))
+    first, second = build_diff_blocks("f", text_of(lines), text_of(grown))
     assert (first.old_start, first.new_start) == (8, 8)
     assert (second.old_start, second.new_start) == (47, 48)
 
 
 def test_a_new_file_starts_at_line_one() -> None:
-    (block,) = diff_blocks("f", "", "a\nb\n")
+    (block,) = build_diff_blocks("f", "", "a\nb\n")
     assert block == DiffBlock(path="f", old_text="", new_text="a\nb")
 
 
-def test_a_change_of_the_last_line_break_can_be_seen() -> None:
-    (block,) = diff_blocks("f", "a\nb\n", "a\nb")
+def test_changed_final_line_break_is_visible() -> None:
+    (block,) = build_diff_blocks("f", "a\nb\n", "a\nb")
     assert (block.old_text, block.new_text) == ("a\nb\n", "a\nb")
 
 
-def test_line_ends_show_only_when_nothing_else_differs() -> None:
-    (block,) = diff_blocks("f", "a\r\nb\r\n", "a\r\nc\r\n")
+def test_line_endings_show_only_when_nothing_else_differs() -> None:
+    (block,) = build_diff_blocks("f", "a\r\nb\r\n", "a\r\nc\r\n")
     assert (block.old_text, block.new_text) == ("a\nb", "a\nc")
-    (block,) = diff_blocks("f", "a\r\n", "a\n")
+    (block,) = build_diff_blocks("f", "a\r\n", "a\n")
     assert block.old_text != block.new_text
 
 
-def test_summary_says_nothing_of_the_content() -> None:
-    assert summary_block("f", 3, 3).new_text == "(3 lines, modified)"
+def test_summary_contains_no_content() -> None:
+    assert build_summary_block("f", 3, 3).new_text == "(3 lines, modified)"
     assert count_lines("a\nb") == count_lines("a\nb\n") == 2
     assert count_lines("") == 0
 
@@ -76,7 +76,7 @@ lines_of_text = st.lists(st.sampled_from(["a", "b", "c", "d", "long line"]), max
 @given(lines_of_text, lines_of_text)
 def test_hunks_turn_the_old_text_into_the_new_one(before: list[str], after: list[str]) -> None:
     result = list(before)
-    for block in reversed(diff_blocks("f", text_of(before), text_of(after))):
+    for block in reversed(build_diff_blocks("f", text_of(before), text_of(after))):
         start = block.old_start - 1
         removed = block.old_text.split("\n") if block.old_text else []
         assert result[start : start + len(removed)] == removed
@@ -85,8 +85,8 @@ def test_hunks_turn_the_old_text_into_the_new_one(before: list[str], after: list
 
 
 @given(lines_of_text, lines_of_text)
-def test_each_hunk_shows_at_most_three_unchanged_lines_around_it(before: list[str], after: list[str]) -> None:
-    for block in diff_blocks("f", text_of(before), text_of(after)):
+def test_hunk_shows_at_most_three_context_lines(before: list[str], after: list[str]) -> None:
+    for block in build_diff_blocks("f", text_of(before), text_of(after)):
         old, new = block.old_text.split("\n"), block.new_text.split("\n")
         assert old != new
         assert not (len(old) > 4 and len(new) > 4 and old[:4] == new[:4])
@@ -103,5 +103,5 @@ def test_each_hunk_shows_at_most_three_unchanged_lines_around_it(before: list[st
 )
 def test_hard_cases_take_bounded_time(before: list[str], after: list[str]) -> None:
     started = time.process_time()
-    assert diff_blocks("f", text_of(before), text_of(after))
+    assert build_diff_blocks("f", text_of(before), text_of(after))
     assert time.process_time() - started < 10

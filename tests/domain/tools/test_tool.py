@@ -12,7 +12,7 @@ IMAGE = ImagePart(MediaUrl("data:image/png;base64,AA=="))
 
 def parts(result: ToolReturnValue, *, broken: bool = False) -> tuple[ContentPart, ...]:
     """The content of the tool message."""
-    message = tool_message("c1", result, broken=broken)
+    message = tool_message("c1", result, has_crashed=broken)
     assert (message.role, message.tool_call_id) == ("tool", "c1")
     return message.content
 
@@ -40,7 +40,7 @@ def parts(result: ToolReturnValue, *, broken: bool = False) -> tuple[ContentPart
         (ToolReturnValue(False, (TextPart("a"), IMAGE), ""), (TextPart("a"), IMAGE)),
     ],
 )
-def test_how_a_result_becomes_a_message(result: ToolReturnValue, content: tuple[ContentPart, ...]) -> None:
+def test_result_is_converted_to_message_parts(result: ToolReturnValue, content: tuple[ContentPart, ...]) -> None:
     assert parts(result) == content
 
 
@@ -50,7 +50,7 @@ def test_a_broken_tool_gets_a_second_line() -> None:
 
 
 @pytest.mark.spec("R-109")
-def test_estimates_count_a_quarter_of_the_ascii_characters_and_every_other_one() -> None:
+def test_tokens_are_estimated_at_four_ascii_characters_each() -> None:
     assert estimate_tokens("abcdefgh") == 2
     assert estimate_tokens("你好世界") == 4
     assert estimate_tokens("abcd你好") == 3

@@ -14,7 +14,7 @@ from tests.support.program.processes import all_gone, comes_true
 PROGRAM = "import sys; from kimi.infrastructure.background.worker import main; main(sys.argv[1])"
 
 
-def test_a_command_whose_state_cannot_be_written_down_is_ended_all_the_same(tmp_path: Path) -> None:
+def test_command_whose_state_cannot_be_stored_is_still_ended(tmp_path: Path) -> None:
     spec = {
         "words": ["/bin/sh", "-c", "echo begun; exec sleep 100"],
         "cwd": str(tmp_path),

@@ -76,7 +76,7 @@ def top_level_default(text: str) -> list[str]:
 
 
 @pytest.mark.spec("R-49")
-def test_only_what_is_meant_changes(file: Path) -> None:
+def test_edit_changes_only_the_given_keys(file: Path) -> None:
     edit_configuration(str(file), {**PROVIDER, ("loop_control", "max_steps_per_turn"): 9})
     text = file.read_text()
     assert top_level_default(text) == ["new/model"]
@@ -118,7 +118,7 @@ def test_the_default_file_keeps_its_explanations(tmp_path: Path) -> None:
         '[providers.new]\n# key\napi_key = "x" # y\ntype = "anthropic"\nbase_url = ""\nextra = 1\n',
     ],
 )
-def test_any_way_to_write_it(tmp_path: Path, text: str) -> None:
+def test_every_toml_spelling_can_be_edited(tmp_path: Path, text: str) -> None:
     path = tmp_path / "c.toml"
     path.write_bytes(text.encode())
     edit_configuration(str(path), PROVIDER)
@@ -129,7 +129,7 @@ def test_any_way_to_write_it(tmp_path: Path, text: str) -> None:
         assert remark in changed
 
 
-def test_a_way_that_allows_no_change_is_refused(tmp_path: Path) -> None:
+def test_spelling_that_cannot_be_edited_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text := 'providers.a.type = "kimi"\nproviders.a.base_url = ""\nproviders.a.api_key = ""\n')
     with pytest.raises(ConfigError, match=r"set these keys by hand: default_model, providers\.new\.type") as refused:
@@ -138,7 +138,7 @@ def test_a_way_that_allows_no_change_is_refused(tmp_path: Path) -> None:
     assert path.read_text() == text
 
 
-def test_json_stays_json(tmp_path: Path) -> None:
+def test_json_file_stays_json(tmp_path: Path) -> None:
     path = tmp_path / "C.JSON"
     path.write_text('\ufeff{"x": [1, "ü"], "default_model": ""}')
     edit_configuration(str(path), PROVIDER)
@@ -157,7 +157,7 @@ def test_keys_are_taken_away(file: Path) -> None:
 
 
 @pytest.mark.spec("R-47")
-def test_the_file_is_for_its_owner_only(file: Path, tmp_path: Path) -> None:
+def test_file_is_private_to_its_owner(file: Path, tmp_path: Path) -> None:
     file.chmod(0o644)
     edit_configuration(str(file), PROVIDER)
     assert mode(file) == 0o600
@@ -184,7 +184,7 @@ def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
         (BY_HAND, {("providers", "old"): None}, "models.old.provider: Provider old not found"),
     ],
 )
-def test_what_would_not_start_is_not_written(file: Path, text: str, changes: Changes, report: str) -> None:
+def test_invalid_resulting_configuration_is_not_written(file: Path, text: str, changes: Changes, report: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match=re.escape(report)) as refused:
         edit_configuration(str(file), changes)
@@ -193,7 +193,7 @@ def test_what_would_not_start_is_not_written(file: Path, text: str, changes: Cha
     assert file.read_text() == text
 
 
-def test_json_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_json_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     for text in ("{", "[]", "null"):
         path.write_text(text)
@@ -201,7 +201,7 @@ def test_json_that_is_none_is_refused(tmp_path: Path) -> None:
             edit_configuration(str(path), PROVIDER)
 
 
-def test_a_place_that_cannot_be_written_is_reported() -> None:
+def test_unwritable_file_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"Cannot write configuration file /proc/kimi\.json: "):
         edit_configuration("/proc/kimi.json", PROVIDER)
 
@@ -234,7 +234,7 @@ def test_any_names_and_values_survive(
     assert "# mine, all mine" in path.read_text()
 
 
-def test_changes_at_the_same_time_do_not_undo_each_other(tmp_path: Path) -> None:
+def test_concurrent_changes_are_all_kept(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     keys = [f"key_{number}" for number in range(8)]
 

@@ -63,7 +63,7 @@ def test_empty_variables_count_as_unset() -> None:
         ({"KIMI_MODEL_MAX_COMPLETION_TOKENS": "many"}, None),
     ],
 )
-def test_the_completion_cap_of_the_environment(environ: dict[str, str], cap: int | None) -> None:
+def test_environment_sets_the_completion_cap(environ: dict[str, str], cap: int | None) -> None:
     model = load(one_model(), environ).model
     assert model is not None
     assert model.max_completion_tokens == cap
@@ -78,7 +78,7 @@ def test_the_completion_cap_of_the_environment(environ: dict[str, str], cap: int
         ("KIMI_MODEL_TOP_P", "nan"),
     ],
 )
-def test_a_variable_that_is_no_number_is_named_with_its_value(variable: str, value: str) -> None:
+def test_non_numeric_variable_is_reported_with_its_value(variable: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(one_model(), {variable: value})
     assert variable in str(caught.value)
@@ -88,13 +88,13 @@ def test_a_variable_that_is_no_number_is_named_with_its_value(variable: str, val
 def test_without_a_model_only_the_environment_makes_one_usable() -> None:
     nothing = load().model
     assert nothing is not None
-    assert (nothing.type, nothing.max_context_size, nothing.usable) == ("kimi", 100_000, False)
+    assert (nothing.type, nothing.max_context_size, nothing.is_usable) == ("kimi", 100_000, False)
     complete = load(None, {"KIMI_BASE_URL": "http://x", "KIMI_MODEL_NAME": "k", "KIMI_API_KEY": "a"}).model
     assert complete is not None
-    assert complete.usable
+    assert complete.is_usable
 
 
-def test_the_model_flag_beats_the_default_model() -> None:
+def test_model_flag_overrides_the_default_model() -> None:
     config = one_model()
     config["models"]["n"] = {**MODEL, "model": "n-1"}
     chosen = load(config, model="n").model
@@ -119,7 +119,7 @@ def test_an_unknown_model_lists_the_known_ones(config: dict[str, Any], listed: s
         ("kimi-code-2", set[str]()),
     ],
 )
-def test_the_id_of_a_model_tells_capabilities(model: str, capabilities: set[str]) -> None:
+def test_model_id_determines_capabilities(model: str, capabilities: set[str]) -> None:
     chosen = load(one_model(model={"model": model})).model
     assert chosen is not None
     assert chosen.capabilities == capabilities
@@ -151,7 +151,7 @@ def test_thinking_is_decided_by_capability_flag_and_configuration(
 # --- secrets ---------------------------------------------------------------------------------------------------
 
 
-def test_variables_that_hold_our_keys_are_known() -> None:
+def test_variables_with_api_keys_are_listed_as_secret() -> None:
     environ = {"KIMI_API_KEY": "a", "OPENAI_API_KEY": "b", "MY_KEY": SECRET, "HOME": "/tmp"}
     assert load(one_model(), environ).secret_variables == {"KIMI_API_KEY", "MY_KEY"}
     openai = one_model(provider={"type": "openai_legacy"})
@@ -186,7 +186,7 @@ def test_every_secret_is_known_for_masking_and_shown_nowhere() -> None:
         {"oauth": SECRET},
     ],
 )
-def test_reports_hold_no_values(spoil: dict[str, Any]) -> None:
+def test_configuration_errors_contain_no_values(spoil: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         load(one_model(provider=spoil))
     error: BaseException | None = caught.value

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kimi.application.settings.flags import Flags
 from kimi.domain.errors import ConfigError, UsageError
-from kimi.infrastructure.config.migration import ensure_default_file, toml_text
+from kimi.infrastructure.config.migration import encode_toml, ensure_default_file
 from kimi.infrastructure.config.settings_files import load_settings
 from tests.support.settings_loading import load, load_share, one_model
 
@@ -25,7 +25,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.spec("R-40")
-def test_the_name_of_a_file_tells_its_form_and_text_is_tried_as_both(tmp_path: Path) -> None:
+def test_file_extension_selects_the_format_and_text_is_tried_as_both(tmp_path: Path) -> None:
     (tmp_path / "a.JSON").write_text('{"default_yolo": true}')
     (tmp_path / "a.conf").write_text("default_yolo = true")
     for name in ("a.JSON", "a.conf"):
@@ -39,7 +39,7 @@ def test_the_name_of_a_file_tells_its_form_and_text_is_tried_as_both(tmp_path: P
     assert load("default_yolo = true").yolo
 
 
-def test_a_byte_order_mark_does_not_matter(tmp_path: Path) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"\xef\xbb\xbfdefault_yolo = true")
     assert load_share(tmp_path).yolo
 
@@ -76,7 +76,7 @@ def test_bad_configuration_text_is_a_usage_error(text: str, report: str) -> None
         ("c.json", b"[" * 100_000, "Invalid JSON in configuration file {path}: "),
     ],
 )
-def test_a_bad_file_is_an_error_that_names_it(tmp_path: Path, name: str, content: bytes, report: str) -> None:
+def test_invalid_file_is_an_error_naming_the_file(tmp_path: Path, name: str, content: bytes, report: str) -> None:
     file = tmp_path / name
     file.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -105,7 +105,7 @@ def test_a_bad_legacy_file_is_an_error_and_stays(tmp_path: Path, content: str, r
     assert os.listdir(tmp_path) == ["config.json"]
 
 
-def test_a_configuration_that_somebody_writes_during_the_first_start_stays(tmp_path: Path) -> None:
+def test_configuration_written_during_first_start_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("default_yolo = true\n")  # it was not there when the start looked
     ensure_default_file(str(tmp_path), str(path))
@@ -137,7 +137,7 @@ def test_the_first_start_writes_a_file_that_loads_or_migrates_the_old_one(tmp_pa
     assert load_share(old) == migrated
 
 
-def test_configuration_files_are_for_their_owner_only(tmp_path: Path) -> None:
+def test_configuration_files_are_private_to_the_owner(tmp_path: Path) -> None:
     load_share(tmp_path / "share")
     assert mode(tmp_path / "share") == 0o700
     assert mode(tmp_path / "share" / "config.toml") == 0o600
@@ -150,7 +150,7 @@ def test_configuration_files_are_for_their_owner_only(tmp_path: Path) -> None:
     assert mode(old / "config.json.bak") == 0o600
 
 
-def test_a_share_directory_that_cannot_be_made_does_not_matter(tmp_path: Path) -> None:
+def test_share_directory_that_cannot_be_created_is_tolerated(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert load_share(tmp_path / "file" / "share").loop.max_steps_per_turn == 1000
 
@@ -169,10 +169,10 @@ TABLES = st.dictionaries(
 
 
 @given(TABLES)
-def test_what_the_toml_writer_writes_reads_back(table: dict[str, Any]) -> None:
-    assert tomllib.loads(toml_text(table)) == table
+def test_toml_writer_output_round_trips(table: dict[str, Any]) -> None:
+    assert tomllib.loads(encode_toml(table)) == table
 
 
-def test_a_file_without_an_end_is_not_read_for_ever() -> None:
+def test_endless_file_is_not_read_forever() -> None:
     with pytest.raises(ConfigError, match="it has more than 4000000 characters"):
         load_settings(Flags(work_dir="/tmp", config_file="/dev/zero"), {"KIMI_SHARE_DIR": "/nonexistent"})

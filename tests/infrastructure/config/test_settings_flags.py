@@ -12,7 +12,7 @@ from kimi.domain.hook import CommandHook
 from tests.support.settings_loading import load
 
 
-def test_flags_beat_the_configuration() -> None:
+def test_flags_override_the_configuration() -> None:
     config = {"loop_control": {"max_steps_per_turn": 5, "max_retries_per_step": 5, "max_ralph_iterations": 5}}
     settings = load(config, max_steps_per_turn=6, max_retries_per_step=7, max_ralph_iterations=-1)
     loop = settings.loop
@@ -32,7 +32,7 @@ def test_modes_come_from_flags_or_configuration() -> None:
 
 
 @pytest.mark.parametrize(("value", "strict"), [("1", True), ("0", False), ("", None), ("maybe", None)])
-def test_the_strict_profile_of_the_environment(value: str, strict: bool | None) -> None:
+def test_environment_sets_the_strict_profile(value: str, strict: bool | None) -> None:
     assert load(None, {"KIMI_WIRE_STRICT": value}).strict_profile is strict
 
 
@@ -60,7 +60,7 @@ def test_services_of_the_web_need_a_key(caplog: pytest.LogCaptureFixture) -> Non
     assert [message.split("'")[1] for message in caplog.messages] == ["services.moonshot_fetch"]
 
 
-def test_the_places_of_skills() -> None:
+def test_skill_directories_come_from_flags_and_configuration() -> None:
     config = {"extra_skill_dirs": ["~/mine", "shared"], "merge_all_available_skills": False}
     assert load(config, skills_dirs=("/a", "/b")).skills == SkillSettings(
         only=("/a", "/b"), extra=("~/mine", "shared"), merge=False
@@ -68,7 +68,7 @@ def test_the_places_of_skills() -> None:
     assert load().skills == SkillSettings()
 
 
-def test_hooks_are_passed_on() -> None:
+def test_hooks_are_loaded_from_the_configuration() -> None:
     table = {"event": "Stop", "command": "true"}
     assert load({"hooks": [table, table | {"matcher": "a|b", "timeout": 600}]}).hooks == (
         CommandHook("Stop", "true"),

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kimi.application.sessions.open_session import policy_for
+from kimi.application.sessions.open_session import build_policy
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.domain.history.session import SessionState
-from kimi.infrastructure.config.schema import Configuration, validated
+from kimi.infrastructure.config.schema import Configuration, validate_configuration
 from tests.support.settings_loading import MODEL, PROVIDER, load, load_share, one_model
 
 DEFAULTS: dict[str, Any] = {
@@ -99,25 +99,27 @@ def at(configuration: Configuration, path: str) -> Any:
 
 @pytest.mark.spec("R-37")
 def test_every_key_has_its_default_bounds_and_lax_coercion() -> None:
-    empty = validated({})
+    empty = validate_configuration({})
     assert {path: at(empty, path) for path in DEFAULTS} == DEFAULTS
     for path, lowest, below in LOWEST_AND_BELOW:
         current = path.replace("per_run", "per_turn")
-        assert at(validated(nested(path, lowest)), current) == lowest
+        assert at(validate_configuration(nested(path, lowest)), current) == lowest
         with pytest.raises(ValueError, match=current.replace(".", r"\.")):
-            validated(nested(path, below))
+            validate_configuration(nested(path, below))
     for word, value in [("on", True), ("off", False), ("yes", True), ("no", False)]:
-        assert validated({"default_yolo": word}).default_yolo is value
-    assert validated(nested("background.read_max_bytes", "5000")).background.read_max_bytes == 5000
-    full = validated({**one_model(), **FULL_TABLES})
+        assert validate_configuration({"default_yolo": word}).default_yolo is value
+    assert validate_configuration(nested("background.read_max_bytes", "5000")).background.read_max_bytes == 5000
+    full = validate_configuration({**one_model(), **FULL_TABLES})
     assert full.providers["p"].type == "openai_legacy"
     assert full.models["m"].capabilities == {"thinking", "always_thinking", "image_in", "video_in"}
     assert full.services.moonshot_search is not None
     assert full.hooks[0].timeout == 30
     for path, value, report in BAD_TABLES:
         with pytest.raises(ValueError, match=report):
-            validated({**one_model(), **nested(path, value)})
-    assert validated({"nobody": {"knows": 1}, "shell": {"nor": "this"}, "providers": {"p": {**PROVIDER, "x": 1}}})
+            validate_configuration({**one_model(), **nested(path, value)})
+    assert validate_configuration(
+        {"nobody": {"knows": 1}, "shell": {"nor": "this"}, "providers": {"p": {**PROVIDER, "x": 1}}}
+    )
 
 
 @pytest.mark.parametrize(("heartbeat", "stale", "used"), [(5000, 15_000, 15_000), (5000, 1000, 10_000)])
@@ -186,14 +188,14 @@ def test_the_old_name_of_the_step_limit_is_accepted_and_the_new_one_wins() -> No
 
 
 @pytest.mark.spec("R-39")
-def test_google_genai_is_gemini() -> None:
+def test_google_genai_is_loaded_as_gemini() -> None:
     settings = load(one_model(provider={"type": "google_genai"}))
     assert settings.model is not None
     assert settings.model.type == "gemini"
 
 
 @pytest.mark.spec("T-101")
-def test_our_own_tables_reach_their_slices() -> None:
+def test_native_tables_are_loaded_into_their_settings() -> None:
     settings = load(
         """
         [shell]
@@ -221,7 +223,7 @@ def test_our_own_tables_reach_their_slices() -> None:
     assert settings.files.read_outside == "ask"
     assert settings.files.sensitive == ("*.key",)
     assert settings.tools.external_timeout_s == 2.5
-    policy = policy_for(settings, SessionState(), resumed=False)
+    policy = build_policy(settings, SessionState(), resumed=False)
     assert settings.approval.session_scope == policy.scope == "exact"
     assert [rule.match for rule in policy.rules] == ["git *"]
     assert settings.session.restore_yolo

@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from kimi.application.agents.builtin_agents import CODER, DEFAULT_TOOLS, EXPLORE, PLAN
-from kimi.application.agents.system_prompt import SUBAGENT_NOTICE, ProjectText, builtin_arguments, rendered_prompt
+from kimi.application.agents.system_prompt import (
+    SUBAGENT_NOTICE,
+    ProjectText,
+    build_prompt_arguments,
+    render_agent_prompt,
+)
 from kimi.application.ports import Shell
-from kimi.domain.agents.agent import BUILTIN_PROMPT, KNOWN_TOOLS, built_in, check_tools, tool_id
+from kimi.domain.agents.agent import BUILTIN_PROMPT, KNOWN_TOOLS, builtin_tool_ids, check_tools, resolve_tool_id
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.definitions.agent_files import builtin_agent, load_agent_file
+from kimi.infrastructure.definitions.agent_files import load_agent_file, load_builtin_agent
 from kimi.infrastructure.definitions.agent_template import render_prompt
 
-ARGUMENTS = builtin_arguments(
+ARGUMENTS = build_prompt_arguments(
     ProjectText("/w", "src/", "<!-- From: /w/AGENTS.md -->\nBe kind.", [("/more", "docs/")]),
     Shell("bash", "/bin/bash", "bash"),
     now="2026-11-21T12:00:00+01:00",
@@ -49,7 +54,7 @@ def failure(path: str) -> str:
 
 
 @pytest.mark.spec("R-113")
-def test_inheritance_over_a_chain_of_files_in_several_directories(tmp_path: Path) -> None:
+def test_agent_files_inherit_across_directories(tmp_path: Path) -> None:
     write(tmp_path / "base" / "prompt.md", "base ${TEAM} ${TONE}")
     write(tmp_path / "base" / "helper.yaml", "agent: {extend: default, name: helper, tools: [Glob], subagents: null}")
     base = """\
@@ -75,7 +80,7 @@ agent:
     assert inherited.tools == ("kimi_cli.tools.shell:Shell", "my_pkg.tools:Lookup")
     assert (inherited.model, inherited.when_to_use) == ("fast", "often")
     assert list(inherited.subagents) == ["helper"]
-    assert inherited.subagents["helper"].spec.tools == built_in("Glob")
+    assert inherited.subagents["helper"].spec.tools == builtin_tool_ids("Glob")
 
     top = """\
 agent:
@@ -87,7 +92,7 @@ agent:
 """
     replaced = load_agent_file(write(tmp_path / "top" / "b.yaml", top))
     assert replaced.name == "base"
-    assert replaced.tools == built_in("Think", "Grep")
+    assert replaced.tools == builtin_tool_ids("Think", "Grep")
     assert replaced.subagents == {}
 
 
@@ -97,14 +102,14 @@ def test_a_file_may_extend_the_default_agent(tmp_path: Path) -> None:
         tmp_path / "a.yaml", "agent: {extend: default, name: mine, exclude_tools: [Shell], x_unknown: [1, {a: b}]}"
     )
     agent = load_agent_file(path)
-    assert agent.tools == tuple(one for one in DEFAULT_TOOLS if one != tool_id("Shell"))
+    assert agent.tools == tuple(one for one in DEFAULT_TOOLS if one != resolve_tool_id("Shell"))
     assert (agent.prompt_path, list(agent.subagents)) == (BUILTIN_PROMPT, ["coder", "explore", "plan"])
     alone = load_agent_file(write(tmp_path / "b.yaml", "agent: {extend: default, name: mine, subagents: {}}"))
     assert alone.subagents == {}
     assert "SendDMail" in load_agent_file(write(tmp_path / "c.yaml", "agent: {extend: okabe}")).tools[-1]
 
 
-def test_a_stated_null_takes_the_tools_away(tmp_path: Path) -> None:
+def test_explicit_null_removes_the_tools(tmp_path: Path) -> None:
     path = write(tmp_path / "a.yaml", "agent: {extend: default, tools: null}")
     assert failure(path) == "Tools are required"
     assert load_agent_file(write(tmp_path / "b.yaml", "agent: {extend: default, tools: []}")).tools == ()
@@ -136,12 +141,12 @@ def test_a_stated_null_takes_the_tools_away(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_agent_file_is_refused_with_a_reason(tmp_path: Path, text: str, message: str) -> None:
     said = failure(write(tmp_path / "a.yaml", text))
     assert said.startswith(message.replace("{dir}", os.path.realpath(tmp_path)))
 
 
-def test_a_circle_of_files_is_shown(tmp_path: Path) -> None:
+def test_circular_inheritance_is_reported(tmp_path: Path) -> None:
     one = write(tmp_path / "one.yaml", "agent: {extend: two.yaml}")
     two = write(tmp_path / "two.yaml", "agent: {extend: one.yaml}")
     assert failure(one) == f"Agent spec extends itself: {one} -> {two} -> {one}"
@@ -179,40 +184,40 @@ def test_unknown_tools_are_all_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-117", "T-142")
-def test_the_ids_of_the_table_and_bare_names(tmp_path: Path) -> None:
+def test_tools_are_named_by_table_id_or_bare_name(tmp_path: Path) -> None:
     assert sorted(KNOWN_TOOLS) == sorted(f"kimi_cli.tools.{path}" for path in DOCUMENTED_TOOLS)
     agent = load_agent_file(complete(tmp_path, tools=f"tools: {json.dumps(list(KNOWN_TOOLS))}"))
     check_tools(agent, KNOWN_TOOLS.__contains__)
     assert agent.tools == tuple(KNOWN_TOOLS)
     for one in KNOWN_TOOLS:
-        assert tool_id(one) == tool_id(one.rpartition(":")[2]) == one
-    assert tool_id("my_pkg.tools:Shell") == "my_pkg.tools:Shell"
+        assert resolve_tool_id(one) == resolve_tool_id(one.rpartition(":")[2]) == one
+    assert resolve_tool_id("my_pkg.tools:Shell") == "my_pkg.tools:Shell"
 
 
 @pytest.mark.spec("R-119")
-def test_the_built_in_agents() -> None:
-    default, okabe = builtin_agent("default"), builtin_agent("okabe")
+def test_built_in_agents_have_documented_tools_and_prompts() -> None:
+    default, okabe = load_builtin_agent("default"), load_builtin_agent("okabe")
     assert [one.rpartition(":")[2] for one in default.tools] == [
         "Agent", "AskUserQuestion", "SetTodoList", "Shell", "TaskList", "TaskOutput", "TaskStop", "ReadFile",
         "ReadMediaFile", "Glob", "Grep", "WriteFile", "StrReplaceFile", "SearchWeb", "FetchURL", "ExitPlanMode",
         "EnterPlanMode",
     ]  # fmt: skip
-    assert set(okabe.tools) == {*default.tools, tool_id("SendDMail")}
+    assert set(okabe.tools) == {*default.tools, resolve_tool_id("SendDMail")}
     for one in (default, okabe):
         assert {name: kind.spec for name, kind in one.subagents.items()} == {
             "coder": CODER,
             "explore": EXPLORE,
             "plan": PLAN,
         }
-    writing, shell = set(built_in("WriteFile", "StrReplaceFile")), set(built_in("Shell"))
-    reading = set(built_in("ReadFile", "ReadMediaFile", "Glob", "Grep", "SearchWeb", "FetchURL"))
+    writing, shell = set(builtin_tool_ids("WriteFile", "StrReplaceFile")), set(builtin_tool_ids("Shell"))
+    reading = set(builtin_tool_ids("ReadFile", "ReadMediaFile", "Glob", "Grep", "SearchWeb", "FetchURL"))
     assert set(CODER.tools) == reading | writing | shell
     assert set(EXPLORE.tools) == reading | shell
     assert set(PLAN.tools) == reading
     assert [spec.ask_commands for spec in (default, CODER, EXPLORE, PLAN)] == [False, False, True, False]
-    assert "You are a subagent" not in rendered_prompt(default, ARGUMENTS, render_prompt)
+    assert "You are a subagent" not in render_agent_prompt(default, ARGUMENTS, render_prompt)
     for spec in (CODER, EXPLORE, PLAN):
-        assert "You are a subagent" in rendered_prompt(spec, ARGUMENTS, render_prompt)
+        assert "You are a subagent" in render_agent_prompt(spec, ARGUMENTS, render_prompt)
 
 
 # --- templates --------------------------------------------------------------------------------------------------
@@ -224,7 +229,7 @@ def rendered(directory: Path, text: str, arguments: Mapping[str, str]) -> str:
 
 
 @pytest.mark.spec("R-115")
-def test_templates(tmp_path: Path) -> None:
+def test_templates_are_rendered_with_arguments(tmp_path: Path) -> None:
     write(tmp_path / "part.md", "part for ${TEAM}")
     text = (
         "\n\n${TEAM}: {% if TONE == 'dry' %}dry{% else %}warm{% endif %} $TEAM $$ {literal} {% include 'part.md' %}\n"
@@ -252,11 +257,11 @@ def test_templates(tmp_path: Path) -> None:
 @pytest.mark.spec("R-115")
 def test_arguments_of_a_file_win_over_the_built_in_ones(tmp_path: Path) -> None:
     agent = load_agent_file(complete(tmp_path, system_prompt_args="system_prompt_args: {KIMI_OS: Plan 9}"))
-    assert rendered_prompt(agent, ARGUMENTS, render_prompt) == "Hello Plan 9"
+    assert render_agent_prompt(agent, ARGUMENTS, render_prompt) == "Hello Plan 9"
     own = load_agent_file(
         write(tmp_path / "own.yaml", "agent: {extend: default, system_prompt_args: {ROLE_ADDITIONAL: You rhyme.}}")
     )
-    assert "\nYou rhyme.\n" in rendered_prompt(own, ARGUMENTS, render_prompt)
+    assert "\nYou rhyme.\n" in render_agent_prompt(own, ARGUMENTS, render_prompt)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +274,7 @@ def test_arguments_of_a_file_win_over_the_built_in_ones(tmp_path: Path) -> None:
         "{% include 'p.md' %}",
     ],
 )
-def test_a_template_reaches_nothing_else(tmp_path: Path, text: str) -> None:
+def test_template_cannot_read_other_files(tmp_path: Path, text: str) -> None:
     write(tmp_path / "secret.md", "secret")
     with pytest.raises(ConfigError):
         rendered(tmp_path / "agents", text, {})

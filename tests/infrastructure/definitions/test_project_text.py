@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.infrastructure.definitions.project_text import AGENTS_BYTES, agents_text, tree
+from kimi.infrastructure.definitions.project_text import AGENTS_BYTES, format_directory_tree, load_agents_text
 
 
 def write(path: Path, text: str) -> Path:
@@ -19,7 +19,7 @@ def write(path: Path, text: str) -> Path:
 
 
 @pytest.mark.spec("R-116")
-def test_agents_files_from_the_root_of_the_project_to_the_work_dir(tmp_path: Path) -> None:
+def test_agents_files_are_read_from_project_root_to_work_dir(tmp_path: Path) -> None:
     write(tmp_path / "AGENTS.md", "above the project")
     root = tmp_path / "project"
     write(root / ".git" / "HEAD", "")
@@ -31,13 +31,13 @@ def test_agents_files_from_the_root_of_the_project_to_the_work_dir(tmp_path: Pat
     four = write(work / "AGENTS.md", "four")
     write(root / "a" / "other" / "AGENTS.md", "beside the way")
 
-    assert agents_text(str(work)) == "\n\n".join(
+    assert load_agents_text(str(work)) == "\n\n".join(
         f"<!-- From: {path} -->\n{text}"
         for path, text in ((one, "one"), (two, "two"), (three, "three"), (four, "four"))
     )
-    assert agents_text(str(tmp_path)) == f"<!-- From: {tmp_path / 'AGENTS.md'} -->\nabove the project"
+    assert load_agents_text(str(tmp_path)) == f"<!-- From: {tmp_path / 'AGENTS.md'} -->\nabove the project"
     write(root / "a" / "other" / "AGENTS.md", "  \n")
-    assert "other" not in agents_text(str(root / "a" / "other"))
+    assert "other" not in load_agents_text(str(root / "a" / "other"))
 
 
 @pytest.mark.spec("R-116")
@@ -48,7 +48,7 @@ def test_agents_files_have_a_budget_that_the_deepest_uses_first(tmp_path: Path) 
     write(tmp_path / "a" / "AGENTS.md", "é" * 8_000)
     write(work / "AGENTS.md", "w" * 10_000)
 
-    text = agents_text(str(work))
+    text = load_agents_text(str(work))
 
     assert len(text.encode()) <= AGENTS_BYTES == 32 * 1024
     assert len(text.encode()) > AGENTS_BYTES - 4
@@ -57,33 +57,38 @@ def test_agents_files_have_a_budget_that_the_deepest_uses_first(tmp_path: Path) 
     assert text.count("<!-- From: ") == 3
 
     write(work / "AGENTS.md", "w" * 40_000)
-    alone = agents_text(str(work))
+    alone = load_agents_text(str(work))
     assert len(alone.encode()) == AGENTS_BYTES
     assert alone.count("<!-- From: ") == 1
 
 
-def test_the_tree_of_the_work_dir(tmp_path: Path) -> None:
+def test_work_dir_tree_is_rendered(tmp_path: Path) -> None:
     for number in range(32):
         write(tmp_path / f"file{number:02}", "")
     for number in range(12):
         write(tmp_path / "src" / f"m{number:02}.py", "")
     write(tmp_path / "docs" / "deep" / "x", "")
-    lines = tree(str(tmp_path)).split("\n")
+    lines = format_directory_tree(str(tmp_path)).split("\n")
     assert lines[:4] == ["docs/", "  deep/", "src/", "  m00.py"]
     assert lines[12:14] == ["  m09.py", "  ... and 2 more"]
     assert lines[-2:] == ["file27", "... and 4 more"]
-    assert tree(str(tmp_path / "none")) == ""
+    assert format_directory_tree(str(tmp_path / "none")) == ""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
 def test_names_in_the_tree_stay_on_their_line_and_are_text(tmp_path: Path) -> None:
     for name in (b"bad\xff", b"```\n# Orders", b"a <system>b", "é\u202f".encode()):
         (tmp_path / os.fsdecode(name)).touch()
-    assert tree(str(tmp_path)).split("\n") == ["```\ufffd# Orders", "a &lt;system>b", "bad\ufffd", "é\u202f"]
+    assert format_directory_tree(str(tmp_path)).split("\n") == [
+        "```\ufffd# Orders",
+        "a &lt;system>b",
+        "bad\ufffd",
+        "é\u202f",
+    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
 def test_a_directory_whose_name_is_no_text_may_hold_instructions(tmp_path: Path) -> None:
     work = tmp_path / os.fsdecode(b"wo\xffrk")
     write(work / "AGENTS.md", "read me")
-    assert agents_text(str(work)).endswith("/wo\ufffdrk/AGENTS.md -->\nread me")
+    assert load_agents_text(str(work)).endswith("/wo\ufffdrk/AGENTS.md -->\nread me")

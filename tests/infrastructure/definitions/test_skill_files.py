@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kimi.domain.skills.skill import Skill
-from kimi.infrastructure.definitions.skill_files import SkillPlaces, load_skills, read_skill, skill_roots
+from kimi.infrastructure.definitions.skill_files import SkillSearchPaths, find_skill_roots, load_skills, read_skill_text
 
 
 def write(path: Path, text: str = "body") -> Path:
@@ -22,14 +22,14 @@ def write(path: Path, text: str = "body") -> Path:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> SkillPlaces:
+def places(tmp_path: Path) -> SkillSearchPaths:
     work_dir = tmp_path / "project" / "inner"
     for path in (work_dir, tmp_path / "project" / ".git", tmp_path / "home"):
         path.mkdir(parents=True)
-    return SkillPlaces(str(work_dir), str(tmp_path / "home"))
+    return SkillSearchPaths(str(work_dir), str(tmp_path / "home"))
 
 
-def by_name(places: SkillPlaces) -> dict[str, Skill]:
+def by_name(places: SkillSearchPaths) -> dict[str, Skill]:
     return {skill.name: skill for skill in load_skills(places)}
 
 
@@ -38,9 +38,9 @@ USER = [".kimi/skills", ".claude/skills", ".codex/skills", ".config/agents/skill
 
 
 @pytest.mark.spec("R-130")
-def test_roots_scopes_and_priorities(places: SkillPlaces, tmp_path: Path) -> None:
+def test_skill_roots_have_scopes_and_priorities(places: SkillSearchPaths, tmp_path: Path) -> None:
     project, home = tmp_path / "project", tmp_path / "home"
-    assert skill_roots(places) == []
+    assert find_skill_roots(places) == []
     for root in (*PROJECT, "shared"):
         (project / root).mkdir(parents=True)
     for root in (*USER, ".agents/skills", "mine"):
@@ -49,22 +49,22 @@ def test_roots_scopes_and_priorities(places: SkillPlaces, tmp_path: Path) -> Non
         (tmp_path / root).mkdir()
     in_project = [("Project", str(project / root)) for root in PROJECT]
     in_home = [("User", str(home / root)) for root in USER]
-    assert skill_roots(places) == in_project + in_home
+    assert find_skill_roots(places) == in_project + in_home
 
     first_only = replace(places, merge=False)
-    assert skill_roots(first_only) == [in_project[0], in_project[3], in_home[0], in_home[3]]
+    assert find_skill_roots(first_only) == [in_project[0], in_project[3], in_home[0], in_home[3]]
     (project / PROJECT[0]).rmdir()
     (home / USER[0]).rmdir()
-    assert skill_roots(first_only) == [in_project[1], in_project[3], in_home[1], in_home[3]]
+    assert find_skill_roots(first_only) == [in_project[1], in_project[3], in_home[1], in_home[3]]
     (home / USER[3]).rmdir()
-    assert skill_roots(places)[-1] == ("User", str(home / ".agents/skills"))
+    assert find_skill_roots(places)[-1] == ("User", str(home / ".agents/skills"))
 
     more = [str(tmp_path / "more"), "~/mine", "shared", "missing"]
     extra = [("Extra", str(path)) for path in (tmp_path / "more", home / "mine", project / "shared")]
     builtin = ("Built-in", str(tmp_path / "shipped"))
-    assert skill_roots(replace(places, extra=more, builtin=builtin[1]))[-4:] == [*extra, builtin]
+    assert find_skill_roots(replace(places, extra=more, builtin=builtin[1]))[-4:] == [*extra, builtin]
     given = [str(tmp_path / "given"), str(tmp_path / "more")]
-    assert skill_roots(replace(places, only=given, extra=["~/mine"], builtin=builtin[1])) == [
+    assert find_skill_roots(replace(places, only=given, extra=["~/mine"], builtin=builtin[1])) == [
         *(("Extra", root) for root in given),
         extra[1],
         builtin,
@@ -79,16 +79,14 @@ def test_roots_scopes_and_priorities(places: SkillPlaces, tmp_path: Path) -> Non
     ]
 
 
-def test_without_a_repository_the_work_dir_is_the_project(places: SkillPlaces, tmp_path: Path) -> None:
+def test_without_a_repository_the_work_dir_is_the_project(places: SkillSearchPaths, tmp_path: Path) -> None:
     (tmp_path / "project" / ".git").rmdir()
     write(tmp_path / "project" / ".kimi/skills/outer.md")
     inner = write(tmp_path / "project" / "inner" / ".kimi/skills/x.md")
     assert [skill.path for skill in load_skills(places)] == [str(inner)]
 
 
-def test_a_directory_goes_before_a_file_and_a_bare_file_at_the_root_is_none(
-    places: SkillPlaces, tmp_path: Path
-) -> None:
+def test_skill_directory_precedes_file_and_root_skill_file_is_ignored(places: SkillSearchPaths, tmp_path: Path) -> None:
     root = tmp_path / "home" / ".kimi/skills"
     write(root / "SKILL.md")
     write(root / "both.md", "flat")
@@ -105,7 +103,9 @@ def test_a_directory_goes_before_a_file_and_a_bare_file_at_the_root_is_none(
 
 
 @pytest.mark.spec("R-131")
-def test_defaults_and_what_is_invalid(places: SkillPlaces, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_skill_fields_get_defaults_and_invalid_skills_are_skipped(
+    places: SkillSearchPaths, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     root = tmp_path / "home" / ".kimi/skills"
     texts = {
         "plain": "\n\n  What it does \nmore",
@@ -144,21 +144,21 @@ def test_defaults_and_what_is_invalid(places: SkillPlaces, tmp_path: Path, caplo
 
 
 def test_a_broken_diagram_is_named_in_the_log(
-    places: SkillPlaces, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    places: SkillSearchPaths, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path / "home/.kimi/skills/x.md", "---\ntype: flow\n---\n```d2\nBEGIN -> a\n```")
-    assert by_name(places)["x"].fault == "Expected exactly one END node, found 0"
+    assert by_name(places)["x"].flow_error == "Expected exactly one END node, found 0"
     assert "is no flow: Expected exactly one END node, found 0" in caplog.text
 
 
-def test_the_text_is_read_anew(tmp_path: Path) -> None:
+def test_skill_text_is_read_again_on_each_use(tmp_path: Path) -> None:
     path = write(tmp_path / "x.md", "one")
-    assert read_skill(str(path)) == "one"
+    assert read_skill_text(str(path)) == "one"
     path.write_text("two", encoding="utf-8")
-    assert read_skill(str(path)) == "two"
+    assert read_skill_text(str(path)) == "two"
     path.unlink()
     with pytest.raises(OSError, match="No such file"):
-        read_skill(str(path))
+        read_skill_text(str(path))
 
 
 def test_yaml_is_imported_for_a_frontmatter_only(tmp_path: Path) -> None:

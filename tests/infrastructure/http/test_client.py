@@ -15,8 +15,8 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.http.client import HttpError, HttpLayer, HttpLimits, HttpTimeout, checked_host
-from kimi.infrastructure.http.session import named
+from kimi.infrastructure.http.client import HttpClient, HttpError, HttpLimits, HttpTimeout, parse_host
+from kimi.infrastructure.http.session import translate_failure
 from tests.support.providers.http_servers import answers, get, layer, port_of, tcp_server
 from tests.support.providers.provider_server import Reply, error_reply, provider, text_events, text_reply
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
         ([b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"ok")], 200, b"ok"),
     ],
 )
-async def test_responses(blocks: list[bytes], status: int, body: bytes) -> None:
+async def test_valid_responses_are_read(blocks: list[bytes], status: int, body: bytes) -> None:
     async with tcp_server(answers(*blocks)) as port, layer() as http:
         assert await get(http, f"http://127.0.0.1:{port}/") == (status, body)
 
@@ -57,7 +57,7 @@ async def test_responses(blocks: list[bytes], status: int, body: bytes) -> None:
         [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"2\r\nok\r\n", b"zz\r\n"],
     ],
 )
-async def test_broken_responses(blocks: list[bytes]) -> None:
+async def test_broken_responses_raise(blocks: list[bytes]) -> None:
     async with tcp_server(answers(*blocks)) as port, layer() as http:
         with pytest.raises(HttpError):
             await get(http, f"http://127.0.0.1:{port}/")
@@ -90,24 +90,24 @@ STALLED = Reply(text_events("a"), fault="stall", fault_after=1)
 # --- connections --------------------------------------------------------------------------------------------------
 
 
-async def test_a_connection_serves_again_only_after_its_answer_has_come() -> None:
+async def test_connection_is_reused_only_after_its_response_ended() -> None:
     async with provider([error_reply(500, "x" * 1000)] * 2 + [STALLED, text_reply("a")]) as server, layer() as http:
         await get(http, server.base_url)
         await get(http, server.base_url)
         assert server.connections == 1
         async with http.request("POST", server.base_url, []) as response:
-            assert await response.block()
+            assert await response.read_block()
         await server.requests[2].gone.wait()
         await get(http, server.base_url)
         assert server.connections == 2
 
 
-async def test_a_released_answer_gives_its_connection_back_once_it_has_ended() -> None:
+async def test_released_response_returns_its_connection_after_its_end() -> None:
     slow = replace(text_reply("a"), event_delay_s=0.02)
     async with provider([slow]) as server, layer() as http:
         for _ in range(2):
             async with http.request("POST", server.base_url, []) as response:
-                assert await response.block()
+                assert await response.read_block()
                 response.release()
             await anyio.sleep(0.3)
         assert server.connections == 1
@@ -116,16 +116,16 @@ async def test_a_released_answer_gives_its_connection_back_once_it_has_ended() -
 async def test_a_released_answer_that_does_not_end_is_closed_with_the_layer() -> None:
     async with provider([STALLED]) as server:
         async with layer() as http, http.request("POST", server.base_url, []) as response:
-            assert await response.block()
+            assert await response.read_block()
             response.release()
         with anyio.fail_after(5):
             await server.requests[0].gone.wait()
 
 
-async def test_a_released_answer_that_does_not_end_is_given_up_in_the_end() -> None:
+async def test_released_endless_response_is_dropped_after_a_timeout() -> None:
     async with provider([STALLED]) as server, layer() as http:
         async with http.request("POST", server.base_url, []) as response:
-            assert await response.block()
+            assert await response.read_block()
             response.release()
         with anyio.fail_after(10):
             await server.requests[0].gone.wait()
@@ -144,7 +144,7 @@ async def test_an_old_or_closed_connection_is_not_used_again() -> None:
             await anyio.sleep(0.05)
 
 
-async def test_closing_the_layer_ends_what_is_running() -> None:
+async def test_closing_the_layer_ends_running_requests() -> None:
     async with provider([Reply(fault="mute")]) as server, layer() as http, anyio.create_task_group() as group:
 
         async def fails() -> None:
@@ -156,7 +156,7 @@ async def test_closing_the_layer_ends_what_is_running() -> None:
         await http.close()
 
 
-async def test_a_connection_that_is_not_made_in_time() -> None:
+async def test_connection_attempt_times_out() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -177,7 +177,7 @@ async def test_headers_are_sent_as_given_and_can_name_the_host() -> None:
         assert second.headers["host"] == "other"
 
 
-async def test_nothing_is_sent_that_was_not_asked_for() -> None:
+async def test_only_given_headers_are_sent() -> None:
     cookie = Reply(body=b"ok", headers={"Set-Cookie": "a=b"})
     async with provider([cookie]) as server, layer() as http:
         for _ in range(2):
@@ -195,9 +195,7 @@ async def test_a_redirect_is_not_followed() -> None:
 @pytest.mark.parametrize(
     ("headers", "expected"), [([], "Basic dTpw"), ([("authorization", "Bearer x")], "Bearer x")], ids=["url", "header"]
 )
-async def test_a_header_says_more_about_the_user_than_the_address(
-    headers: list[tuple[str, str]], expected: str
-) -> None:
+async def test_authorization_header_overrides_url_credentials(headers: list[tuple[str, str]], expected: str) -> None:
     async with provider([text_reply("a")]) as server, layer() as http:
         async with http.request("POST", f"http://u:p@127.0.0.1:{port_of(server)}/", headers) as response:
             await response.read()
@@ -224,13 +222,13 @@ async def test_cancelling_before_the_answer_closes_the_connection() -> None:
 
 
 @pytest.mark.parametrize("host", ["a" * 70 + ".example", "a..b", "127.1"])
-async def test_a_host_that_cannot_exist(host: str) -> None:
+async def test_invalid_host_raises(host: str) -> None:
     async with layer() as http:
         with pytest.raises(HttpError):
             await get(http, f"http://{host}/")
 
 
-async def test_a_refused_connection_is_told_in_plain_words() -> None:
+async def test_refused_connection_has_a_readable_message() -> None:
     async with tcp_server(answers()) as port:
         closed = port
     for environ, text in (
@@ -242,10 +240,12 @@ async def test_a_refused_connection_is_told_in_plain_words() -> None:
                 await get(http, f"http://127.0.0.1:{closed}/")
 
 
-def test_a_name_that_is_not_found_is_told_by_its_host_which_may_be_a_proxy() -> None:
+def test_unresolved_name_error_contains_the_host() -> None:
     key = ConnectionKey("proxy.test", 80, False, True, None, None, None)
     error = aiohttp.ClientConnectorDNSError(key, socket.gaierror(-2, "Name or service not known"))
-    assert str(named(error, HttpLimits())) == "the host proxy.test cannot be found: Name or service not known"
+    assert (
+        str(translate_failure(error, HttpLimits())) == "the host proxy.test cannot be found: Name or service not known"
+    )
 
 
 def run_python(code: str) -> None:
@@ -286,8 +286,8 @@ else:
 """)
 
 
-def test_warming_up_twice_is_no_more_than_once() -> None:
-    http = HttpLayer({})
+def test_repeated_warming_is_allowed() -> None:
+    http = HttpClient({})
     http.warm("https://a")
     http.warm()
 
@@ -295,6 +295,6 @@ def test_warming_up_twice_is_no_more_than_once() -> None:
 @pytest.mark.parametrize(
     "url", ["", "http://", "ftp://a", "http://a b/", "http://a/\r\nX: y", "http://a:99999/", "http://[::1/"]
 )
-def test_unusable_urls(url: str) -> None:
+def test_unusable_urls_are_refused(url: str) -> None:
     with pytest.raises(ConfigError):
-        checked_host(url)
+        parse_host(url)

@@ -6,7 +6,7 @@ import pytest
 
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.http.client import HttpError
-from kimi.infrastructure.http.proxy import checked_proxy, proxy_for
+from kimi.infrastructure.http.proxy import find_proxy, normalize_proxy_url
 from tests.support.providers.http_servers import get, layer, port_of, socks_server, tcp_server
 from tests.support.providers.provider_server import Recorded, provider, text_reply
 
@@ -43,18 +43,18 @@ pytestmark = pytest.mark.anyio
         ({"ALL_PROXY": "p:1", "no_proxy": ""}, "http://a", "http://p:1"),
     ],
 )
-def test_the_proxy_of_the_environment(environ: dict[str, str], url: str, expected: str | None) -> None:
-    assert proxy_for(url, environ) == expected
+def test_proxy_is_taken_from_the_environment(environ: dict[str, str], url: str, expected: str | None) -> None:
+    assert find_proxy(url, environ) == expected
 
 
 @pytest.mark.parametrize("url", ["ftp://secret@p", "http://", "http://p:x", "://p"])
 def test_unusable_proxies_are_refused_without_showing_them(url: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        checked_proxy(url)
+        normalize_proxy_url(url)
     assert "secret" not in str(raised.value)
 
 
-async def test_through_a_socks_proxy_names_are_resolved_there() -> None:
+async def test_socks_proxy_resolves_names_remotely() -> None:
     seen: list[bytes] = []
     async with provider([text_reply("a")]) as server, tcp_server(socks_server(port_of(server), seen=seen)) as port:
         async with layer({"ALL_PROXY": f"socks://u:p%20w@127.0.0.1:{port}"}) as http:
@@ -65,14 +65,14 @@ async def test_through_a_socks_proxy_names_are_resolved_there() -> None:
 
 
 @pytest.mark.parametrize("proxy", ["socks5://u:wrong@127.0.0.1:{}", "socks5://127.0.0.1:{}"])
-async def test_a_socks_proxy_may_refuse(proxy: str) -> None:
+async def test_socks_proxy_refusal_is_reported(proxy: str) -> None:
     refusal = {"a.invalid": b"\x05\x05\x00\x01\x00\x00\x00\x00\x00\x00"}
     async with tcp_server(socks_server(1, refusal)) as port, layer({"ALL_PROXY": proxy.format(port)}) as http:
         with pytest.raises(HttpError, match="proxy"):
             await get(http, "http://a.invalid/")
 
 
-async def test_a_name_with_other_letters_is_encoded() -> None:
+async def test_international_host_name_is_encoded() -> None:
     async with provider([text_reply("a")]) as server, layer({"http_proxy": server.base_url}) as http:
         await get(http, "http://bücher.invalid/x")
         assert server.requests[0].path == "http://xn--bcher-kva.invalid/x"

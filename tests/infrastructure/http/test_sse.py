@@ -23,7 +23,7 @@ def parse(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(st.lists(TEXTS), st.lists(st.integers(min_value=0)), st.sampled_from([b"\n", b"\r\n"]))
-def test_any_cut_gives_the_same_payloads(texts: list[str], cuts: list[int], line_end: bytes) -> None:
+def test_chunking_does_not_change_the_payloads(texts: list[str], cuts: list[int], line_end: bytes) -> None:
     payloads = [text.encode() for text in texts]
     stream = b"".join(b"data: " + payload + line_end * 2 for payload in payloads)
     assert parse(stream, cuts) == payloads
@@ -46,7 +46,7 @@ def test_any_cut_gives_the_same_payloads(texts: list[str], cuts: list[int], line
         (b"", []),
     ],
 )
-def test_the_forms_of_a_stream(stream: bytes, payloads: list[bytes]) -> None:
+def test_stream_forms_are_parsed(stream: bytes, payloads: list[bytes]) -> None:
     assert parse(stream, []) == payloads
     assert parse(stream, list(range(len(stream)))) == payloads
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.http.client import HttpError, tls_context
+from kimi.infrastructure.http.client import HttpError, make_tls_context
 from tests.support.providers.http_servers import answers, connect_server, get, layer, socks_server, tcp_server
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +64,7 @@ async def test_the_named_certificates_are_trusted_and_others_are_not(certificate
                 await get(http, f"https://localhost:{port}/")
 
 
-async def test_certificates_are_looked_at_through_proxies_too(certificate: Path) -> None:
+async def test_certificates_are_verified_through_proxies(certificate: Path) -> None:
     async with tcp_server(answers(OK), server_context(certificate)) as target:
         for serve, proxy in ((connect_server(target, []), "http"), (socks_server(target), "socks5")):
             async with tcp_server(serve) as port, layer({"ALL_PROXY": f"{proxy}://127.0.0.1:{port}"}) as http:
@@ -85,12 +85,12 @@ async def test_leaving_a_stream_under_tls_closes_the_connection(certificate: Pat
     trust = {"SSL_CERT_FILE": str(certificate)}
     async with tcp_server(endless, server_context(certificate)) as port, layer(trust) as http:
         async with http.request("POST", f"https://localhost:{port}/", []) as response:
-            assert await response.block() == b"ok"
+            assert await response.read_block() == b"ok"
         with anyio.fail_after(5):
             await gone.wait()
 
 
-async def test_https_through_tunnels(certificate: Path) -> None:
+async def test_https_works_through_tunnels(certificate: Path) -> None:
     seen: list[bytes] = []
     trust = {"SSL_CERT_FILE": str(certificate)}
     tls = server_context(certificate)
@@ -108,16 +108,16 @@ async def test_https_through_tunnels(certificate: Path) -> None:
     assert seen[1].startswith(b"CONNECT localhost:444 ")
 
 
-async def test_a_refused_tunnel() -> None:
+async def test_refused_tunnel_is_reported() -> None:
     refusing = connect_server(1, [], b"407 Log in")
     async with tcp_server(refusing) as port, layer({"HTTPS_PROXY": f"127.0.0.1:{port}"}) as http:
         with pytest.raises(HttpError, match="407 Log in"):
             await get(http, "https://localhost/")
 
 
-def test_a_certificate_file_that_cannot_be_used(tmp_path: Path) -> None:
+def test_unusable_certificate_file_is_reported(tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.write_text("")
     for path in (empty, tmp_path / "missing.pem"):
         with pytest.raises(ConfigError, match="SSL_CERT_FILE"):
-            tls_context({"SSL_CERT_FILE": str(path)})
+            make_tls_context({"SSL_CERT_FILE": str(path)})

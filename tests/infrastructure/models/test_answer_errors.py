@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kimi.domain.errors import ChatProviderError
-from kimi.infrastructure.models.answer_errors import event_object
+from kimi.infrastructure.models.answer_errors import parse_event_object
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,11 @@ from kimi.infrastructure.models.answer_errors import event_object
         (rb"\u00e9\n\"\ud83d", 'é\n"\ufffd'),
     ],
 )
-def test_half_a_character_does_not_spoil_an_answer(sent: bytes, text: str) -> None:
-    assert event_object(b'{"text":"' + sent + b'"}') == {"text": text}
+def test_lone_surrogate_does_not_break_an_answer(sent: bytes, text: str) -> None:
+    assert parse_event_object(b'{"text":"' + sent + b'"}') == {"text": text}
 
 
 @pytest.mark.parametrize("payload", [b'{"a":"\\ud83d"', b'{"a":"\\ud8"}', b"\\ud83d", b'["\\ud83d"]'])
-def test_what_is_no_object_stays_an_error(payload: bytes) -> None:
+def test_payload_that_is_not_an_object_is_an_error(payload: bytes) -> None:
     with pytest.raises(ChatProviderError, match="not a JSON object"):
-        event_object(payload)
+        parse_event_object(payload)

@@ -17,21 +17,21 @@ from kimi.application.ports import ModelItem, ResponseEnd
 from kimi.domain.content.message import ToolCall, ToolCallPart
 from kimi.domain.content.parts import AudioPart, ImagePart, TextPart, ThinkPart, VideoPart
 from kimi.domain.errors import ChatProviderError
-from kimi.infrastructure.models.anthropic.stream import MessageReader
-from kimi.infrastructure.models.gemini.stream import GeminiReader
-from kimi.infrastructure.models.openai.chat_stream import REASONING_CONTENT, ChunkReader
-from kimi.infrastructure.models.openai.responses_stream import ResponseReader
-from kimi.infrastructure.models.streaming_request import Reader
+from kimi.infrastructure.models.anthropic.stream import AnthropicEventReader
+from kimi.infrastructure.models.gemini.stream import GeminiEventReader
+from kimi.infrastructure.models.openai.chat_stream import REASONING_CONTENT, ChatChunkReader
+from kimi.infrastructure.models.openai.responses_stream import ResponsesEventReader
+from kimi.infrastructure.models.streaming_request import EventReader
 from tests.support.dialects import anthropic, chat, gemini, responses
 from tests.support.dialects.script import Answer, Dialect
 
 Path: TypeAlias = tuple[str | int, ...]
 
-READERS: dict[str, tuple[Dialect, Callable[[], Reader]]] = {
-    "chat": (chat.DIALECT, lambda: ChunkReader(REASONING_CONTENT)),
-    "responses": (responses.DIALECT, ResponseReader),
-    "anthropic": (anthropic.DIALECT, MessageReader),
-    "gemini": (gemini.DIALECT, GeminiReader),
+READERS: dict[str, tuple[Dialect, Callable[[], EventReader]]] = {
+    "chat": (chat.DIALECT, lambda: ChatChunkReader(REASONING_CONTENT)),
+    "responses": (responses.DIALECT, ResponsesEventReader),
+    "anthropic": (anthropic.DIALECT, AnthropicEventReader),
+    "gemini": (gemini.DIALECT, GeminiEventReader),
 }
 ANSWER = Answer("hm", "gAAAAsigned", "so", (("a", "Shell", '{"x":1}'), ("b", "Glob", "{}")))
 ODD: tuple[Any, ...] = (None, 7, float("inf"), "x", [], {}, [1], {"a": 1})
@@ -60,14 +60,14 @@ def with_odd(event: Any, path: Path, odd: Any) -> Any:
     return changed
 
 
-def read(reader: Reader, events: list[Any]) -> list[ModelItem]:
+def read(reader: EventReader, events: list[Any]) -> list[ModelItem]:
     """The items of an answer, up to where it is refused."""
     items: list[ModelItem] = []
     with suppress(ChatProviderError):
         for event in events:
             items += reader.read(json.dumps(event).encode())
-        items += reader.finish()
-        items.append(reader.end())
+        items += reader.flush()
+        items.append(reader.make_response_end())
     return items
 
 
@@ -90,7 +90,7 @@ def is_sound(item: ModelItem) -> bool:
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_what_is_read_of_odd_events_is_sound(kind: str) -> None:
+def test_odd_events_yield_only_sound_items(kind: str) -> None:
     dialect, reader = READERS[kind]
     whole = dialect.events(ANSWER)
     for events in (whole, [*whole[:-1], dialect.stream_error("too busy")]):

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from kimi.infrastructure.config.schema import Provider
+from kimi.infrastructure.config.schema import ProviderConfig
 from kimi.infrastructure.models.open import ADAPTERS
 from tests.support.dialects.table import ROWS
 
@@ -36,6 +36,6 @@ def test_opening_a_model_loads_no_library_and_no_other_adapter(kind: str) -> Non
 
 
 def test_every_type_of_the_configuration_can_be_opened() -> None:
-    types = set(get_args(Provider.model_fields["type"].annotation))
+    types = set(get_args(ProviderConfig.model_fields["type"].annotation))
     assert "anthropic" in types
     assert types - {"_chaos"} <= set(ADAPTERS)

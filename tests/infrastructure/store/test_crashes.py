@@ -17,8 +17,8 @@ from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import TurnBegin, TurnEnd
 from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
-from kimi.infrastructure.store.event_line import HEADER, encode_event_line, envelope_of
-from kimi.infrastructure.store.files.lines import lines_backward
+from kimi.infrastructure.store.event_line import METADATA_LINE, encode_event_line, extract_envelope
+from kimi.infrastructure.store.files.lines import read_lines_backward
 from tests.support.store_children import end_child, opened, session_path, start_child, store_at, write_session
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ def lines(records: list[ContextRecord]) -> bytes:
 
 
 @pytest.mark.spec("R-62")
-async def test_a_context_cut_at_any_byte_of_an_append_loads_and_goes_on(tmp_path: Path) -> None:
+async def test_context_cut_at_any_byte_of_an_append_loads_and_accepts_appends(tmp_path: Path) -> None:
     whole, added = lines(BEFORE), lines(ADDED)
     for cut in range(len(added) + 1):
         share = tmp_path / str(cut)
@@ -60,7 +60,7 @@ def ends(records: list[ContextRecord]) -> list[tuple[int, ContextRecord]]:
 @pytest.mark.spec("W-131")
 async def test_a_log_cut_at_any_byte_of_an_append_keeps_the_next_record_readable(tmp_path: Path) -> None:
     first, torn = encode_event(TurnBegin("läuft?")), encode_event(TurnBegin("x"))
-    whole, added = HEADER + encode_event_line(first, 1.0), encode_event_line(torn, 2.0)
+    whole, added = METADATA_LINE + encode_event_line(first, 1.0), encode_event_line(torn, 2.0)
     for cut in range(len(added)):
         share = tmp_path / str(cut)
         write_session(share, events=whole + added[:cut])
@@ -81,12 +81,12 @@ async def test_a_line_torn_by_another_program_while_we_have_the_file_open(tmp_pa
     files.close()
 
 
-async def test_a_file_that_somebody_removed_is_begun_again(tmp_path: Path) -> None:
+async def test_removed_log_is_started_again(tmp_path: Path) -> None:
     files = await store_at(tmp_path).create("one")
     files.append_event(encode_event(TurnEnd()), 1.0)
     (session_path(tmp_path) / "wire.jsonl").unlink()
     files.append_event(encode_event(TurnEnd()), 2.0)
-    assert (session_path(tmp_path) / "wire.jsonl").read_bytes().startswith(HEADER)
+    assert (session_path(tmp_path) / "wire.jsonl").read_bytes().startswith(METADATA_LINE)
     assert list(files.events()) == [encode_event(TurnEnd())]
     files.close()
 
@@ -115,7 +115,9 @@ async def test_bad_bytes_inside_a_text_are_replaced(tmp_path: Path) -> None:
 async def test_unusable_events_cost_one_warning_each(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     good = encode_event_line(encode_event(TurnEnd()), 1.0)
     bad = [b"{\n", b"[]\n", b'{"timestamp":1,"message":5}\n', b'{"timestamp":1,"message":{"type":"X"}}\n']
-    write_session(tmp_path, events=HEADER + bad[0] + good + b"\n" + bad[1] + HEADER + bad[2] + bad[3] + good)
+    write_session(
+        tmp_path, events=METADATA_LINE + bad[0] + good + b"\n" + bad[1] + METADATA_LINE + bad[2] + bad[3] + good
+    )
     files = await opened(tmp_path)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
@@ -124,12 +126,12 @@ async def test_unusable_events_cost_one_warning_each(tmp_path: Path, caplog: pyt
     files.close()
 
 
-async def test_a_log_without_header_stays_as_it_is(tmp_path: Path) -> None:
+async def test_log_without_header_gets_no_header(tmp_path: Path) -> None:
     line = encode_event_line(encode_event(TurnEnd()), 1.0)
     write_session(tmp_path, events=line)
     files = await opened(tmp_path)
     files.append_event(encode_event(TurnEnd()), 2.0)
-    assert HEADER not in (session_path(tmp_path) / "wire.jsonl").read_bytes()
+    assert METADATA_LINE not in (session_path(tmp_path) / "wire.jsonl").read_bytes()
     assert len(list(files.events())) == 2
     files.close()
 
@@ -142,8 +144,8 @@ async def test_a_log_without_header_stays_as_it_is(tmp_path: Path) -> None:
         b'{"timestamp": 1, "message": {"type": "A", "payload": {"k": "\xc3\xa4"}}, "more": {}}',
     ],
 )
-def test_envelopes_are_found_however_the_line_is_written(line: bytes) -> None:
-    envelope = envelope_of(line)
+def test_envelopes_are_found_in_any_json_spelling(line: bytes) -> None:
+    envelope = extract_envelope(line)
     assert envelope is not None
     assert json.loads(envelope) == {"type": "A", "payload": {"k": "ä"}}
 
@@ -156,7 +158,7 @@ def test_lines_backward_are_the_lines_in_reverse(content: bytes, times: int) -> 
         path = Path(directory) / "file"
         path.write_bytes(content)
         expected = content.split(b"\n")[::-1] if content else [b""]
-        assert list(lines_backward(str(path))) == expected
+        assert list(read_lines_backward(str(path))) == expected
 
 
 async def test_rotation_keeps_the_old_context_under_the_next_free_number(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ async def test_rotation_keeps_the_old_context_under_the_next_free_number(tmp_pat
     ]
 
 
-async def test_what_a_crash_during_rotation_left_is_removed(tmp_path: Path) -> None:
+async def test_leftover_of_a_crashed_rotation_is_removed(tmp_path: Path) -> None:
     directory = write_session(tmp_path, lines(BEFORE))
     (directory / "context.jsonl.new").write_bytes(b"half")
     files = await opened(tmp_path)

@@ -10,7 +10,7 @@ from kimi.domain.content.message import user_message
 from kimi.domain.errors import StoreFailed
 from kimi.domain.history.session import SessionState
 from kimi.infrastructure.store.files.append_file import AppendFile
-from kimi.infrastructure.store.files.disk import replace_file, store_failed
+from kimi.infrastructure.store.files.disk import replace_file, store_error
 from tests.support.store_children import end_child, opened, session_path, start_child, store_at
 
 pytestmark = pytest.mark.anyio
@@ -129,15 +129,15 @@ async def test_a_repair_that_cannot_be_stored_does_not_keep_the_session_from_loa
         (errno.EIO, "check the disk"),
     ],
 )
-def test_each_reason_comes_with_what_to_do(number: int, advice: str) -> None:
-    text = str(store_failed("write", "/share/context.jsonl", OSError(number, os.strerror(number))))
+def test_every_failure_reason_has_advice(number: int, advice: str) -> None:
+    text = str(store_error("write", "/share/context.jsonl", OSError(number, os.strerror(number))))
     assert text.startswith("Cannot write /share/context.jsonl: ")
     assert advice in text
     assert text.endswith(".")
     assert text.count(". ") == 0
 
 
-def test_files_and_directories_are_for_the_owner_only(tmp_path: Path) -> None:
+def test_files_and_directories_are_private_to_the_owner(tmp_path: Path) -> None:
     store_at(tmp_path / "share").mark_last("one")
     assert (tmp_path / "share").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "share/kimi.json").stat().st_mode & 0o777 == 0o600
@@ -155,7 +155,7 @@ def test_an_append_begins_on_a_new_line(tmp_path: Path, torn: bytes) -> None:
     assert path.read_bytes().splitlines() == [*torn.splitlines(), b"next", b"more"]
 
 
-def test_a_file_that_cannot_be_replaced_leaves_nothing_beside_it(tmp_path: Path) -> None:
+def test_failed_replace_leaves_no_extra_file(tmp_path: Path) -> None:
     (tmp_path / "state.json").mkdir()
     with pytest.raises(OSError, match="directory"):
         replace_file(str(tmp_path / "state.json"), b"{}")

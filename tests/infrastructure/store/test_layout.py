@@ -16,13 +16,13 @@ from kimi.domain.events.event import TurnBegin
 from kimi.domain.history.history import History
 from kimi.domain.history.session import CheckpointRecord, SessionState, SystemPromptRecord, UsageRecord
 from kimi.domain.tools.tool import TodoItem
-from kimi.infrastructure.store.event_line import HEADER, encode_event_line
-from kimi.infrastructure.store.layout import work_dir_directory
+from kimi.infrastructure.store.event_line import METADATA_LINE, encode_event_line
+from kimi.infrastructure.store.layout import sessions_directory
 from tests.support.store_children import WORK_DIR, opened, session_path, store_at, write_session
 
 pytestmark = pytest.mark.anyio
 
-BEGIN = HEADER + encode_event_line(encode_event(TurnBegin("hello")), 1.0)
+BEGIN = METADATA_LINE + encode_event_line(encode_event(TurnBegin("hello")), 1.0)
 
 
 def test_the_directory_is_the_md5_of_the_absolute_work_dir_with_symlinks_kept(tmp_path: Path) -> None:
@@ -30,11 +30,11 @@ def test_the_directory_is_the_md5_of_the_absolute_work_dir_with_symlinks_kept(tm
     (tmp_path / "link").symlink_to(tmp_path / "real")
     given = f"{tmp_path}/x/../link/."
     expected = hashlib.md5(f"{tmp_path}/link".encode()).hexdigest()
-    assert work_dir_directory("/share", given) == f"/share/sessions/{expected}"
-    assert work_dir_directory("/share", "/srv/app").endswith("/8d9fbf108f79c6229f0b59258b273b63")
+    assert sessions_directory("/share", given) == f"/share/sessions/{expected}"
+    assert sessions_directory("/share", "/srv/app").endswith("/8d9fbf108f79c6229f0b59258b273b63")
 
 
-async def test_a_handshake_without_a_prompt_leaves_nothing_on_disk(tmp_path: Path) -> None:
+async def test_session_without_prompt_writes_no_files(tmp_path: Path) -> None:
     files = await store_at(tmp_path).create("one")
     files.save_state(SessionState(afk=True))
     assert files.load_context() == []
@@ -42,7 +42,7 @@ async def test_a_handshake_without_a_prompt_leaves_nothing_on_disk(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_an_empty_session_takes_its_directories_with_it(tmp_path: Path) -> None:
+async def test_empty_session_is_removed_with_its_directories(tmp_path: Path) -> None:
     files = await store_at(tmp_path).create("one")
     files.append_context([SystemPromptRecord("be brief")])
     assert session_path(tmp_path).is_dir()
@@ -50,7 +50,7 @@ async def test_an_empty_session_takes_its_directories_with_it(tmp_path: Path) ->
     assert not session_path(tmp_path).parent.exists()
 
 
-async def test_files_of_other_programs_keep_an_empty_session_in_place(tmp_path: Path) -> None:
+async def test_foreign_files_keep_an_empty_session(tmp_path: Path) -> None:
     files = await store_at(tmp_path).create("one")
     files.append_context([SystemPromptRecord("be brief")])
     (session_path(tmp_path) / "uploads").mkdir()
@@ -58,7 +58,7 @@ async def test_files_of_other_programs_keep_an_empty_session_in_place(tmp_path: 
     assert sorted(path.name for path in session_path(tmp_path).iterdir()) == ["context.jsonl", "uploads"]
 
 
-async def test_a_directory_that_was_there_before_is_never_removed(tmp_path: Path) -> None:
+async def test_preexisting_directory_is_never_removed(tmp_path: Path) -> None:
     session_path(tmp_path).mkdir(parents=True)
     files = await store_at(tmp_path).create("one")
     files.append_context([SystemPromptRecord("be brief")])
@@ -66,7 +66,7 @@ async def test_a_directory_that_was_there_before_is_never_removed(tmp_path: Path
     assert session_path(tmp_path).is_dir()
 
 
-async def test_all_files_are_private_and_nothing_but_the_known_ones_remains(tmp_path: Path) -> None:
+async def test_all_files_are_private_and_only_known_ones_remain(tmp_path: Path) -> None:
     share = tmp_path / "share"
     files = await store_at(share).create("one")
     files.append_context([user_message("hi")])
@@ -88,7 +88,7 @@ async def test_all_files_are_private_and_nothing_but_the_known_ones_remains(tmp_
     assert len(found) == 8
 
 
-async def test_the_log_begins_with_the_version_and_each_line_has_time_and_message(tmp_path: Path) -> None:
+async def test_log_starts_with_version_and_lines_have_timestamp_and_message(tmp_path: Path) -> None:
     files = await store_at(tmp_path).create("one")
     files.append_event(encode_event(TurnBegin("hi")), 1763726852.25)
     files.close()
@@ -117,8 +117,8 @@ async def test_a_context_in_the_shape_of_the_reference_loads_unchanged(tmp_path:
     write_session(tmp_path, REFERENCE.encode(), BEGIN)
     files = await opened(tmp_path)
     history = History(files.load_context())
-    assert files.resumed
-    assert (history.system_prompt, history.tokens, history.next_checkpoint) == ("be brief", 840, 2)
+    assert files.is_resumed
+    assert (history.system_prompt, history.counted_tokens, history.next_checkpoint) == ("be brief", 840, 2)
     assert list(history.messages) == [
         user_message("list files"),
         Message(
@@ -140,11 +140,11 @@ async def test_a_file_of_an_old_generation_without_prompt_or_newline_loads(tmp_p
     files.close()
 
 
-async def test_the_oldest_layout_is_listed_and_moved_when_it_is_opened(tmp_path: Path) -> None:
+async def test_oldest_layout_is_listed_and_moved_on_open(tmp_path: Path) -> None:
     root = session_path(tmp_path).parent
     root.mkdir(parents=True)
     (root / "one.jsonl").write_text(REFERENCE)
-    assert [one.id for one in store_at(tmp_path).list()] == ["one"]
+    assert [one.id for one in store_at(tmp_path).list_sessions()] == ["one"]
     files = await opened(tmp_path)
     assert len(files.load_context()) == 8
     files.close()
@@ -154,7 +154,7 @@ async def test_the_oldest_layout_is_listed_and_moved_when_it_is_opened(tmp_path:
 
 async def test_a_session_may_be_called_like_a_file_of_the_oldest_layout(tmp_path: Path) -> None:
     write_session(tmp_path, REFERENCE.encode(), session_id="one.jsonl")
-    assert store_at(tmp_path).last() == "one.jsonl"
+    assert store_at(tmp_path).last_session_id() == "one.jsonl"
 
 
 async def test_the_oldest_layout_can_be_deleted(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_legacy_metadata_moves_into_the_state(tmp_path: Path) -> None:
     write_state(
         directory, {"title": "Old name", "archived": True, "archived_at": 5.0, "session_id": "one"}, "metadata.json"
     )
-    assert [one.title for one in store_at(tmp_path).list()] == ["Old name"]
+    assert [one.title for one in store_at(tmp_path).list_sessions()] == ["Old name"]
     files = await opened(tmp_path)
     assert files.state.custom_title == "Old name"
     assert files.state.plan_mode
@@ -200,7 +200,7 @@ async def test_an_unreadable_state_counts_as_absent(
     files.close()
 
 
-async def test_one_bad_member_of_the_state_does_not_cost_the_others(tmp_path: Path) -> None:
+async def test_invalid_state_member_does_not_lose_the_others(tmp_path: Path) -> None:
     state = {
         "approval": {"yolo": "yes", "afk": True, "auto_approve_actions": ["a", 5]},
         "additional_dirs": 5,
@@ -217,7 +217,7 @@ async def test_one_bad_member_of_the_state_does_not_cost_the_others(tmp_path: Pa
     files.close()
 
 
-async def test_directories_that_are_gone_are_left_out(tmp_path: Path) -> None:
+async def test_missing_directories_are_omitted(tmp_path: Path) -> None:
     state = {"additional_dirs": [str(tmp_path), str(tmp_path / "gone")]}
     write_state(write_session(tmp_path, REFERENCE.encode()), state)
     files = await opened(tmp_path)
@@ -226,7 +226,7 @@ async def test_directories_that_are_gone_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-61")
-async def test_saving_keeps_foreign_keys_and_what_others_changed_meanwhile(tmp_path: Path) -> None:
+async def test_saving_keeps_unknown_keys_and_concurrent_changes(tmp_path: Path) -> None:
     directory = write_session(tmp_path, REFERENCE.encode())
     write_state(directory, {"version": 2, "theirs": {"a": 1}, "custom_title": "before", "approval": {"more": 3}})
     files = await opened(tmp_path)
@@ -255,7 +255,7 @@ async def test_saving_keeps_foreign_keys_and_what_others_changed_meanwhile(tmp_p
     files.close()
 
 
-async def test_deleting_removes_what_is_ours_and_refuses_where_there_is_more(tmp_path: Path) -> None:
+async def test_delete_removes_own_files_and_refuses_foreign_ones(tmp_path: Path) -> None:
     directory = write_session(tmp_path, REFERENCE.encode(), BEGIN)
     (directory / "context_1.jsonl").write_text(REFERENCE)
     (directory / "subagents/x").mkdir(parents=True)
@@ -282,12 +282,12 @@ async def test_deleting_never_follows_a_link(tmp_path: Path) -> None:
 async def test_the_listing_looks_only_at_the_head_of_a_log(tmp_path: Path) -> None:
     picture = '"},{"type":"image_url","image_url":{"url":"data:' + "A" * 300_000
     long = '{"timestamp": 1.0, "message": {"type":"TurnBegin","payload":{"user_input":[{"type":"text","text":"see this'
-    write_session(tmp_path, b"", HEADER + (long + picture).encode() + b'"}}]}}}\n', "cut")
+    write_session(tmp_path, b"", METADATA_LINE + (long + picture).encode() + b'"}}]}}}\n', "cut")
     write_session(tmp_path, b'{"role":"user","content":"' + b"x" * 300_000 + b'"}\n', session_id="big")
     write_session(tmp_path, b'{"role":"_system_prompt","content":"x"}\n', session_id="empty")
     (session_path(tmp_path, "noise")).mkdir()
     (session_path(tmp_path).parent / "note.txt").touch()
-    found = {one.id: one.title for one in store_at(tmp_path).list()}
+    found = {one.id: one.title for one in store_at(tmp_path).list_sessions()}
     assert found == {"cut": "see this", "big": "Untitled"}
 
 
@@ -295,5 +295,9 @@ async def test_sessions_are_sorted_by_the_time_of_their_context(tmp_path: Path) 
     for number, session_id in enumerate(["b", "a", "c"]):
         directory = write_session(tmp_path, REFERENCE.encode(), session_id=session_id)
         os.utime(directory / "context.jsonl", (1000 + number, 1000 + number))
-    assert [(one.id, one.updated_at) for one in store_at(tmp_path).list()] == [("c", 1002), ("a", 1001), ("b", 1000)]
-    assert store_at(tmp_path, WORK_DIR + "/sub").list() == []
+    assert [(one.id, one.updated_at) for one in store_at(tmp_path).list_sessions()] == [
+        ("c", 1002),
+        ("a", 1001),
+        ("b", 1000),
+    ]
+    assert store_at(tmp_path, WORK_DIR + "/sub").list_sessions() == []

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.infrastructure.tools.output import SPILL_BYTES, HeadTail, OutputBuilder, limited_line, spilled
+from kimi.infrastructure.tools.output import (
+    MAX_SPILL_BYTES,
+    HeadTailBuffer,
+    OutputBuilder,
+    truncate_line,
+    write_spill_file,
+)
 
 SENTENCE = "Output is truncated to fit in the message."
 
@@ -33,7 +39,7 @@ def test_a_long_line_is_cut_to_the_limit_with_marker_and_line_break() -> None:
 
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n", "\r"])
 def test_a_cut_line_keeps_its_own_line_break(ending: str) -> None:
-    line = limited_line("x" * 3_000 + ending, 2_000)
+    line = truncate_line("x" * 3_000 + ending, 2_000)
     assert line == "x" * (2_000 - 14 - len(ending)) + "[...truncated]" + ending
 
 
@@ -43,7 +49,7 @@ def test_a_line_may_come_in_pieces() -> None:
 
 
 @pytest.mark.spec("T-20")
-def test_whatever_comes_after_a_full_output_sets_the_sentence() -> None:
+def test_output_beyond_the_limit_adds_the_truncation_sentence() -> None:
     lines = ("z" * 99 + "\n") * 500
     exact = built(lines).build()
     assert (exact.text, exact.truncated) == (lines, False)
@@ -60,12 +66,12 @@ def test_the_last_line_that_fits_bears_the_marker() -> None:
     assert output.truncated
 
 
-def test_lines_without_a_limit_end_where_the_whole_ends() -> None:
+def test_unlimited_lines_are_cut_at_the_total_limit() -> None:
     output = built("d" * 60_000 + "\n", max_line_chars=None).build()
     assert output.text == "d" * (50_000 - 15) + "[...truncated]\n"
 
 
-def test_an_output_that_fits_is_left_alone() -> None:
+def test_output_within_limits_is_unchanged() -> None:
     result = built("one\n", "two").build()
     assert result.ok().message == ""
     assert result.ok("All good").message == "All good."
@@ -74,7 +80,7 @@ def test_an_output_that_fits_is_left_alone() -> None:
 
 
 @given(st.lists(st.text("ab\r\n", max_size=40), max_size=12), st.integers(20, 60), st.integers(16, 30))
-def test_no_output_is_longer_than_its_limits(pieces: list[str], max_chars: int, max_line_chars: int) -> None:
+def test_output_never_exceeds_its_limits(pieces: list[str], max_chars: int, max_line_chars: int) -> None:
     output = built(*pieces, max_chars=max_chars, max_line_chars=max_line_chars).build()
     text = "".join(pieces)
     assert len(output.text) <= max_chars
@@ -82,8 +88,8 @@ def test_no_output_is_longer_than_its_limits(pieces: list[str], max_chars: int, 
     assert (output.text == text) is not output.truncated
 
 
-def head_tail(data: bytes, path: Path | None, block: int = 65_536) -> HeadTail:
-    builder = HeadTail(lambda: str(path) if path else None)
+def head_tail(data: bytes, path: Path | None, block: int = 65_536) -> HeadTailBuffer:
+    builder = HeadTailBuffer(lambda: str(path) if path else None)
     for start in range(0, len(data), block):
         builder.write(data[start : start + block])
     return builder
@@ -104,7 +110,7 @@ def test_head_and_tail_stay_and_the_line_between_names_the_full_text(tmp_path: P
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_up_to_the_limit_nothing_is_dropped_and_no_file_is_made(tmp_path: Path) -> None:
+def test_output_up_to_the_limit_is_kept_without_a_file(tmp_path: Path) -> None:
     path = tmp_path / "full.txt"
     output = head_tail(NUMBERS[:50_000].encode(), path).build()
     assert (output.text, output.truncated) == (NUMBERS[:50_000], False)
@@ -113,7 +119,7 @@ def test_up_to_the_limit_nothing_is_dropped_and_no_file_is_made(tmp_path: Path) 
     assert path.read_text() == NUMBERS[:50_001]
 
 
-def test_without_a_place_for_the_file_the_middle_names_none(tmp_path: Path) -> None:
+def test_truncation_line_names_no_file_if_none_can_be_written(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
     for path in (None, blocked, blocked / "below"):
@@ -121,7 +127,7 @@ def test_without_a_place_for_the_file_the_middle_names_none(tmp_path: Path) -> N
     assert blocked.read_bytes() == b""
 
 
-def test_the_middle_is_a_line_of_its_own_and_long_lines_are_cut(tmp_path: Path) -> None:
+def test_truncation_line_is_separate_and_long_lines_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "full.txt"
     output = head_tail(b"x" * 200_000, path).build()
     cut = "x" * 1_986 + "[...truncated]"
@@ -135,11 +141,11 @@ def test_invalid_bytes_become_replacement_characters_also_across_blocks() -> Non
     assert head_tail(b"\xe2\x82", None).build().text == "\ufffd"
 
 
-def test_the_file_has_a_limit_and_says_so(tmp_path: Path) -> None:
+def test_spill_file_has_a_limit_and_states_it(tmp_path: Path) -> None:
     path = tmp_path / "full.txt"
-    head_tail(b"line of text\n" * (SPILL_BYTES // 13 + 50_000), path).build()
+    head_tail(b"line of text\n" * (MAX_SPILL_BYTES // 13 + 50_000), path).build()
     data = path.read_bytes()
-    assert SPILL_BYTES < len(data) < SPILL_BYTES + 100
+    assert MAX_SPILL_BYTES < len(data) < MAX_SPILL_BYTES + 100
     assert data.endswith(b"[...the rest is not kept: the output is longer than 10 MiB]\n")
 
 
@@ -154,7 +160,7 @@ def test_closing_early_closes_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", [b"some line of text\n" * 3_000, b"x" * 50_000, "€uro".encode() * 10_000])
 def test_memory_does_not_grow_with_the_output(tmp_path: Path, block: bytes) -> None:
     tracemalloc.start()
-    builder = HeadTail(lambda: str(tmp_path / "full.txt"))
+    builder = HeadTailBuffer(lambda: str(tmp_path / "full.txt"))
     for _ in range(400):
         builder.write(block)
     peak = tracemalloc.get_traced_memory()[1]
@@ -163,10 +169,10 @@ def test_memory_does_not_grow_with_the_output(tmp_path: Path, block: bytes) -> N
     assert peak < 1_000_000
 
 
-def test_a_whole_text_goes_to_a_new_private_file_or_nowhere(tmp_path: Path) -> None:
+def test_full_text_is_written_only_to_a_new_private_file(tmp_path: Path) -> None:
     path = tmp_path / "spill" / "full.txt"
-    assert spilled(str(path), "ü\ud800") == str(path)
+    assert write_spill_file(str(path), "ü\ud800") == str(path)
     assert path.read_text() == "ü?"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert spilled(str(path), "other") is None
+    assert write_spill_file(str(path), "other") is None
     assert path.read_text() == "ü?"

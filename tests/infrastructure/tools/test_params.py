@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_ok
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import build_schema, parse_arguments, prepare_finished_call
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +63,7 @@ def test_the_schema_is_by_alias_inlined_and_without_titles() -> None:
         },
         "required": ["title"],
     }
-    assert schema_of(Arguments) == {
+    assert build_schema(Arguments) == {
         "type": "object",
         "properties": {
             "path": {"type": "string", "description": "Where to look."},
@@ -86,8 +86,8 @@ def references(schema: Any) -> set[str]:
 
 @pytest.mark.spec("T-02")
 @pytest.mark.parametrize("model", [Node, Left, Right, Holder])
-def test_a_circle_of_definitions_keeps_its_reference_and_its_entry(model: type[BaseModel]) -> None:
-    schema = schema_of(model)
+def test_recursive_definitions_keep_their_references(model: type[BaseModel]) -> None:
+    schema = build_schema(model)
     assert schema["type"] == "object"
     assert schema["properties"]
     assert references(schema) == {f"#/$defs/{name}" for name in schema["$defs"]}
@@ -101,7 +101,7 @@ def failure(arguments: dict[str, Any]) -> ToolReturnValue:
 
 
 @pytest.mark.spec("T-09")
-def test_a_wrong_type_is_an_error_result_in_few_words() -> None:
+def test_wrong_type_is_a_short_error_result() -> None:
     result = failure({"path": 5})
     assert result.is_error
     assert result.output == ""
@@ -127,7 +127,7 @@ def test_unknown_arguments_are_ignored() -> None:
     assert parsed.after == 3
 
 
-async def test_a_known_answer_has_no_effect_to_decide_on() -> None:
-    prepared = answered(tool_ok("done"))
-    assert prepared.effect is None
+async def test_immediate_result_has_no_proposed_action() -> None:
+    prepared = prepare_finished_call(tool_ok("done"))
+    assert prepared.proposed_action is None
     assert await prepared.run() == tool_ok("done")

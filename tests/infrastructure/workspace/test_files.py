@@ -44,7 +44,7 @@ def test_a_crash_before_the_rename_leaves_the_old_content_and_mode(tmp_path: Pat
     assert path.stat().st_mode & 0o7777 == 0o751
 
 
-def test_a_link_above_the_file_is_refused_even_when_it_leads_nowhere_new(tmp_path: Path) -> None:
+def test_link_above_the_file_is_always_refused(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     (root / "real").mkdir()
     (root / "link").symlink_to("real")
@@ -80,20 +80,20 @@ def test_a_name_of_the_greatest_length_can_be_written(tmp_path: Path) -> None:
     assert write_file(path, b"three", stat_file(path)).size == 5
 
 
-def test_a_file_in_the_place_of_a_directory_is_an_error(tmp_path: Path) -> None:
+def test_file_in_place_of_a_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         write_file(str(tmp_path.resolve() / "file" / "a.txt"), b"x", None)
 
 
-def test_a_pipe_is_no_target(tmp_path: Path) -> None:
+def test_pipe_cannot_be_written(tmp_path: Path) -> None:
     path = str(tmp_path.resolve() / "pipe")
     os.mkfifo(path)
     with pytest.raises(OSError, match="Not a regular file"):
         write_file(path, b"x", stat_file(path))
 
 
-def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+def test_descriptors_are_closed(tmp_path: Path) -> None:
     path = str(tmp_path.resolve() / "a" / "b" / "c")
     before = os.listdir("/proc/self/fd")
     write_file(path, b"x", None)
@@ -111,7 +111,7 @@ def test_a_circle_of_links_is_an_error(tmp_path: Path) -> None:
         stat_file(str(tmp_path / "a"))
 
 
-def test_blocks_are_filled_from_what_gives_little_at_a_time() -> None:
+def test_blocks_are_filled_from_short_reads() -> None:
     """Files of `/proc` have no size and give one page at a time."""
     descriptor = open_file("/proc/self/smaps")
     try:

@@ -20,7 +20,7 @@ from kimi.infrastructure.workspace.pipes import (
     ThreadPipe,
     open_pipes,
 )
-from kimi.infrastructure.workspace.process_table import living
+from kimi.infrastructure.workspace.process_table import is_group_alive
 from kimi.infrastructure.workspace.process_tree import end_tree
 from kimi.infrastructure.workspace.processes import run_process, watch_exit, watch_in_thread
 from tests.support.program.processes import all_gone, comes_true, is_alive, marked, started
@@ -61,7 +61,7 @@ async def test_a_pipe_gives_all_and_then_the_end(make: MakePipe) -> None:
     pipe.close()
 
 
-async def test_in_a_hurry_a_pipe_gives_what_is_there(make: MakePipe) -> None:
+async def test_hurried_pipe_returns_only_available_data(make: MakePipe) -> None:
     reading, writing = os.pipe()
     pipe = make(reading)
     os.write(writing, b"first")
@@ -73,12 +73,12 @@ async def test_in_a_hurry_a_pipe_gives_what_is_there(make: MakePipe) -> None:
 
         tasks.start_soon(read_on)
         await anyio.sleep(0.05)
-        pipe.hurry()
+        pipe.stop_waiting()
     os.close(writing)
     pipe.close()
 
 
-def test_two_pipes_or_none() -> None:
+def test_failed_pipe_creation_leaks_no_descriptor() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     taken = [os.dup(0) for _ in range(free, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)]
@@ -95,11 +95,11 @@ def test_two_pipes_or_none() -> None:
         os.close(descriptor)
 
 
-async def test_in_a_hurry_a_flood_ends() -> None:
+async def test_hurried_pipe_limits_a_flood() -> None:
     reading, writing = os.pipe()
     pipe = SelectorPipe(reading)
     os.set_blocking(writing, False)
-    pipe.hurry()
+    pipe.stop_waiting()
     size = 0
     os.write(writing, bytes(4_096))
     while block := await pipe.read():
@@ -140,7 +140,7 @@ async def test_an_exit_is_noticed(watch: Callable[..., Callable[[], None]], prog
     assert child.wait() == status
 
 
-async def test_an_exit_nobody_wants_to_know_of_is_not_told() -> None:
+async def test_stopped_watch_does_not_report_the_exit() -> None:
     told: list[int] = []
     for watch in (watch_exit, watch_in_thread):
         child = started("pass")
@@ -154,21 +154,21 @@ TREE = "sleep 60 & (set -m; sleep 60 & disown); setsid -f sleep 60; setsid sh -c
 """A child of the group, one in another group of the session, one that has left for good, one in its own session."""
 
 
-async def test_the_tree_is_more_than_the_group() -> None:
+async def test_process_tree_includes_other_process_groups() -> None:
     word = f"KIMI_TEST_{uuid.uuid4().hex}"
     command = ["/bin/bash", "-c", TREE]
     env = {**os.environ, word: "1"}
     async with run_process(command, cwd="/", env=env, merge_stderr=True, kill_orphans=False) as process:
         assert comes_true(lambda: len(marked(word)) == 6)
-        assert process.running
+        assert process.is_running
     [daemon] = marked(word)  # It is nobody's child any more: that is what it asked for.
     os.kill(daemon, 9)
     assert all_gone(word)
 
 
-async def test_ending_a_tree_that_is_gone_is_no_error() -> None:
+async def test_ending_a_finished_tree_is_not_an_error() -> None:
     child = started("pass")
     assert comes_true(lambda: not is_alive(child.pid))
-    assert not living(child.pid)
+    assert not is_group_alive(child.pid)
     await end_tree(child.pid, 60)
     assert child.wait() == 0

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from kimi.application.ports import Shell
-from kimi.infrastructure.workspace.environment import command_environment
-from kimi.infrastructure.workspace.shells import choose_shell, described_shell, posix_shell, windows_shell
+from kimi.infrastructure.workspace.environment import build_command_environment
+from kimi.infrastructure.workspace.shells import choose_shell, describe_shell, find_posix_shell, find_windows_shell
 
 
 def test_the_first_bash_that_exists_is_taken() -> None:
-    assert posix_shell() == Shell("bash", "/bin/bash", "bash", ("-c",))
+    assert find_posix_shell() == Shell("bash", "/bin/bash", "bash", ("-c",))
 
 
-def test_the_configured_shell_is_taken_as_it_is() -> None:
+def test_configured_shell_is_used_unchanged() -> None:
     assert choose_shell("/opt/zsh", {}) == Shell("zsh", "/opt/zsh", "bash", ("-c",))
 
 
@@ -28,8 +28,8 @@ def test_the_configured_shell_is_taken_as_it_is() -> None:
         ("/bin/sh", "sh", "bash"),
     ],
 )
-def test_the_file_name_tells_the_language(path: str, name: str, language: str) -> None:
-    shell = described_shell(path)
+def test_file_name_determines_the_language(path: str, name: str, language: str) -> None:
+    shell = describe_shell(path)
     assert (shell.name, shell.path, shell.language) == (name, path, language)
     assert shell.arguments == (("-c",) if language == "bash" else ("-NoProfile", "-NonInteractive", "-Command"))
 
@@ -48,31 +48,31 @@ def test_git_bash_is_found_in_four_ways_and_in_this_order(tmp_path: Path) -> Non
     told = program(tmp_path / "scoop" / "bin" / "bash.exe")
     program(tmp_path / "git" / "cmd" / "git", f"echo {core}")
     environ = {"PATH": str(tmp_path / "git" / "cmd"), "ProgramFiles": str(files)}
-    assert windows_shell(environ | {"PATH": ""}).path == installed
-    assert windows_shell(environ).path == told
+    assert find_windows_shell(environ | {"PATH": ""}).path == installed
+    assert find_windows_shell(environ).path == told
     beside = program(tmp_path / "git" / "bin" / "bash.exe")
-    assert windows_shell(environ).path == beside
+    assert find_windows_shell(environ).path == beside
     named = program(tmp_path / "mine" / "bash.exe")
-    assert windows_shell(environ | {"KIMI_CLI_GIT_BASH_PATH": named}).path == named
-    assert windows_shell(environ | {"KIMI_CLI_GIT_BASH_PATH": named + "x"}).path == beside
+    assert find_windows_shell(environ | {"KIMI_CLI_GIT_BASH_PATH": named}).path == named
+    assert find_windows_shell(environ | {"KIMI_CLI_GIT_BASH_PATH": named + "x"}).path == beside
 
 
 def test_without_git_bash_powershell_is_taken(tmp_path: Path) -> None:
     old = program(tmp_path / "powershell")
-    assert windows_shell({"PATH": str(tmp_path)}).path == old
+    assert find_windows_shell({"PATH": str(tmp_path)}).path == old
     new = program(tmp_path / "pwsh")
-    assert windows_shell({"PATH": str(tmp_path)}) == described_shell(new)
-    assert windows_shell({"PATH": ""}).path == "powershell.exe"
+    assert find_windows_shell({"PATH": str(tmp_path)}) == describe_shell(new)
+    assert find_windows_shell({"PATH": ""}).path == "powershell.exe"
 
 
 def test_a_git_that_fails_is_passed_over(tmp_path: Path) -> None:
     program(tmp_path / "cmd" / "git", "exit 1")
-    assert windows_shell({"PATH": str(tmp_path / "cmd")}).path == "powershell.exe"
+    assert find_windows_shell({"PATH": str(tmp_path / "cmd")}).path == "powershell.exe"
 
 
-def test_commands_inherit_all_but_secrets() -> None:
+def test_commands_inherit_everything_except_secrets() -> None:
     environ = {"PATH": "/bin", "KEY": "k", "SHELL": "/bin/fish", "PAGER": "less"}
-    assert command_environment(environ, frozenset({"KEY", "OTHER"}), Shell("bash", "/bin/bash", "bash")) == {
+    assert build_command_environment(environ, frozenset({"KEY", "OTHER"}), Shell("bash", "/bin/bash", "bash")) == {
         "PATH": "/bin",
         "SHELL": "/bin/bash",
         "PAGER": "less",

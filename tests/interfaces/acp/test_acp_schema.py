@@ -63,17 +63,17 @@ WRONG: list[JsonObject] = [
 
 
 @pytest.mark.parametrize("line", FINE, ids=range(len(FINE)))
-def test_fine_lines(line: JsonObject) -> None:
+def test_valid_lines_are_accepted(line: JsonObject) -> None:
     check_agent_message(line)
 
 
 @pytest.mark.parametrize("line", WRONG, ids=range(len(WRONG)))
-def test_wrong_lines(line: JsonObject) -> None:
+def test_invalid_lines_are_rejected(line: JsonObject) -> None:
     with pytest.raises(AssertionError):
         check_agent_message(line)
 
 
-def test_results_are_checked_by_what_they_answer() -> None:
+def test_results_are_checked_by_their_request_method() -> None:
     lines = AgentLines()
     lines.sent({"id": 1, "method": "session/new", "params": {}})
     lines.sent({"id": 2, "method": "session/prompt", "params": {}})

@@ -135,7 +135,7 @@ USES: dict[str, Use] = {
 
 
 @pytest.mark.spec("A-22")
-async def test_whatever_is_advertised_works(tmp_path: Path) -> None:
+async def test_every_advertised_capability_works(tmp_path: Path) -> None:
     place = Place(tmp_path, capabilities=("image_in",)).script("text: Hello", "text: again")
     async with acp_client(place) as client:
         capabilities = (await client.shake_hands())["agentCapabilities"]

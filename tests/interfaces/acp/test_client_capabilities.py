@@ -74,7 +74,7 @@ def outputs(model: FakeModel) -> list[str]:
 
 
 @pytest.mark.spec("A-100")
-async def test_the_files_of_the_editor(place: Place) -> None:
+async def test_client_files_are_used(place: Place) -> None:
     path = place.work / "a.txt"
     path.write_text("on disk\n")
     other = place.work / "b.txt"

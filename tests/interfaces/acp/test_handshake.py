@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kimi.application.settings.settings import ModelSettings
-from kimi.interfaces.acp.auth import auth_methods, is_usable, own_command
-from kimi.interfaces.acp.client_capabilities import ClientAbilities, client_abilities
+from kimi.interfaces.acp.auth import build_auth_methods, is_model_usable, resolve_own_command
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities, parse_client_capabilities
 from kimi.interfaces.version import __version__
 from tests.support.acp.client import acp_client, prompt
 from tests.support.program.wire_process import Json, Place
@@ -23,7 +23,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.spec("A-21", "A-24")
-async def test_every_version_is_answered_with_ours_and_the_handshake_may_be_repeated(place: Place) -> None:
+async def test_every_version_is_answered_with_ours_and_handshake_is_repeatable(place: Place) -> None:
     async with acp_client(place) as client:
         for version in (0, 1, 2, 99, "2025-01-01", None):
             result = await client.result("initialize", {"protocolVersion": version})
@@ -41,7 +41,7 @@ async def test_every_version_is_answered_with_ours_and_the_handshake_may_be_repe
     [None, "bogus", 5, [], {}, {"fs": "bogus", "terminal": "yes", "auth": [], "elicitation": {}, "session": 1}],
 )
 async def test_capabilities_that_are_missing_or_malformed_count_as_none(place: Place, raw: object) -> None:
-    assert client_abilities(raw) == ClientAbilities()
+    assert parse_client_capabilities(raw) == ClientCapabilities()
     async with acp_client(place) as client:
         result = await client.result("initialize", {"protocolVersion": 1, "clientCapabilities": raw})
         assert "type" not in result["authMethods"][0]
@@ -56,11 +56,11 @@ def test_all_capabilities_are_read() -> None:
         "elicitation": {"form": {}},
         "session": {"compaction": {}, "plan": {}},
     }
-    assert client_abilities(raw) == ClientAbilities(*[True] * 7)
+    assert parse_client_capabilities(raw) == ClientCapabilities(*[True] * 7)
 
 
 @pytest.mark.spec("A-25")
-async def test_nothing_is_served_before_the_handshake(place: Place) -> None:
+async def test_requests_before_the_handshake_are_refused(place: Place) -> None:
     async with acp_client(place) as client:
         for method in ("session/new", "session/prompt", "authenticate", "session/list"):
             error = await client.error(method, {"cwd": str(place.work)})
@@ -70,7 +70,7 @@ async def test_nothing_is_served_before_the_handshake(place: Place) -> None:
 
 
 @pytest.mark.spec("A-26")
-async def test_the_way_to_log_in_is_told_in_the_form_that_the_client_knows(place: Place) -> None:
+async def test_login_method_has_the_form_the_client_supports(place: Place) -> None:
     async with acp_client(place) as client:
         (plain,) = (await client.shake_hands())["authMethods"]
         (typed,) = (await client.shake_hands(auth={"terminal": True}))["authMethods"]
@@ -86,15 +86,15 @@ async def test_the_way_to_log_in_is_told_in_the_form_that_the_client_knows(place
         assert old["env"] == {"KIMI_SHARE_DIR": str(place.share)}
 
 
-def test_the_program_is_started_as_it_was(tmp_path: Path) -> None:
+def test_login_command_repeats_the_start_command(tmp_path: Path) -> None:
     script = tmp_path / "kimi"
     script.write_text("#!/bin/sh\n", encoding="utf-8")
-    assert own_command(str(script), "/python") == ["/python", str(script)]
+    assert resolve_own_command(str(script), "/python") == ["/python", str(script)]
     script.chmod(0o755)
-    assert own_command(str(script), "/python") == [str(script)]
-    assert own_command("/x/kimi/__main__.py", "/python") == ["/python", "-P", "-m", "kimi"]
-    assert own_command("-c", "/python") == ["/python", "-P", "-m", "kimi"]
-    (method,) = auth_methods(ClientAbilities(), {}, ["/bin/kimi"])
+    assert resolve_own_command(str(script), "/python") == [str(script)]
+    assert resolve_own_command("/x/kimi/__main__.py", "/python") == ["/python", "-P", "-m", "kimi"]
+    assert resolve_own_command("-c", "/python") == ["/python", "-P", "-m", "kimi"]
+    (method,) = build_auth_methods(ClientCapabilities(), {}, ["/bin/kimi"])
     assert method["_meta"]["terminal-auth"]["command"] == "/bin/kimi"
     assert method["_meta"]["terminal-auth"]["args"] == ["setup"]
 
@@ -111,10 +111,10 @@ def test_the_program_is_started_as_it_was(tmp_path: Path) -> None:
         ({"type": "_echo", "base_url": ""}, True),
     ],
 )
-def test_what_counts_as_credentials(more: dict[str, Any], usable: bool) -> None:
+def test_provider_settings_decide_whether_credentials_exist(more: dict[str, Any], usable: bool) -> None:
     fields: Json = {"provider_name": "p", "type": "kimi", "model": "m", "base_url": "https://api.test/v1", **more}
-    assert is_usable(ModelSettings(**fields)) is usable
-    assert not is_usable(None)
+    assert is_model_usable(ModelSettings(**fields)) is usable
+    assert not is_model_usable(None)
 
 
 def without_key(place: Place) -> None:
@@ -123,7 +123,7 @@ def without_key(place: Place) -> None:
 
 
 @pytest.mark.spec("A-27", "A-30")
-async def test_without_credentials_sessions_are_refused_until_another_process_writes_them(tmp_path: Path) -> None:
+async def test_sessions_are_refused_until_credentials_are_written(tmp_path: Path) -> None:
     place = Place(tmp_path).provider("https://api.test/v1")
     with_key = place.share.joinpath("config.toml").read_text(encoding="utf-8")
     async with acp_client(place) as client:
@@ -162,7 +162,7 @@ async def test_an_api_key_is_enough(tmp_path: Path) -> None:
         assert (await client.error("authenticate", {"methodId": "login"}))["code"] == -32000
 
 
-async def test_somebody_without_a_model_is_told_so(tmp_path: Path) -> None:
+async def test_missing_model_is_reported(tmp_path: Path) -> None:
     place = Place(tmp_path)
     async with acp_client(place) as client:
         await client.shake_hands()
@@ -170,7 +170,7 @@ async def test_somebody_without_a_model_is_told_so(tmp_path: Path) -> None:
         assert (error["code"], error["data"]["details"]) == (-32000, "no model configured")
 
 
-async def test_there_is_no_logout(place: Place) -> None:
+async def test_logout_is_not_supported(place: Place) -> None:
     async with acp_client(place) as client:
         result = await client.shake_hands()
         assert "auth" not in result["agentCapabilities"]

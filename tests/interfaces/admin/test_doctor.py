@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from kimi.application.settings.settings import ModelSettings, Settings
-from kimi.interfaces.admin.doctor import Report
+from kimi.interfaces.admin.doctor import DoctorReport
 from kimi.interfaces.admin.doctor_checks import (
     Finding,
     check_endpoint,
@@ -28,7 +28,7 @@ def settings(url: str = "https://provider.invalid", type_: str = "openai_legacy"
     return Settings(share_dir="/nowhere", work_dir="/", model=model)
 
 
-async def test_an_endpoint_that_says_nothing_is_not_waited_for() -> None:
+async def test_silent_endpoint_times_out() -> None:
     async with provider([Reply(fault="mute")]) as server:
         found = await check_endpoint(settings(server.base_url), {}, 0.2)
     assert found.status == "failed"
@@ -50,25 +50,25 @@ async def test_an_endpoint_that_says_nothing_is_not_waited_for() -> None:
         (settings(""), "skipped"),
     ],
 )
-def test_who_needs_a_key(given: Settings, status: str) -> None:
+def test_key_is_required_only_by_some_providers(given: Settings, status: str) -> None:
     assert check_key(given, {}).status == status
 
 
-def test_a_share_directory_that_cannot_be_written() -> None:
+def test_unwritable_share_directory_is_reported() -> None:
     found = check_files("/c.toml", settings().model_copy(update={"share_dir": "/proc/kimi"}))
     assert (found.status, found.advice.startswith("Make it writable")) == ("failed", True)
 
 
-def test_no_terminal_is_no_fault() -> None:
+def test_missing_terminal_is_not_a_failure() -> None:
     assert check_terminal({"TERM": "dumb"}).status == "skipped"
 
 
-def test_every_finding_is_one_line_whatever_it_says() -> None:
+def test_every_finding_is_one_line() -> None:
     printed: list[str] = []
-    report = Report(False, printed.append)
-    report.take(Finding("mcp\nx", "failed", "broken\x1b[2J\n\nbadly", "Mend\r\nit!"))
-    report.take(Finding("b", "ok", "Well."))
-    assert report.end() == 1
+    report = DoctorReport(False, printed.append)
+    report.add_finding(Finding("mcp\nx", "failed", "broken\x1b[2J\n\nbadly", "Mend\r\nit!"))
+    report.add_finding(Finding("b", "ok", "Well."))
+    assert report.finish() == 1
     assert printed == [
         "failed   mcp x: broken\\x1b[2J badly. Mend it!", "ok       b: Well.", "1 of 2 checks failed.",
     ]  # fmt: skip
@@ -89,7 +89,7 @@ def test_a_check_that_hangs_does_not_hold_up_the_end() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "nonsense", "http://", "http://u:sk-hidden@[", "http://h:99999"])
-async def test_a_base_url_that_is_none_is_named_as_the_fault(url: str) -> None:
+async def test_invalid_base_url_is_reported(url: str) -> None:
     given = settings(url)
     assert check_proxy(given, {}).status in ("skipped", "ok")
     assert check_key(given, {}).status == "failed"

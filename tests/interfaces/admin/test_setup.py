@@ -14,9 +14,9 @@ import pytest
 from kimi.application.settings.flags import Flags
 from kimi.infrastructure.config.settings_files import load_settings
 from kimi.infrastructure.models.open import ADAPTERS
-from kimi.interfaces.admin.provider_presets import PRESETS, RUN_TIME_KEYS
-from kimi.interfaces.admin.setup import Wanted, run_setup
-from kimi.interfaces.process.process import DailyLog
+from kimi.interfaces.admin.provider_presets import API_KEY_VARIABLES, PRESETS
+from kimi.interfaces.admin.setup import SetupOptions, run_setup
+from kimi.interfaces.process.process import DailyLogHandler
 from tests.support.providers.loopback import loopback
 from tests.support.providers.provider_server import Reply, dumps, error_reply, text_reply
 
@@ -58,7 +58,7 @@ class Home:
     def config(self) -> dict[str, Any]:
         return tomllib.loads((self.share / "config.toml").read_text())
 
-    def setup(self, wanted: Wanted | None = None, *answers: str) -> tuple[int, Person]:
+    def setup(self, wanted: SetupOptions | None = None, *answers: str) -> tuple[int, Person]:
         person = Person(list(answers))
         return run_setup(wanted, environ=self.environ, dialogue=person), person
 
@@ -68,7 +68,7 @@ def home(tmp_path: Path) -> Generator[Home, None, None]:
     root = logging.getLogger()
     before = root.level, list(root.handlers)
     yield Home(tmp_path / "share")
-    for handler in [handler for handler in root.handlers if isinstance(handler, DailyLog)]:
+    for handler in [handler for handler in root.handlers if isinstance(handler, DailyLogHandler)]:
         handler.close()
     root.setLevel(before[0])
     root.handlers[:] = before[1]
@@ -85,10 +85,10 @@ def test_every_preset_makes_a_model_that_can_be_asked(home: Home) -> None:
         model = preset.model or "some/model:7b"
         url = preset.base_url or "http://127.0.0.1:9/v1"
         key = "SOME_KEY" if preset.needs_key else None
-        assert home.setup(Wanted(preset.name, base_url=url, model=model, api_key_env=key))[0] == 0
+        assert home.setup(SetupOptions(preset.name, base_url=url, model=model, api_key_env=key))[0] == 0
         settings = load_settings(Flags(str(home.share)), home.environ)
         assert settings.model is not None
-        assert settings.model.usable
+        assert settings.model.is_usable
         assert (settings.model.provider_name, settings.model.type) == (preset.name, preset.type)
         assert settings.model.api_key == ("sk-1234567890" if key else "" if preset.variables else "none")
         assert settings.model.type in {*ADAPTERS, "openai_responses"}
@@ -99,7 +99,7 @@ def test_every_preset_makes_a_model_that_can_be_asked(home: Home) -> None:
     assert types == {preset.type for preset in PRESETS}
 
 
-def test_questions_and_their_answers(home: Home) -> None:
+def test_answers_are_validated_and_written(home: Home) -> None:
     code, person = home.setup(
         None, "0", "x", number("ollama"), "localhost:11434", "http://localhost:11434/v1", "", 'a"b', "qwen3:8b",
         "lots", "64k", "sings", "image_in, thinking",
@@ -121,7 +121,7 @@ def test_questions_and_their_answers(home: Home) -> None:
     ]
 
 
-def test_the_server_is_asked_for_its_models_and_for_a_word(home: Home) -> None:
+def test_setup_lists_server_models_and_tests_the_chosen_one(home: Home) -> None:
     names = [{"id": f"m{number}"} for number in range(31)]
     listing = Reply(body=dumps({"object": "list", "data": [*names, {}, 7]}))
     with loopback(listing, text_reply("ok")) as server:
@@ -136,7 +136,7 @@ def test_the_server_is_asked_for_its_models_and_for_a_word(home: Home) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"data": 7}', b'{"data": []}'])
-def test_a_server_that_lists_nothing_is_set_up_all_the_same(home: Home, body: bytes) -> None:
+def test_server_without_model_list_is_still_configured(home: Home, body: bytes) -> None:
     with loopback(Reply(body=body), error_reply(401, "bad sk-local")) as server:
         home.variables = {"NO_PROXY": "127.0.0.1"}
         code, person = home.setup(None, number("vllm"), server.base_url, "sk-local", "m", "", "", "yes")
@@ -145,7 +145,7 @@ def test_a_server_that_lists_nothing_is_set_up_all_the_same(home: Home, body: by
     assert "HTTP 401: bad *** Enter another key with 'kimi setup'" in person.shown[-1]
 
 
-def test_nobody_is_asked_who_does_not_want_it(home: Home) -> None:
+def test_declined_test_request_is_not_sent(home: Home) -> None:
     with loopback(error_reply(404)) as server:
         home.variables = {"NO_PROXY": "127.0.0.1"}
         code, person = home.setup(None, number("vllm"), server.base_url, "", "m", "", "", "n")
@@ -154,7 +154,7 @@ def test_nobody_is_asked_who_does_not_want_it(home: Home) -> None:
     assert person.shown[-1] == "Check it with 'kimi doctor'."
 
 
-def test_empty_answers_take_what_is_proposed(home: Home) -> None:
+def test_empty_answers_accept_the_defaults(home: Home) -> None:
     assert home.setup(None, "", "", "sk-typed", "", "", "")[0] == 0
     assert home.config["default_model"] == "kimi-k2-thinking"
     assert home.config["providers"]["kimi"]["api_key"] == "sk-typed"
@@ -165,10 +165,10 @@ def test_empty_answers_take_what_is_proposed(home: Home) -> None:
     assert set(home.config["models"]) == {"kimi-k2-thinking", "kimi-latest"}
 
 
-def test_what_the_options_say_is_not_asked_or_is_proposed(home: Home) -> None:
+def test_given_options_are_not_asked_or_become_defaults(home: Home) -> None:
     home.variables = {"MY_KEY": "sk-mine"}
     code, person = home.setup(
-        Wanted(api_key_env="MY_KEY", model="qwen3", context_size=4096, capabilities=("image_in",)),
+        SetupOptions(api_key_env="MY_KEY", model="qwen3", context_size=4096, capabilities=("image_in",)),
         number("ollama"), "", "", "", "", "n",
     )  # fmt: skip
     assert code == 0
@@ -177,18 +177,18 @@ def test_what_the_options_say_is_not_asked_or_is_proposed(home: Home) -> None:
     assert home.config["models"]["qwen3"] == {
         "provider": "ollama", "model": "qwen3", "max_context_size": 4096, "capabilities": ["image_in"],
     }  # fmt: skip
-    assert home.setup(Wanted(api_key_env="NOT_SET"), number("ollama"), "")[0] == 1
+    assert home.setup(SetupOptions(api_key_env="NOT_SET"), number("ollama"), "")[0] == 1
 
 
-def test_a_key_is_typed_again_when_it_cannot_be_one(home: Home) -> None:
+def test_invalid_key_is_asked_again(home: Home) -> None:
     code, person = home.setup(None, number("anthropic"), "", "two words", "clé", "sk-ant", "claude", "", "")
     assert code == 0
     assert person.shown.count("A key is one word of printable characters.") == 2
     assert home.config["providers"]["anthropic"]["api_key"] == "sk-ant"
 
 
-def test_a_person_who_leaves_changes_nothing(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
-    home.setup(Wanted("ollama", model="m"))
+def test_aborted_setup_changes_nothing(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    home.setup(SetupOptions("ollama", model="m"))
     before = (home.share / "config.toml").read_bytes()
     assert home.setup(None, number("kimi"), "")[0] == 1
     assert (home.share / "config.toml").read_bytes() == before
@@ -199,9 +199,9 @@ def test_a_person_who_leaves_changes_nothing(home: Home, capfd: pytest.CaptureFi
 
 
 def test_a_variable_that_is_read_at_each_start_is_not_copied(home: Home) -> None:
-    for type_, variable in RUN_TIME_KEYS.items():
+    for type_, variable in API_KEY_VARIABLES.items():
         home.variables = {}
-        wanted = Wanted(type_, "https://x/v1", variable, "m")
+        wanted = SetupOptions(type_, "https://x/v1", variable, "m")
         assert home.setup(wanted)[0] == 0
         assert home.config["providers"][type_]["api_key"] == ""
         home.variables = {variable: "sk-from-the-environment"}
@@ -210,15 +210,15 @@ def test_a_variable_that_is_read_at_each_start_is_not_copied(home: Home) -> None
         assert model.api_key == "sk-from-the-environment"
 
 
-def test_other_variables_are_read_now(home: Home) -> None:
+def test_other_variables_are_copied_into_the_file(home: Home) -> None:
     home.variables = {"MINE": " sk-mine\n"}
-    assert home.setup(Wanted("openrouter", api_key_env="MINE", model="a/b"))[0] == 0
+    assert home.setup(SetupOptions("openrouter", api_key_env="MINE", model="a/b"))[0] == 0
     assert home.config["providers"]["openrouter"]["api_key"] == "sk-mine"
     home.variables = {"OPENAI_API_KEY": "sk-other"}
-    assert home.setup(Wanted("openrouter", model="a/c", capabilities=("none",)))[0] == 0
+    assert home.setup(SetupOptions("openrouter", model="a/c", capabilities=("none",)))[0] == 0
     assert home.config["providers"]["openrouter"]["api_key"] == "sk-mine"
     home.variables |= {"MINE": "sk-new"}
-    _, person = home.setup(Wanted("openrouter", api_key_env="MINE", model="a/c"))
+    _, person = home.setup(SetupOptions("openrouter", api_key_env="MINE", model="a/c"))
     assert "The variable OPENAI_API_KEY is set: its key is used instead of the one in the file." in person.shown
 
 
@@ -229,9 +229,9 @@ def test_vertex_needs_a_project_and_no_key(home: Home) -> None:
     assert provider["api_key"] == ""
 
 
-def test_a_name_that_is_taken_gets_its_provider(home: Home) -> None:
-    assert home.setup(Wanted("ollama", model="m", context_size=5))[0] == 0
-    assert home.setup(Wanted("vllm", model="m"))[0] == 0
+def test_existing_model_name_is_prefixed_with_its_provider(home: Home) -> None:
+    assert home.setup(SetupOptions("ollama", model="m", context_size=5))[0] == 0
+    assert home.setup(SetupOptions("vllm", model="m"))[0] == 0
     assert home.config["default_model"] == "vllm/m"
     assert home.config["models"]["m"]["provider"] == "ollama"
 
@@ -239,22 +239,25 @@ def test_a_name_that_is_taken_gets_its_provider(home: Home) -> None:
 @pytest.mark.parametrize(
     ("wanted", "report"),
     [
-        (Wanted("nobody"), "There is no provider 'nobody' to set up; choose one of: kimi, kimi-cn, "),
-        (Wanted("ollama"), "The provider 'ollama' needs --model"),
-        (Wanted("openai_legacy", model="m"), "The provider 'openai_legacy' needs --base-url."),
-        (Wanted("ollama", "ftp://x", model="m"), "The base URL must look like https://host/path."),
-        (Wanted("ollama", "http://[", model="m"), "The base URL must look like https://host/path."),
-        (Wanted("ollama", model="a\nb"), "The id of the model must not be empty"),
-        (Wanted("ollama", model="m", capabilities=("sings",)), "There is no capability 'sings'"),
-        (Wanted("deepseek"), "The provider 'deepseek' needs a key: name the variable that holds it, --api-key-env."),
-        (Wanted("deepseek", api_key_env="NOT_SET"), "The environment variable NOT_SET is not set."),
-        (Wanted("deepseek", api_key_env="WORDS"), "The environment variable WORDS holds no key"),
-        (Wanted(remove_key=True), "Name the provider with --provider; these have a key: none."),
-        (Wanted("nobody", remove_key=True), "Name the provider with --provider; these have a key: none."),
+        (SetupOptions("nobody"), "There is no provider 'nobody' to set up; choose one of: kimi, kimi-cn, "),
+        (SetupOptions("ollama"), "The provider 'ollama' needs --model"),
+        (SetupOptions("openai_legacy", model="m"), "The provider 'openai_legacy' needs --base-url."),
+        (SetupOptions("ollama", "ftp://x", model="m"), "The base URL must look like https://host/path."),
+        (SetupOptions("ollama", "http://[", model="m"), "The base URL must look like https://host/path."),
+        (SetupOptions("ollama", model="a\nb"), "The id of the model must not be empty"),
+        (SetupOptions("ollama", model="m", capabilities=("sings",)), "There is no capability 'sings'"),
+        (
+            SetupOptions("deepseek"),
+            "The provider 'deepseek' needs a key: name the variable that holds it, --api-key-env.",
+        ),
+        (SetupOptions("deepseek", api_key_env="NOT_SET"), "The environment variable NOT_SET is not set."),
+        (SetupOptions("deepseek", api_key_env="WORDS"), "The environment variable WORDS holds no key"),
+        (SetupOptions(remove_key=True), "Name the provider with --provider; these have a key: none."),
+        (SetupOptions("nobody", remove_key=True), "Name the provider with --provider; these have a key: none."),
     ],
 )
-def test_what_cannot_be_written_is_refused(
-    home: Home, wanted: Wanted, report: str, capfd: pytest.CaptureFixture[str]
+def test_invalid_setup_options_are_refused(
+    home: Home, wanted: SetupOptions, report: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     home.variables = {"WORDS": "sk-two words"}
     code, person = home.setup(wanted)
@@ -269,7 +272,7 @@ def test_what_cannot_be_written_is_refused(
 def test_a_broken_file_is_reported(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
     home.share.mkdir()
     (home.share / "config.toml").write_text("a b")
-    assert home.setup(Wanted("ollama", model="m"))[0] == 1
+    assert home.setup(SetupOptions("ollama", model="m"))[0] == 1
     assert capfd.readouterr().err.startswith(f"Invalid TOML in configuration file {home.share / 'config.toml'}: ")
 
 
@@ -279,14 +282,14 @@ def test_a_broken_file_is_reported(home: Home, capfd: pytest.CaptureFixture[str]
 def test_keys_can_be_removed(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
     home.variables = {"MINE": "sk-1234567890"}
     for name in ("deepseek", "openrouter", "kimi"):
-        assert home.setup(Wanted(name, api_key_env="MINE", model="m"))[0] == 0
-    assert home.setup(Wanted(remove_key=True))[0] == 1
+        assert home.setup(SetupOptions(name, api_key_env="MINE", model="m"))[0] == 0
+    assert home.setup(SetupOptions(remove_key=True))[0] == 1
     assert "these have a key: deepseek, openrouter, kimi" in capfd.readouterr().err
-    assert home.setup(Wanted("openrouter", remove_key=True))[0] == 0
+    assert home.setup(SetupOptions("openrouter", remove_key=True))[0] == 0
     code, person = home.setup(None, str(len(PRESETS) + 1))
     assert code == 0
     assert person.shown[-1] == f"Removed the key of provider 'deepseek' from {home.share / 'config.toml'}."
-    assert home.setup(Wanted(remove_key=True))[0] == 0
+    assert home.setup(SetupOptions(remove_key=True))[0] == 0
     assert [provider["api_key"] for provider in home.config["providers"].values()] == ["", "", ""]
     left = [path.read_bytes() for path in home.share.rglob("*") if path.is_file()]
     assert not any(b"sk-1234567890" in content for content in left)

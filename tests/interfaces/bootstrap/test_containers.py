@@ -12,14 +12,14 @@ import pytest
 
 from kimi.application.ports import PreparedCall, SessionFiles, Tool, ToolCallContext, Workspace
 from kimi.application.settings.settings import Settings
-from kimi.domain.agents.agent import KNOWN_TOOLS, built_in
+from kimi.domain.agents.agent import KNOWN_TOOLS, builtin_tool_ids
 from kimi.domain.content.message import Function, JsonObject, ToolCall
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ConfigError
 from kimi.domain.events.event import SubagentEvent, ToolResult
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.interfaces.bootstrap.containers import App, Session, new_session
+from kimi.interfaces.bootstrap.containers import App, SessionContainer, create_session_container
 from kimi.interfaces.embed import providers
 from tests.support.conversations import run
 from tests.support.fakes import FakeModel, FakeTool
@@ -47,15 +47,15 @@ def replaced(provider: object, replacement: object) -> None:
     cast("Any", provider).override(replacement)
 
 
-async def session_in(directory: Path, app: App | None = None, session_id: str = "s1") -> Session:
+async def session_in(directory: Path, app: App | None = None, session_id: str = "s1") -> SessionContainer:
     """A container over a session in memory."""
     files: SessionFiles = await MemoryStore(str(directory)).create(session_id)
-    return new_session(app or app_in(directory), files)
+    return create_session_container(app or app_in(directory), files)
 
 
 @pytest.mark.spec("T-142")
 def test_the_table_of_tools_is_the_documented_one() -> None:
-    assert set(Session.tools.providers) == set(KNOWN_TOOLS)
+    assert set(SessionContainer.tools.providers) == set(KNOWN_TOOLS)
 
 
 @pytest.mark.spec("T-142")
@@ -75,7 +75,7 @@ async def test_every_member_can_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("T-142")
-async def test_two_sessions_share_only_what_belongs_to_the_process(tmp_path: Path) -> None:
+async def test_two_sessions_share_only_process_members(tmp_path: Path) -> None:
     app = app_in(tmp_path)
     one, two = await session_in(tmp_path, app), await session_in(tmp_path, app, "s2")
     shared = {"settings", "environ", "open_model", "store", "now", "new_id", "http", "ripgrep", "extra_tools", "agent"}
@@ -87,7 +87,7 @@ async def test_two_sessions_share_only_what_belongs_to_the_process(tmp_path: Pat
 
 
 @pytest.mark.spec("R-118")
-async def test_a_tool_that_an_embedder_adds(tmp_path: Path) -> None:
+async def test_embedder_can_add_a_tool(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("agent: {extend: default, tools: ['my_pkg:Lookup', Think]}")
     app = app_in(tmp_path, agent_file=str(tmp_path / "a.yaml"))
     with pytest.raises(ConfigError) as raised:
@@ -101,8 +101,8 @@ async def test_a_tool_that_an_embedder_adds(tmp_path: Path) -> None:
     replaced(app.extra_tools, {"my_pkg:Lookup": lookup})
     session = await session_in(tmp_path, app)
     toolset = session.toolset()
-    assert [spec.name for spec in toolset.visible()] == ["Find", "Think"]
-    assert toolset.offer_external(FakeTool("Find")) == "conflicts with builtin tool"
+    assert [spec.name for spec in toolset.visible_specs()] == ["Find", "Think"]
+    assert toolset.add_external(FakeTool("Find")) == "conflicts with builtin tool"
 
 
 class Sandboxed:
@@ -145,7 +145,7 @@ async def test_a_subagent_gets_the_adapters_of_its_parent(tmp_path: Path) -> Non
     assert not final.return_value.is_error
 
 
-async def test_a_subagent_works_in_the_same_places_with_a_memory_of_its_own(tmp_path: Path) -> None:
+async def test_subagent_uses_the_same_files_with_its_own_state(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old\n")
     edit = '{"path": "a.txt", "edit": {"old": "old", "new": "new"}}'
     model = FakeModel(
@@ -173,7 +173,7 @@ async def test_a_subagent_works_in_the_same_places_with_a_memory_of_its_own(tmp_
     assert offered <= {one.rpartition(":")[2] for one in KNOWN_TOOLS}
 
 
-async def test_tools_that_this_version_lacks_are_left_out(tmp_path: Path) -> None:
+async def test_unsupported_tools_are_omitted(tmp_path: Path) -> None:
     session = await session_in(tmp_path)
     make = session.make_tool()
     for tool_id in KNOWN_TOOLS:
@@ -182,7 +182,7 @@ async def test_tools_that_this_version_lacks_are_left_out(tmp_path: Path) -> Non
     with pytest.raises(KeyError):
         make("os:system")
     names = session.toolset().builtin_names
-    assert {one.rpartition(":")[2] for one in built_in("Agent", "Shell", "ReadFile")} <= names
+    assert {one.rpartition(":")[2] for one in builtin_tool_ids("Agent", "Shell", "ReadFile")} <= names
 
 
 class Misfit:
@@ -207,7 +207,7 @@ class Misfit:
         ("Mea sure", {}, "The tool 'tests:Misfit' has the name 'Mea sure', which no provider takes"),
     ],
 )
-async def test_a_tool_that_no_provider_takes_is_an_error_that_names_it(
+async def test_tool_no_provider_accepts_is_an_error_naming_it(
     tmp_path: Path, name: str, parameters: JsonObject, report: str
 ) -> None:
     app = app_in(tmp_path)

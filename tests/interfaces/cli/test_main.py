@@ -77,7 +77,7 @@ COMMANDS = [
 
 @pytest.mark.spec("R-02", "R-23")
 @pytest.mark.parametrize("option", ["-h", "--help"])
-def test_help_works_everywhere(tmp_path: Path, option: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_is_available_for_every_command(tmp_path: Path, option: str, capfd: pytest.CaptureFixture[str]) -> None:
     done = kimi(option, share=tmp_path)
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: kimi [OPTIONS] [COMMAND [ARGS]...]\n")
@@ -94,7 +94,7 @@ def test_help_works_everywhere(tmp_path: Path, option: str, capfd: pytest.Captur
 
 @pytest.mark.spec("R-06", "W-36")
 @pytest.mark.parametrize("arguments", [("info", "--json"), ("--verbose", "info", "--json")])
-def test_info_as_json(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_info_prints_json(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = kimi(*arguments, share=tmp_path)
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
@@ -109,7 +109,7 @@ def test_info_as_json(tmp_path: Path, arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.spec("R-07")
 @pytest.mark.parametrize("arguments", [("info",), ("--verbose", "info")])
-def test_info_for_people(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_info_prints_readable_text(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = kimi(*arguments, share=tmp_path)
     assert (done.code, done.stderr) == (0, "")
     labels = [line.partition(": ")[0] for line in done.stdout.splitlines()]
@@ -217,7 +217,7 @@ def test_every_misuse_is_refused_with_its_text(tmp_path: Path, parse: Callable[.
 
 
 @pytest.mark.spec("R-08")
-def test_what_is_unknown_or_left_out_is_refused(tmp_path: Path, parse: Callable[..., Finished]) -> None:
+def test_unknown_or_omitted_commands_are_refused(tmp_path: Path, parse: Callable[..., Finished]) -> None:
     assert_refused(("fix the tests",), "No such command 'fix the tests'.", tmp_path)
     assert_refused(("web",), "'kimi web' is not provided", tmp_path)
     assert_refusal(parse("--ui", "shell"), "No such option: --ui")
@@ -227,7 +227,7 @@ def test_what_is_unknown_or_left_out_is_refused(tmp_path: Path, parse: Callable[
     assert_refusal(parse(worker, "--any", "x"), f"'kimi {worker}' is not part of this version")
 
 
-def test_the_box_is_drawn_in_ascii_where_nothing_else_can_be_shown(tmp_path: Path) -> None:
+def test_error_box_is_drawn_in_ascii_if_required_by_the_encoding(tmp_path: Path) -> None:
     done = kimi("--nope", share=tmp_path, variables={"PYTHONIOENCODING": "ascii"})
     assert done.code == 2
     assert done.stderr.isascii()
@@ -320,7 +320,7 @@ def test_an_unknown_model_ends_the_start_with_the_known_names(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("command", ["login", "logout"])
-def test_there_is_no_account_login(tmp_path: Path, command: str) -> None:
+def test_account_login_is_not_provided(tmp_path: Path, command: str) -> None:
     done = kimi(command, share=tmp_path)
     assert (done.code, done.stdout) == (1, "")
     assert "`kimi setup`" in done.stderr.replace("'", "`")

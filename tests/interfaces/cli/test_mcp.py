@@ -137,7 +137,7 @@ UNKNOWN = "MCP server 'nope' not found."
 
 
 @pytest.mark.spec("R-15")
-def test_add_stores_what_is_documented_and_names_every_misuse(mcp: Mcp, share: Path) -> None:
+def test_add_stores_documented_entries_and_reports_every_misuse(mcp: Mcp, share: Path) -> None:
     file = share / "mcp.json"
     for arguments, entry in STORED:
         done = mcp("add", *arguments)
@@ -152,7 +152,7 @@ def test_add_stores_what_is_documented_and_names_every_misuse(mcp: Mcp, share: P
     assert mcp("add", "-t", "pigeon", "n", "x").code == 2
 
 
-def test_commands_at_the_same_time_lose_nothing(share: Path) -> None:
+def test_concurrent_commands_lose_nothing(share: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         done = [pool.submit(kimi, "mcp", "add", name, "x", share=share) for name in "abcd"]
     assert [finished.result().stderr for finished in done] == [""] * 4
@@ -186,7 +186,7 @@ def log_in(share: Path, url: str) -> None:
 
 
 @pytest.mark.spec("R-16")
-def test_list_shows_every_server_and_who_must_log_in(mcp: Mcp, share: Path) -> None:
+def test_list_shows_every_server_and_missing_logins(mcp: Mcp, share: Path) -> None:
     head = f"MCP config file: {share / 'mcp.json'}\n"
     assert mcp("list") == Finished(0, f"{head}No MCP servers configured.\n", "")
     assert json.loads(mcp("list", "--json").stdout) == {"path": str(share / "mcp.json"), "servers": []}
@@ -206,7 +206,7 @@ def test_list_shows_every_server_and_who_must_log_in(mcp: Mcp, share: Path) -> N
     assert "  login (http): https://h.test/mcp\n" in mcp("list").stdout
 
 
-def test_list_as_json(mcp: Mcp, share: Path) -> None:
+def test_list_prints_json(mcp: Mcp, share: Path) -> None:
     write_servers(share, SEVERAL)
     found = {server.pop("name"): server for server in json.loads(mcp("list", "--json").stdout)["servers"]}
     common = {"enabled": True, "authorization_required": False}
@@ -264,7 +264,7 @@ def test_an_unknown_name_is_named(mcp: Mcp, share: Path) -> None:
             assert mcp(command, "nope") == Finished(1, "", f"{UNKNOWN}\n")
 
 
-def test_an_entry_that_is_nothing_can_be_seen_and_removed(mcp: Mcp, share: Path) -> None:
+def test_invalid_entry_can_be_listed_and_removed(mcp: Mcp, share: Path) -> None:
     write_servers(share, {"empty": None})
     assert "empty [cannot be used: The entry must be an object.]" in mcp("list").stdout
     assert mcp("get", "empty").code == 0
@@ -305,7 +305,7 @@ def test_a_file_that_cannot_be_written_is_named(mcp: Mcp, share: Path) -> None:
 
 
 @pytest.mark.spec("R-18")
-def test_a_server_is_tried_out(mcp: Mcp, share: Path, tmp_path: Path) -> None:
+def test_server_connection_is_tested(mcp: Mcp, share: Path, tmp_path: Path) -> None:
     mcp("add", "good", "--", *stdio_server(tmp_path))
     mcp("add", "bad", "-e", "KEY=env-secret-1", "--", sys.executable, "-c", "exit(1)", "env-secret-1")
     done = kimi("mcp", "test", "good", share=share)
@@ -330,7 +330,7 @@ def test_a_server_is_tried_out(mcp: Mcp, share: Path, tmp_path: Path) -> None:
     assert [tool["name"] for tool in json.loads(done.stdout)["tools"]] == ["greet", "long", "mute"]
 
 
-def test_a_server_that_cannot_be_tried_out_says_why(mcp: Mcp, share: Path) -> None:
+def test_failed_connection_test_has_a_reason(mcp: Mcp, share: Path) -> None:
     entries = {
         "variable": (
             {"command": "x", "args": ["${MISSING_1}"]},
@@ -356,7 +356,7 @@ def test_the_project_does_not_configure_the_library(mcp: Mcp, share: Path, tmp_p
 
 
 @pytest.mark.spec("T-138")
-def test_every_text_of_every_command(mcp: Mcp, share: Path, tmp_path: Path) -> None:
+def test_commands_print_their_documented_texts(mcp: Mcp, share: Path, tmp_path: Path) -> None:
     file = share / "mcp.json"
     with mcp_site() as site:
         assert mcp("list").stdout == f"MCP config file: {file}\nNo MCP servers configured.\n"
@@ -415,7 +415,7 @@ def test_every_text_of_every_command(mcp: Mcp, share: Path, tmp_path: Path) -> N
     assert not [text for text in tokens if "access-" in text or "refresh-" in text]
 
 
-def test_who_logs_in_again_comes_back_to_where_the_server_expects_them(mcp: Mcp, share: Path, tmp_path: Path) -> None:
+def test_repeated_login_reuses_the_registered_redirect_address(mcp: Mcp, share: Path, tmp_path: Path) -> None:
     with mcp_site() as site:
         mcp("add", "-t", "http", "-a", "oauth", "linear", site.url)
         for _ in range(2):
@@ -437,7 +437,7 @@ subprocess.Popen([sys.executable, *sys.argv[1:]])
 """A browser that the server sends back before anything else happens."""
 
 
-def test_somebody_listens_before_the_browser_comes_back(mcp: Mcp, share: Path, tmp_path: Path) -> None:
+def test_redirect_listener_is_ready_before_the_browser_returns(mcp: Mcp, share: Path, tmp_path: Path) -> None:
     browser(tmp_path)
     quick = tmp_path / "quick.py"
     quick.write_text(QUICK)
@@ -448,7 +448,7 @@ def test_somebody_listens_before_the_browser_comes_back(mcp: Mcp, share: Path, t
     assert done.code == 0, done.stderr
 
 
-def test_a_login_that_fails_says_at_which_step(mcp: Mcp, share: Path) -> None:
+def test_failed_login_reports_the_failing_step(mcp: Mcp, share: Path) -> None:
     with mcp_site(registers=False) as site:
         mcp("add", "-t", "http", "-a", "oauth", "closed", site.url)
         done = kimi("mcp", "auth", "closed", share=share, variables={"BROWSER": "false"})
@@ -456,7 +456,7 @@ def test_a_login_that_fails_says_at_which_step(mcp: Mcp, share: Path) -> None:
     assert "Registration failed: 404" in done.stderr
 
 
-def test_a_login_that_nobody_wants_is_told(mcp: Mcp, share: Path) -> None:
+def test_unneeded_login_is_reported(mcp: Mcp, share: Path) -> None:
     with mcp_site(open_to_all=True) as site:
         mcp("add", "-t", "http", "-a", "oauth", "open", site.url)
         done = kimi("mcp", "auth", "open", share=share, variables={"BROWSER": "false"})

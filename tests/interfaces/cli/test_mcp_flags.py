@@ -69,7 +69,7 @@ def test_a_file_replaces_the_default_one_and_a_text_adds_to_whichever_is_used(tm
     assert commands(both) == only_named | {"shared": KINDS["text"]}
 
 
-def test_without_a_file_there_are_no_servers(tmp_path: Path) -> None:
+def test_missing_file_means_no_servers(tmp_path: Path) -> None:
     assert started(tmp_path).mcp.servers == ()
     assert started(tmp_path, "--mcp-config", "{}").mcp.servers == ()
     assert started(tmp_path, "--mcp-config", text(a=server("text"))).mcp.servers == (

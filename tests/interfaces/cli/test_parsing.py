@@ -118,7 +118,7 @@ def test_the_value_of_the_session_option_may_be_left_out(option: str) -> None:
     assert changed(parsed("-m", option, "--yolo")) == {"model": option, "yolo": True}
 
 
-def test_other_spellings_of_the_session_option() -> None:
+def test_session_option_accepts_other_spellings() -> None:
     assert changed(parsed("--session=id-1")) == {"session": "id-1"}
     assert changed(parsed("--session=")) == PICKER
     assert changed(parsed("-Sid-1")) == {"session": "id-1"}
@@ -126,7 +126,7 @@ def test_other_spellings_of_the_session_option() -> None:
     assert changed(parsed("-yS")) == {**PICKER, "yolo": True}
 
 
-def test_what_follows_the_command_is_left_alone() -> None:
+def test_arguments_after_the_command_are_unchanged() -> None:
     switches = frozenset({"--yolo"})
     assert with_session_value(["info", "--session"], switches) == ["info", "--session"]
     assert with_session_value(["--yolo", "--", "--session"], switches) == ["--yolo", "--", "--session"]
@@ -140,11 +140,11 @@ def test_completing_the_line_only_adds_empty_values(arguments: list[str]) -> Non
     assert with_session_value(done, frozenset({"-y", "--yolo"})) == done
 
 
-def test_the_last_of_repeated_options_counts() -> None:
+def test_last_of_repeated_options_wins() -> None:
     assert changed(parsed("-m", "a", "-m", "b", "--thinking", "--no-thinking")) == {"model": "b", "thinking": False}
 
 
-def test_the_arguments_of_the_node_sdk(tmp_path: Path) -> None:
+def test_node_sdk_arguments_are_parsed(tmp_path: Path) -> None:
     agent = tmp_path / "agent.yaml"
     agent.write_text("")
     arguments = ["--session", "id-1", "--work-dir", str(tmp_path), "--wire", "--model", "m", "--no-thinking", "--yolo"]
@@ -173,7 +173,7 @@ def test_a_session_id_that_could_leave_the_store_is_refused(id_: str, capfd: pyt
     assert "Invalid value for --session: A session id" in capfd.readouterr().err
 
 
-def test_the_share_directory() -> None:
+def test_share_directory_comes_from_the_environment() -> None:
     assert share_directory({"KIMI_SHARE_DIR": "/s/../t", "HOME": "/h"}) == "/t"
     assert share_directory({"KIMI_SHARE_DIR": "", "HOME": "/h"}) == "/h/.kimi"
     assert share_directory({}) == os.path.expanduser("~/.kimi")

@@ -128,7 +128,7 @@ def test_a_session_is_created_under_its_id_and_resumed(tmp_path: Path, option: s
 
 @pytest.mark.spec("R-12")
 @pytest.mark.parametrize("end", ["eof", "interrupt"])
-def test_the_end_of_the_input_and_an_interrupt_are_a_good_end(tmp_path: Path, end: str) -> None:
+def test_end_of_input_and_interrupt_exit_with_status_zero(tmp_path: Path, end: str) -> None:
     with server("--wire", share=tmp_path, cwd=tmp_path) as client:
         client.call("initialize", protocol_version="1.10")
         if end == "interrupt":

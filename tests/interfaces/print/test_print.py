@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.application.conversation.background_tasks import TaskBook
+from kimi.application.conversation.background_tasks import BackgroundTaskRegistry
 from kimi.application.ports import BackgroundTasks
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import BackgroundSettings
-from kimi.domain.background import TaskOrder
+from kimi.domain.background import BackgroundTaskSpec
 from kimi.domain.content.message import Function, ToolCall, ToolCallPart
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import ChatProviderError, StoreFailed
@@ -30,12 +30,12 @@ from kimi.domain.events.event import (
 )
 from kimi.domain.tools.tool import tool_error, tool_ok
 from kimi.domain.turn import TurnStatus
-from kimi.interfaces.print.background_tasks import NEWS, TIME_IS_UP, TimedOut, wait_for_tasks
-from kimi.interfaces.print.failure import Failure, failure_in, failure_of
-from kimi.interfaces.print.messages import Messages
-from kimi.interfaces.print.output import FinalMessage, Output
-from kimi.interfaces.print.prompts import prompt_of, prompts
-from kimi.interfaces.print.text import Text
+from kimi.interfaces.print.background_wait import TASK_ENDED_PROMPT, TIMEOUT_PROMPT, TasksTimedOut, wait_for_tasks
+from kimi.interfaces.print.failure import RunFailure, classify_error, classify_turn_status
+from kimi.interfaces.print.output import FinalMessageOutput, PrintOutput
+from kimi.interfaces.print.prompts import parse_prompt_line, read_prompts
+from kimi.interfaces.print.stream_json_output import StreamJsonOutput
+from kimi.interfaces.print.text_output import TextOutput
 from tests.support.background_tasks import FakeTasks
 from tests.support.conversations import conversation_with
 from tests.support.fakes import FakeModel
@@ -55,17 +55,17 @@ def key_argument(name: str) -> str | None:
 
 
 def text(*events: Event, terminal: bool = False) -> str:
-    return shown(Text(key_argument, terminal=terminal), *events)
+    return shown(TextOutput(key_argument, stdout_is_terminal=terminal), *events)
 
 
-def shown(output: Output, *events: Event) -> str:
-    return b"".join([*map(output.event, events), output.end()]).decode()
+def shown(output: PrintOutput, *events: Event) -> str:
+    return b"".join([*map(output.render_event, events), output.render_end()]).decode()
 
 
 # --- text -------------------------------------------------------------------------------------------------------
 
 
-def test_text_streams_and_calls_stand_on_lines_of_their_own() -> None:
+def test_text_streams_and_calls_have_their_own_lines() -> None:
     assert text(TextPart("a "), TextPart("b"), CALL, REST, DONE, TextPart("c\n")) == "a b\n* Shell: ls -l\nc\n"
     assert text(CALL, REST, FAILED) == "* Shell: ls -l (Broken\\x1b)\n"
     assert text(CALL, DONE) == "* Shell\n"
@@ -73,7 +73,7 @@ def test_text_streams_and_calls_stand_on_lines_of_their_own() -> None:
     assert text(ToolCall("c1", Function("Shell", '["command"]')), DONE) == "* Shell\n"
 
 
-def test_text_tells_what_else_a_person_wants_to_know() -> None:
+def test_text_output_shows_retries_notifications_and_plans() -> None:
     assert text(TextPart("half"), RETRY, TextPart("whole")) == "half\n(the answer broke off; asking again)\nwhole\n"
     assert text(RETRY, ThinkPart("hm"), NOTE) == "* It is done\n"
     assert text(TextPart("one"), StepBegin(2), PlanDisplay("the plan", "/p")) == "one\nthe plan\n"
@@ -88,16 +88,16 @@ def test_calls_of_subagents_are_indented() -> None:
     assert told == "  * Shell: ls -l\n* Agent\n"
 
 
-def test_a_failure_stands_on_a_line_of_its_own() -> None:
-    output = Text(key_argument, terminal=False)
-    told = output.event(TextPart("half")) + output.failure(Failure("no\nway"))
+def test_failure_has_its_own_line() -> None:
+    output = TextOutput(key_argument, stdout_is_terminal=False)
+    told = output.render_event(TextPart("half")) + output.render_failure(RunFailure("no\nway"))
     assert told == b"half\nno way\n"
 
 
 @given(st.lists(st.text()))
-def test_text_passes_on_every_word(pieces: list[str]) -> None:
+def test_text_output_passes_any_text_through(pieces: list[str]) -> None:
     said = "".join(pieces)
-    told = b"".join(map(Text(key_argument, terminal=False).event, map(TextPart, pieces)))
+    told = b"".join(map(TextOutput(key_argument, stdout_is_terminal=False).render_event, map(TextPart, pieces)))
     assert told == said.encode("utf-8", "backslashreplace")
 
 
@@ -105,16 +105,16 @@ def test_text_passes_on_every_word(pieces: list[str]) -> None:
 
 
 def messages(*events: Event) -> Sequence[object]:
-    return [json.loads(line) for line in shown(Messages(), *events).splitlines()]
+    return [json.loads(line) for line in shown(StreamJsonOutput(), *events).splitlines()]
 
 
-def test_what_an_attempt_said_before_it_failed_is_dropped() -> None:
+def test_output_of_a_failed_attempt_is_dropped() -> None:
     half = (TextPart("half"), CALL)
     assert messages(*half, RETRY, TextPart("whole")) == [{"role": "assistant", "content": "whole"}]
     assert messages(*half, StepInterrupted()) == []
 
 
-def test_news_are_lines_of_their_own() -> None:
+def test_notifications_have_their_own_lines() -> None:
     note, plan, answer = messages(TextPart("a"), NOTE, TextPart("b"), PlanDisplay("the plan", "/p"), TextPart("c"))
     assert answer == {"role": "assistant", "content": "abc"}
     assert note == {"role": "meta", "type": "Notification", "payload": vars_of(NOTE)}
@@ -125,14 +125,14 @@ def vars_of(note: Notification) -> dict[str, object]:
     return {name: getattr(note, name) for name in Notification.__dataclass_fields__}
 
 
-def test_subagents_have_no_lines() -> None:
+def test_subagent_events_have_no_lines() -> None:
     assert messages(SubagentEvent("c0", "a1", "coder", TextPart("x"))) == []
 
 
 @given(st.text(), st.text())
-def test_every_line_parses_whatever_is_said(said: str, failure: str) -> None:
-    output = Messages()
-    lines = (output.event(TextPart(said)) + output.failure(Failure(failure, True))).split(b"\n")
+def test_every_line_is_valid_json_for_any_text(said: str, failure: str) -> None:
+    output = StreamJsonOutput()
+    lines = (output.render_event(TextPart(said)) + output.render_failure(RunFailure(failure, True))).split(b"\n")
     assert lines.pop() == b""
     parsed = [json.loads(line) for line in lines]
     assert parsed[-1] == {"role": "meta", "type": "error", "message": failure, "retryable": True}
@@ -144,23 +144,23 @@ def test_every_line_parses_whatever_is_said(said: str, failure: str) -> None:
 
 def test_the_final_message_is_that_of_the_last_step() -> None:
     turn = (TurnBegin("go"), StepBegin(1), TextPart("first"), CALL, DONE, StepBegin(2), ThinkPart("so"))
-    assert shown(FinalMessage(as_json=False), *turn, TextPart("la"), TextPart("st\n")) == "last\n"
-    assert shown(FinalMessage(as_json=False), *turn, TextPart("x"), RETRY, TextPart("last")) == "last\n"
-    assert shown(FinalMessage(as_json=False), *turn) == ""
-    assert shown(FinalMessage(as_json=True), *turn) == ""
+    assert shown(FinalMessageOutput(as_json=False), *turn, TextPart("la"), TextPart("st\n")) == "last\n"
+    assert shown(FinalMessageOutput(as_json=False), *turn, TextPart("x"), RETRY, TextPart("last")) == "last\n"
+    assert shown(FinalMessageOutput(as_json=False), *turn) == ""
+    assert shown(FinalMessageOutput(as_json=True), *turn) == ""
 
 
 # --- failures ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("R-80")
-def test_failures_have_words_and_a_status() -> None:
-    assert failure_of(ChatProviderError("bad data")) == Failure("bad data")
-    assert failure_of(StoreFailed("The disk is full.")) == Failure("The disk is full.")
-    assert failure_of(RuntimeError("oh")) == Failure("Unknown error: oh")
-    assert failure_in(TurnStatus("finished")) is None
-    assert failure_in(TurnStatus("cancelled")) == Failure("Interrupted by user")
-    assert (Failure("x").status, Failure("x", True).status) == (1, 75)
+def test_failures_have_a_message_and_an_exit_status() -> None:
+    assert classify_error(ChatProviderError("bad data")) == RunFailure("bad data")
+    assert classify_error(StoreFailed("The disk is full.")) == RunFailure("The disk is full.")
+    assert classify_error(RuntimeError("oh")) == RunFailure("Unknown error: oh")
+    assert classify_turn_status(TurnStatus("finished")) is None
+    assert classify_turn_status(TurnStatus("cancelled")) == RunFailure("Interrupted by user")
+    assert (RunFailure("x").exit_status, RunFailure("x", True).exit_status) == (1, 75)
 
 
 # --- the input --------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ async def asked(stdin: bytes, **flags: object) -> list[object]:
         return blocks.pop(0) if blocks else b""
 
     made = Flags("/w", ui="print", **flags)  # pyright: ignore[reportArgumentType]
-    return [prompt async for prompt in prompts(made, read, terminal=False, max_line_bytes=60)]
+    return [prompt async for prompt in read_prompts(made, read, stdin_is_terminal=False, max_line_bytes=60)]
 
 
 async def test_lines_may_come_in_any_pieces() -> None:
@@ -186,45 +186,47 @@ async def test_lines_may_come_in_any_pieces() -> None:
 def test_parts_other_than_text_are_kept() -> None:
     picture = ImagePart(MediaUrl("http://x/y.png"))
     shape = [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}, {"type": "text", "text": "?"}]
-    assert prompt_of(json.dumps({"role": "user", "content": shape}).encode()) == (picture, TextPart("?"))
+    assert parse_prompt_line(json.dumps({"role": "user", "content": shape}).encode()) == (picture, TextPart("?"))
 
 
 # --- waiting for tasks ------------------------------------------------------------------------------------------
 
 
-def order(command: str, timeout_s: float = 60) -> TaskOrder:
-    return TaskOrder(command, "a job", ("sh",), timeout_s)
+def order(command: str, timeout_s: float = 60) -> BackgroundTaskSpec:
+    return BackgroundTaskSpec(command, "a job", ("sh",), timeout_s)
 
 
-async def waited(tasks: BackgroundTasks, *, ceiling: int = 60, tell: int = 99) -> tuple[TimedOut | None, list[str]]:
+async def waited(
+    tasks: BackgroundTasks, *, ceiling: int = 60, tell: int = 99
+) -> tuple[TasksTimedOut | None, list[str]]:
     """Wait with turns that tell the model of at most `tell` tasks; gives the result and the inputs of the turns."""
     conversation = await conversation_with(FakeModel([]))
-    conversation.background = TaskBook(lambda: tasks, BackgroundSettings(print_wait_ceiling_s=ceiling))
+    conversation.background = BackgroundTaskRegistry(lambda: tasks, BackgroundSettings(print_wait_ceiling_s=ceiling))
     inputs: list[str] = []
 
     async def run(text: str) -> None:
         inputs.append(text)
-        for task in tasks.unannounced("llm")[:tell]:
-            tasks.announced(task.id, "llm")
+        for task in tasks.find_unannounced("llm")[:tell]:
+            tasks.mark_announced(task.id, "llm")
 
     return await wait_for_tasks(conversation, run), inputs
 
 
-async def test_without_tasks_there_is_nothing_to_wait_for() -> None:
+async def test_without_tasks_waiting_ends_at_once() -> None:
     assert await waited(FakeTasks()) == (None, [])
 
 
-async def test_a_turn_may_have_room_for_some_news_only() -> None:
+async def test_remaining_notifications_get_another_turn() -> None:
     tasks = FakeTasks()
     for _ in range(3):
         tasks.start(order("exit 0"))
-    assert await waited(tasks, tell=2) == (None, [NEWS, NEWS])
+    assert await waited(tasks, tell=2) == (None, [TASK_ENDED_PROMPT, TASK_ENDED_PROMPT])
 
 
-async def test_a_turn_that_tells_nothing_is_not_repeated() -> None:
+async def test_turn_without_notifications_is_not_repeated() -> None:
     tasks = FakeTasks()
     tasks.start(order("exit 0"))
-    assert await waited(tasks, tell=0) == (None, [NEWS])
+    assert await waited(tasks, tell=0) == (None, [TASK_ENDED_PROMPT])
 
 
 @pytest.mark.spec("R-148")
@@ -235,5 +237,5 @@ async def test_the_longest_task_and_the_ceiling_limit_the_waiting(
     tasks = FakeTasks()
     for time in times:
         tasks.start(order("hang", time))
-    assert await waited(tasks, ceiling=ceiling) == (TimedOut(seconds, 2), [TIME_IS_UP])
-    assert {task.status for task in tasks.tasks()} == {"killed"}
+    assert await waited(tasks, ceiling=ceiling) == (TasksTimedOut(seconds, 2), [TIMEOUT_PROMPT])
+    assert {task.status for task in tasks.list_tasks()} == {"killed"}

@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 
 from kimi.interfaces.process.process import (
-    DAYS_KEPT,
-    TRACE,
-    DailyLog,
+    KEPT_LOG_FILES,
+    TRACE_LEVEL,
+    DailyLogHandler,
     hide_secrets,
     local_date,
     log_path,
-    masked,
+    mask_secrets,
     set_session_id,
     start_logging,
 )
-from kimi.interfaces.process.startup_errors import failure_text, usage_panel
+from kimi.interfaces.process.startup_errors import format_failure, format_usage_panel
 from tests.support.program.command import Finished, environment
 
 SECRET = "sk-1234567890"
@@ -102,7 +102,7 @@ def test_streams_can_be_regular_files(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "from a file"
 
 
-def test_a_log_that_cannot_be_written_does_not_matter(tmp_path: Path) -> None:
+def test_unwritable_log_is_tolerated(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("in the way")
     done = serve(tmp_path, NOISE)
     assert (done.code, done.stdout, done.stderr) == (0, "protocol", "to the person\n")
@@ -112,7 +112,7 @@ def test_the_result_of_the_driver_is_the_exit_status(tmp_path: Path) -> None:
     assert serve(tmp_path, "return 7").code == 7
 
 
-def test_a_failure_says_where_the_log_is(tmp_path: Path) -> None:
+def test_failure_names_the_log_file(tmp_path: Path) -> None:
     done = serve(tmp_path, f"raise RuntimeError('broken {SECRET}')")
     assert (done.code, done.stdout) == (1, "")
     first, second, third = done.stderr.splitlines()
@@ -139,7 +139,7 @@ def test_a_failure_inside_task_groups_is_reported_by_itself(tmp_path: Path) -> N
     assert done.message.endswith("Error Invalid value for --continue: No such thing")
 
 
-def test_an_interrupt_before_the_driver_runs_ends_the_protocol_modes_well(tmp_path: Path) -> None:
+def test_interrupt_before_the_driver_runs_exits_cleanly(tmp_path: Path) -> None:
     assert serve(tmp_path, "raise KeyboardInterrupt").code == 0
 
 
@@ -187,7 +187,7 @@ def test_debug_adds_our_detailed_records_but_not_those_of_libraries(
     start_logging(str(tmp_path), debug)
     for name in ("kimi.a", "library"):
         logger = logging.getLogger(name)
-        logger.log(TRACE, "%s trace", name)
+        logger.log(TRACE_LEVEL, "%s trace", name)
         logger.debug("%s debug", name)
         logger.info("%s info", name)
     messages = [line.rpartition("| ")[2] for line in log_of(tmp_path).splitlines()]
@@ -211,11 +211,11 @@ def test_secrets_are_masked_in_messages_arguments_and_tracebacks(tmp_path: Path)
     assert "quotes" not in log
     assert "| ***, but nonesuch\n" in log
     assert "ValueError: ***" in log
-    assert masked("say first-secret") == "say ***"
+    assert mask_secrets("say first-secret") == "say ***"
 
 
 def test_a_broken_record_and_a_closed_file_raise_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    handler = DailyLog(str(tmp_path / "logs" / "kimi.log"))
+    handler = DailyLogHandler(str(tmp_path / "logs" / "kimi.log"))
     logger = logging.Logger("alone")
     logger.addHandler(handler)
     logger.warning("%d", "not a number")
@@ -226,7 +226,7 @@ def test_a_broken_record_and_a_closed_file_raise_nothing(tmp_path: Path, capfd: 
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_log_is_for_its_owner_only_even_if_it_was_not(tmp_path: Path) -> None:
+def test_log_is_made_private_to_the_owner(tmp_path: Path) -> None:
     log = tmp_path / "share" / "logs" / "kimi.log"
     start_logging(str(tmp_path / "share"), False)
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (log, log.parent, log.parent.parent)]
@@ -249,14 +249,14 @@ def test_a_log_of_another_day_is_put_away_and_the_oldest_ones_go(tmp_path: Path)
     logging.getLogger("kimi").info("today")
     assert (logs / f"kimi.{local_date(then)}.log").read_text() == "yesterday\n"
     assert "yesterday" not in log_of(tmp_path)
-    assert len([name for name in os.listdir(logs) if name.startswith("kimi.2")]) == DAYS_KEPT
+    assert len([name for name in os.listdir(logs) if name.startswith("kimi.2")]) == KEPT_LOG_FILES
     assert (logs / "kimi.of-another-program.log").exists()
 
 
-def test_a_process_that_lives_over_midnight_goes_on_in_a_new_file(tmp_path: Path) -> None:
+def test_log_rotates_at_midnight(tmp_path: Path) -> None:
     days = iter([local_date(), local_date(), "2999-01-01", "2999-01-01"])
     path = tmp_path / "logs" / "kimi.log"
-    handler = DailyLog(str(path), lambda: next(days))
+    handler = DailyLogHandler(str(path), lambda: next(days))
     logger = logging.Logger("alone")
     logger.addHandler(handler)
     logger.warning("before")
@@ -270,9 +270,9 @@ def test_a_process_that_lives_over_midnight_goes_on_in_a_new_file(tmp_path: Path
 # --- texts -----------------------------------------------------------------------------------------------------
 
 
-def test_a_panel_wraps_text_but_never_cuts_a_word() -> None:
+def test_panel_wraps_text_but_never_splits_a_word() -> None:
     path = "/" + "x" * 200
-    lines = usage_panel(f"{'word ' * 40}{path}").splitlines()
+    lines = format_usage_panel(f"{'word ' * 40}{path}").splitlines()
     assert lines[0].startswith("Usage: kimi ")
     assert lines[1] == "Try 'kimi -h' for help."
     assert lines[2].startswith("╭─ Error ─")
@@ -281,7 +281,7 @@ def test_a_panel_wraps_text_but_never_cuts_a_word() -> None:
 
 
 def test_an_error_without_text_is_named_by_its_type() -> None:
-    assert failure_text(KeyError(), "log", debug=False).startswith("KeyError\n")
+    assert format_failure(KeyError(), "log", debug=False).startswith("KeyError\n")
 
 
 OVER_MIDNIGHT = """

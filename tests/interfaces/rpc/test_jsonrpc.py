@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from kimi.interfaces.rpc.jsonrpc import (
     INVALID_REQUEST,
     PARSE_ERROR,
-    Call,
-    Fault,
     LineSplitter,
     Outbox,
-    Reply,
-    error_line,
-    one_line,
+    RpcCall,
+    RpcFault,
+    RpcReply,
+    encode_error,
+    encode_result,
+    frame_message,
     parse_json,
     parse_message,
-    result_line,
 )
 
-INVALID = Fault(INVALID_REQUEST, "Invalid request")
+INVALID = RpcFault(INVALID_REQUEST, "Invalid request")
 
 
 def lines(*blocks: bytes, limit: int = 100) -> list[bytes | None]:
@@ -37,7 +37,7 @@ def test_lines_do_not_depend_on_how_the_stream_was_cut() -> None:
     assert lines(b"a\nb", b"c\n", b"\n", b"d") == [b"a", b"bc", b"", b"d"]
 
 
-def test_a_bom_at_the_start_is_skipped_and_only_there() -> None:
+def test_byte_order_mark_is_skipped_only_at_the_start() -> None:
     assert lines(b"\xef\xbb\xbfa\n", b"\xef\xbb\xbfb\n") == [b"a", b"\xef\xbb\xbfb"]
 
 
@@ -51,11 +51,11 @@ def test_a_dropped_line_is_not_kept_in_memory() -> None:
     splitter = LineSplitter(10)
     for _ in range(1000):
         assert list(splitter.feed(b"x" * 100)) == []
-    assert not splitter._begun  # pyright: ignore[reportPrivateUsage]
+    assert not splitter._partial_line  # pyright: ignore[reportPrivateUsage]
 
 
 @given(st.lists(st.binary(max_size=20)), st.integers(1, 30))
-def test_splitting_loses_and_invents_nothing(blocks: list[bytes], limit: int) -> None:
+def test_splitting_keeps_all_lines(blocks: list[bytes], limit: int) -> None:
     whole = b"".join(blocks)
     expected = [line if len(line) <= limit else None for line in whole.split(b"\n")]
     if expected[-1] == b"":
@@ -67,18 +67,18 @@ def test_splitting_loses_and_invents_nothing(blocks: list[bytes], limit: int) ->
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b'{"method":"m","id":"1","params":{"a":1}}', Call("m", {"a": 1}, "1")),
-        (b'{"jsonrpc":"2.0","method":"m","id":""}\r', Call("m", None, "")),
-        (b'{"method":"m","id":7}', Call("m", None, 7)),
-        (b'{"method":"m"}', Call("m", None, None)),
-        (b'{"method":"m","id":null}', Call("m", None, None)),
-        (b'{"id":"1","result":null}', Reply("1", None, True, None)),
-        (b'{"id":"1","error":"text"}', Reply("1", None, False, "text")),
-        (b'{"id":"1"}', Reply("1", None, False, None)),
+        (b'{"method":"m","id":"1","params":{"a":1}}', RpcCall("m", {"a": 1}, "1")),
+        (b'{"jsonrpc":"2.0","method":"m","id":""}\r', RpcCall("m", None, "")),
+        (b'{"method":"m","id":7}', RpcCall("m", None, 7)),
+        (b'{"method":"m"}', RpcCall("m", None, None)),
+        (b'{"method":"m","id":null}', RpcCall("m", None, None)),
+        (b'{"id":"1","result":null}', RpcReply("1", None, True, None)),
+        (b'{"id":"1","error":"text"}', RpcReply("1", None, False, "text")),
+        (b'{"id":"1"}', RpcReply("1", None, False, None)),
         (b"   ", None),
-        (b"{", Fault(PARSE_ERROR, "Invalid JSON format")),
-        (b'{"method":"m","params":NaN}', Fault(PARSE_ERROR, "Invalid JSON format")),
-        (b"[" * 10_000, Fault(PARSE_ERROR, "Invalid JSON format")),
+        (b"{", RpcFault(PARSE_ERROR, "Invalid JSON format")),
+        (b'{"method":"m","params":NaN}', RpcFault(PARSE_ERROR, "Invalid JSON format")),
+        (b"[" * 10_000, RpcFault(PARSE_ERROR, "Invalid JSON format")),
         (b'[{"method":"m","id":"1"}]', INVALID),
         (b"{}", INVALID),
         (b'{"jsonrpc":"2.1","method":"m","id":"1"}', INVALID),
@@ -89,7 +89,7 @@ def test_splitting_loses_and_invents_nothing(blocks: list[bytes], limit: int) ->
         (b'{"id":1.5,"result":1}', INVALID),
     ],
 )
-def test_message_classes(line: bytes, expected: object) -> None:
+def test_messages_are_classified(line: bytes, expected: object) -> None:
     assert parse_message(line) == expected
 
 
@@ -101,7 +101,7 @@ def test_bad_utf8_and_lone_surrogates_are_replaced() -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_message_a_fault_or_blank(line: bytes) -> None:
-    assert isinstance(parse_message(line), (Call, Reply, Fault, type(None)))
+    assert isinstance(parse_message(line), (RpcCall, RpcReply, RpcFault, type(None)))
 
 
 any_text = st.text(st.characters(codec=None, categories=None), max_size=10)
@@ -109,27 +109,27 @@ any_text = st.text(st.characters(codec=None, categories=None), max_size=10)
 
 @given(any_text, any_text)
 def test_every_line_that_goes_out_is_one_line_of_valid_json(call_id: str, text: str) -> None:
-    for line in (result_line(call_id, {"text": text}), error_line(call_id, -32000, text)):
-        out = one_line(line)
+    for line in (encode_result(call_id, {"text": text}), encode_error(call_id, -32000, text)):
+        out = frame_message(line)
         assert len(out.decode().splitlines()) == 1
         assert out.endswith(b"\n")
         assert json.loads(out)["jsonrpc"] == "2.0"
 
 
 @pytest.mark.spec("W-06")
-def test_line_separators_leave_escaped() -> None:
-    out = one_line(result_line("1", "a\u2028b\u2029c\u0085d é"))
+def test_line_separators_are_escaped() -> None:
+    out = frame_message(encode_result("1", "a\u2028b\u2029c\u0085d é"))
     assert out == '{"jsonrpc":"2.0","id":"1","result":"a\\u2028b\\u2029c\\u0085d é"}\n'.encode()
 
 
 def test_responses_hold_either_a_result_or_an_error() -> None:
-    assert json.loads(result_line(3, None)) == {"jsonrpc": "2.0", "id": 3, "result": None}
+    assert json.loads(encode_result(3, None)) == {"jsonrpc": "2.0", "id": 3, "result": None}
     error = {"code": -32601, "message": "no", "data": None}
-    assert json.loads(error_line(None, -32601, "no")) == {"jsonrpc": "2.0", "id": None, "error": error}
+    assert json.loads(encode_error(None, -32601, "no")) == {"jsonrpc": "2.0", "id": None, "error": error}
 
 
 @pytest.mark.anyio
-async def test_the_outbox_keeps_order_gathers_what_waits_and_makes_producers_wait() -> None:
+async def test_outbox_keeps_order_batches_writes_and_limits_producers() -> None:
     written: list[bytes] = []
     gate = anyio.Event()
 
@@ -143,18 +143,18 @@ async def test_the_outbox_keeps_order_gathers_what_waits_and_makes_producers_wai
         for line in (b"a\n", b"b\n", b"c\n"):
             outbox.put(line)
         with anyio.move_on_after(0.05) as waiting:
-            await outbox.room()
+            await outbox.wait_for_capacity()
         assert waiting.cancelled_caught
         outbox.put(b"d\n")
         gate.set()
-        await outbox.room()
+        await outbox.wait_for_capacity()
         await outbox.flush()
         tasks.cancel_scope.cancel()
     assert b"".join(written) == b"a\nb\nc\nd\n"
 
 
 @pytest.mark.anyio
-async def test_a_broken_outbox_says_so_once_and_lets_everybody_go() -> None:
+async def test_broken_outbox_reports_once_and_releases_all_waiters() -> None:
     broken: list[str] = []
 
     async def write(data: bytes) -> None:
@@ -164,8 +164,8 @@ async def test_a_broken_outbox_says_so_once_and_lets_everybody_go() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(outbox.run)
         outbox.put(b"more than the mark\n")
-        await outbox.room()
+        await outbox.wait_for_capacity()
         await outbox.flush()
     outbox.put(b"nowhere\n")
     assert broken == ["broken"]
-    assert outbox.broken
+    assert outbox.is_broken

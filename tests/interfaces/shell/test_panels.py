@@ -11,18 +11,18 @@ from kimi.domain.events.request import (
 from kimi.domain.tools.tool import ShellBlock
 from kimi.interfaces.shell.panels import (
     Menu,
-    Option,
-    Picked,
-    Tabs,
-    answer_tab,
-    approval_answer,
-    approval_menu,
+    MenuOption,
+    MenuSelection,
+    TabbedMenus,
+    apply_menu_outcome,
+    build_approval_answer,
+    build_approval_menu,
+    build_question_answer,
+    build_question_menus,
     change_tab,
-    press,
+    enter_text,
+    press_key,
     press_number,
-    question_answer,
-    question_tabs,
-    type_text,
 )
 
 REQUEST = ApprovalRequest(
@@ -31,70 +31,70 @@ REQUEST = ApprovalRequest(
 
 
 def test_an_approval_is_decided_by_number_or_by_arrows() -> None:
-    menu = approval_menu(REQUEST)
-    assert approval_answer(_picked(press_number(menu, 1))) == ApprovalAnswer("approve")
-    assert approval_answer(_picked(press_number(menu, 2))) == ApprovalAnswer("approve_for_session")
-    assert approval_answer(_picked(press_number(menu, 3))) == ApprovalAnswer("reject")
+    menu = build_approval_menu(REQUEST)
+    assert build_approval_answer(_picked(press_number(menu, 1))) == ApprovalAnswer("approve")
+    assert build_approval_answer(_picked(press_number(menu, 2))) == ApprovalAnswer("approve_for_session")
+    assert build_approval_answer(_picked(press_number(menu, 3))) == ApprovalAnswer("reject")
     typing = press_number(menu, 4)
     assert isinstance(typing, Menu)
     assert typing.typing
-    assert approval_answer(_picked(type_text(typing, " use cat "))) == ApprovalAnswer("reject", "use cat")
-    back = press(typing, "escape")
+    assert build_approval_answer(_picked(enter_text(typing, " use cat "))) == ApprovalAnswer("reject", "use cat")
+    back = press_key(typing, "escape")
     assert isinstance(back, Menu)
     assert not back.typing
-    assert press(menu, "escape") is None
-    assert approval_answer(None) == ApprovalAnswer("reject")
-    down = press(menu, "up")
+    assert press_key(menu, "escape") is None
+    assert build_approval_answer(None) == ApprovalAnswer("reject")
+    down = press_key(menu, "up")
     assert isinstance(down, Menu)
-    assert down.at == 3
+    assert down.cursor == 3
 
 
-def test_an_empty_reason_is_no_rejection() -> None:
-    typing = press_number(approval_menu(REQUEST), 4)
+def test_empty_feedback_is_not_a_rejection() -> None:
+    typing = press_number(build_approval_menu(REQUEST), 4)
     assert isinstance(typing, Menu)
-    back = type_text(typing, "   ")
+    back = enter_text(typing, "   ")
     assert isinstance(back, Menu)
     assert not back.typing
 
 
 def test_numbers_without_an_option_do_nothing() -> None:
-    menu = approval_menu(REQUEST)
+    menu = build_approval_menu(REQUEST)
     assert press_number(menu, 5) is menu
-    assert press(menu, "space") is menu
-    assert press(Menu("empty", ()), "enter") is None
+    assert press_key(menu, "space") is menu
+    assert press_key(Menu("empty", ()), "enter") is None
 
 
 def test_questions_are_answered_in_any_order() -> None:
     options = (QuestionOption("a"), QuestionOption("b"))
     request = QuestionRequest("q", "c", (Question("One?", options=options), Question("Two?", "T", options, True)))
-    tabs = question_tabs(request)
-    assert tabs.menu.tabs == ("Question 1", "T")
+    tabs = build_question_menus(request)
+    assert tabs.current_menu.tabs == ("Question 1", "T")
     tabs = change_tab(tabs, 1)
-    tabs = _tabs(answer_tab(tabs, press_number(tabs.menu, 2)))
-    tabs = _tabs(answer_tab(tabs, press_number(tabs.menu, 1)))
-    tabs = _tabs(answer_tab(tabs, press(tabs.menu, "enter")))
-    assert tabs.at == 0  # the one that has no answer yet
-    typing = _tabs(answer_tab(tabs, press_number(tabs.menu, 3)))
-    done = answer_tab(typing, type_text(typing.menu, "none of it"))
+    tabs = _tabs(apply_menu_outcome(tabs, press_number(tabs.current_menu, 2)))
+    tabs = _tabs(apply_menu_outcome(tabs, press_number(tabs.current_menu, 1)))
+    tabs = _tabs(apply_menu_outcome(tabs, press_key(tabs.current_menu, "enter")))
+    assert tabs.current_index == 0  # the one that has no answer yet
+    typing = _tabs(apply_menu_outcome(tabs, press_number(tabs.current_menu, 3)))
+    done = apply_menu_outcome(typing, enter_text(typing.current_menu, "none of it"))
     assert isinstance(done, tuple)
-    assert done == (Picked((2,), "none of it"), Picked((0, 1)))
-    answer = question_answer(request, done)
+    assert done == (MenuSelection((2,), "none of it"), MenuSelection((0, 1)))
+    answer = build_question_answer(request, done)
     assert answer == QuestionAnswer({"One?": "none of it", "Two?": "a, b"})
-    assert answer_tab(tabs, None) is None
-    assert question_answer(request, None) == QuestionAnswer({})
+    assert apply_menu_outcome(tabs, None) is None
+    assert build_question_answer(request, None) == QuestionAnswer({})
 
 
-def test_a_list_can_offer_another_one() -> None:
-    menu = Menu("Sessions", (Option("a"),), toggle="all directories")
-    assert press(menu, "toggle") == Picked((), toggled=True)
-    assert press(approval_menu(REQUEST), "toggle") == approval_menu(REQUEST)
+def test_list_can_offer_a_toggle() -> None:
+    menu = Menu("Sessions", (MenuOption("a"),), toggle_label="all directories")
+    assert press_key(menu, "toggle") == MenuSelection((), toggled=True)
+    assert press_key(build_approval_menu(REQUEST), "toggle") == build_approval_menu(REQUEST)
 
 
-def _picked(step: object) -> Picked:
-    assert isinstance(step, Picked)
+def _picked(step: object) -> MenuSelection:
+    assert isinstance(step, MenuSelection)
     return step
 
 
-def _tabs(outcome: object) -> Tabs:
-    assert isinstance(outcome, Tabs)
+def _tabs(outcome: object) -> TabbedMenus:
+    assert isinstance(outcome, TabbedMenus)
     return outcome

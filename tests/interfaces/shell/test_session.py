@@ -26,14 +26,21 @@ from kimi.domain.events.request import (
 )
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
-from kimi.interfaces.shell.panels import Menu, Picked, Tabs
-from kimi.interfaces.shell.preferences import FIRST_RUN, choose_model, log_in
+from kimi.interfaces.shell.panels import Menu, MenuSelection, TabbedMenus
+from kimi.interfaces.shell.preferences import FIRST_RUN_ARGUMENT, choose_model, log_in
 from kimi.interfaces.shell.render.blocks import Block, Note
-from kimi.interfaces.shell.render.status import Status
+from kimi.interfaces.shell.render.status import StatusBarState
 from kimi.interfaces.shell.session import CommandTable, ShellSession
-from kimi.interfaces.shell.shell_context import Place
-from kimi.interfaces.shell.terminal.terminal_lease import Loan
-from kimi.interfaces.shell.terminal.terminal_ui import Entered, Input, Left, Setup, Steered, View
+from kimi.interfaces.shell.shell_context import ShellContext
+from kimi.interfaces.shell.terminal.terminal_lease import TerminalLease
+from kimi.interfaces.shell.terminal.terminal_ui import (
+    EnteredInput,
+    ExitRequested,
+    LiveView,
+    SessionUISetup,
+    SteerRequested,
+    UserAction,
+)
 from tests.support.conversations import conversation_with
 from tests.support.fakes import FakeModel
 
@@ -48,24 +55,24 @@ class FakeFront:
     """A terminal at which nothing is typed but what `type` is given; its panels stay open, break, or are answered."""
 
     breaks: bool = False
-    picks: Picked | None = None
-    interactive: bool = True
+    picks: MenuSelection | None = None
+    is_interactive: bool = True
     asked: list[str] = field(default_factory=list[str])
     commands: list[Sequence[str]] = field(default_factory=list[Sequence[str]])
-    loan: Loan = field(default_factory=Loan)
+    lease: TerminalLease = field(default_factory=TerminalLease)
     open: int = 0
     shown: list[Block] = field(default_factory=list[Block])
 
-    typed: list[Input] = field(default_factory=list[Input])
+    typed: list[UserAction] = field(default_factory=list[UserAction])
     arrived: anyio.Event = field(default_factory=anyio.Event)
 
-    def type(self, one: Input) -> None:
+    def type(self, one: UserAction) -> None:
         self.typed.append(one)
         self.arrived.set()
 
-    def begin(self, setup: Setup) -> None: ...
+    def begin_session(self, setup: SessionUISetup) -> None: ...
 
-    async def read(self) -> Input:
+    async def read(self) -> UserAction:
         await self.arrived.wait()
         self.arrived = anyio.Event()
         return self.typed.pop(0)
@@ -73,13 +80,13 @@ class FakeFront:
     def show(self, *blocks: Block) -> None:
         self.shown += blocks
 
-    def update(self, view: View) -> None: ...
+    def update(self, view: LiveView) -> None: ...
 
-    async def ask(self, menu: Menu) -> Picked | None:
+    async def ask(self, menu: Menu) -> MenuSelection | None:
         return self.picks or await self._panel(menu.title)
 
-    async def ask_all(self, tabs: Tabs) -> tuple[Picked, ...] | None:
-        return await self._panel(tabs.menu.title)
+    async def ask_all(self, tabs: TabbedMenus) -> tuple[MenuSelection, ...] | None:
+        return await self._panel(tabs.current_menu.title)
 
     async def _panel(self, title: str) -> None:
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -94,9 +101,9 @@ class FakeFront:
 
     def prefill(self, text: str) -> None: ...
 
-    def bell(self) -> None: ...
+    def ring_bell(self) -> None: ...
 
-    async def run_local(self, command: Sequence[str], work_dir: str) -> int:
+    async def run_program(self, command: Sequence[str], work_dir: str) -> int:
         self.commands.append(command)
         return 1
 
@@ -105,42 +112,42 @@ class FakeFront:
 
 def session_on(front: FakeFront, conversation: Conversation, flags: Flags | None = None) -> ShellSession:
     settings = Settings.model_validate({"share_dir": "/nowhere", "work_dir": "/"})
-    place = Place(App(settings=providers.Object(settings)), conversation, settings, flags or Flags("/"), {})
-    return ShellSession(conversation, front, CommandTable(), lambda: Status("m", "/"), place)
+    place = ShellContext(App(settings=providers.Object(settings)), conversation, settings, flags or Flags("/"), {})
+    return ShellSession(conversation, front, CommandTable(), lambda: StatusBarState("m", "/"), place)
 
 
 @pytest.mark.parametrize(
     ("request_", "refused"), [(APPROVAL, ApprovalAnswer("reject")), (QUESTION, QuestionAnswer({}))]
 )
-async def test_a_panel_that_breaks_refuses_its_request_in_its_own_kind(request_: Request, refused: Answer) -> None:
+async def test_failing_panel_rejects_its_request(request_: Request, refused: Answer) -> None:
     conversation = await conversation_with(None)
     front = FakeFront(breaks=True)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session_on(front, conversation).run)
         with anyio.fail_after(5):
-            assert await conversation.waiting.ask(request_, conversation.emit) == refused
-        front.type(Left())
+            assert await conversation.pending_requests.ask(request_, conversation.emit) == refused
+        front.type(ExitRequested())
     assert len(front.asked) == 1
 
 
 @pytest.mark.parametrize("settled", [ApprovalResponse("r1", "approve"), TurnEnd()])
-async def test_a_request_that_is_settled_before_its_panel_is_open_opens_none(
+async def test_request_resolved_before_its_panel_opens_shows_no_panel(
     settled: ApprovalResponse | TurnEnd,
 ) -> None:
     conversation = await conversation_with(None)
-    conversation.post(APPROVAL)
-    conversation.post(settled)
-    conversation.post(TextPart("on it goes\n\n"))
+    conversation.emit_nowait(APPROVAL)
+    conversation.emit_nowait(settled)
+    conversation.emit_nowait(TextPart("on it goes\n\n"))
     front = FakeFront()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session_on(front, conversation).run)
         await anyio.wait_all_tasks_blocked()
         assert front.shown
         assert front.open == 0
-        front.type(Left())
+        front.type(ExitRequested())
 
 
-async def test_a_session_whose_front_is_gone_ends_with_its_turn() -> None:
+async def test_closing_the_terminal_ui_ends_the_running_turn() -> None:
     streams = anyio.Event()
 
     async def answer_for_ever() -> None:
@@ -152,13 +159,13 @@ async def test_a_session_whose_front_is_gone_ends_with_its_turn() -> None:
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session_on(front, conversation).run)
-            front.type(Entered("go"))
+            front.type(EnteredInput("go"))
             await streams.wait()
             tasks.cancel_scope.cancel()
     assert conversation.turn is None
 
 
-async def test_what_is_entered_beside_a_single_prompt_is_not_lost_silently() -> None:
+async def test_input_during_a_single_prompt_is_reported_or_steers() -> None:
     streams, over = anyio.Event(), anyio.Event()
 
     async def until_it_is_over() -> None:
@@ -169,9 +176,13 @@ async def test_what_is_entered_beside_a_single_prompt_is_not_lost_silently() -> 
     conversation = await conversation_with(model)
     front = FakeFront()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(session_on(front, conversation).run_once, Entered("go"))
+        tasks.start_soon(session_on(front, conversation).run_once, EnteredInput("go"))
         await streams.wait()
-        for one in (Entered("and this"), Steered(Entered("ls", shell=True)), Steered(Entered("use tabs"))):
+        for one in (
+            EnteredInput("and this"),
+            SteerRequested(EnteredInput("ls", is_shell_command=True)),
+            SteerRequested(EnteredInput("use tabs")),
+        ):
             front.type(one)
             await anyio.wait_all_tasks_blocked()
         over.set()
@@ -184,7 +195,7 @@ async def test_what_is_entered_beside_a_single_prompt_is_not_lost_silently() -> 
     ]
 
 
-async def test_what_sets_a_provider_up_is_this_program_whatever_lies_in_the_work_dir(tmp_path: Path) -> None:
+async def test_setup_command_ignores_modules_of_the_work_dir(tmp_path: Path) -> None:
     front = FakeFront()
     await log_in(session_on(front, await conversation_with(None)), "")
     (command,) = front.commands
@@ -194,15 +205,15 @@ async def test_what_sets_a_provider_up_is_this_program_whatever_lies_in_the_work
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("arguments", ["", FIRST_RUN])
-async def test_a_given_configuration_is_not_set_up(arguments: str) -> None:
-    front = FakeFront(picks=Picked((0,)))
+@pytest.mark.parametrize("arguments", ["", FIRST_RUN_ARGUMENT])
+async def test_setup_is_refused_with_an_explicit_configuration(arguments: str) -> None:
+    front = FakeFront(picks=MenuSelection((0,)))
     session = session_on(front, await conversation_with(None), Flags("/", config="{}"))
     with pytest.raises(StateError, match="not with --config"):
         await log_in(session, arguments)
     assert not front.commands
 
 
-async def test_a_model_is_not_chosen_with_words_that_mean_nothing() -> None:
+async def test_invalid_model_arguments_are_refused() -> None:
     with pytest.raises(StateError, match=r"/model \[alias\] \[on\|off\]"):
         await choose_model(session_on(FakeFront(), await conversation_with(None)), "m loud")

@@ -20,8 +20,8 @@ from kimi.domain.events.request import (
     ToolCallRequest,
 )
 from kimi.domain.tools.tool import tool_error
-from kimi.interfaces.rpc.jsonrpc import Reply, parse_message
-from kimi.interfaces.wire.answers import answer_for
+from kimi.interfaces.rpc.jsonrpc import RpcReply, parse_message
+from kimi.interfaces.wire.answers import decode_answer
 
 FAILED = tool_error("no window", "External tool error")
 INVALID = tool_error("Invalid tool result payload from client.", "Invalid tool result")
@@ -42,20 +42,20 @@ def refused(request: Request, tool_answer: Any) -> Answer:
     return answers[type(request)]
 
 
-def reply(line: bytes) -> Reply:
+def reply(line: bytes) -> RpcReply:
     """The reply in a line."""
     found = parse_message(line)
-    assert isinstance(found, Reply)
+    assert isinstance(found, RpcReply)
     return found
 
 
 @pytest.mark.spec("W-109", "W-110")
 @pytest.mark.parametrize("request_", [APPROVAL, TOOL_CALL, QUESTION, HOOK], ids=lambda one: type(one).__name__)
-def test_every_kind_of_request_is_settled_by_odd_replies(request_: Request) -> None:
+def test_malformed_replies_resolve_every_request_kind(request_: Request) -> None:
     for error in (b'"no window"', b'{"code":1,"message":"no window"}'):
-        assert answer_for(request_, reply(b'{"id":"r","error":%b}' % error)) == refused(request_, FAILED)
+        assert decode_answer(request_, reply(b'{"id":"r","error":%b}' % error)) == refused(request_, FAILED)
     for members in (b"", b',"result":null', b',"error":null', b',"result":[1]'):
-        assert answer_for(request_, reply(b'{"id":"r"%b}' % members)) == refused(request_, INVALID)
+        assert decode_answer(request_, reply(b'{"id":"r"%b}' % members)) == refused(request_, INVALID)
 
 
 @pytest.mark.spec("W-110")
@@ -67,5 +67,5 @@ def test_every_kind_of_request_is_settled_by_odd_replies(request_: Request) -> N
         (HOOK, b'{"action":"block","reason":"no"}', HookAnswer("block", "no")),
     ],
 )
-def test_an_error_of_null_beside_a_result_is_a_success(request_: Request, result: bytes, answer: Answer) -> None:
-    assert answer_for(request_, reply(b'{"id":"r","error":null,"result":%b}' % result)) == answer
+def test_null_error_with_a_result_is_a_success(request_: Request, result: bytes, answer: Answer) -> None:
+    assert decode_answer(request_, reply(b'{"id":"r","error":null,"result":%b}' % result)) == answer

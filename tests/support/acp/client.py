@@ -14,9 +14,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from kimi.application.ports import OpenModel
 from kimi.application.settings.flags import Flags
 from kimi.interfaces.acp.run import AcpServer
-from kimi.interfaces.acp.sessions.open_sessions import Adapt, OpenSession, adapt_nothing
-from kimi.interfaces.acp.transport.outbox import Outgoing
-from kimi.interfaces.bootstrap.containers import App, Session, load_settings
+from kimi.interfaces.acp.sessions.open_sessions import AdaptContainer, OpenSession, adapt_nothing
+from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
+from kimi.interfaces.bootstrap.containers import App, SessionContainer, load_settings
 from kimi.interfaces.bootstrap.injector import providers
 from tests.support.acp.schema import check_agent_message
 from tests.support.fakes import FakeModel
@@ -172,10 +172,10 @@ def prompt(session_id: str, *texts: str) -> Json:
     return {"sessionId": session_id, "prompt": [{"type": "text", "text": text} for text in texts]}
 
 
-def using(model: FakeModel | Callable[[OpenSession], FakeModel]) -> Adapt:
+def using(model: FakeModel | Callable[[OpenSession], FakeModel]) -> AdaptContainer:
     """Sessions whose model is this one."""
 
-    def adapt(container: Session, session: OpenSession) -> None:
+    def adapt(container: SessionContainer, session: OpenSession) -> None:
         chosen = model if isinstance(model, FakeModel) else model(session)
         cast("Any", container).open_model.override(providers.Object(_opening(chosen)))
 
@@ -189,7 +189,7 @@ def _opening(model: FakeModel) -> OpenModel:
 def acp_server(
     place: Place,
     *,
-    adapt: Adapt = adapt_nothing,
+    adapt: AdaptContainer = adapt_nothing,
     flags: dict[str, Any] | None = None,
     on_loaded: Callable[[bool], None] = lambda has_sessions: None,
 ) -> AcpServer:
@@ -202,7 +202,7 @@ def acp_server(
 
 @asynccontextmanager
 async def acp_client(
-    place: Place, *, adapt: Adapt = adapt_nothing, flags: dict[str, Any] | None = None
+    place: Place, *, adapt: AdaptContainer = adapt_nothing, flags: dict[str, Any] | None = None
 ) -> AsyncGenerator[AcpClient, None]:
     """A server for the configuration of a place, and its client; the input ends on leaving."""
     server = acp_server(place, adapt=adapt, flags=flags)
@@ -216,7 +216,7 @@ async def acp_client(
             outgoing.send_nowait(json.loads(line))
 
     async with to_server, incoming, outgoing, from_server, anyio.create_task_group() as tasks:
-        tasks.start_soon(server.serve, incoming.receive, Outgoing(write, 1 << 24, lambda: None))
+        tasks.start_soon(server.serve, incoming.receive, UpdateOutbox(write, 1 << 24, lambda: None))
         try:
             yield client
         finally:

@@ -13,9 +13,9 @@ from kimi.domain.content.message import Function, JsonObject, ToolCall, ToolCall
 from kimi.domain.events import event as ev
 from kimi.domain.events.request import ApprovalRequest
 from kimi.domain.tools.tool import DisplayBlock
-from kimi.interfaces.acp.client_capabilities import ClientAbilities
-from kimi.interfaces.acp.updates.replay import replay_updates, stored_events
-from kimi.interfaces.acp.updates.translate import Translator
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities
+from kimi.interfaces.acp.updates.replay import build_replay_updates, decode_stored_events
+from kimi.interfaces.acp.updates.session_updates import SessionUpdateTranslator
 from tests.support.acp.schema import check_agent_message
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -25,9 +25,9 @@ Pause: TypeAlias = float
 Step: TypeAlias = "ev.Event | Pause"
 
 
-def translator(client: ClientAbilities | None = None, **options: Any) -> Translator:
+def translator(client: ClientCapabilities | None = None, **options: Any) -> SessionUpdateTranslator:
     """A translator for a client without abilities."""
-    return Translator(WORK_DIR, client=client or ClientAbilities(), **options)
+    return SessionUpdateTranslator(WORK_DIR, capabilities=client or ClientCapabilities(), **options)
 
 
 def checked(updates: Iterable[JsonObject]) -> list[Any]:
@@ -39,7 +39,7 @@ def checked(updates: Iterable[JsonObject]) -> list[Any]:
     return found
 
 
-def play(subject: Translator, steps: Sequence[Step], *, tick: float = 0.0) -> list[Any]:
+def play(subject: SessionUpdateTranslator, steps: Sequence[Step], *, tick: float = 0.0) -> list[Any]:
     """The updates for these events; a number lets that many seconds pass. What is due is asked for after each."""
     found: list[JsonObject] = []
     now = 100.0
@@ -48,16 +48,16 @@ def play(subject: Translator, steps: Sequence[Step], *, tick: float = 0.0) -> li
             now += step
         else:
             now += tick
-            found += subject.updates(step)
-        while (at := subject.next_due()) is not None and at <= now:
-            found += subject.due(now)
+            found += subject.translate(step)
+        while (at := subject.next_update_at()) is not None and at <= now:
+            found += subject.collect_due_updates(now)
     return checked(found)
 
 
 def replayed(events: Iterable[ev.Event], **options: Any) -> list[Any]:
     """The replay of these events after they were stored."""
     envelopes = [encode_event(event) for event in events]
-    return checked(replay_updates(stored_events(envelopes), translator(replaying=True, **options)))
+    return checked(build_replay_updates(decode_stored_events(envelopes), translator(is_replaying=True, **options)))
 
 
 def call(name: str, call_id: str = "c1", **arguments: Any) -> ToolCall:

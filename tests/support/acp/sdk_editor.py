@@ -20,7 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from kimi.application.settings.flags import Flags
 from kimi.interfaces.acp.run import AcpServer
-from kimi.interfaces.acp.transport.outbox import Outgoing
+from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
 from kimi.interfaces.bootstrap.containers import App, load_settings
 from kimi.interfaces.bootstrap.injector import providers
 from tests.support.acp.editor import Editor, Refusal
@@ -264,7 +264,7 @@ async def _linked(place: Place, editor: Any, options: Json) -> AsyncGenerator[Cl
 
     async def serve() -> None:
         with agent_writes:
-            await server.serve(agent_reads.receive, Outgoing(write, 1 << 24, lambda: None))
+            await server.serve(agent_reads.receive, UpdateOutbox(write, 1 << 24, lambda: None))
 
     async with to_agent, agent_reads, from_agent, anyio.create_task_group() as tasks:
         tasks.start_soon(serve)

@@ -17,8 +17,8 @@ from kimi.domain.content.message import Message, ToolCall, user_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.content.stream import MergedPart, PartMerger
 from kimi.domain.errors import ChatProviderError, ModelError
-from kimi.infrastructure.http.client import HttpLayer, HttpLimits
-from kimi.infrastructure.models.offline.scripted import scripted_model
+from kimi.infrastructure.http.client import HttpClient, HttpLimits
+from kimi.infrastructure.models.offline.scripted import make_scripted_model
 from kimi.infrastructure.models.open import open_model
 from tests.support.dialects.script import Answer, Row
 from tests.support.providers.provider_server import ProviderServer, Reply, dumps, provider
@@ -94,13 +94,13 @@ class HttpStage:
     ) -> AsyncGenerator[Rig]:
         """A model before a server that gives these replies; `more` are settings."""
         async with provider(replies) as server:
-            http = HttpLayer(environ or {}, HttpLimits(read_s=read_s, connect_s=30))
+            http = HttpClient(environ or {}, HttpLimits(read_s=read_s, connect_s=30))
             try:
                 yield Rig(self.wrap(self._model(http, {"base_url": server.base_url, **more})), server, self.patience_s)
             finally:
                 await http.close()
 
-    def _model(self, http: HttpLayer, more: dict[str, Any]) -> ChatModel:
+    def _model(self, http: HttpClient, more: dict[str, Any]) -> ChatModel:
         given: dict[str, Any] = {
             "api_key": KEY,
             "max_context_size": WINDOW,
@@ -119,7 +119,7 @@ class ScriptStage:
     @asynccontextmanager
     async def say(self, *turns: Answer | Failure) -> AsyncGenerator[Rig]:
         """See `Stage`."""
-        yield Rig(scripted_model([_script(turn) for turn in turns], False, CAPABILITIES, WINDOW))
+        yield Rig(make_scripted_model([_script(turn) for turn in turns], False, CAPABILITIES, WINDOW))
 
 
 def _script(turn: Answer | Failure) -> str:

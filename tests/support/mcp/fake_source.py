@@ -71,7 +71,7 @@ class FakeToolSource:
         """See `ToolSource`."""
         return list(self.views.values())
 
-    async def settled(self) -> None:
+    async def wait_for_first_connect(self) -> None:
         """See `ToolSource`."""
         if self.hold is not None:
             await self.hold.wait()
@@ -98,7 +98,7 @@ class FakeToolSource:
             self.connect_all()
         self.version += 1
 
-    def end(self) -> None:
+    def request_stop(self) -> None:
         """See `ToolSource`."""
         self.ending = True
         if self.hold is not None:
@@ -106,9 +106,9 @@ class FakeToolSource:
         for name in self.views:
             self.put(replace(self.views[name], state="pending"))
 
-    async def ended(self, patience_s: float) -> None:
+    async def stop_and_wait(self, timeout_s: float) -> None:
         """See `ToolSource`."""
-        self.end()
+        self.request_stop()
 
 
 def described(server: str, name: str, description: str | None = None) -> SourceTool:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kimi.infrastructure.mcp.library import load_library
+from kimi.infrastructure.mcp.fastmcp_import import load_fastmcp
 from kimi.infrastructure.mcp.oauth.logins import oauth_directory
 
-load_library()
+load_fastmcp()
 
 from fastmcp.client.auth.oauth import TokenStorageAdapter  # noqa: E402
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken  # noqa: E402
 
-from kimi.infrastructure.mcp.oauth.client import token_store  # noqa: E402
+from kimi.infrastructure.mcp.oauth.client import open_token_store  # noqa: E402
 
 CLIENT: dict[str, Any] = {"client_id": "the-client", "redirect_uris": ["http://localhost:1/callback"]}
 
@@ -22,7 +22,7 @@ def stored_login(share: str, url: str) -> TokenStorageAdapter:
     """The library's own view on a login."""
     directory = Path(oauth_directory(share))
     directory.mkdir(parents=True, mode=0o700, exist_ok=True)
-    return TokenStorageAdapter(token_store(str(directory)), url.rstrip("/"))
+    return TokenStorageAdapter(open_token_store(str(directory)), url.rstrip("/"))
 
 
 async def log_in(
@@ -36,4 +36,4 @@ async def log_in(
     if expires_at is not None:
         entry: dict[str, Any] = {"expires_at": expires_at}
         key = f"{url.rstrip('/')}/token_expiry"
-        await token_store(oauth_directory(share)).put(key=key, value=entry, collection="mcp-oauth-token-expiry")
+        await open_token_store(oauth_directory(share)).put(key=key, value=entry, collection="mcp-oauth-token-expiry")

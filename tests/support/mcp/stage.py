@@ -13,45 +13,47 @@ from kimi.application.settings.settings import McpServer, McpSettings
 from kimi.domain.content.parts import TextPart
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.json_schema import check_schema
-from kimi.infrastructure.mcp.connection import Times
-from kimi.infrastructure.mcp.host_context import Place
-from kimi.infrastructure.mcp.servers import McpServers
+from kimi.infrastructure.mcp.host_context import McpHostContext
+from kimi.infrastructure.mcp.server_link import LinkTimings
+from kimi.infrastructure.mcp.tool_source import McpToolSource
 
 if TYPE_CHECKING:
     from fastmcp.client.transports import ClientTransport
 
-QUICK = Times(connect_s=20, call_s=10, pauses_s=(0.01, 0.02, 0.03), quiet_s=0.01)
+QUICK = LinkTimings(connect_timeout_s=20, call_timeout_s=10, restart_pauses_s=(0.01, 0.02, 0.03), tools_quiet_s=0.01)
 
 
 def place_in(
     directory: Path, environ: Mapping[str, str] | None = None, hide: Callable[[Collection[str]], None] | None = None
-) -> Place:
+) -> McpHostContext:
     """Work dir and share directory below `directory`."""
     work, share = directory / "work", directory / "share"
     work.mkdir(exist_ok=True)
     given = os.environ if environ is None else environ
     roots = [str(work), str(directory)]
-    return Place(str(work), str(share), given, "1.0", check_schema, lambda: roots, hide or (lambda secrets: None))
+    return McpHostContext(
+        str(work), str(share), given, "1.0", check_schema, lambda: roots, hide or (lambda secrets: None)
+    )
 
 
 @asynccontextmanager
 async def connected(
     directory: Path,
     *servers: McpServer,
-    times: Times = QUICK,
+    times: LinkTimings = QUICK,
     transport: Callable[[McpServer], ClientTransport | None] | None = None,
-    place: Place | None = None,
+    place: McpHostContext | None = None,
     modes: Sequence[str] | None = None,
-) -> AsyncGenerator[McpServers, None]:
+) -> AsyncGenerator[McpToolSource, None]:
     """A source whose servers are all settled; ended on leaving."""
     settings, there = McpSettings(servers=servers), place or place_in(directory)
-    source = McpServers(settings, there, times=times, transport=transport, modes=modes)
+    source = McpToolSource(settings, there, timings=times, transport_override=transport, modes=modes)
     try:
         source.start()
-        await source.settled()
+        await source.wait_for_first_connect()
         yield source
     finally:
-        await source.ended(3.0)
+        await source.stop_and_wait(3.0)
 
 
 def view(source: ToolSource, name: str) -> SourceServer:

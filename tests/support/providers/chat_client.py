@@ -10,7 +10,7 @@ from kimi.application.ports import ChatModel, ModelItem
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message, user_message
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.http.client import HttpLayer, HttpLimits
+from kimi.infrastructure.http.client import HttpClient, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from tests.support.providers.provider_server import ProviderServer, Reply, provider, text_reply
 
@@ -20,7 +20,7 @@ HISTORY = [user_message("hello")]
 class Client:
     """A model and the server that it talks to."""
 
-    def __init__(self, server: ProviderServer, http: HttpLayer) -> None:
+    def __init__(self, server: ProviderServer, http: HttpClient) -> None:
         self.server = server
         self.http = http
 
@@ -39,7 +39,7 @@ class Client:
 async def client(*replies: Reply, read_s: float = 5) -> AsyncGenerator[Client]:
     """A client of a server that gives these replies; without any it says "ok"."""
     async with provider(replies or [text_reply("ok")]) as server:
-        http = HttpLayer({}, HttpLimits(read_s=read_s))
+        http = HttpClient({}, HttpLimits(read_s=read_s))
         try:
             yield Client(server, http)
         finally:

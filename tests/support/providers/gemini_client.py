@@ -11,7 +11,7 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.http.client import HttpLayer, HttpLimits
+from kimi.infrastructure.http.client import HttpClient, HttpLimits
 from kimi.infrastructure.models.open import open_model
 from tests.support.dialects.gemini import DIALECT
 from tests.support.dialects.script import Answer
@@ -27,7 +27,7 @@ OK = DIALECT.reply(Answer(text="ok"))
 class Client:
     """Models and the server that they talk to."""
 
-    def __init__(self, server: ProviderServer, http: HttpLayer) -> None:
+    def __init__(self, server: ProviderServer, http: HttpClient) -> None:
         self.server = server
         self.http = http
         self.root = server.base_url.removesuffix("/v1")
@@ -47,7 +47,7 @@ class Client:
 async def client(*replies: Reply) -> AsyncGenerator[Client]:
     """A client of a server that gives these replies; without any it says "ok"."""
     async with provider(replies or [OK]) as server:
-        http = HttpLayer({}, HttpLimits(read_s=5))
+        http = HttpClient({}, HttpLimits(read_s=5))
         try:
             yield Client(server, http)
         finally:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from kimi.infrastructure.http.client import HttpLayer, HttpLimits
+from kimi.infrastructure.http.client import HttpClient, HttpLimits
 from tests.support.providers.provider_server import ProviderServer
 
 Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -57,16 +57,16 @@ def answers(*blocks: bytes) -> Serve:
 
 
 @asynccontextmanager
-async def layer(environ: dict[str, str] | None = None, limits: HttpLimits | None = None) -> AsyncGenerator[HttpLayer]:
+async def layer(environ: dict[str, str] | None = None, limits: HttpLimits | None = None) -> AsyncGenerator[HttpClient]:
     """The client in this environment; closed at the end."""
-    http = HttpLayer(environ or {}, limits)
+    http = HttpClient(environ or {}, limits)
     try:
         yield http
     finally:
         await http.close()
 
 
-async def get(http: HttpLayer, url: str, body: bytes = b"") -> tuple[int, bytes]:
+async def get(http: HttpClient, url: str, body: bytes = b"") -> tuple[int, bytes]:
     """Status and body of the answer to a POST."""
     async with http.request("POST", url, [], [body]) as response:
         return response.status, await response.read(1 << 30)

@@ -11,10 +11,17 @@ from functools import partial
 
 import anyio
 
-from kimi.application.agents.run_subagent import Instance, Order, Report, Subagents, prepared, work
+from kimi.application.agents.run_subagent import (
+    Subagent,
+    SubagentRegistry,
+    SubagentResult,
+    SubagentTask,
+    prepare_subagent,
+    run_prepared_subagent,
+)
 from kimi.application.ports import BackgroundTasks
-from kimi.domain.agents.subagent import Subagent
-from kimi.domain.background import BackgroundTask, TaskOrder, TaskStatus
+from kimi.domain.agents.subagent import SubagentIdentity
+from kimi.domain.background import BackgroundTask, BackgroundTaskSpec, TaskStatus
 from kimi.domain.errors import TooManyTasks
 
 logger = logging.getLogger(__name__)
@@ -23,7 +30,7 @@ UNAVAILABLE = "background tasks are not available here"
 
 
 @dataclass(slots=True)
-class Started:
+class StartedSubagent:
     """A subagent that works in the background, and the task that stands for it."""
 
     task: BackgroundTask
@@ -33,89 +40,104 @@ class Started:
 
 
 @dataclass(slots=True)
-class _Ending:
+class _StopSignal:
     """What somebody who wants the work to end does: the first reason counts."""
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     reason: str = ""
 
-    def ask(self, reason: str) -> None:
+    def trigger(self, reason: str) -> None:
         self.reason = self.reason or reason
         self.scope.cancel()
 
 
 def start_in_background(
-    subagents: Subagents, order: Order, call_id: str, tell_report: Callable[[Report], str]
-) -> Started | Report:
+    subagents: SubagentRegistry,
+    subagent_task: SubagentTask,
+    call_id: str,
+    describe_failure: Callable[[SubagentResult], str],
+) -> StartedSubagent | SubagentResult:
     """Let `order` be carried out beside the turns; gives the task at once, or a report when that cannot be.
 
-    `tell_report` puts a failure into words. The work ends with the task, with its time, or with the conversation.
+    `describe_failure` puts a failure into words. The work ends with the task, with its time, or with the conversation.
     """
     parent = subagents.parent
-    tasks, group = parent.background.tasks, parent.hooks.tasks
+    tasks, group = parent.background.tasks, parent.hooks.task_group
     if tasks is None or group is None:
-        return Report("failed", UNAVAILABLE)
-    instance = prepared(subagents, order)
-    if isinstance(instance, Report):
-        return instance
-    timeout_s, ending = order.timeout_s or parent.background.settings.agent_task_timeout_s, _Ending()
+        return SubagentResult("failed", UNAVAILABLE)
+    subagent = prepare_subagent(subagents, subagent_task)
+    if isinstance(subagent, SubagentResult):
+        return subagent
+    timeout_s, stop_signal = subagent_task.timeout_s or parent.background.settings.agent_task_timeout_s, _StopSignal()
     try:
-        task = tasks.adopt(TaskOrder("", order.description, (), timeout_s, "agent"), ending.ask)
+        task = tasks.adopt(
+            BackgroundTaskSpec("", subagent_task.description, (), timeout_s, "agent"), stop_signal.trigger
+        )
     except (OSError, TooManyTasks) as error:
-        instance.files.close()
-        return Report("failed", str(error))
-    who = instance.who(call_id, task.id)
-    subagents.working.add(who.agent_id)  # before the next call looks
-    run = _Run(subagents, tasks, replace(order, timeout_s=timeout_s), ending, tell_report)
-    group.start_soon(run.carry_out, instance, who)
-    return Started(task, who.agent_id, who.type, instance.resumed)
+        subagent.files.close()
+        return SubagentResult("failed", str(error))
+    identity = subagent.build_identity(call_id, task.id)
+    subagents.running_ids.add(identity.agent_id)  # before the next call looks
+    run = _BackgroundRun(subagents, tasks, replace(subagent_task, timeout_s=timeout_s), stop_signal, describe_failure)
+    group.start_soon(run.execute, subagent, identity)
+    return StartedSubagent(task, identity.agent_id, identity.type, subagent.resumed)
 
 
 @dataclass(slots=True)
-class _Run:
-    subagents: Subagents
+class _BackgroundRun:
+    subagents: SubagentRegistry
     tasks: BackgroundTasks
-    order: Order
-    ending: _Ending
-    tell_report: Callable[[Report], str]
-    waiting: int = 0
+    subagent_task: SubagentTask
+    stop_signal: _StopSignal
+    describe_failure: Callable[[SubagentResult], str]
+    pending_approvals: int = 0
 
-    async def carry_out(self, instance: Instance, who: Subagent) -> None:
+    async def execute(self, subagent: Subagent, identity: SubagentIdentity) -> None:
         """Work, and keep the books of the task right, whatever happens."""
-        report: Report | None = None
+        result: SubagentResult | None = None
         try:
-            self._note(who, "running")
-            with self.ending.scope:
-                report = await work(self.subagents, instance, self.order, who, partial(self._wait, who))
+            self._record_status(identity, "running")
+            with self.stop_signal.scope:
+                result = await run_prepared_subagent(
+                    self.subagents,
+                    subagent,
+                    self.subagent_task,
+                    identity,
+                    partial(self._update_pending_approvals, identity),
+                )
         finally:
-            self.subagents.working.discard(who.agent_id)
-            self._close(who, report)
+            self.subagents.running_ids.discard(identity.agent_id)
+            self._record_result(identity, result)
 
-    def _wait(self, who: Subagent, waiting: bool) -> None:
+    def _update_pending_approvals(self, identity: SubagentIdentity, is_pending: bool) -> None:
         """Several calls of the subagent may wait for an approval at a time."""
-        self.waiting += 1 if waiting else -1
-        self._note(who, "awaiting_approval" if self.waiting else "running")
+        self.pending_approvals += 1 if is_pending else -1
+        self._record_status(identity, "awaiting_approval" if self.pending_approvals else "running")
 
-    def _close(self, who: Subagent, report: Report | None) -> None:
-        head = f"agent_id: {who.agent_id}\n\n"
-        if report is not None and report.ending == "completed":
-            self._write(who, head + report.text)
-            self._note(who, "completed")
-        elif report is None or self.subagents.parent.waiting.closed:  # refused because nobody was there any more
-            self._note(who, "killed", self.ending.reason or "The conversation has ended.")
+    def _record_result(self, identity: SubagentIdentity, result: SubagentResult | None) -> None:
+        head = f"agent_id: {identity.agent_id}\n\n"
+        if result is not None and result.outcome == "completed":
+            self._write_output(identity, head + result.text)
+            self._record_status(identity, "completed")
+        elif (
+            result is None or self.subagents.parent.pending_requests.is_closed
+        ):  # refused because nobody was there any more
+            self._record_status(identity, "killed", self.stop_signal.reason or "The conversation has ended.")
         else:
-            reason = self.tell_report(report)
-            self._write(who, head + reason)
-            self._note(who, "failed", reason, timed_out=report.ending == "timed_out")
+            reason = self.describe_failure(result)
+            self._write_output(identity, head + reason)
+            self._record_status(identity, "failed", reason, timed_out=result.outcome == "timed_out")
 
-    def _note(self, who: Subagent, status: TaskStatus, reason: str = "", *, timed_out: bool = False) -> None:
+    def _record_status(
+        self, identity: SubagentIdentity, status: TaskStatus, reason: str = "", *, timed_out: bool = False
+    ) -> None:
         try:
-            self.tasks.note(who.task_id or "", status, reason=reason, timed_out=timed_out)
+            self.tasks.set_status(identity.task_id or "", status, reason=reason, timed_out=timed_out)
         except OSError:
-            logger.exception("the state of background task %s could not be stored", who.task_id)
+            logger.exception("the state of background task %s could not be stored", identity.task_id)
 
-    def _write(self, who: Subagent, text: str) -> None:
+    def _write_output(self, identity: SubagentIdentity, text: str) -> None:
         try:
-            self.tasks.write(who.task_id or "", text)
+            self.tasks.append_output(identity.task_id or "", text)
         except OSError:
-            logger.exception("the report of background task %s could not be stored", who.task_id)
+            logger.exception("the report of background task %s could not be stored", identity.task_id)

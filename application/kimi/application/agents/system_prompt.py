@@ -10,7 +10,7 @@ from kimi.domain.agents.agent import BUILTIN_PROMPT, AgentSpec
 
 NO_SKILLS = "No skills found."
 
-_TEXT = """\
+_PROMPT_TEMPLATE = """\
 You are Kimi, a coding agent. You work in a person's project through the tools that you are given, and you answer \
 in the language in which the person writes.
 {role}
@@ -77,7 +77,7 @@ class ProjectText:
     additional_dirs: Sequence[tuple[str, str]] = ()
 
 
-def builtin_arguments(project: ProjectText, shell: Shell, *, now: str, system: str, skills: str) -> dict[str, str]:
+def build_prompt_arguments(project: ProjectText, shell: Shell, *, now: str, system: str, skills: str) -> dict[str, str]:
     """What every system prompt may name. `now` is local time in ISO 8601 with its offset."""
     return {
         "KIMI_NOW": now,
@@ -85,31 +85,31 @@ def builtin_arguments(project: ProjectText, shell: Shell, *, now: str, system: s
         "KIMI_WORK_DIR_LS": project.listing,
         "KIMI_AGENTS_MD": project.instructions,
         "KIMI_SKILLS": skills or NO_SKILLS,
-        "KIMI_ADDITIONAL_DIRS_INFO": "\n".join(_trees(project.additional_dirs)),
+        "KIMI_ADDITIONAL_DIRS_INFO": "\n".join(_format_directory_trees(project.additional_dirs)),
         "KIMI_OS": system,
         "KIMI_SHELL": f"{shell.name} (`{shell.path}`)",
         "ROLE_ADDITIONAL": "",
     }
 
 
-def builtin_prompt(arguments: Mapping[str, str]) -> str:
+def render_builtin_prompt(arguments: Mapping[str, str]) -> str:
     """The system prompt of the built-in agents, from the arguments above (an agent file may have replaced some)."""
     role = arguments["ROLE_ADDITIONAL"]
-    return _TEXT.format(
+    return _PROMPT_TEMPLATE.format(
         role=f"\n{role}\n" if role else "",
         now=arguments["KIMI_NOW"],
         system=arguments["KIMI_OS"],
         shell=arguments["KIMI_SHELL"],
         work_dir=arguments["KIMI_WORK_DIR"],
         listing=arguments["KIMI_WORK_DIR_LS"] or "(empty)",
-        additional=_additional(arguments["KIMI_ADDITIONAL_DIRS_INFO"]),
-        instructions=_instructions(arguments["KIMI_AGENTS_MD"]),
-        skills=_skills(arguments["KIMI_SKILLS"]),
+        additional=_format_additional_dirs(arguments["KIMI_ADDITIONAL_DIRS_INFO"]),
+        instructions=_format_instructions(arguments["KIMI_AGENTS_MD"]),
+        skills=_format_skills(arguments["KIMI_SKILLS"]),
     )
 
 
-def rendered_prompt(
-    agent: AgentSpec, arguments: Mapping[str, str], render: Callable[[str, Mapping[str, str]], str]
+def render_agent_prompt(
+    agent: AgentSpec, arguments: Mapping[str, str], render_template: Callable[[str, Mapping[str, str]], str]
 ) -> str:
     """The system prompt of an agent; what it states itself wins over the built-in arguments (runtime spec 6.2).
 
@@ -118,28 +118,32 @@ def rendered_prompt(
     if agent.prompt_text is not None:
         return agent.prompt_text
     arguments = {**arguments, **agent.prompt_args}
-    return builtin_prompt(arguments) if agent.prompt_path == BUILTIN_PROMPT else render(agent.prompt_path, arguments)
+    return (
+        render_builtin_prompt(arguments)
+        if agent.prompt_path == BUILTIN_PROMPT
+        else render_template(agent.prompt_path, arguments)
+    )
 
 
-def check_prompts(agent: AgentSpec, load: Callable[[AgentSpec], str]) -> None:
+def check_prompts(agent: AgentSpec, load_prompt: Callable[[AgentSpec], str]) -> None:
     """Try the templates of an agent and its subagents, so that mistakes end the start and not a turn.
 
     Raises ConfigError.
     """
     for one in (agent, *(kind.spec for kind in agent.subagents.values())):
         if one.prompt_path != BUILTIN_PROMPT:
-            load(one)
+            load_prompt(one)
 
 
-def _trees(directories: Sequence[tuple[str, str]]) -> list[str]:
+def _format_directory_trees(directories: Sequence[tuple[str, str]]) -> list[str]:
     return [f"\n`{path}`:\n\n```\n{listing}\n```" for path, listing in directories]
 
 
-def _additional(trees: str) -> str:
+def _format_additional_dirs(trees: str) -> str:
     return f"\nThese directories belong to the workspace too:\n{trees}\n" if trees else ""
 
 
-def _instructions(text: str) -> str:
+def _format_instructions(text: str) -> str:
     if not text:
         return ""
     return (
@@ -148,7 +152,7 @@ def _instructions(text: str) -> str:
     )
 
 
-def _skills(text: str) -> str:
+def _format_skills(text: str) -> str:
     if text == NO_SKILLS:
         return ""
     return (

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from kimi.application.codec.envelope import scrubbed
-from kimi.application.codec.payloads import decode_content, decode_tool_call, member, optional_text
+from kimi.application.codec.envelope import replace_surrogates
+from kimi.application.codec.payloads import decode_content, decode_tool_call, read_member, read_optional_text
 from kimi.domain.content.message import JsonObject, Message, Role, ToolCall
 from kimi.domain.content.parts import ContentPart, TextPart
 from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
@@ -25,11 +25,11 @@ def encode_record(record: ContextRecord) -> bytes:
         case Message():
             return encode_message(record)
         case SystemPromptRecord(content):
-            return _json({"role": "_system_prompt", "content": content})
+            return _encode_shape({"role": "_system_prompt", "content": content})
         case CheckpointRecord(id):
-            return _json({"role": "_checkpoint", "id": id})
+            return _encode_shape({"role": "_checkpoint", "id": id})
         case UsageRecord(token_count):
-            return _json({"role": "_usage", "token_count": token_count})
+            return _encode_shape({"role": "_usage", "token_count": token_count})
 
 
 def encode_message(message: Message) -> bytes:
@@ -44,7 +44,7 @@ def encode_message(message: Message) -> bytes:
         shape["tool_call_id"] = message.tool_call_id
     if message.partial is not None:
         shape["partial"] = message.partial
-    return _json(shape)
+    return _encode_shape(shape)
 
 
 def decode_record(line: bytes) -> ContextRecord | None:
@@ -65,23 +65,23 @@ def parse_object(line: bytes) -> JsonObject | None:
     try:
         value: Any = from_json(line)
     except ValueError:
-        value = _parse_patiently(line)
+        value = _parse_leniently(line)
     return cast("JsonObject", value) if isinstance(value, dict) else None
 
 
-def _parse_patiently(line: bytes) -> Any:
+def _parse_leniently(line: bytes) -> Any:
     """What the fast parser refuses although it can be understood: half a surrogate pair, bytes that are not UTF-8."""
     try:
-        return scrubbed(json.loads(line.decode("utf-8", "replace")))
+        return replace_surrogates(json.loads(line.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
         return None
 
 
-def _json(shape: dict[str, Any]) -> bytes:
+def _encode_shape(shape: dict[str, Any]) -> bytes:
     try:
         return to_json(shape, inf_nan_mode="null")
     except PydanticSerializationError:
-        return to_json(scrubbed(shape), inf_nan_mode="null")
+        return to_json(replace_surrogates(shape), inf_nan_mode="null")
 
 
 def _content_shape(content: tuple[ContentPart, ...]) -> str | tuple[ContentPart, ...]:
@@ -97,38 +97,38 @@ def _call_shape(call: ToolCall) -> dict[str, Any]:
     return shape
 
 
-def _system_prompt(source: JsonObject) -> ContextRecord:
-    return SystemPromptRecord(member(source, "content", str))
+def _decode_system_prompt(source: JsonObject) -> ContextRecord:
+    return SystemPromptRecord(read_member(source, "content", str))
 
 
-def _checkpoint(source: JsonObject) -> ContextRecord:
-    return CheckpointRecord(member(source, "id", int))
+def _decode_checkpoint(source: JsonObject) -> ContextRecord:
+    return CheckpointRecord(read_member(source, "id", int))
 
 
-def _usage(source: JsonObject) -> ContextRecord:
-    return UsageRecord(member(source, "token_count", int))
+def _decode_usage(source: JsonObject) -> ContextRecord:
+    return UsageRecord(read_member(source, "token_count", int))
 
 
-def _message(source: JsonObject) -> ContextRecord:
+def _decode_message(source: JsonObject) -> ContextRecord:
     calls = source.get("tool_calls")
     partial = source.get("partial")
     return Message(
         cast("Role", source["role"]),
-        _parts(source.get("content")),
-        () if calls is None else tuple(decode_tool_call(call) for call in _items(calls)),
-        optional_text(source, "tool_call_id"),
-        optional_text(source, "name"),
+        _decode_parts(source.get("content")),
+        () if calls is None else tuple(decode_tool_call(call) for call in _check_call_list(calls)),
+        read_optional_text(source, "tool_call_id"),
+        read_optional_text(source, "name"),
         partial if isinstance(partial, bool) else None,
     )
 
 
-def _items(calls: object) -> list[object]:
+def _check_call_list(calls: object) -> list[object]:
     if not isinstance(calls, list):
         raise ValueError("`tool_calls` must be a list")
     return cast("list[object]", calls)
 
 
-def _parts(content: object) -> tuple[ContentPart, ...]:
+def _decode_parts(content: object) -> tuple[ContentPart, ...]:
     if isinstance(content, str):
         return (TextPart(content),)
     if content is None:
@@ -137,11 +137,11 @@ def _parts(content: object) -> tuple[ContentPart, ...]:
 
 
 _DECODERS: dict[str, Callable[[JsonObject], ContextRecord]] = {
-    "user": _message,
-    "assistant": _message,
-    "tool": _message,
-    "system": _message,
-    "_checkpoint": _checkpoint,
-    "_usage": _usage,
-    "_system_prompt": _system_prompt,
+    "user": _decode_message,
+    "assistant": _decode_message,
+    "tool": _decode_message,
+    "system": _decode_message,
+    "_checkpoint": _decode_checkpoint,
+    "_usage": _decode_usage,
+    "_system_prompt": _decode_system_prompt,
 }

@@ -15,21 +15,23 @@ from kimi.domain.content.message import ToolCallPart
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import EVENT_TYPES, Event, SubagentEvent
 
-_HEADS: dict[type, bytes] = {cls: b'{"type":"' + name.encode() + b'","payload":' for cls, name in EVENT_TYPES.items()}
-_TEXT_HEAD = _HEADS[TextPart] + b'{"type":"text","text":'
-_PIECE_HEAD = _HEADS[ToolCallPart] + b'{"arguments_part":'
+_ENVELOPE_PREFIXES: dict[type, bytes] = {
+    cls: b'{"type":"' + name.encode() + b'","payload":' for cls, name in EVENT_TYPES.items()
+}
+_TEXT_PREFIX = _ENVELOPE_PREFIXES[TextPart] + b'{"type":"text","text":'
+_ARGUMENTS_PREFIX = _ENVELOPE_PREFIXES[ToolCallPart] + b'{"arguments_part":'
 
 
 def encode_event(event: Event) -> bytes:
     """The envelope of `event`, without a line end. Never raises: lone surrogates become U+FFFD (wire 1.1)."""
     try:
         if type(event) is TextPart:  # the two kinds that stream by the thousand
-            return _TEXT_HEAD + to_json(event.text) + b"}}"
+            return _TEXT_PREFIX + to_json(event.text) + b"}}"
         if type(event) is ToolCallPart:
-            return _PIECE_HEAD + to_json(event.arguments_part) + b"}}"
-        return _HEADS[type(event)] + _payload(event) + b"}"
+            return _ARGUMENTS_PREFIX + to_json(event.arguments_part) + b"}}"
+        return _ENVELOPE_PREFIXES[type(event)] + _encode_payload(event) + b"}"
     except PydanticSerializationError:
-        return _HEADS[type(event)] + to_json(scrubbed(event), inf_nan_mode="null") + b"}"
+        return _ENVELOPE_PREFIXES[type(event)] + to_json(replace_surrogates(event), inf_nan_mode="null") + b"}"
 
 
 def encode_json(value: object) -> bytes:
@@ -38,10 +40,10 @@ def encode_json(value: object) -> bytes:
     try:
         return to_json(value, inf_nan_mode="null")
     except PydanticSerializationError:
-        return to_json(scrubbed(value), inf_nan_mode="null")
+        return to_json(replace_surrogates(value), inf_nan_mode="null")
 
 
-def _payload(event: Event) -> bytes:
+def _encode_payload(event: Event) -> bytes:
     if not isinstance(event, SubagentEvent):
         return to_json(event, inf_nan_mode="null")
     # Both parent keys, whatever version the client speaks (wire 2.5); the inner event has an envelope of its own.
@@ -58,15 +60,15 @@ def _payload(event: Event) -> bytes:
     )  # fmt: skip
 
 
-def scrubbed(value: object) -> Any:
+def replace_surrogates(value: object) -> Any:
     """`value` as plain JSON data in which every lone surrogate is replaced by U+FFFD."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
         pairs = cast("dict[object, object]", value)
-        return {str(scrubbed(str(key))): scrubbed(item) for key, item in pairs.items()}
+        return {str(replace_surrogates(str(key))): replace_surrogates(item) for key, item in pairs.items()}
     if isinstance(value, (list, tuple)):
-        return [scrubbed(item) for item in cast("list[object]", value)]
+        return [replace_surrogates(item) for item in cast("list[object]", value)]
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: scrubbed(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: replace_surrogates(getattr(value, field.name)) for field in fields(value)}
     return value

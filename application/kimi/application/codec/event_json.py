@@ -17,16 +17,16 @@ from kimi.application.codec.payloads import (
     decode_tool_call,
     decode_tool_return_value,
     decode_user_input,
-    json_object,
-    member,
-    optional_text,
+    read_member,
+    read_optional_text,
+    require_object,
 )
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.event import EVENT_TYPES, Event, SteerInput, SubagentEvent, ToolResult, TurnBegin
 from kimi.domain.events.request import ApprovalRequest
 
-_OLD_NAMES = {"ApprovalRequestResolved": "ApprovalResponse"}
-_CLASSES: dict[str, type] = {name: cls for cls, name in EVENT_TYPES.items() if name != "ContentPart"}
+_CURRENT_NAME_BY_OLD = {"ApprovalRequestResolved": "ApprovalResponse"}
+_CLASS_BY_NAME: dict[str, type] = {name: cls for cls, name in EVENT_TYPES.items() if name != "ContentPart"}
 
 
 def decode_event(envelope: JsonObject) -> Event | None:
@@ -35,12 +35,14 @@ def decode_event(envelope: JsonObject) -> Event | None:
     if not isinstance(name, str):
         return None
     try:
-        return _decoded(_OLD_NAMES.get(name, name), json_object(envelope.get("payload"), "`payload`"))
+        return _decode_payload(
+            _CURRENT_NAME_BY_OLD.get(name, name), require_object(envelope.get("payload"), "`payload`")
+        )
     except (ValueError, ValidationError):
         return None
 
 
-def _decoded(name: str, payload: JsonObject) -> Event | None:
+def _decode_payload(name: str, payload: JsonObject) -> Event | None:
     match name:
         case "ContentPart":
             return decode_content_part(payload)
@@ -52,26 +54,30 @@ def _decoded(name: str, payload: JsonObject) -> Event | None:
             return decode_tool_call(payload)
         case "ToolResult":
             return ToolResult(
-                member(payload, "tool_call_id", str), decode_tool_return_value(payload.get("return_value"))
+                read_member(payload, "tool_call_id", str), decode_tool_return_value(payload.get("return_value"))
             )
         case "SubagentEvent":
-            return _subagent_event(payload)
+            return _decode_subagent_event(payload)
         case "ApprovalRequest":
-            plain: ApprovalRequest = _adapter(ApprovalRequest).validate_python({**payload, "display": ()})
+            plain: ApprovalRequest = _type_adapter(ApprovalRequest).validate_python({**payload, "display": ()})
             return replace(plain, display=decode_display(payload))
         case _:
-            kind = _CLASSES.get(name)
-            return None if kind is None else _adapter(kind).validate_python(payload)
+            kind = _CLASS_BY_NAME.get(name)
+            return None if kind is None else _type_adapter(kind).validate_python(payload)
 
 
-def _subagent_event(payload: JsonObject) -> Event | None:
-    inner = decode_event(json_object(payload.get("event"), "`event`"))
+def _decode_subagent_event(payload: JsonObject) -> Event | None:
+    inner = decode_event(require_object(payload.get("event"), "`event`"))
     if inner is None:
         return None
-    parent = optional_text(payload, "parent_tool_call_id" if "parent_tool_call_id" in payload else "task_tool_call_id")
-    return SubagentEvent(parent, optional_text(payload, "agent_id"), optional_text(payload, "subagent_type"), inner)
+    parent = read_optional_text(
+        payload, "parent_tool_call_id" if "parent_tool_call_id" in payload else "task_tool_call_id"
+    )
+    return SubagentEvent(
+        parent, read_optional_text(payload, "agent_id"), read_optional_text(payload, "subagent_type"), inner
+    )
 
 
 @cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
+def _type_adapter(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)

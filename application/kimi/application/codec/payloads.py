@@ -37,14 +37,14 @@ T = TypeVar("T")
 _ABSENT: Final = object()
 
 
-def json_object(value: object, what: str) -> JsonObject:
+def require_object(value: object, what: str) -> JsonObject:
     """`value` as a JSON object."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} must be an object")
     return cast("dict[str, Any]", value)
 
 
-def member(source: JsonObject, key: str, kind: type[T], default: object = _ABSENT) -> T:
+def read_member(source: JsonObject, key: str, kind: type[T], default: object = _ABSENT) -> T:
     """The member `key`, of exactly this JSON type; `default` when it is absent."""
     value = source.get(key, _ABSENT)
     if value is _ABSENT:
@@ -56,26 +56,26 @@ def member(source: JsonObject, key: str, kind: type[T], default: object = _ABSEN
     return value
 
 
-def optional_text(source: JsonObject, key: str) -> str | None:
+def read_optional_text(source: JsonObject, key: str) -> str | None:
     """A string member that may be absent or null."""
-    return None if source.get(key) is None else member(source, key, str)
+    return None if source.get(key) is None else read_member(source, key, str)
 
 
 def decode_content_part(value: object) -> ContentPart:
     """A content part; an unknown `type` is an error."""
-    source = json_object(value, "a content part")
-    kind = member(source, "type", str)
+    source = require_object(value, "a content part")
+    kind = read_member(source, "type", str)
     match kind:
         case "text":
-            return TextPart(member(source, "text", str))
+            return TextPart(read_member(source, "text", str))
         case "think":
-            return ThinkPart(member(source, "think", str), optional_text(source, "encrypted"))
+            return ThinkPart(read_member(source, "think", str), read_optional_text(source, "encrypted"))
         case "image_url":
-            return ImagePart(_media_url(source, kind))
+            return ImagePart(_decode_media_url(source, kind))
         case "audio_url":
-            return AudioPart(_media_url(source, kind))
+            return AudioPart(_decode_media_url(source, kind))
         case "video_url":
-            return VideoPart(_media_url(source, kind))
+            return VideoPart(_decode_media_url(source, kind))
         case _:
             raise ValueError(f"unknown content part type `{kind}`")
 
@@ -96,103 +96,103 @@ def decode_user_input(value: object) -> UserInput:
 
 def decode_tool_call(value: object) -> ToolCall:
     """A tool call as messages and events carry it."""
-    source = json_object(value, "a tool call")
-    function = json_object(source.get("function"), "`function`")
+    source = require_object(value, "a tool call")
+    function = require_object(source.get("function"), "`function`")
     extras = source.get("extras")
     return ToolCall(
-        member(source, "id", str),
-        Function(member(function, "name", str), optional_text(function, "arguments")),
-        None if extras is None else json_object(extras, "`extras`"),
+        read_member(source, "id", str),
+        Function(read_member(function, "name", str), read_optional_text(function, "arguments")),
+        None if extras is None else require_object(extras, "`extras`"),
     )
 
 
 def decode_tool_return_value(value: object) -> ToolReturnValue:
     """A tool result; `display`, `message` and `extras` may be absent (wire spec 4.7)."""
-    source = json_object(value, "a tool result")
+    source = require_object(value, "a tool result")
     extras = source.get("extras")
     return ToolReturnValue(
-        is_error=member(source, "is_error", bool),
+        is_error=read_member(source, "is_error", bool),
         output=decode_content(source.get("output")),
-        message=member(source, "message", str, ""),
+        message=read_member(source, "message", str, ""),
         display=decode_display(source),
-        extras=None if extras is None else json_object(extras, "`extras`"),
+        extras=None if extras is None else require_object(extras, "`extras`"),
     )
 
 
 def decode_display(source: JsonObject) -> tuple[DisplayBlock, ...]:
     """The member `display`, which may be absent or null."""
-    return tuple(_display_block(block) for block in _items(source, "display"))
+    return tuple(_decode_display_block(block) for block in _read_items(source, "display"))
 
 
-def _display_block(value: object) -> DisplayBlock:
+def _decode_display_block(value: object) -> DisplayBlock:
     """A display block; one of a foreign type is kept as it is (tools spec 1.5)."""
-    source = json_object(value, "a display block")
-    kind = member(source, "type", str)
-    decode = _BLOCKS.get(kind)
-    return _unknown(source, kind) if decode is None else decode(source)
+    source = require_object(value, "a display block")
+    kind = read_member(source, "type", str)
+    decode = _BLOCK_DECODERS.get(kind)
+    return _decode_unknown_block(source, kind) if decode is None else decode(source)
 
 
-def _unknown(source: JsonObject, kind: str) -> UnknownBlock:
+def _decode_unknown_block(source: JsonObject, kind: str) -> UnknownBlock:
     rest = {key: item for key, item in source.items() if key != "type"}
     if rest.keys() == {"data"} and isinstance(rest["data"], dict):
         return UnknownBlock(kind, cast("dict[str, Any]", rest["data"]))  # as we wrote it
     return UnknownBlock(kind, rest)
 
 
-def _brief(source: JsonObject) -> DisplayBlock:
-    return BriefBlock(member(source, "text", str))
+def _decode_brief_block(source: JsonObject) -> DisplayBlock:
+    return BriefBlock(read_member(source, "text", str))
 
 
-def _diff(source: JsonObject) -> DisplayBlock:
+def _decode_diff_block(source: JsonObject) -> DisplayBlock:
     return DiffBlock(
-        member(source, "path", str),
-        member(source, "old_text", str),
-        member(source, "new_text", str),
-        member(source, "old_start", int, 1),
-        member(source, "new_start", int, 1),
-        member(source, "is_summary", bool, False),
+        read_member(source, "path", str),
+        read_member(source, "old_text", str),
+        read_member(source, "new_text", str),
+        read_member(source, "old_start", int, 1),
+        read_member(source, "new_start", int, 1),
+        read_member(source, "is_summary", bool, False),
     )
 
 
-def _todo(source: JsonObject) -> DisplayBlock:
-    return TodoBlock(tuple(decode_todo_item(item) for item in _items(source, "items")))
+def _decode_todo_block(source: JsonObject) -> DisplayBlock:
+    return TodoBlock(tuple(decode_todo_item(item) for item in _read_items(source, "items")))
 
 
 def decode_todo_item(value: object) -> TodoItem:
     """An entry of a todo list."""
-    source = json_object(value, "a todo item")
-    status = member(source, "status", str)
+    source = require_object(value, "a todo item")
+    status = read_member(source, "status", str)
     if status not in get_args(TodoStatus):
         raise ValueError(f"unknown todo status `{status}`")
-    return TodoItem(member(source, "title", str), cast("TodoStatus", status))
+    return TodoItem(read_member(source, "title", str), cast("TodoStatus", status))
 
 
-def _shell(source: JsonObject) -> DisplayBlock:
-    return ShellBlock(member(source, "language", str), member(source, "command", str))
+def _decode_shell_block(source: JsonObject) -> DisplayBlock:
+    return ShellBlock(read_member(source, "language", str), read_member(source, "command", str))
 
 
-def _background_task(source: JsonObject) -> DisplayBlock:
+def _decode_background_task_block(source: JsonObject) -> DisplayBlock:
     task_id, kind, status, description = (
-        member(source, key, str) for key in ("task_id", "kind", "status", "description")
+        read_member(source, key, str) for key in ("task_id", "kind", "status", "description")
     )
     return BackgroundTaskBlock(task_id, kind, status, description)
 
 
-_BLOCKS: dict[str, Callable[[JsonObject], DisplayBlock]] = {
-    "brief": _brief,
-    "diff": _diff,
-    "todo": _todo,
-    "shell": _shell,
-    "background_task": _background_task,
+_BLOCK_DECODERS: dict[str, Callable[[JsonObject], DisplayBlock]] = {
+    "brief": _decode_brief_block,
+    "diff": _decode_diff_block,
+    "todo": _decode_todo_block,
+    "shell": _decode_shell_block,
+    "background_task": _decode_background_task_block,
 }
 
 
-def _media_url(source: JsonObject, key: str) -> MediaUrl:
-    inner = json_object(source.get(key), f"`{key}`")
-    return MediaUrl(member(inner, "url", str), optional_text(inner, "id"))
+def _decode_media_url(source: JsonObject, key: str) -> MediaUrl:
+    inner = require_object(source.get(key), f"`{key}`")
+    return MediaUrl(read_member(inner, "url", str), read_optional_text(inner, "id"))
 
 
-def _items(source: JsonObject, key: str) -> list[object]:
+def _read_items(source: JsonObject, key: str) -> list[object]:
     value = source.get(key)
     if value is None:
         return []

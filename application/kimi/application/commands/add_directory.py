@@ -7,36 +7,36 @@ from dataclasses import replace
 import anyio.to_thread
 
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.project import Project, path_argument
+from kimi.application.conversation.project import Project, parse_path_argument
 from kimi.domain.content.message import user_message
 from kimi.domain.content.parts import TextPart
-from kimi.domain.permissions.path_rules import within
+from kimi.domain.permissions.path_rules import is_within
 
 
 async def add_directory(conversation: Conversation, arguments: str) -> None:
     """List the directories of the workspace, or add one: stored with the session, told to the model."""
-    project = conversation.project()
+    project = conversation.require_project()
     if arguments:
-        text = await _add(conversation, project, path_argument(arguments))
+        text = await _add_to_workspace(conversation, project, parse_path_argument(arguments))
     else:
         lines = [project.workspace.work_dir, *conversation.files.state.additional_dirs]
         text = "Workspace directories:\n" + "\n".join(f"- {path}" for path in lines)
     await conversation.emit(TextPart(text))
 
 
-async def _add(conversation: Conversation, project: Project, given: str) -> str:
-    place = await project.locate(given)
-    if (reason := await _refusal(project, place.absolute, place.real)) is not None:
+async def _add_to_workspace(conversation: Conversation, project: Project, requested_path: str) -> str:
+    place = await project.locate(requested_path)
+    if (reason := await _find_directory_problem(project, place.absolute, place.real)) is not None:
         return reason
     path = place.absolute
-    tree = await anyio.to_thread.run_sync(project.tree, path)
+    tree = await anyio.to_thread.run_sync(project.list_tree, path)
     conversation.update_state(lambda state: replace(state, additional_dirs=(*state.additional_dirs, path)))
-    conversation.system_prompt()
-    conversation.append(user_message(_told(path, tree)))
+    conversation.ensure_system_prompt()
+    conversation.append(user_message(_format_model_notice(path, tree)))
     return f"Added directory to workspace: {path}"
 
 
-async def _refusal(project: Project, path: str, real: str) -> str | None:
+async def _find_directory_problem(project: Project, path: str, real: str) -> str | None:
     try:
         found = await project.workspace.stat(path)
     except (OSError, ValueError) as error:
@@ -45,14 +45,14 @@ async def _refusal(project: Project, path: str, real: str) -> str | None:
         return f"The directory does not exist: {path}"
     if found.kind != "directory":
         return f"This is not a directory: {path}"
-    roots = (await project.zones()).workspace
+    roots = (await project.load_path_scopes()).workspace
     if path in roots or real in roots:
         return f"The directory is part of the workspace already: {path}"
-    if within(real, roots):
+    if is_within(real, roots):
         return f"The directory is inside a directory of the workspace already: {path}"
     return None
 
 
-def _told(path: str, tree: str) -> str:
+def _format_model_notice(path: str, tree: str) -> str:
     listing = tree or "(empty)"
     return f"<system>The person has added the directory `{path}` to the workspace. It holds:\n\n{listing}\n</system>"

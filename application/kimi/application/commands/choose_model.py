@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from kimi.application.control.switch_model import current_choice, switch_model
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.model_choice import ModelChoice, aliases
+from kimi.application.conversation.model_catalog import ModelChoice, models_by_alias
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ConfigError, StateError
 
 _THINKING = {"on": True, "off": False}
 
 
-async def model_command(conversation: Conversation, arguments: str) -> None:
+async def run_model_command(conversation: Conversation, arguments: str) -> None:
     """Switch and say so, or without arguments say what there is. What cannot be used is said, and nothing changes."""
     try:
-        text = _switched(conversation, arguments.split()) if arguments else _listed(conversation)
+        text = _switch(conversation, arguments.split()) if arguments else _list_models(conversation)
     except (StateError, ConfigError) as error:
         text = str(error)
     await conversation.emit(TextPart(text))
 
 
-def _switched(conversation: Conversation, words: list[str]) -> str:
+def _switch(conversation: Conversation, words: list[str]) -> str:
     thinking = _THINKING.get(words[-1])
     name = " ".join(words if thinking is None else words[:-1])
-    return f"Model: {_said(switch_model(conversation, name or None, thinking))}"
+    return f"Model: {_format_choice(switch_model(conversation, name or None, thinking))}"
 
 
-def _listed(conversation: Conversation) -> str:
+def _list_models(conversation: Conversation) -> str:
     choice = current_choice(conversation)
-    now = f"Model: {_said(choice)}" if choice is not None else "No model is chosen."
-    return "\n".join([now, "Models:", *(f"- {name}" for name in aliases(conversation.models()) if name)])
+    now = f"Model: {_format_choice(choice)}" if choice is not None else "No model is chosen."
+    return "\n".join(
+        [now, "Models:", *(f"- {name}" for name in models_by_alias(conversation.require_models()) if name)]
+    )
 
 
-def _said(choice: ModelChoice) -> str:
+def _format_choice(choice: ModelChoice) -> str:
     return f"{choice.alias or 'that of the environment'}{' (thinking)' if choice.thinking else ''}"

@@ -6,14 +6,14 @@ import os
 from datetime import datetime
 
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.project import Project, path_argument
+from kimi.application.conversation.project import Project, parse_path_argument
 from kimi.domain.content.parts import TextPart
-from kimi.domain.history.transcript import as_markdown
+from kimi.domain.history.transcript import render_transcript
 
 
 async def export_markdown(conversation: Conversation, arguments: str) -> None:
     """Write what the model knows of the conversation to a new file; without a path to one in the work dir."""
-    project = conversation.project()
+    project = conversation.require_project()
     messages = tuple(conversation.history.messages)
     if not messages:
         await conversation.emit(TextPart("There is nothing to export: the conversation is empty."))
@@ -26,20 +26,20 @@ async def export_markdown(conversation: Conversation, arguments: str) -> None:
         ("messages", str(len(messages))),
     ]
     name = f"kimi-export-{conversation.id[:8]}-{now:%Y%m%d-%H%M%S}.md"
-    content = as_markdown(messages, facts).encode("utf-8", "replace")
+    content = render_transcript(messages, facts).encode("utf-8", "replace")
     try:
-        text = await _write(project, path_argument(arguments), name, content)
+        text = await _write_file(project, parse_path_argument(arguments), name, content)
     except (OSError, ValueError) as error:
         text = f"The conversation could not be exported: {error}"
     await conversation.emit(TextPart(text))
 
 
-async def _write(project: Project, given: str, name: str, content: bytes) -> str:
+async def _write_file(project: Project, requested_path: str, default_name: str, content: bytes) -> str:
     """Write the file; gives what to say. A directory gets a file of the usual name. Nothing is overwritten."""
-    place = await project.locate(given or name)
+    place = await project.locate(requested_path or default_name)
     found = await project.workspace.stat(place.real)
     if found is not None and found.kind == "directory":
-        place = await project.locate(os.path.join(place.absolute, name))
+        place = await project.locate(os.path.join(place.absolute, default_name))
         found = await project.workspace.stat(place.real)
     if found is not None:
         return f"There is a file already, name another one: {place.absolute}"

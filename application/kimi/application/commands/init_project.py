@@ -7,14 +7,14 @@ from random import random as uniform
 import anyio.to_thread
 
 from kimi.application.conversation.conversation import IDLE, Conversation
-from kimi.application.step.checkpoints import checkpoint
+from kimi.application.step.checkpoints import next_checkpoint_records
 from kimi.application.step.run_steps import run_steps
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import ModelNotSet, StateError
 from kimi.domain.tools.repeat_guard import RepeatGuard
 from kimi.domain.turn import TurnStatus
 
-PROMPT = """\
+INIT_PROMPT = """\
 Get to know this project and write `AGENTS.md` in the working directory: what a coding agent that has never seen the \
 project must know to work in it.
 
@@ -32,12 +32,12 @@ The file says, as briefly as it can and with exact commands and paths:
 Write it in the language of the project's documentation. If there is an AGENTS.md already, keep what still holds and \
 improve the rest. Change no other file."""
 
-_WRITTEN = """\
+_WRITTEN_NOTICE = """\
 <system>The person has run /init: the project was analysed and its AGENTS.md was written. It now says:
 
 {text}
 </system>"""
-_MISSING = "<system>The person has run /init, but the project has no AGENTS.md: none was written.</system>"
+_MISSING_NOTICE = "<system>The person has run /init, but the project has no AGENTS.md: none was written.</system>"
 
 
 async def init_project(conversation: Conversation, arguments: str) -> TurnStatus:
@@ -45,16 +45,16 @@ async def init_project(conversation: Conversation, arguments: str) -> TurnStatus
 
     Raises ModelNotSet, ChatProviderError, StoreFailed; the conversation then knows nothing of it.
     """
-    project, model, turn = conversation.project(), conversation.model, conversation.turn
+    project, model, turn = conversation.require_project(), conversation.model, conversation.turn
     if model is None:
         raise ModelNotSet
     if turn is None:
         raise StateError(IDLE)
-    conversation.repeats = RepeatGuard()
-    with conversation.aside():
-        conversation.append(*checkpoint(conversation), user_message(PROMPT))
+    conversation.repeat_guard = RepeatGuard()
+    with conversation.scratch_context():
+        conversation.append(*next_checkpoint_records(conversation), user_message(INIT_PROMPT))
         status = await run_steps(conversation, turn, model, uniform)
     if status.status != "cancelled":
-        text = await anyio.to_thread.run_sync(project.instructions)
-        conversation.append(user_message(_WRITTEN.format(text=text) if text else _MISSING))
+        text = await anyio.to_thread.run_sync(project.load_instructions)
+        conversation.append(user_message(_WRITTEN_NOTICE.format(text=text) if text else _MISSING_NOTICE))
     return status

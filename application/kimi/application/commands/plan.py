@@ -6,7 +6,7 @@ import os
 
 import anyio.to_thread
 
-from kimi.application.control.plan_mode import plan_file, set_plan_mode
+from kimi.application.control.plan_mode import resolve_plan_file, set_plan_mode
 from kimi.application.conversation.conversation import Conversation
 from kimi.domain.content.parts import TextPart
 
@@ -14,32 +14,32 @@ _USAGE = "Usage: /plan [on|off|view|clear]; without a word it switches plan mode
 _NO_PLAN = "There is no plan yet."
 
 
-async def plan_command(conversation: Conversation, arguments: str) -> None:
+async def run_plan_command(conversation: Conversation, arguments: str) -> None:
     """Switch plan mode, show the plan, or remove it. Raises StateError where there is no place for plan files."""
     match arguments.lower():
         case "":
-            text = await _switch(conversation, not conversation.policy.plan)
+            text = await _switch_plan_mode(conversation, not conversation.policy.plan)
         case "on":
-            text = await _switch(conversation, True)
+            text = await _switch_plan_mode(conversation, True)
         case "off":
-            text = await _switch(conversation, False)
+            text = await _switch_plan_mode(conversation, False)
         case "view":
-            text = await anyio.to_thread.run_sync(_plan_text, plan_file(conversation))
+            text = await anyio.to_thread.run_sync(_read_plan, resolve_plan_file(conversation))
         case "clear":
-            text = await anyio.to_thread.run_sync(_remove, plan_file(conversation))
+            text = await anyio.to_thread.run_sync(_remove_plan, resolve_plan_file(conversation))
         case _:
             text = _USAGE
     await conversation.emit(TextPart(text))
 
 
-async def _switch(conversation: Conversation, enabled: bool) -> str:
+async def _switch_plan_mode(conversation: Conversation, enabled: bool) -> str:
     await set_plan_mode(conversation, enabled)
     if enabled:
-        return f"Plan mode ON. Plan file: {plan_file(conversation)}"
+        return f"Plan mode ON. Plan file: {resolve_plan_file(conversation)}"
     return "Plan mode OFF. All tools are now available."
 
 
-def _plan_text(path: str) -> str:
+def _read_plan(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read() or _NO_PLAN
@@ -49,7 +49,7 @@ def _plan_text(path: str) -> str:
         return f"The plan file cannot be read: {path}: {error.strerror}"
 
 
-def _remove(path: str) -> str:
+def _remove_plan(path: str) -> str:
     try:
         os.remove(path)
     except FileNotFoundError:

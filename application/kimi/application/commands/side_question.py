@@ -14,33 +14,33 @@ from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ModelError, ModelNotSet
 from kimi.domain.events.event import BtwBegin, BtwEnd
-from kimi.domain.history.history import unanswered_calls
+from kimi.domain.history.history import find_unanswered_calls
 
 logger = logging.getLogger(__name__)
 
-FIRST_VERSION = (1, 9)
+MIN_PROTOCOL_VERSION = (1, 9)
 """Clients of this protocol version know the two events; the others get the answer as text."""
 
-_ASIDE = """\
+_QUESTION_PROMPT = """\
 <system>This is a question beside the work. Answer it shortly from what you know already. Call no tool: nothing would \
 be done. Neither question nor answer will be part of the conversation.</system>
 
 {question}"""
-_NOTHING = "The model gave no answer."
+_NO_ANSWER = "The model gave no answer."
 _USAGE = "Usage: /btw <question>"
 
 
-async def btw_command(conversation: Conversation, arguments: str) -> None:
+async def run_btw_command(conversation: Conversation, arguments: str) -> None:
     """Answer the question; one without text gets a line of usage. Raises ModelNotSet, StoreFailed."""
     if not arguments.strip():
         await conversation.emit(TextPart(_USAGE))
         return
-    end = await ask_beside(conversation, arguments.strip())
-    if conversation.client.protocol_version < FIRST_VERSION:
-        await conversation.emit(TextPart(end.response or end.error or _NOTHING))
+    end = await answer_side_question(conversation, arguments.strip())
+    if conversation.client.protocol_version < MIN_PROTOCOL_VERSION:
+        await conversation.emit(TextPart(end.response or end.error or _NO_ANSWER))
 
 
-async def ask_beside(conversation: Conversation, question: str) -> BtwEnd:
+async def answer_side_question(conversation: Conversation, question: str) -> BtwEnd:
     """Ask the model `question`, also while a turn runs, and announce question and answer.
 
     What fails is the `error` of the result. Cancellation ends the request; BtwEnd goes out all the same.
@@ -50,42 +50,42 @@ async def ask_beside(conversation: Conversation, question: str) -> BtwEnd:
         raise ModelNotSet
     begin = BtwBegin(conversation.new_id(), question)
     end = BtwEnd(begin.id, None, "The question was cancelled.")
-    conversation.post(begin)  # a cancel cannot come before the next line
+    conversation.emit_nowait(begin)  # a cancel cannot come before the next line
     try:
-        await conversation.channel.room()
-        end = await _answer(conversation, begin)
+        await conversation.channel.wait_for_capacity()
+        end = await _answer_question(conversation, begin)
     finally:
         with anyio.CancelScope(shield=True):
             await conversation.emit(end)
     return end
 
 
-async def _answer(conversation: Conversation, asked: BtwBegin) -> BtwEnd:
+async def _answer_question(conversation: Conversation, begin: BtwBegin) -> BtwEnd:
     try:
-        text = await _text(conversation, asked.question)
+        text = await _request_answer(conversation, begin.question)
     except ModelError as error:
         logger.warning("a side question failed: %s", error)
-        return BtwEnd(asked.id, None, str(error))
-    return BtwEnd(asked.id, text, None) if text else BtwEnd(asked.id, None, _NOTHING)
+        return BtwEnd(begin.id, None, str(error))
+    return BtwEnd(begin.id, text, None) if text else BtwEnd(begin.id, None, _NO_ANSWER)
 
 
-async def _text(conversation: Conversation, question: str) -> str:
+async def _request_answer(conversation: Conversation, question: str) -> str:
     """The text of the answer. The tools are named all the same: providers want them where the history has calls."""
     model, history = conversation.model, conversation.history
     assert model is not None
-    messages = [*_answerable(history.messages), user_message(_ASIDE.format(question=question))]
-    tools = conversation.toolset.visible()
+    messages = [*_drop_unanswered_calls(history.messages), user_message(_QUESTION_PROMPT.format(question=question))]
+    tools = conversation.toolset.visible_specs()
     parts: list[str] = []
-    async with model.stream(conversation.system_prompt(), messages, tools, history.total) as items:
+    async with model.stream(conversation.ensure_system_prompt(), messages, tools, history.total_tokens) as items:
         async for item in items:
             if isinstance(item, TextPart):
                 parts.append(item.text)
     return "".join(parts).strip()
 
 
-def _answerable(messages: Sequence[Message]) -> Sequence[Message]:
+def _drop_unanswered_calls(messages: Sequence[Message]) -> Sequence[Message]:
     """The messages up to the last one whose calls have not all been answered."""
-    if not unanswered_calls(messages):
+    if not find_unanswered_calls(messages):
         return messages
     last = max(index for index, message in enumerate(messages) if message.role == "assistant")
     return messages[:last]

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S: Final = 3.0
+MAX_SHUTDOWN_S: Final = 3.0
 """How long servers may take to end, at most."""
 
-SHORTEST_PATIENCE_S: Final = 0.3
-BROKEN: Final = ("failed", "unauthorized")
+MIN_SHUTDOWN_S: Final = 0.3
+BROKEN_STATES: Final = ("failed", "unauthorized")
 
 
 def mcp_status(conversation: Conversation) -> McpStatus | None:
@@ -34,7 +34,7 @@ def mcp_status(conversation: Conversation) -> McpStatus | None:
     return servers.status() if servers else None
 
 
-def server_list(conversation: Conversation) -> Sequence[SourceServer]:
+def list_servers(conversation: Conversation) -> Sequence[SourceServer]:
     """The servers one by one, with the reason why one cannot be used, and the tools as they describe them."""
     servers = conversation.toolset.servers
     return servers.servers() if servers else ()
@@ -63,34 +63,34 @@ async def wait_for_servers(conversation: Conversation) -> None:
     servers = conversation.toolset.servers
     if servers is None:
         return
-    first, servers.waited = not servers.waited and conversation.subagent is None, True
+    first, servers.has_waited = not servers.has_waited and conversation.subagent is None, True
     if first:
         servers.source.start()
         if servers.status().loading and servers.settings.first_turn_wait_ms > 0:
-            await _wait(conversation, servers)
+            await _wait_for_connections(conversation, servers)
     servers.begin_turn()
 
 
-async def _wait(conversation: Conversation, servers: ServerTools) -> None:
+async def _wait_for_connections(conversation: Conversation, servers: ServerTools) -> None:
     await conversation.emit(StatusUpdate(mcp_status=servers.status()))
-    conversation.post(MCPLoadingBegin())  # a cancel cannot come before the next line
+    conversation.emit_nowait(MCPLoadingBegin())  # a cancel cannot come before the next line
     try:
-        await conversation.channel.room()
+        await conversation.channel.wait_for_capacity()
         with anyio.move_on_after(servers.settings.first_turn_wait_ms / 1000):
-            await servers.source.settled()
+            await servers.source.wait_for_first_connect()
     finally:
         with anyio.CancelScope(shield=True):
-            conversation.toolset.visible()  # gives names to the tools, for the status
+            conversation.toolset.visible_specs()  # gives names to the tools, for the status
             await conversation.emit(StatusUpdate(mcp_status=servers.status()))
             await conversation.emit(MCPLoadingEnd())
-    servers.in_status = _broken(servers)
+    servers.failed_in_status = _broken_server_names(servers)
 
 
-def _broken(servers: ServerTools) -> frozenset[str]:
-    return frozenset(server.name for server in servers.servers() if server.state in BROKEN)
+def _broken_server_names(servers: ServerTools) -> frozenset[str]:
+    return frozenset(server.name for server in servers.servers() if server.state in BROKEN_STATES)
 
 
-async def attend_servers(conversation: Conversation) -> None:
+async def report_server_changes(conversation: Conversation) -> None:
     """Before a step: tell of servers that have failed since, and forget approvals of tools that have changed.
 
     Raises StoreFailed.
@@ -98,30 +98,34 @@ async def attend_servers(conversation: Conversation) -> None:
     servers = conversation.toolset.servers
     if servers is None:
         return
-    _drop_approvals(conversation, servers)
+    _drop_changed_approvals(conversation, servers)
     if conversation.subagent is None:
-        await _tell(conversation, servers)
+        await _report_broken_servers(conversation, servers)
 
 
-def _drop_approvals(conversation: Conversation, servers: ServerTools) -> None:
+def _drop_changed_approvals(conversation: Conversation, servers: ServerTools) -> None:
     """Ask again about tools that are described otherwise than when they were approved, also in an earlier run."""
-    from kimi.application.toolset.mcp_tool import approval_key, description_mark, marked_key  # start-up time
+    from kimi.application.toolset.mcp_tool import (  # start-up time
+        approval_key,
+        description_fingerprint,
+        fingerprinted_approval,
+    )
 
-    changed = {approval_key(tool) for tool in servers.changed()}
+    changed = {approval_key(tool) for tool in servers.take_changed_tools()}
     for tool in (tool for server in servers.servers() for tool in server.tools):
         key = approval_key(tool)
         remembered = conversation.policy.remembered
         if key not in remembered:
             continue
-        marks = {entry for entry in remembered if marked_key(entry) == key}
-        if key in changed or marks - {description_mark(tool)}:
+        marks = {entry for entry in remembered if fingerprinted_approval(entry) == key}
+        if key in changed or marks - {description_fingerprint(tool)}:
             logger.info("a tool has changed; it is not approved any more: %s", key)
-            _forget(conversation, {key, *marks})
+            _forget_approvals(conversation, {key, *marks})
         elif not marks and conversation.subagent is None:
-            conversation.remember_approval(description_mark(tool))
+            conversation.remember_approval(description_fingerprint(tool))
 
 
-def _forget(conversation: Conversation, entries: set[str]) -> None:
+def _forget_approvals(conversation: Conversation, entries: set[str]) -> None:
     """A subagent forgets for all, but stores nothing: what is approved stands in the files of its parent."""
     if conversation.subagent is None:
         for entry in entries:
@@ -131,18 +135,18 @@ def _forget(conversation: Conversation, entries: set[str]) -> None:
         conversation.policy = replace(policy, remembered=policy.remembered - entries)
 
 
-async def _tell(conversation: Conversation, servers: ServerTools) -> None:
-    broken = _broken(servers)
-    new, servers.told = broken - servers.told, broken
-    if new - servers.in_status:
-        servers.in_status = broken
+async def _report_broken_servers(conversation: Conversation, servers: ServerTools) -> None:
+    broken = _broken_server_names(servers)
+    new, servers.failed_announced = broken - servers.failed_announced, broken
+    if new - servers.failed_in_status:
+        servers.failed_in_status = broken
         await conversation.emit(StatusUpdate(mcp_status=servers.status()))
     for server in servers.servers():
         if server.name in new:
-            await conversation.emit(_notification(conversation, server))
+            await conversation.emit(_build_notification(conversation, server))
 
 
-def _notification(conversation: Conversation, server: SourceServer) -> Notification:
+def _build_notification(conversation: Conversation, server: SourceServer) -> Notification:
     return Notification(
         id=conversation.new_id(),
         category="system",
@@ -158,7 +162,7 @@ def _notification(conversation: Conversation, server: SourceServer) -> Notificat
 
 
 @asynccontextmanager
-async def connected_servers(
+async def servers_lifespan(
     conversation: Conversation, servers: ServerTools | None, time_left: Callable[[], float], *, connect: bool
 ) -> AsyncGenerator[None, None]:
     """The conversation has these servers while the context is open. They begin to connect at once with `connect`.
@@ -170,32 +174,32 @@ async def connected_servers(
         return
     conversation.toolset.servers = servers
     try:
-        await _require(servers)
+        await _wait_for_required_servers(servers)
         if connect:
             servers.source.start()
         yield
     finally:
         with anyio.CancelScope(shield=True):
-            await servers.source.ended(max(SHORTEST_PATIENCE_S, min(PATIENCE_S, time_left())))
+            await servers.source.stop_and_wait(max(MIN_SHUTDOWN_S, min(MAX_SHUTDOWN_S, time_left())))
 
 
 @asynccontextmanager
-async def ending_servers(conversation: Conversation) -> AsyncGenerator[None, None]:
-    """Ask the servers to end on leaving; the outer `connected_servers` waits for them."""
+async def stop_servers_on_exit(conversation: Conversation) -> AsyncGenerator[None, None]:
+    """Ask the servers to end on leaving; the outer `servers_lifespan` waits for them."""
     try:
         yield
     finally:
         if conversation.toolset.servers is not None:
-            conversation.toolset.servers.source.end()
+            conversation.toolset.servers.source.request_stop()
 
 
-async def _require(servers: ServerTools) -> None:
+async def _wait_for_required_servers(servers: ServerTools) -> None:
     """Wait for the servers without which there is to be no start. Raises ConfigError: one cannot be used."""
     required = {server.name for server in servers.settings.servers if server.required and server.enabled}
     if not required:
         return
     servers.source.start()
-    await servers.source.settled()
+    await servers.source.wait_for_first_connect()
     for server in servers.servers():
         if server.name in required and server.state != "connected":
             raise ConfigError(f"The MCP server '{server.name}' is required and cannot be used: {server.reason}")

@@ -17,8 +17,8 @@ def resolve_request(conversation: Conversation, request_id: str, answer: Answer)
     Approval for the session stores the request's key and releases every waiting request of the same key. The one
     who waits announces the outcome, so this never blocks the reader of a client's answers.
     """
-    key = conversation.waiting.memory_key(request_id)
-    if not conversation.waiting.settle(request_id, answer):
+    key = conversation.pending_requests.memory_key(request_id)
+    if not conversation.pending_requests.resolve(request_id, answer):
         logger.info("answer to a request that does not wait: %s", request_id)
         return False
     if isinstance(answer, ApprovalAnswer) and answer.response == "approve_for_session" and key is not None:
@@ -26,5 +26,5 @@ def resolve_request(conversation: Conversation, request_id: str, answer: Answer)
             conversation.remember_approval(key)
         except StoreFailed:
             logger.exception("the approval of %r holds until the process ends: it could not be stored", key)
-        conversation.waiting.release(key)
+        conversation.pending_requests.approve_matching(key)
     return True

@@ -32,18 +32,18 @@ async def inject_steers(conversation: Conversation, turn: RunningTurn, model: Ch
         user_input = turn.steers.popleft()
         if missing := missing_capabilities(as_parts(user_input), model.capabilities):
             raise CapabilityMissing(model.name, missing)
-        await _inject(conversation, user_input)
+        await _inject_steer(conversation, user_input)
         injected = True
     return injected
 
 
-async def keep_steers(conversation: Conversation, turn: RunningTurn) -> None:
+async def append_late_steers(conversation: Conversation, turn: RunningTurn) -> None:
     """The turn ends otherwise than by cancel: what it accepted stays in the history for the next one."""
     turn.accepts_steers = False
     while turn.steers:
-        await _inject(conversation, turn.steers.popleft())
+        await _inject_steer(conversation, turn.steers.popleft())
 
 
-async def _inject(conversation: Conversation, user_input: UserInput) -> None:
+async def _inject_steer(conversation: Conversation, user_input: UserInput) -> None:
     conversation.append(Message("user", as_parts(user_input)))
     await conversation.emit(SteerInput(user_input))

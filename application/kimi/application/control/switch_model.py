@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.model_choice import ModelChoice, Models, aliases
+from kimi.application.conversation.model_catalog import ModelCatalog, ModelChoice, models_by_alias
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import StateError
 
@@ -22,10 +22,10 @@ def thinking_choices(model: ModelSettings) -> tuple[bool, ...]:
 
 def current_choice(conversation: Conversation) -> ModelChoice | None:
     """What the conversation uses now; None without a model."""
-    started = conversation.models().started
-    if conversation.choice is None and started is not None:
+    started = conversation.require_models().initial
+    if conversation.model_choice is None and started is not None:
         return ModelChoice(started.alias, bool(started.thinking))
-    return conversation.choice
+    return conversation.model_choice
 
 
 def switch_model(conversation: Conversation, alias: str | None = None, thinking: bool | None = None) -> ModelChoice:
@@ -38,17 +38,17 @@ def switch_model(conversation: Conversation, alias: str | None = None, thinking:
         ConfigError: the model cannot be used as it is configured. Nothing has changed then.
         StoreFailed: the choice holds, but could not be stored.
     """
-    models, now = conversation.models(), current_choice(conversation)
-    settings = _settings(models, alias if alias is not None else now.alias if now else "")
+    models, now = conversation.require_models(), current_choice(conversation)
+    settings = _find_settings(models, alias if alias is not None else now.alias if now else "")
     wanted = thinking if thinking is not None else bool(now and now.thinking)
     choices = thinking_choices(settings)
-    thinks = wanted if wanted in choices else bool(choices) and choices[0]
-    decided = thinks if choices else None
-    conversation.model = models.open(settings.model_copy(update={"thinking": decided}))
-    conversation.toolset.forget_made()  # some tools are for certain models only
-    conversation.choice = ModelChoice(settings.alias, thinks)
-    conversation.update_state(lambda state: replace(state, model_alias=settings.alias, thinking=thinks))
-    return conversation.choice
+    is_thinking = wanted if wanted in choices else bool(choices) and choices[0]
+    thinking_setting = is_thinking if choices else None
+    conversation.model = models.open_model(settings.model_copy(update={"thinking": thinking_setting}))
+    conversation.toolset.reset_builtin_tools()  # some tools are for certain models only
+    conversation.model_choice = ModelChoice(settings.alias, is_thinking)
+    conversation.update_state(lambda state: replace(state, model_alias=settings.alias, thinking=is_thinking))
+    return conversation.model_choice
 
 
 def restore_model(conversation: Conversation) -> bool:
@@ -59,14 +59,14 @@ def restore_model(conversation: Conversation) -> bool:
     state = conversation.files.state
     if state.model_alias is None:
         return True
-    if state.model_alias not in aliases(conversation.models()):
+    if state.model_alias not in models_by_alias(conversation.require_models()):
         return False
     switch_model(conversation, state.model_alias, state.thinking)
     return True
 
 
-def _settings(models: Models, alias: str) -> ModelSettings:
-    known = aliases(models)
+def _find_settings(models: ModelCatalog, alias: str) -> ModelSettings:
+    known = models_by_alias(models)
     if alias in known:
         return known[alias]
     names = ", ".join(sorted(name for name in known if name))

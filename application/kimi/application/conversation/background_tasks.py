@@ -11,11 +11,11 @@ from kimi.application.ports import BackgroundTasks
 from kimi.application.settings.settings import BackgroundSettings
 from kimi.domain.background import BackgroundTask
 
-ENDING_S = 0.8
+STOP_TIMEOUT_S = 0.8
 """How long the end of the program waits for tasks to end, in seconds. They end without it, too."""
 
 
-class TaskBook:
+class BackgroundTaskRegistry:
     """The background tasks of a conversation, opened when they are first asked for; without `open_tasks` none."""
 
     def __init__(
@@ -24,7 +24,7 @@ class TaskBook:
         settings: BackgroundSettings | None = None,
     ) -> None:
         self._open_tasks = open_tasks
-        self._opened: BackgroundTasks | None = None
+        self._tasks: BackgroundTasks | None = None
         self._settings = settings
 
     @property
@@ -34,26 +34,26 @@ class TaskBook:
         return self._settings
 
     @property
-    def available(self) -> bool:
+    def is_available(self) -> bool:
         """Can this conversation have background tasks?"""
         return self._open_tasks is not None
 
     @property
     def tasks(self) -> BackgroundTasks | None:
         """The tasks; None where there can be none."""
-        if self._opened is None and self._open_tasks is not None:
-            self._opened = self._open_tasks()
-        return self._opened
+        if self._tasks is None and self._open_tasks is not None:
+            self._tasks = self._open_tasks()
+        return self._tasks
 
-    def end(self) -> None:
+    def stop_all(self) -> None:
         """Ask the tasks to end, if there are any."""
-        if self._opened is not None:
-            self._opened.end()
+        if self._tasks is not None:
+            self._tasks.stop_all()
 
-    async def ended(self) -> None:
+    async def wait_until_stopped(self) -> None:
         """Wait a moment until they have ended."""
-        if self._opened is not None:
-            await self._opened.ended(ENDING_S)
+        if self._tasks is not None:
+            await self._tasks.wait_until_stopped(STOP_TIMEOUT_S)
 
 
 async def wait_for_task(tasks: BackgroundTasks, task_id: str, timeout_s: float, poll_s: float) -> BackgroundTask | None:
@@ -62,24 +62,24 @@ async def wait_for_task(tasks: BackgroundTasks, task_id: str, timeout_s: float, 
     while True:
         task = tasks.find(task_id)
         left = deadline - anyio.current_time()
-        if task is None or not task.active or left <= 0:
+        if task is None or not task.is_active or left <= 0:
             return task
         await anyio.sleep(min(poll_s, left))
 
 
 @asynccontextmanager
-async def ended_tasks(book: TaskBook) -> AsyncGenerator[None, None]:
+async def wait_for_tasks_on_exit(registry: BackgroundTaskRegistry) -> AsyncGenerator[None, None]:
     """Wait on leaving until the tasks have ended that `book.end` asked to: a moment at most."""
     try:
         yield
     finally:
-        await book.ended()
+        await registry.wait_until_stopped()
 
 
 @asynccontextmanager
-async def ending_tasks(book: TaskBook) -> AsyncGenerator[None, None]:
+async def stop_tasks_on_exit(registry: BackgroundTaskRegistry) -> AsyncGenerator[None, None]:
     """Ask the tasks to end on leaving."""
     try:
         yield
     finally:
-        book.end()
+        registry.stop_all()

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from kimi.application.conversation.background_tasks import TaskBook
+from kimi.application.conversation.background_tasks import BackgroundTaskRegistry
 from kimi.application.conversation.event_channel import Delivery, EventChannel
-from kimi.application.conversation.hook_registry import Hooks
-from kimi.application.conversation.pending_requests import WaitingRequests
-from kimi.application.conversation.recorder import Recorder
-from kimi.application.conversation.skill_registry import SkillBook
+from kimi.application.conversation.event_recorder import EventRecorder
+from kimi.application.conversation.hook_registry import HookRegistry
+from kimi.application.conversation.pending_requests import PendingRequests
+from kimi.application.conversation.skill_registry import SkillRegistry
 from kimi.application.conversation.subagent_stream import SubagentStream
-from kimi.application.ports import CallWatch, ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles
+from kimi.application.ports import ChatModel, LoadSystemPrompt, NewId, Now, OpenModel, SessionFiles, ToolCallEvents
 from kimi.application.toolset.toolset import Toolset
-from kimi.domain.client import Client, product
+from kimi.domain.client import Client, user_agent_suffix
 from kimi.domain.content.message import Message
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
@@ -36,16 +36,16 @@ from kimi.domain.tools.repeat_guard import RepeatGuard
 from kimi.domain.turn import TurnLimits
 
 if TYPE_CHECKING:
-    from kimi.application.conversation.model_choice import ModelChoice, Models
+    from kimi.application.conversation.model_catalog import ModelCatalog, ModelChoice
     from kimi.application.conversation.project import LoadProject, Project
     from kimi.domain.agents.dmail import DMail
-    from kimi.domain.agents.subagent import Subagent
+    from kimi.domain.agents.subagent import SubagentIdentity
 
 BUSY = "An agent turn is already in progress"
 IDLE = "No agent turn is in progress"
 
 
-def ignore_waiting(waiting: bool) -> None:
+def ignore_approval_wait(is_waiting: bool) -> None:
     """Whether a conversation waits for an approval matters to those only who watch it from outside of a turn."""
 
 
@@ -61,20 +61,20 @@ class RunningTurn:
     steers: deque[UserInput] = field(default_factory=deque["UserInput"])
     """Messages that were accepted while the turn ran and are not part of it yet."""
     accepts_steers: bool = True
-    answers: dict[str, Message] = field(default_factory=dict[str, Message])
+    held_answers: dict[str, Message] = field(default_factory=dict[str, Message])
     """Answers that are known but wait for an earlier call of the same message, by call id."""
-    cut_short: bool = False
+    is_cancelled: bool = False
     """Was it cancelled, by its own scope or together with what it is part of?"""
-    settled: bool = False
+    is_closed: bool = False
     """Was everything closed that its failure left open?"""
-    rejected: bool = False
+    has_rejected_call: bool = False
     """Did the person reject a call without a word?"""
-    steps_taken: int = 0
+    total_steps: int = 0
     """In all turns inside of this one together."""
 
 
 @dataclass(slots=True)
-class Approvals:
+class SharedPolicy:
     """The policy that a conversation and its subagents share: a change counts for all of them at once."""
 
     policy: Policy
@@ -104,47 +104,51 @@ class Conversation:
         new_id: NewId,
         plans_dir: str | None = None,
         parent: Conversation | None = None,
-        subagent: Subagent | None = None,
-        hooks: Hooks | None = None,
-        skills: SkillBook | None = None,
-        background: TaskBook | None = None,
+        subagent: SubagentIdentity | None = None,
+        hooks: HookRegistry | None = None,
+        skills: SkillRegistry | None = None,
+        background: BackgroundTaskRegistry | None = None,
         load_project: LoadProject | None = None,
-        load_models: Callable[[], Models] | None = None,
+        load_models: Callable[[], ModelCatalog] | None = None,
     ) -> None:
         self.files = files
         self._state_lock = Lock()
         self.subagent = subagent
         self.client = parent.client if parent else Client()
-        self.model: ChatModel | None = open_model(files.id, lambda: product(self.client))
+        self.model: ChatModel | None = open_model(files.id, lambda: user_agent_suffix(self.client))
         self.toolset = toolset
-        self.approvals = parent.approvals if parent else Approvals(policy)
-        self.hooks = parent.hooks if parent else hooks or Hooks(session_id=files.id)
-        self.skills = parent.skills if parent else skills or SkillBook()
-        self.background = background or TaskBook()
+        self.shared_policy = parent.shared_policy if parent else SharedPolicy(policy)
+        self.hooks = parent.hooks if parent else hooks or HookRegistry(session_id=files.id)
+        self.skills = parent.skills if parent else skills or SkillRegistry()
+        self.background = background or BackgroundTaskRegistry()
         self.limits = limits
         self.plans_dir = plans_dir
-        self.plan_reminder_is_owed = False
-        self.plan_mode_is_unannounced = False
-        self.mail: DMail | None = None
-        self.compact_from = 0  # tokens below which no automatic compaction is tried, after one that did not help
+        self.is_plan_reminder_due = False
+        self.is_plan_mode_unannounced = False
+        self.pending_dmail: DMail | None = None
+        self.min_compaction_tokens = (
+            0  # tokens below which no automatic compaction is tried, after one that did not help
+        )
         self.now = now
         self.new_id = new_id
         self.history = History(files.load_context())
         self.channel = parent.channel if parent else EventChannel()
-        self.waiting = parent.waiting if parent else WaitingRequests()
-        self.call_watch: CallWatch | None = parent.call_watch if parent else None
-        self.repeats = RepeatGuard()
+        self.pending_requests = parent.pending_requests if parent else PendingRequests()
+        self.tool_call_events: ToolCallEvents | None = parent.tool_call_events if parent else None
+        self.repeat_guard = RepeatGuard()
         self.turn: RunningTurn | None = None
-        self.tell_waiting: Callable[[bool], None] = ignore_waiting
-        self._owed: list[ContextRecord] = []
-        self.is_aside = False
-        self.choice: ModelChoice | None = None  # None until another model than that of the start is chosen
+        self.notify_approval_wait: Callable[[bool], None] = ignore_approval_wait
+        self._pending_records: list[ContextRecord] = []
+        self.is_scratch_context = False
+        self.model_choice: ModelChoice | None = None  # None until another model than that of the start is chosen
         self._load_project = load_project
         self._load_models = load_models
         self._load_system_prompt = load_system_prompt
         self._mark_last: Callable[[str], None] | None = mark_last
-        self._recorder = Recorder(files, now)
-        self._wrapped = SubagentStream(subagent, files, now, parent.post) if parent and subagent else None
+        self._recorder = EventRecorder(files, now)
+        self._subagent_stream = (
+            SubagentStream(subagent, files, now, parent.emit_nowait) if parent and subagent else None
+        )
 
     @property
     def id(self) -> str:
@@ -154,34 +158,34 @@ class Conversation:
     @property
     def policy(self) -> Policy:
         """What may be done, as it stands now."""
-        return self.approvals.policy
+        return self.shared_policy.policy
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        self.approvals.policy = policy
+        self.shared_policy.policy = policy
 
     @property
     def is_empty(self) -> bool:
         """Has nothing ever happened in this session?"""
-        return not self.files.resumed and not self.history.records
+        return not self.files.is_resumed and not self.history.records
 
     async def emit(self, event: Event) -> None:
         """Record `event`, then put it on the channel and wait for room there. Raises StoreFailed; the event is then
         not delivered. When it is cancelled the event is out."""
-        self.post(event)
-        await self.channel.room()
+        self.emit_nowait(event)
+        await self.channel.wait_for_capacity()
 
-    def post(self, event: Event) -> None:
+    def emit_nowait(self, event: Event) -> None:
         """`emit` without waiting for room on the channel. Raises StoreFailed."""
-        if self._wrapped is not None:
-            self._wrapped.send(event)
+        if self._subagent_stream is not None:
+            self._subagent_stream.send(event)
         else:
-            self.channel.put(Delivery(event, self._recorder.record(event)))
+            self.channel.put_nowait(Delivery(event, self._recorder.record(event)))
 
-    async def drained(self) -> None:
+    async def join_channel(self) -> None:
         """Wait until the driver has dealt with every event; a subagent's are waited for by its parent."""
         if self.subagent is None:
-            await self.channel.drained()
+            await self.channel.join()
 
     def flush(self) -> None:
         """Write the part of the event log that is still being merged."""
@@ -190,23 +194,23 @@ class Conversation:
     def append(self, *records: ContextRecord) -> None:
         """Store records and add them to the history. Raises StoreFailed; the history is then unchanged."""
         due = records
-        if not self.is_aside:
-            due = (*self._owed, *records)
+        if not self.is_scratch_context:
+            due = (*self._pending_records, *records)
             self.files.append_context(due)
-            self._owed.clear()
+            self._pending_records.clear()
         for record in due:
             self.history.append(record)
 
-    def owe(self, *records: ContextRecord) -> None:
+    def add_pending_records(self, *records: ContextRecord) -> None:
         """Keep records that could not be stored: they go before the next ones, when there is room again."""
-        self._owed += records
+        self._pending_records += records
 
     @property
-    def owes(self) -> bool:
+    def has_pending_records(self) -> bool:
         """Are there such records? They answer whatever the history leaves open."""
-        return bool(self._owed)
+        return bool(self._pending_records)
 
-    def system_prompt(self) -> str:
+    def ensure_system_prompt(self) -> str:
         """The frozen system prompt of the session; made and stored when there is none yet."""
         if self.history.system_prompt is None:
             self._freeze_system_prompt(self._load_system_prompt())
@@ -214,30 +218,30 @@ class Conversation:
 
     def replace_history(self, records: Sequence[ContextRecord]) -> None:
         """Start the context anew with these records; the old file is kept (R-64). Raises StoreFailed."""
-        if not self.is_aside:
+        if not self.is_scratch_context:
             self.files.rotate_context(records)
-            self._owed.clear()
+            self._pending_records.clear()
         self.history = History(records)
-        self.compact_from = 0
+        self.min_compaction_tokens = 0
 
     @contextmanager
-    def aside(self) -> Generator[None, None, None]:
+    def scratch_context(self) -> Generator[None, None, None]:
         """A context of its own with the same system prompt; nothing of it is stored, and it is gone on leaving."""
-        prompt = SystemPromptRecord(self.system_prompt())
+        prompt = SystemPromptRecord(self.ensure_system_prompt())
         kept, self.history = self.history, History([prompt])
-        self.is_aside = True
+        self.is_scratch_context = True
         try:
             yield
         finally:
-            self.history, self.is_aside, self.compact_from = kept, False, 0
+            self.history, self.is_scratch_context, self.min_compaction_tokens = kept, False, 0
 
-    def project(self) -> Project:
+    def require_project(self) -> Project:
         """The place where the agent works. Raises StateError where there is none."""
         if self._load_project is None:
             raise StateError("This command is not supported here")
         return self._load_project()
 
-    def models(self) -> Models:
+    def require_models(self) -> ModelCatalog:
         """The models to choose from. Raises StateError where there is no choice."""
         if self._load_models is None:
             raise StateError("The model cannot be switched here")
@@ -277,7 +281,7 @@ class Conversation:
         with self._state_lock:
             self.files.save_state(change(self.files.state))
 
-    async def update_state_aside(self, change: Callable[[SessionState], SessionState]) -> None:
+    async def update_state_in_thread(self, change: Callable[[SessionState], SessionState]) -> None:
         """`update_state` in a thread: other sessions do not wait for the disk. Raises StoreFailed."""
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self.update_state, change)

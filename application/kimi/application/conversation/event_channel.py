@@ -26,33 +26,33 @@ class EventChannel:
 
     def __init__(self, limit: int = 1024) -> None:
         self._limit = limit
-        self._waiting: list[Delivery] = []
-        self._arrived = anyio.Event()
-        self._taken = anyio.Event()
+        self._queue: list[Delivery] = []
+        self._not_empty = anyio.Event()
+        self._batch_taken = anyio.Event()
         self._unfinished = 0
         self._closed = False
 
-    def put(self, delivery: Delivery) -> None:
+    def put_nowait(self, delivery: Delivery) -> None:
         """Queue an event at once; whoever does so waits for `room` before the next one. After `close` it is dropped.
 
         A sender that is cancelled while it waits has delivered its event all the same: it is recorded already.
         """
         if self._closed:
             return
-        self._waiting.append(delivery)
+        self._queue.append(delivery)
         self._unfinished += 1
-        if len(self._waiting) == 1:
-            self._arrived.set()
+        if len(self._queue) == 1:
+            self._not_empty.set()
 
     @property
     def unfinished(self) -> int:
         """How many events the driver has not dealt with."""
         return self._unfinished
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait while the channel is over its limit."""
-        while len(self._waiting) > self._limit and not self._closed:
-            await self._taken.wait()
+        while len(self._queue) > self._limit and not self._closed:
+            await self._batch_taken.wait()
 
     async def receive(self) -> list[Delivery]:
         """All events that wait, at least one; empty only after `close`.
@@ -60,26 +60,26 @@ class EventChannel:
         Taking the next batch tells the channel that the last one was dealt with.
         """
         self._finish_batch()
-        while not self._waiting and not self._closed:
-            await self._arrived.wait()
-        batch, self._waiting = self._waiting, []
-        self._arrived = anyio.Event()
+        while not self._queue and not self._closed:
+            await self._not_empty.wait()
+        batch, self._queue = self._queue, []
+        self._not_empty = anyio.Event()
         return batch
 
-    async def drained(self) -> None:
+    async def join(self) -> None:
         """Wait until the driver has dealt with every event sent so far."""
         while self._unfinished and not self._closed:
-            await self._taken.wait()
+            await self._batch_taken.wait()
 
     def close(self) -> None:
         """Nobody reads any more: wake everybody who waits. Idempotent."""
         self._closed = True
         self._unfinished = 0
-        self._arrived.set()
-        self._taken.set()
+        self._not_empty.set()
+        self._batch_taken.set()
 
     def _finish_batch(self) -> None:
-        self._unfinished = len(self._waiting)
-        self._taken.set()
+        self._unfinished = len(self._queue)
+        self._batch_taken.set()
         if not self._closed:
-            self._taken = anyio.Event()
+            self._batch_taken = anyio.Event()

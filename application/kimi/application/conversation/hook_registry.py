@@ -12,13 +12,13 @@ from anyio.abc import TaskGroup
 from kimi.application.ports import RunHook
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import HookAnswer
-from kimi.domain.hook import ALLOW, HOOK_EVENTS, CommandHook, Hook, HookSubscription, is_valid
+from kimi.domain.hook import ALLOW, HOOK_EVENTS, CommandHook, Hook, HookSubscription, is_valid_matcher
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class LateBatch:
+class DetachedHookBatch:
     """Hooks of one event that nobody waits for. `owner` is the turn that they were fired in.
 
     `over` says that HookResolved is out: nothing more of the batch goes onto the stream.
@@ -27,12 +27,12 @@ class LateBatch:
     owner: object
     event: str
     target: str
-    began: float
-    requests: list[str] = field(default_factory=list[str])
-    over: bool = False
+    started_at: float
+    request_ids: list[str] = field(default_factory=list[str])
+    is_resolved: bool = False
 
 
-class Hooks:
+class HookRegistry:
     """The hooks that a conversation and its subagents share. State only; the verbs are in `run_hooks`.
 
     `run` runs a command; `session_id` and `work_dir` are what hooks are told. `tasks` is where hooks run that nobody
@@ -49,18 +49,18 @@ class Hooks:
     ) -> None:
         self.commands = tuple(commands)
         self.subscriptions: tuple[HookSubscription, ...] = ()
-        self.run = run or _nothing
+        self.run_command = run or _run_no_command
         self.session_id = session_id
         self.work_dir = work_dir
-        self.tasks: TaskGroup | None = None
-        self.late: list[LateBatch] = []
+        self.task_group: TaskGroup | None = None
+        self.detached_batches: list[DetachedHookBatch] = []
         self._running = 0
         self._idle = anyio.Event()
-        self.watched = frozenset(hook.event for hook in self.commands)
+        self.watched_events = frozenset(hook.event for hook in self.commands)
         _report_bad_matchers(self.commands)
 
     @property
-    def all(self) -> tuple[Hook, ...]:
+    def all_hooks(self) -> tuple[Hook, ...]:
         """Commands first, each kind in its order."""
         return (*self.commands, *self.subscriptions)
 
@@ -68,24 +68,24 @@ class Hooks:
         """Replace the client's subscriptions; those to unknown events are left out (W-46)."""
         wanted = tuple(subscriptions)
         self.subscriptions = tuple(hook for hook in wanted if hook.event in HOOK_EVENTS)
-        self.watched = frozenset(hook.event for hook in self.all)
+        self.watched_events = frozenset(hook.event for hook in self.all_hooks)
         for hook in wanted:
             if hook.event not in HOOK_EVENTS:
                 logger.warning("hook subscription %r ignored: there is no event %r", hook.id, hook.event)
         _report_bad_matchers(self.subscriptions)
 
-    def start(self, tasks: TaskGroup, run: Callable[[], Awaitable[None]]) -> None:
+    def start_detached(self, tasks: TaskGroup, run: Callable[[], Awaitable[None]]) -> None:
         """Run hooks that nobody waits for. `run` raises nothing but cancellation."""
         self._running += 1
-        tasks.start_soon(self._counted, run)
+        tasks.start_soon(self._run_detached, run)
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until none of those runs."""
         while self._running:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    async def _counted(self, run: Callable[[], Awaitable[None]]) -> None:
+    async def _run_detached(self, run: Callable[[], Awaitable[None]]) -> None:
         try:
             await run()
         finally:
@@ -95,10 +95,10 @@ class Hooks:
 
 def _report_bad_matchers(hooks: Iterable[Hook]) -> None:
     for hook in hooks:
-        if not is_valid(hook.matcher):
+        if not is_valid_matcher(hook.matcher):
             logger.warning("a hook on %s never fires: %r is not a regular expression", hook.event, hook.matcher)
 
 
-async def _nothing(hook: CommandHook, payload: JsonObject) -> HookAnswer:
+async def _run_no_command(hook: CommandHook, payload: JsonObject) -> HookAnswer:
     logger.error("nothing here can run the hook command %r", hook.command)
     return ALLOW

@@ -25,41 +25,41 @@ CONNECTION_CLOSED = tool_error("Wire connection closed before tool result was re
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingRequest:
     request: Request
     memory_key: str | None
-    releasable: bool
-    settled: anyio.Event = field(default_factory=anyio.Event)
+    shares_approval: bool
+    resolved: anyio.Event = field(default_factory=anyio.Event)
     answer: Answer | None = None
 
 
-class WaitingRequests:
+class PendingRequests:
     """Requests that wait for an answer, by id, oldest first.
 
     After `close` the other side is gone: everything that waits, and everything asked later, is refused.
-    `refused` then holds the results of the external calls that were waiting, by tool call id. `abandoned` are the ids
+    `refused` then holds the results of the external calls that were waiting, by tool call id. `orphaned` are the ids
     of those calls that nobody waits for any more and that were never answered: their answers may still come.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, _Waiting] = {}
+        self._pending: dict[str, _PendingRequest] = {}
         self._closed = False
-        self.refused: dict[str, ToolReturnValue] = {}
-        self.abandoned: set[str] = set()
+        self.refused_results: dict[str, ToolReturnValue] = {}
+        self.orphaned: set[str] = set()
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Is the other side gone?"""
         return self._closed
 
     def find(self, request_id: str) -> Request | None:
         """The waiting request with this id."""
-        entry = self._waiting.get(request_id)
+        entry = self._pending.get(request_id)
         return entry.request if entry else None
 
-    def pending(self) -> Sequence[Request]:
+    def list_requests(self) -> Sequence[Request]:
         """What waits now, oldest first."""
-        return [entry.request for entry in self._waiting.values()]
+        return [entry.request for entry in self._pending.values()]
 
     async def ask(
         self,
@@ -67,7 +67,7 @@ class WaitingRequests:
         announce: Callable[[Request], Awaitable[None]],
         memory_key: str | None = None,
         *,
-        releasable: bool = True,
+        shares_approval: bool = True,
     ) -> Answer:
         """Announce a request and wait for its answer. Cancellation takes it out of the registry.
 
@@ -75,48 +75,48 @@ class WaitingRequests:
         together with any other of the same key.
         """
         if self._closed:
-            return refusal(request)
-        entry = _Waiting(request, memory_key, releasable)
-        self._waiting[request.id] = entry
+            return build_refusal(request)
+        entry = _PendingRequest(request, memory_key, shares_approval)
+        self._pending[request.id] = entry
         try:
             await announce(request)
-            await entry.settled.wait()
+            await entry.resolved.wait()
         finally:
-            unanswered = self._waiting.pop(request.id, None) is not None
+            unanswered = self._pending.pop(request.id, None) is not None
             if unanswered and isinstance(request, ToolCallRequest):
-                self.abandoned.add(request.id)
-        return entry.answer or refusal(request)
+                self.orphaned.add(request.id)
+        return entry.answer or build_refusal(request)
 
-    def settle(self, request_id: str, answer: Answer) -> bool:
+    def resolve(self, request_id: str, answer: Answer) -> bool:
         """Give the answer; False when nothing with this id waits: an unknown, late or second answer."""
-        entry = self._waiting.pop(request_id, None)
+        entry = self._pending.pop(request_id, None)
         if entry is None:
             return False
         entry.answer = answer
-        entry.settled.set()
+        entry.resolved.set()
         return True
 
     def memory_key(self, request_id: str) -> str | None:
         """What approval of this waiting request for the session would remember."""
-        entry = self._waiting.get(request_id)
+        entry = self._pending.get(request_id)
         return entry.memory_key if entry else None
 
-    def release(self, memory_key: str) -> None:
+    def approve_matching(self, memory_key: str) -> None:
         """Approve every waiting approval request that would be remembered under `memory_key` and may be released."""
-        for entry in list(self._waiting.values()):
-            if isinstance(entry.request, ApprovalRequest) and entry.memory_key == memory_key and entry.releasable:
-                self.settle(entry.request.id, ApprovalAnswer("approve"))
+        for entry in list(self._pending.values()):
+            if isinstance(entry.request, ApprovalRequest) and entry.memory_key == memory_key and entry.shares_approval:
+                self.resolve(entry.request.id, ApprovalAnswer("approve"))
 
     def close(self) -> None:
         """The other side is gone: refuse everything, now and from now on. Idempotent."""
         self._closed = True
-        for entry in list(self._waiting.values()):
+        for entry in list(self._pending.values()):
             if isinstance(entry.request, ToolCallRequest):
-                self.refused[entry.request.id] = CONNECTION_CLOSED
-            self.settle(entry.request.id, refusal(entry.request))
+                self.refused_results[entry.request.id] = CONNECTION_CLOSED
+            self.resolve(entry.request.id, build_refusal(entry.request))
 
 
-def refusal(request: Request, result: ToolReturnValue = CONNECTION_CLOSED) -> Answer:
+def build_refusal(request: Request, result: ToolReturnValue = CONNECTION_CLOSED) -> Answer:
     """The answer that a request gets when nobody can answer it, or not properly; `result` is for a tool call
     (wire spec 4.7)."""
     match request:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kimi.application.ports import SessionFiles, Workspace
-from kimi.domain.permissions.path_rules import Zones
+from kimi.domain.permissions.path_rules import PathScopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class Project:
 
     workspace: Workspace
     locate: Callable[[str], Awaitable[LocatedPath]]
-    zones: Callable[[], Awaitable[Zones]]
+    load_path_scopes: Callable[[], Awaitable[PathScopes]]
     """What belongs to the workspace now, and which files hold secrets."""
-    tree: Callable[[str], str]
+    list_tree: Callable[[str], str]
     """Two levels of a directory, for the model; what cannot be read is left out. It blocks."""
-    instructions: Callable[[], str]
+    load_instructions: Callable[[], str]
     """The text of the project's AGENTS.md files; empty when there is none. It blocks."""
-    open_stored: Callable[[str], Awaitable[SessionFiles | None]]
+    open_stored_session: Callable[[str], Awaitable[SessionFiles | None]]
     """Another session of the work dir. Raises SessionError."""
 
 
@@ -38,7 +38,7 @@ LoadProject: TypeAlias = Callable[[], Project]
 """Made when the first command needs it: start-up time."""
 
 
-def path_argument(arguments: str) -> str:
+def parse_path_argument(arguments: str) -> str:
     """The path that a command was given: one pair of quotes around it is dropped."""
     if len(arguments) > 1 and arguments[0] == arguments[-1] and arguments[0] in "\"'":
         return arguments[1:-1]

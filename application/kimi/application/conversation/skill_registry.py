@@ -12,22 +12,22 @@ from kimi.domain.skills.skill import Skill, skill_message
 
 logger = logging.getLogger(__name__)
 
-SKILL: Final = "skill:"
-FLOW: Final = "flow:"
+SKILL_PREFIX: Final = "skill:"
+FLOW_PREFIX: Final = "flow:"
 
 
-def _no_skills() -> Sequence[Skill]:
+def _load_no_skills() -> Sequence[Skill]:
     return ()
 
 
-def _no_file(path: str) -> str:
+def _read_no_skill(path: str) -> str:
     raise FileNotFoundError(path)
 
 
-class SkillBook:
+class SkillRegistry:
     """The skills that were found when somebody first asked for them."""
 
-    def __init__(self, load: LoadSkills = _no_skills, read: ReadSkill = _no_file) -> None:
+    def __init__(self, load: LoadSkills = _load_no_skills, read: ReadSkill = _read_no_skill) -> None:
         self._load = load
         self._read = read
         self._skills: Sequence[Skill] | None = None
@@ -39,17 +39,17 @@ class SkillBook:
             self._skills = sorted(self._load(), key=lambda skill: skill.name.casefold())
         return self._skills
 
-    def commands(self) -> list[CommandInfo]:
+    def list_commands(self) -> list[CommandInfo]:
         """The commands as clients list them: all skills, then all flows."""
         flows = (skill for skill in self.skills if skill.flow is not None)
-        return [*_listed(SKILL, self.skills), *_listed(FLOW, flows)]
+        return [*_list_typeable_commands(SKILL_PREFIX, self.skills), *_list_typeable_commands(FLOW_PREFIX, flows)]
 
     def find(self, prefix: str, command: str) -> Skill | None:
         """The skill that the command names after this prefix."""
         name = command.removeprefix(prefix)
         return next((skill for skill in self.skills if skill.name == name), None) if name != command else None
 
-    def message(self, skill: Skill, arguments: str) -> str | None:
+    def build_message(self, skill: Skill, arguments: str) -> str | None:
         """What the model is told for `/skill:<name> arguments`; None when the file cannot be read."""
         try:
             return skill_message(self._read(skill.path), arguments)
@@ -58,7 +58,7 @@ class SkillBook:
             return None
 
 
-def _listed(prefix: str, skills: Iterable[Skill]) -> Iterator[CommandInfo]:
+def _list_typeable_commands(prefix: str, skills: Iterable[Skill]) -> Iterator[CommandInfo]:
     """Those that can be typed: not every name of a file makes a command."""
     for skill in skills:
         name = f"{prefix}{skill.name}"

@@ -11,9 +11,9 @@ from kimi.domain.content.stream import PART_TYPES, PartMerger
 from kimi.domain.events.event import REQUEST_TYPES, ApprovalResponse, Event, SubagentEvent
 
 if TYPE_CHECKING:
-    from kimi.domain.agents.subagent import Subagent
+    from kimi.domain.agents.subagent import SubagentIdentity
 
-_TOP_LEVEL = (*REQUEST_TYPES, ApprovalResponse)
+_UNWRAPPED_TYPES = (*REQUEST_TYPES, ApprovalResponse)
 """What the person deals with goes to the top level as it is."""
 
 
@@ -24,29 +24,31 @@ class SubagentStream:
     an event without waiting.
     """
 
-    def __init__(self, subagent: Subagent, files: SessionFiles, now: Now, post: Callable[[Event], None]) -> None:
-        self._subagent = subagent
+    def __init__(
+        self, identity: SubagentIdentity, files: SessionFiles, now: Now, emit_nowait: Callable[[Event], None]
+    ) -> None:
+        self._identity = identity
         self._files = files
         self._now = now
-        self._post = post
+        self._emit_nowait = emit_nowait
         self._merger = PartMerger()
 
     def send(self, event: Event) -> None:
         """Record and hand on what is complete with this event. Raises StoreFailed."""
         if isinstance(event, PART_TYPES):
             for done in self._merger.push(event):
-                self._hand_on(done)
+                self._forward(done)
             return
         for done in self._merger.flush():
-            self._hand_on(done)
-        if isinstance(event, _TOP_LEVEL):
-            self._post(event)
+            self._forward(done)
+        if isinstance(event, _UNWRAPPED_TYPES):
+            self._emit_nowait(event)
         else:
-            self._hand_on(event)
+            self._forward(event)
 
-    def _hand_on(self, event: Event) -> None:
+    def _forward(self, event: Event) -> None:
         self._files.append_event(encode_event(event), self._now())
-        subagent = self._subagent
+        subagent = self._identity
         if subagent.task_id is not None:
             return  # beside all turns: the stream tells of its requests and of its end only (wire spec 4.2)
-        self._post(SubagentEvent(subagent.call_id, subagent.agent_id, subagent.type, event))
+        self._emit_nowait(SubagentEvent(subagent.call_id, subagent.agent_id, subagent.type, event))

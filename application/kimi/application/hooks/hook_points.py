@@ -1,6 +1,6 @@
 """Where hooks fire, what each is told, and what a block does there (runtime spec 7.5, wire spec 4.5).
 
-The turn-ending `Stop` is in `stop_hooks`, start and end of a session in `session_hooks`.
+The turn-ending `Stop` is in `stop_hooks`, start and end of a session in `session_hooks_lifespan`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 
 from kimi.application.conversation.conversation import Conversation
 from kimi.domain.content.message import JsonObject, ToolCall
-from kimi.domain.content.parts import UserInput, joined_text
+from kimi.domain.content.parts import UserInput, join_text
 from kimi.domain.errors import StoreFailed
 from kimi.domain.events.event import Notification
 from kimi.domain.events.request import HookAnswer
@@ -26,7 +26,7 @@ MAX_SUBAGENT_CHARS = 500
 
 async def run_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> HookAnswer:
     """`run_hooks.run_hooks`, not even imported where nothing watches the event (start-up time)."""
-    if event not in conversation.hooks.watched:
+    if event not in conversation.hooks.watched_events:
         return ALLOW
     from kimi.application.hooks.run_hooks import run_hooks
 
@@ -35,7 +35,7 @@ async def run_hooks(conversation: Conversation, event: str, target: str, details
 
 async def fire_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> None:
     """`run_hooks.fire_hooks`, as above."""
-    if event in conversation.hooks.watched:
+    if event in conversation.hooks.watched_events:
         from kimi.application.hooks.run_hooks import fire_hooks
 
         await fire_hooks(conversation, event, target, details)
@@ -43,44 +43,48 @@ async def fire_hooks(conversation: Conversation, event: str, target: str, detail
 
 async def close_late_hooks(conversation: Conversation) -> None:
     """`run_hooks.close_late_hooks`, as above."""
-    if conversation.hooks.late:
+    if conversation.hooks.detached_batches:
         from kimi.application.hooks.run_hooks import close_late_hooks
 
         await close_late_hooks(conversation)
 
 
-async def blocked_call(conversation: Conversation, call: ToolCall, arguments: JsonObject) -> ToolReturnValue | None:
+async def run_pre_tool_hooks(
+    conversation: Conversation, call: ToolCall, arguments: JsonObject
+) -> ToolReturnValue | None:
     """PreToolUse: the error result when a hook forbids the call, else None."""
-    verdict = await run_hooks(conversation, "PreToolUse", call.function.name, _about(call, arguments))
+    verdict = await run_hooks(conversation, "PreToolUse", call.function.name, _tool_call_details(call, arguments))
     if verdict.action == "allow":
         return None
     logger.info("call %s of %s: blocked by a hook", call.id, call.function.name)
     return tool_error(verdict.reason or CALL_BLOCKED, "Hook blocked")
 
 
-async def call_done(conversation: Conversation, call: ToolCall, arguments: JsonObject, result: ToolReturnValue) -> None:
+async def fire_post_tool_hooks(
+    conversation: Conversation, call: ToolCall, arguments: JsonObject, result: ToolReturnValue
+) -> None:
     """PostToolUse or PostToolUseFailure: a tool has run. Nothing waits for it."""
     event = "PostToolUseFailure" if result.is_error else "PostToolUse"
-    if event not in conversation.hooks.watched:
+    if event not in conversation.hooks.watched_events:
         return
-    outcome = {"error": result.message} if result.is_error else {"tool_output": joined_text(result.output, "\n")}
+    outcome = {"error": result.message} if result.is_error else {"tool_output": join_text(result.output, "\n")}
     cut = {key: text[:MAX_OUTPUT_CHARS] for key, text in outcome.items()}
-    await fire_hooks(conversation, event, call.function.name, {**_about(call, arguments), **cut})
+    await fire_hooks(conversation, event, call.function.name, {**_tool_call_details(call, arguments), **cut})
 
 
-async def blocked_prompt(conversation: Conversation, user_input: UserInput) -> str | None:
+async def run_prompt_hooks(conversation: Conversation, user_input: UserInput) -> str | None:
     """UserPromptSubmit: the text to answer with when a hook forbids the prompt, else None.
 
     A hook sees the text of a prompt in parts as well (R-142). What a model writes to its subagent is no prompt.
     """
     if conversation.subagent is not None:
         return None
-    text = joined_text(user_input)
+    text = join_text(user_input)
     verdict = await run_hooks(conversation, "UserPromptSubmit", text, {"prompt": text})
     return None if verdict.action == "allow" else verdict.reason or PROMPT_BLOCKED
 
 
-async def turn_failed(conversation: Conversation, error: Exception) -> None:
+async def run_stop_failure_hooks(conversation: Conversation, error: Exception) -> None:
     """StopFailure: the turn ends with an error. Its verdict means nothing, but a client has time to answer."""
     if conversation.subagent is not None:
         return
@@ -91,30 +95,32 @@ async def turn_failed(conversation: Conversation, error: Exception) -> None:
         logger.exception("the hooks of a failed turn could not be recorded")
 
 
-async def subagent_starts(conversation: Conversation, kind: str, prompt: str) -> None:
+async def run_subagent_start_hooks(conversation: Conversation, agent_type: str, prompt: str) -> None:
     """SubagentStart, in the conversation that gives the order: an agent of type `kind` begins."""
-    await run_hooks(conversation, "SubagentStart", kind, {"agent_name": kind, "prompt": prompt[:MAX_SUBAGENT_CHARS]})
-
-
-async def subagent_stops(conversation: Conversation, kind: str, response: str) -> None:
-    """SubagentStop: it has reported. Nothing waits for it."""
-    await fire_hooks(
-        conversation, "SubagentStop", kind, {"agent_name": kind, "response": response[:MAX_SUBAGENT_CHARS]}
+    await run_hooks(
+        conversation, "SubagentStart", agent_type, {"agent_name": agent_type, "prompt": prompt[:MAX_SUBAGENT_CHARS]}
     )
 
 
-async def before_compaction(conversation: Conversation, trigger: str, token_count: int) -> None:
+async def fire_subagent_stop_hooks(conversation: Conversation, agent_type: str, response: str) -> None:
+    """SubagentStop: it has reported. Nothing waits for it."""
+    await fire_hooks(
+        conversation, "SubagentStop", agent_type, {"agent_name": agent_type, "response": response[:MAX_SUBAGENT_CHARS]}
+    )
+
+
+async def run_pre_compact_hooks(conversation: Conversation, trigger: str, token_count: int) -> None:
     """PreCompact; `trigger` is `auto`, `manual` or `manual-with-prompt`."""
     await run_hooks(conversation, "PreCompact", trigger, {"trigger": trigger, "token_count": token_count})
 
 
-async def after_compaction(conversation: Conversation, trigger: str, estimated_token_count: int) -> None:
+async def fire_post_compact_hooks(conversation: Conversation, trigger: str, estimated_token_count: int) -> None:
     """PostCompact. Nothing waits for it."""
     details = {"trigger": trigger, "estimated_token_count": estimated_token_count}
     await fire_hooks(conversation, "PostCompact", trigger, details)
 
 
-async def notified(conversation: Conversation, notification: Notification, sink: str) -> None:
+async def fire_notification_hooks(conversation: Conversation, notification: Notification, sink: str) -> None:
     """Notification: one was given to `sink`. Nothing waits for it."""
     details = {
         "sink": sink,
@@ -126,5 +132,5 @@ async def notified(conversation: Conversation, notification: Notification, sink:
     await fire_hooks(conversation, "Notification", notification.type, details)
 
 
-def _about(call: ToolCall, arguments: JsonObject) -> JsonObject:
+def _tool_call_details(call: ToolCall, arguments: JsonObject) -> JsonObject:
     return {"tool_name": call.function.name, "tool_input": arguments, "tool_call_id": call.id}

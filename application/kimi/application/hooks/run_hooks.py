@@ -16,19 +16,27 @@ from typing import TypeAlias
 import anyio
 
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.hook_registry import LateBatch
+from kimi.application.conversation.hook_registry import DetachedHookBatch
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.event import HookResolved, HookTriggered
 from kimi.domain.events.request import HookAnswer, HookRequest
-from kimi.domain.hook import ALLOW, CommandHook, Hook, HookSubscription, distinct, matching, patience
+from kimi.domain.hook import (
+    ALLOW,
+    CommandHook,
+    Hook,
+    HookSubscription,
+    clamp_timeout_s,
+    deduplicate_commands,
+    match_hooks,
+)
 
 logger = logging.getLogger(__name__)
 
-Ask: TypeAlias = Callable[[], Awaitable[HookAnswer]]
+AskHook: TypeAlias = Callable[[], Awaitable[HookAnswer]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Fired:
+class _HookInvocation:
     """An event that something watches: the hooks that match, and what they are told."""
 
     event: str
@@ -42,19 +50,21 @@ async def run_hooks(conversation: Conversation, event: str, target: str, details
 
     Raises StoreFailed; nothing else but cancellation.
     """
-    fired = _fired(conversation, event, target, details)
-    if fired is None:
+    invocation = _match_hooks(conversation, event, target, details)
+    if invocation is None:
         return ALLOW
     if conversation.turn is None:
-        return await _verdict(conversation, fired)
-    answer, began = ALLOW, anyio.current_time()
-    conversation.post(HookTriggered(event, target, len(fired.hooks)))  # a cancel cannot come before the next line
+        return await _run_matched_hooks(conversation, invocation)
+    answer, started_at = ALLOW, anyio.current_time()
+    conversation.emit_nowait(
+        HookTriggered(event, target, len(invocation.hooks))
+    )  # a cancel cannot come before the next line
     try:
-        await conversation.channel.room()
-        answer = await _verdict(conversation, fired)
+        await conversation.channel.wait_for_capacity()
+        answer = await _run_matched_hooks(conversation, invocation)
     finally:
         with anyio.CancelScope(shield=True):
-            await conversation.emit(_resolved(event, target, answer, began))
+            await conversation.emit(_build_hook_resolved(event, target, answer, started_at))
     return answer
 
 
@@ -64,18 +74,20 @@ async def fire_hooks(conversation: Conversation, event: str, target: str, detail
     Commands may outlive the turn; its end settles what was asked of the client and closes the batch on the stream.
     """
     hooks = conversation.hooks
-    if hooks.tasks is None:
+    if hooks.task_group is None:
         await run_hooks(conversation, event, target, details)
         return
-    fired = _fired(conversation, event, target, details)
-    if fired is None:
+    invocation = _match_hooks(conversation, event, target, details)
+    if invocation is None:
         return
-    batch = LateBatch(conversation.turn, event, target, anyio.current_time(), over=conversation.turn is None)
-    if not batch.over:
-        hooks.late.append(batch)
-        conversation.post(HookTriggered(event, target, len(fired.hooks)))
-    hooks.start(hooks.tasks, partial(_run_late, conversation, fired, batch))
-    await conversation.channel.room()
+    batch = DetachedHookBatch(
+        conversation.turn, event, target, anyio.current_time(), is_resolved=conversation.turn is None
+    )
+    if not batch.is_resolved:
+        hooks.detached_batches.append(batch)
+        conversation.emit_nowait(HookTriggered(event, target, len(invocation.hooks)))
+    hooks.start_detached(hooks.task_group, partial(_run_late_batch, conversation, invocation, batch))
+    await conversation.channel.wait_for_capacity()
 
 
 async def close_late_hooks(conversation: Conversation) -> None:
@@ -83,87 +95,94 @@ async def close_late_hooks(conversation: Conversation) -> None:
 
     Raises StoreFailed.
     """
-    for batch in [batch for batch in conversation.hooks.late if batch.owner is conversation.turn]:
-        await _close(conversation, batch, ALLOW)
+    for batch in [batch for batch in conversation.hooks.detached_batches if batch.owner is conversation.turn]:
+        await _close_batch(conversation, batch, ALLOW)
 
 
-async def _run_late(conversation: Conversation, fired: _Fired, batch: LateBatch) -> None:
+async def _run_late_batch(conversation: Conversation, invocation: _HookInvocation, batch: DetachedHookBatch) -> None:
     try:
-        answer = await _verdict(conversation, fired, batch)
-        await _close(conversation, batch, answer)
+        answer = await _run_matched_hooks(conversation, invocation, batch)
+        await _close_batch(conversation, batch, answer)
     except Exception:  # in nobody's turn: there is nobody to report to
-        logger.exception("the hooks of %s failed", fired.event)
+        logger.exception("the hooks of %s failed", invocation.event)
 
 
-async def _close(conversation: Conversation, batch: LateBatch, answer: HookAnswer) -> None:
-    if batch.over:
+async def _close_batch(conversation: Conversation, batch: DetachedHookBatch, answer: HookAnswer) -> None:
+    if batch.is_resolved:
         return
-    batch.over = True
-    conversation.hooks.late.remove(batch)
-    for request_id in batch.requests:
-        conversation.waiting.settle(request_id, ALLOW)
-    await conversation.emit(_resolved(batch.event, batch.target, answer, batch.began))
+    batch.is_resolved = True
+    conversation.hooks.detached_batches.remove(batch)
+    for request_id in batch.request_ids:
+        conversation.pending_requests.resolve(request_id, ALLOW)
+    await conversation.emit(_build_hook_resolved(batch.event, batch.target, answer, batch.started_at))
 
 
-def _fired(conversation: Conversation, event: str, target: str, details: JsonObject) -> _Fired | None:
+def _match_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> _HookInvocation | None:
     """The hooks that match, and what they are told; None when there are none."""
     hooks = conversation.hooks
-    if event not in hooks.watched:
+    if event not in hooks.watched_events:
         return None
-    matched: list[Hook] = [*distinct(matching(hooks.commands, event, target))]
+    matched: list[Hook] = [*deduplicate_commands(match_hooks(hooks.commands, event, target))]
     if conversation.turn is not None:
-        matched += matching(hooks.subscriptions, event, target)
+        matched += match_hooks(hooks.subscriptions, event, target)
     if not matched:
         return None
     common = {"hook_event_name": event, "session_id": hooks.session_id, "cwd": hooks.work_dir}
-    return _Fired(event, target, matched, {**common, **details})
+    return _HookInvocation(event, target, matched, {**common, **details})
 
 
-async def _verdict(conversation: Conversation, fired: _Fired, batch: LateBatch | None = None) -> HookAnswer:
+async def _run_matched_hooks(
+    conversation: Conversation, invocation: _HookInvocation, batch: DetachedHookBatch | None = None
+) -> HookAnswer:
     """Ask all hooks at once; the first block in their order, or allow."""
-    answers = [ALLOW] * len(fired.hooks)
+    answers = [ALLOW] * len(invocation.hooks)
 
     async def ask(index: int, hook: Hook) -> None:
-        answers[index] = await _answer(conversation, hook, fired, batch)
+        answers[index] = await _run_hook(conversation, hook, invocation, batch)
 
     async with anyio.create_task_group() as tasks:
-        for index, hook in enumerate(fired.hooks):
+        for index, hook in enumerate(invocation.hooks):
             tasks.start_soon(ask, index, hook)
     return next((answer for answer in answers if answer.action == "block"), ALLOW)
 
 
-async def _answer(conversation: Conversation, hook: Hook, fired: _Fired, batch: LateBatch | None) -> HookAnswer:
+async def _run_hook(
+    conversation: Conversation, hook: Hook, invocation: _HookInvocation, batch: DetachedHookBatch | None
+) -> HookAnswer:
     """The verdict of one hook. Fails open."""
-    ask: Ask = (
-        partial(conversation.hooks.run, hook, fired.payload)
+    ask: AskHook = (
+        partial(conversation.hooks.run_command, hook, invocation.payload)
         if isinstance(hook, CommandHook)
-        else partial(_ask_client, conversation, hook, fired, batch)
+        else partial(_ask_client, conversation, hook, invocation, batch)
     )
     try:
         return await ask()
     except Exception:
-        logger.exception("a hook on %s failed; it allows", fired.event)
+        logger.exception("a hook on %s failed; it allows", invocation.event)
         return ALLOW
 
 
 async def _ask_client(
-    conversation: Conversation, subscription: HookSubscription, fired: _Fired, batch: LateBatch | None
+    conversation: Conversation,
+    subscription: HookSubscription,
+    invocation: _HookInvocation,
+    batch: DetachedHookBatch | None,
 ) -> HookAnswer:
     """Ask the client; its silence allows, and so does everything once it is gone."""
     request_id = conversation.new_id().replace("-", "")[:12]
-    request = HookRequest(request_id, subscription.id, fired.event, fired.target, fired.payload)
+    request = HookRequest(request_id, subscription.id, invocation.event, invocation.target, invocation.payload)
     if batch is not None:
-        if batch.over:
+        if batch.is_resolved:
             return ALLOW
-        batch.requests.append(request_id)
-    with anyio.move_on_after(patience(subscription)):
-        answer = await conversation.waiting.ask(request, conversation.emit)
+        batch.request_ids.append(request_id)
+    with anyio.move_on_after(clamp_timeout_s(subscription)):
+        answer = await conversation.pending_requests.ask(request, conversation.emit)
         return answer if isinstance(answer, HookAnswer) else ALLOW
     logger.warning(
-        "hook %r of the client did not answer within %s s; it allows", subscription.id, patience(subscription)
+        "hook %r of the client did not answer within %s s; it allows", subscription.id, clamp_timeout_s(subscription)
     )
     return ALLOW
 
 
-def _resolved(event: str, target: str, answer: HookAnswer, began: float) -> HookResolved:
-    return HookResolved(event, target, answer.action, answer.reason, int((anyio.current_time() - began) * 1000))
+def _build_hook_resolved(event: str, target: str, answer: HookAnswer, started_at: float) -> HookResolved:
+    return HookResolved(event, target, answer.action, answer.reason, int((anyio.current_time() - started_at) * 1000))

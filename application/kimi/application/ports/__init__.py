@@ -8,7 +8,6 @@ The modules of this package are by meaning; import from the package.
 
 from kimi.application.ports.agent import (
     CallRejected,
-    CallWatch,
     ChatModel,
     CheckArguments,
     CheckSchema,
@@ -28,6 +27,7 @@ from kimi.application.ports.agent import (
     SourceUnavailable,
     Tool,
     ToolCallContext,
+    ToolCallEvents,
     ToolSource,
 )
 from kimi.application.ports.functions import (
@@ -46,7 +46,6 @@ from kimi.application.ports.sessions import SessionCatalog, SessionFiles, Sessio
 __all__ = [
     "BackgroundTasks",
     "CallRejected",
-    "CallWatch",
     "ChatModel",
     "CheckArguments",
     "CheckSchema",
@@ -82,6 +81,7 @@ __all__ = [
     "ThirdPartyTool",
     "Tool",
     "ToolCallContext",
+    "ToolCallEvents",
     "ToolSource",
     "Workspace",
 ]

@@ -11,7 +11,7 @@ from kimi.domain.content.message import JsonObject, Message
 from kimi.domain.content.stream import StreamPart
 from kimi.domain.events.event import Event
 from kimi.domain.events.request import Answer, Request
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec
 from kimi.domain.turn import StopReason, TokenUsage
 
@@ -112,12 +112,12 @@ class PreparedCall:
     """
 
     run: Callable[[], Awaitable[ToolReturnValue]]
-    effect: Effect | None = None
-    changed: ChangedText | None = None
+    proposed_action: ProposedAction | None = None
+    changed_text: ChangedText | None = None
     subject: str = ""
 
 
-class CallWatch(Protocol):
+class ToolCallEvents(Protocol):
     """Hears of calls what no event tells; a driver gives it to its conversation. Neither method may raise or wait.
 
     Of each call it hears at most one of each, in this order; of one that is refused, or cancelled while it is asked
@@ -125,11 +125,11 @@ class CallWatch(Protocol):
     makes it, None for the main agent.
     """
 
-    def will_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
+    def on_file_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
         """The call would change this file; said before anybody is asked about it."""
         ...
 
-    def begins(self, agent_id: str | None, call_id: str) -> None:
+    def on_call_start(self, agent_id: str | None, call_id: str) -> None:
         """Nothing stands against the call any more: it runs from now on."""
         ...
 
@@ -259,7 +259,7 @@ class ToolSource(Protocol):
         """Grows with every change of what `servers` gives."""
         ...
 
-    async def settled(self) -> None:
+    async def wait_for_first_connect(self) -> None:
         """After `start`: wait until no server is being connected for the first time any more, or until `end`."""
         ...
 
@@ -283,11 +283,11 @@ class ToolSource(Protocol):
         """
         ...
 
-    def end(self) -> None:
+    def request_stop(self) -> None:
         """Ask all servers to end; none is connected any more. Returns at once; idempotent."""
         ...
 
-    async def ended(self, patience_s: float) -> None:
+    async def stop_and_wait(self, timeout_s: float) -> None:
         """`end`, then wait until they have; after `patience_s` seconds none is left alive, if this is not cancelled.
         Idempotent."""
         ...

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from kimi.domain.background import BackgroundTask, Sink, TaskOrder, TaskOutput, TaskStatus
+from kimi.domain.background import BackgroundTask, BackgroundTaskSpec, NotificationSink, TaskOutput, TaskStatus
 
 if TYPE_CHECKING:
     from kimi.application.ports.agent import ToolCallContext
@@ -133,11 +133,11 @@ class BackgroundTasks(Protocol):
     enough for the event loop: they read and write small files.
     """
 
-    def start(self, order: TaskOrder) -> BackgroundTask:
+    def start(self, spec: BackgroundTaskSpec) -> BackgroundTask:
         """Start a command; returns before it has done anything. Raises TooManyTasks, OSError; nothing is left then."""
         ...
 
-    def adopt(self, order: TaskOrder, stop: Callable[[str], None]) -> BackgroundTask:
+    def adopt(self, spec: BackgroundTaskSpec, stop: Callable[[str], None]) -> BackgroundTask:
         """Keep the books of a task that the caller carries out itself; `order.words` are not started.
 
         `stop(reason)` is called, once or more, when somebody wants it to end: by `stop`, or by `end`, which asks such a
@@ -146,17 +146,17 @@ class BackgroundTasks(Protocol):
         """
         ...
 
-    def note(self, task_id: str, status: TaskStatus, *, reason: str = "", timed_out: bool = False) -> None:
+    def set_status(self, task_id: str, status: TaskStatus, *, reason: str = "", timed_out: bool = False) -> None:
         """How an adopted task stands now. Its end is final: what is noted or written later does nothing, and nobody
         asks it to end any more. Nothing happens to any other task. Raises OSError: it stands as before.
         """
         ...
 
-    def write(self, task_id: str, text: str) -> None:
+    def append_output(self, task_id: str, text: str) -> None:
         """Add to the output of an adopted task that has not ended. Raises OSError."""
         ...
 
-    def tasks(self) -> Sequence[BackgroundTask]:
+    def list_tasks(self) -> Sequence[BackgroundTask]:
         """All tasks of the session, also of earlier runs, newest first."""
         ...
 
@@ -164,7 +164,7 @@ class BackgroundTasks(Protocol):
         """The task as it stands now; None for an unknown id."""
         ...
 
-    def output(self, task_id: str, max_bytes: int) -> TaskOutput:
+    def read_output(self, task_id: str, max_bytes: int) -> TaskOutput:
         """The end of what it has written, at most `max_bytes` bytes as UTF-8."""
         ...
 
@@ -175,21 +175,21 @@ class BackgroundTasks(Protocol):
         """
         ...
 
-    def unannounced(self, sink: Sink) -> Sequence[BackgroundTask]:
+    def find_unannounced(self, sink: NotificationSink) -> Sequence[BackgroundTask]:
         """The tasks that have ended and that `sink` was not told of, oldest first. Costs next to nothing if none."""
         ...
 
-    def announced(self, task_id: str, sink: Sink) -> None:
+    def mark_announced(self, task_id: str, sink: NotificationSink) -> None:
         """`sink` was told of the end of the task: also after a restart it is not told again.
 
         What cannot be stored is logged and holds until then.
         """
         ...
 
-    def end(self) -> None:
+    def stop_all(self) -> None:
         """Ask all tasks that were started to end, as the program will; nothing when they are to be kept alive."""
         ...
 
-    async def ended(self, patience_s: float) -> None:
+    async def wait_until_stopped(self, timeout_s: float) -> None:
         """Wait until they have, at most `patience_s` seconds."""
         ...

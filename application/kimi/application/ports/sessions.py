@@ -29,7 +29,7 @@ class SessionFiles(Protocol):
         ...
 
     @property
-    def resumed(self) -> bool:
+    def is_resumed(self) -> bool:
         """Did the session have at least one recorded event when it was opened?"""
         ...
 
@@ -78,14 +78,14 @@ class SessionFiles(Protocol):
         """Release the session; an empty one that this process created is removed. Idempotent."""
         ...
 
-    def child(self, agent_id: str) -> SubagentFiles:
+    def subagent_files(self, agent_id: str) -> SubagentFiles:
         """The files of a subagent, old or new; they belong to this session and its lock.
 
         Nothing is made before the first record. Raises InvalidSessionId for what cannot be a name.
         """
         ...
 
-    def children(self) -> Sequence[str]:
+    def list_subagent_ids(self) -> Sequence[str]:
         """The ids of the subagents that have files."""
         ...
 
@@ -122,7 +122,7 @@ class SessionStore(Protocol):
         """An existing session, or None. `SessionBusy` when another process still holds it after 5 s."""
         ...
 
-    def last(self) -> str | None:
+    def last_session_id(self) -> str | None:
         """The session that `--continue` means, or None."""
         ...
 
@@ -130,7 +130,7 @@ class SessionStore(Protocol):
         """Remember the session as the last of the work dir."""
         ...
 
-    def list(self) -> Sequence[SessionSummary]:
+    def list_sessions(self) -> Sequence[SessionSummary]:
         """The non-empty sessions, newest first."""
         ...
 
@@ -142,17 +142,17 @@ class SessionStore(Protocol):
 class SessionCatalog(Protocol):
     """The stored sessions of all work dirs that share a store. Looking changes nothing. Methods block: use a thread."""
 
-    def list(self, work_dir: str | None = None) -> Sequence[SessionSummary]:
+    def list_sessions(self, work_dir: str | None = None) -> Sequence[SessionSummary]:
         """The non-empty sessions of one work dir, or of all that are known, in no order."""
         ...
 
-    def work_dirs(self, session_id: str) -> Sequence[str | None]:
+    def find_work_dirs(self, session_id: str) -> Sequence[str | None]:
         """The work dirs that have a session of this id, None for one whose path is not known.
 
         Raises InvalidSessionId.
         """
         ...
 
-    def has(self, work_dir: str, session_id: str) -> bool:
+    def has_session(self, work_dir: str, session_id: str) -> bool:
         """Does this work dir have a session of this id? Raises InvalidSessionId."""
         ...

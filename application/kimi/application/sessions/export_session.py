@@ -10,9 +10,9 @@ from typing import Protocol
 
 from kimi.application.codec.envelope import encode_json
 
-LOG_DISTANCE_S = 2 * 24 * 3600
+MAX_LOG_DISTANCE_S = 2 * 24 * 3600
 """How far from the session, or from now, a log may have been written that goes with it."""
-LOG_BYTES = 100 * 1024 * 1024
+MAX_LOG_BYTES = 100 * 1024 * 1024
 """How much of logs goes with a session."""
 
 
@@ -57,7 +57,7 @@ class SessionArchives(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportResult:
     """Where the archive is, and whether logs are in it."""
 
     path: str
@@ -65,8 +65,8 @@ class Exported:
 
 
 def export_session(
-    archives: SessionArchives, session_id: str, output: str | None, *, about: Mapping[str, str], now: float
-) -> Exported | None:
+    archives: SessionArchives, session_id: str, output: str | None, *, program_info: Mapping[str, str], now: float
+) -> ExportResult | None:
     """Write `session-<id>.zip` into the current directory, or `output`; None when there is no such session.
 
     `about` says which program and system wrote it. Raises StoreFailed.
@@ -75,37 +75,37 @@ def export_session(
     if session is None:
         return None
     path = os.path.abspath(output or f"session-{session.id}.zip")
-    logs = logs_of(session, archives.logs(), now)
-    archives.write(path, encode_json(manifest_of(session, about, now)) + b"\n", [*session.files, *logs])
-    return Exported(path, bool(logs))
+    logs = select_logs(session, archives.logs(), now)
+    archives.write(path, encode_json(build_manifest(session, program_info, now)) + b"\n", [*session.files, *logs])
+    return ExportResult(path, bool(logs))
 
 
-def manifest_of(session: StoredSession, about: Mapping[str, str], now: float) -> Mapping[str, str | None]:
+def build_manifest(session: StoredSession, program_info: Mapping[str, str], now: float) -> Mapping[str, str | None]:
     """What `manifest.json` says. Nothing that a person or a model wrote is in it, and no setting."""
     return {
         "session_id": session.id,
-        "exported_at": _shown(now),
-        **about,
-        "first_activity": _shown(session.first_activity),
-        "last_activity": _shown(session.last_activity),
+        "exported_at": _format_time(now),
+        **program_info,
+        "first_activity": _format_time(session.first_activity),
+        "last_activity": _format_time(session.last_activity),
     }
 
 
-def logs_of(session: StoredSession, logs: Iterable[StoredFile], now: float) -> list[StoredFile]:
+def select_logs(session: StoredSession, logs: Iterable[StoredFile], now: float) -> list[StoredFile]:
     """The logs that were written near the session or near now, the newest first until they are too much together."""
     first = session.first_activity if session.first_activity is not None else now
     last = session.last_activity if session.last_activity is not None else first
     chosen: list[StoredFile] = []
-    room = LOG_BYTES
+    room = MAX_LOG_BYTES
     for log in sorted(logs, key=lambda log: log.modified_at, reverse=True):
-        near = first - LOG_DISTANCE_S <= log.modified_at <= last + LOG_DISTANCE_S
-        if (near or abs(log.modified_at - now) <= LOG_DISTANCE_S) and log.size <= room:
+        near = first - MAX_LOG_DISTANCE_S <= log.modified_at <= last + MAX_LOG_DISTANCE_S
+        if (near or abs(log.modified_at - now) <= MAX_LOG_DISTANCE_S) and log.size <= room:
             room -= log.size
             chosen.append(replace(log, name=f"logs/{log.name}"))
     return chosen
 
 
-def _shown(time: float | None) -> str | None:
+def _format_time(time: float | None) -> str | None:
     """A time as ISO 8601 in UTC; None for none and for what is no date."""
     if time is None:
         return None

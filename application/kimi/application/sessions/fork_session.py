@@ -17,26 +17,26 @@ from pydantic_core import from_json
 from kimi.application.codec.payloads import decode_user_input
 from kimi.application.ports import NewId, SessionFiles, SessionStore
 from kimi.domain.content.message import JsonObject
-from kimi.domain.content.parts import UserInput, joined_text
+from kimi.domain.content.parts import UserInput, join_text
 from kimi.domain.errors import StateError
-from kimi.domain.history.past_turns import Mark, MarkKind, PastTurn, contexts_after, past_turns
-from kimi.domain.history.session import SessionState, shortened_title
+from kimi.domain.history.past_turns import PastTurn, TurnMark, TurnMarkKind, collect_past_turns, select_contexts_after
+from kimi.domain.history.session import SessionState, shorten_title
 
-_KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
-_HEADS = frozenset(f'{{"type":"{kind}"'.encode() for kind in _KINDS)
+_MARK_KINDS: tuple[TurnMarkKind, ...] = get_args(TurnMarkKind)
+_MARK_PREFIXES = frozenset(f'{{"type":"{kind}"'.encode() for kind in _MARK_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Undone:
+class UndoResult:
     """The session without the turn, and what the person had sent: they may want to change it and send it again."""
 
     session_id: str
     user_input: UserInput
 
 
-def turns_of(files: SessionFiles) -> list[PastTurn]:
+def load_turns(files: SessionFiles) -> list[PastTurn]:
     """The turns of a session, oldest first, for a person to choose from. Reads the whole log. Raises StoreFailed."""
-    return past_turns(_marks(files.events()))
+    return collect_past_turns(_read_marks(files.events()))
 
 
 async def fork(store: SessionStore, source: SessionFiles, new_id: NewId, turn: int | None = None) -> str:
@@ -47,38 +47,38 @@ async def fork(store: SessionStore, source: SessionFiles, new_id: NewId, turn: i
 
     Raises StateError when there is no such turn, StoreFailed; then no new session is left.
     """
-    turns = await anyio.to_thread.run_sync(turns_of, source)
+    turns = await anyio.to_thread.run_sync(load_turns, source)
     if turn is not None:
-        _check(turns, turn)
-    return await _copied(store, source, new_id, turns, turn, "Fork")
+        _check_turn(turns, turn)
+    return await _copy_session(store, source, new_id, turns, turn, "Fork")
 
 
-async def undo(store: SessionStore, source: SessionFiles, new_id: NewId, turn: int | None = None) -> Undone:
+async def undo(store: SessionStore, source: SessionFiles, new_id: NewId, turn: int | None = None) -> UndoResult:
     """A new session `Undo: <title>` with the turns before `turn`, or before the last one; otherwise as `fork`.
 
     What tools did to files is not undone.
     """
-    turns = await anyio.to_thread.run_sync(turns_of, source)
+    turns = await anyio.to_thread.run_sync(load_turns, source)
     wanted = len(turns) - 1 if turn is None else turn
-    _check(turns, wanted)
-    return Undone(await _copied(store, source, new_id, turns, wanted - 1, "Undo"), turns[wanted].user_input)
+    _check_turn(turns, wanted)
+    return UndoResult(await _copy_session(store, source, new_id, turns, wanted - 1, "Undo"), turns[wanted].user_input)
 
 
-def _check(turns: list[PastTurn], turn: int) -> None:
+def _check_turn(turns: list[PastTurn], turn: int) -> None:
     if not turns:
         raise StateError("The session has no turn yet.")
     if not 0 <= turn < len(turns):
         raise StateError(f"There is no turn {turn}: the session has turns 0 to {len(turns) - 1}.")
 
 
-async def _copied(
-    store: SessionStore, source: SessionFiles, new_id: NewId, turns: list[PastTurn], turn: int | None, kind: str
+async def _copy_session(
+    store: SessionStore, source: SessionFiles, new_id: NewId, turns: list[PastTurn], turn: int | None, title_prefix: str
 ) -> str:
     session_id = new_id()
     target = await store.create(session_id)
     done = False
     try:
-        await anyio.to_thread.run_sync(_copy, source, target, turns, turn, kind)
+        await anyio.to_thread.run_sync(_fill_session, source, target, turns, turn, title_prefix)
         done = True
     finally:
         target.close()
@@ -88,25 +88,27 @@ async def _copied(
     return session_id
 
 
-def _copy(source: SessionFiles, target: SessionFiles, turns: list[PastTurn], turn: int | None, kind: str) -> None:
+def _fill_session(
+    source: SessionFiles, target: SessionFiles, turns: list[PastTurn], turn: int | None, title_prefix: str
+) -> None:
     """Fill the new session: its log, its context, its state. Raises StoreFailed."""
     whole = turn is None or turn == len(turns) - 1
-    for envelope, time in islice(source.timed_events(), None if whole else _end(turns, turn or 0)):
+    for envelope, time in islice(source.timed_events(), None if whole else _count_events(turns, turn or 0)):
         target.append_event(envelope, time)
     contexts = chain([source.load_context()], source.older_contexts())
-    oldest, *newer = reversed(list(contexts) if turn is None else contexts_after(turn, contexts, turns))
+    oldest, *newer = reversed(list(contexts) if turn is None else select_contexts_after(turn, contexts, turns))
     target.append_context(oldest)
     for records in newer:  # the older ones come along: it may be forked again, further back
         target.rotate_context(records)
     target.load_context()  # stores the answers of calls that were cut off
     old = source.state
-    first = joined_text(turns[0].user_input) if turns else ""
-    title = shortened_title(old.custom_title or first) or "Untitled"
+    first = join_text(turns[0].user_input) if turns else ""
+    title = shorten_title(old.custom_title or first) or "Untitled"
     kept = replace(SessionState(), additional_dirs=old.additional_dirs, todos=old.todos if whole else ())
-    target.save_state(replace(kept, custom_title=f"{kind}: {title}"))
+    target.save_state(replace(kept, custom_title=f"{title_prefix}: {title}"))
 
 
-def _end(turns: list[PastTurn], turn: int) -> int:
+def _count_events(turns: list[PastTurn], turn: int) -> int:
     """How many events of the log belong to the turns up to this one."""
     if turn < 0:
         return 0
@@ -114,24 +116,24 @@ def _end(turns: list[PastTurn], turn: int) -> int:
     return turns[turn + 1].begin if end is None else end
 
 
-def _marks(envelopes: Iterable[bytes]) -> Iterator[Mark]:
+def _read_marks(envelopes: Iterable[bytes]) -> Iterator[TurnMark]:
     for position, envelope in enumerate(envelopes):
-        if _may_tell(envelope):
+        if _may_be_mark(envelope):
             source = cast("JsonObject", from_json(envelope))
-            if source["type"] in _KINDS:
-                yield _mark(position, source["type"], source["payload"])
+            if source["type"] in _MARK_KINDS:
+                yield _parse_mark(position, source["type"], source["payload"])
 
 
-def _may_tell(envelope: bytes) -> bool:
+def _may_be_mark(envelope: bytes) -> bool:
     """Could this be an event of a turn's? Others in the form that this program writes are not parsed."""
     end = envelope.find(b'"', 9, 64)
-    return not envelope.startswith(b'{"type":"') or envelope[: end + 1] in _HEADS
+    return not envelope.startswith(b'{"type":"') or envelope[: end + 1] in _MARK_PREFIXES
 
 
-def _mark(position: int, kind: MarkKind, payload: JsonObject) -> Mark:
+def _parse_mark(position: int, kind: TurnMarkKind, payload: JsonObject) -> TurnMark:
     try:
-        given = decode_user_input(payload["user_input"]) if "user_input" in payload else ""
+        user_input = decode_user_input(payload["user_input"]) if "user_input" in payload else ""
     except ValueError:
-        given = ""
-    said = payload.get("id" if kind == "ToolCall" else "text")
-    return Mark(position, kind, given, said if isinstance(said, str) else "")
+        user_input = ""
+    text = payload.get("id" if kind == "ToolCall" else "text")
+    return TurnMark(position, kind, user_input, text if isinstance(text, str) else "")

@@ -12,36 +12,38 @@ from kimi.application.codec.event_json import decode_event
 from kimi.application.ports import SessionFiles
 from kimi.domain.command import parse_command
 from kimi.domain.content.message import Message, message_text
-from kimi.domain.content.parts import TextPart, joined_text
+from kimi.domain.content.parts import TextPart, join_text
 from kimi.domain.events.event import Event, ToolResult, TurnBegin, TurnEnd
 from kimi.domain.history.session import ContextRecord
 from kimi.domain.tools.tool import ToolReturnValue
 
-TURNS = 5
+DEFAULT_TURN_COUNT = 5
 MAX_BYTES = 20 * 1024 * 1024
 """A longer log is not read: the context tells the rest."""
 
-_BEGIN = b'{"type":"TurnBegin"'
-_RESETS = frozenset({"clear", "reset"})
-_OURS = re.compile(r"\s*<(?:system>|system-reminder>|notification\s)")
+_TURN_BEGIN_PREFIX = b'{"type":"TurnBegin"'
+_RESET_COMMANDS = frozenset({"clear", "reset"})
+_PROGRAM_MESSAGE = re.compile(r"\s*<(?:system>|system-reminder>|notification\s)")
 """How messages of the program begin, which stand in the context as messages of the user."""
 
 
-def last_turns(files: SessionFiles, context: Sequence[ContextRecord], count: int = TURNS) -> list[Event]:
+def load_last_turns(
+    files: SessionFiles, context: Sequence[ContextRecord], count: int = DEFAULT_TURN_COUNT
+) -> list[Event]:
     """The events of the last turns, at most `count`, since the context was cleared last.
 
     They come from the log, or from the context when the log is too long, or tells of something else. Blocks: use a
     thread. Raises StoreFailed.
     """
-    window = _window(files.events(), count)
+    window = _read_last_envelopes(files.events(), count)
     if window is not None:
         events = [event for envelope in window if (event := decode_event(from_json(envelope))) is not None]
-        if _agrees(events, context):
+        if _matches_context(events, context):
             return events
-    return _from_context(context, count)
+    return _events_from_context(context, count)
 
 
-def _window(envelopes: Iterable[bytes], count: int) -> list[bytes] | None:
+def _read_last_envelopes(envelopes: Iterable[bytes], count: int) -> list[bytes] | None:
     """The envelopes of the last turns; None for a log that is too long."""
     turns: deque[list[bytes]] = deque(maxlen=count)
     size = 0
@@ -49,8 +51,8 @@ def _window(envelopes: Iterable[bytes], count: int) -> list[bytes] | None:
         size += len(envelope)
         if size > MAX_BYTES:
             return None
-        if envelope.startswith(_BEGIN) or b'"TurnBegin"' in envelope[:40]:
-            if _resets(envelope):
+        if envelope.startswith(_TURN_BEGIN_PREFIX) or b'"TurnBegin"' in envelope[:40]:
+            if _is_context_reset(envelope):
                 turns.clear()
             turns.append([])
         if turns:
@@ -58,31 +60,31 @@ def _window(envelopes: Iterable[bytes], count: int) -> list[bytes] | None:
     return [envelope for turn in turns for envelope in turn]
 
 
-def _resets(envelope: bytes) -> bool:
+def _is_context_reset(envelope: bytes) -> bool:
     event = decode_event(from_json(envelope))
-    command = parse_command(joined_text(event.user_input)) if isinstance(event, TurnBegin) else None
-    return command is not None and command.name in _RESETS
+    command = parse_command(join_text(event.user_input)) if isinstance(event, TurnBegin) else None
+    return command is not None and command.name in _RESET_COMMANDS
 
 
-def _agrees(events: Sequence[Event], context: Sequence[ContextRecord]) -> bool:
+def _matches_context(events: Sequence[Event], context: Sequence[ContextRecord]) -> bool:
     """Do log and context speak of the same conversation? Without a prompt in either there is nothing to compare."""
-    said = [joined_text(event.user_input) for event in events if isinstance(event, TurnBegin)]
-    known = {joined_text(one.content) for one in context if isinstance(one, Message) and _is_of_person(one)}
-    if not known:
+    logged = [join_text(event.user_input) for event in events if isinstance(event, TurnBegin)]
+    stored = {join_text(one.content) for one in context if isinstance(one, Message) and _is_user_message(one)}
+    if not stored:
         return True
-    return any(text in known or parse_command(text) is not None for text in said)
+    return any(text in stored or parse_command(text) is not None for text in logged)
 
 
-def _is_of_person(message: Message) -> bool:
-    return message.role == "user" and _OURS.match(message_text(message)) is None
+def _is_user_message(message: Message) -> bool:
+    return message.role == "user" and _PROGRAM_MESSAGE.match(message_text(message)) is None
 
 
-def _from_context(context: Sequence[ContextRecord], count: int) -> list[Event]:
+def _events_from_context(context: Sequence[ContextRecord], count: int) -> list[Event]:
     turns: deque[list[Message]] = deque(maxlen=count)
     for record in context:
         if not isinstance(record, Message):
             continue
-        if _is_of_person(record):
+        if _is_user_message(record):
             turns.append([record])
         elif turns and record.role in ("assistant", "tool"):
             turns[-1].append(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kimi.application.commands.registry import known_commands
+from kimi.application.commands.registry import list_agent_commands
 from kimi.application.conversation.conversation import BUSY, Conversation
 from kimi.application.ports import CheckArguments, CheckSchema
 from kimi.application.toolset.external_tool import ExternalTool
@@ -28,7 +28,7 @@ class ExternalToolOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedTool:
     """A refused tool and why."""
 
     name: str
@@ -36,12 +36,12 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Initialized:
+class InitializeOutcome:
     """What the handshake came to; `accepted` and `rejected` keep the order of the offers, each name once."""
 
     commands: tuple[CommandInfo, ...]
     accepted: tuple[str, ...]
-    rejected: tuple[Rejected, ...]
+    rejected: tuple[RejectedTool, ...]
 
 
 def negotiate_initialize(
@@ -52,7 +52,7 @@ def negotiate_initialize(
     check_schema: CheckSchema,
     check_arguments: CheckArguments,
     external_timeout_s: float,
-) -> Initialized:
+) -> InitializeOutcome:
     """Take the client's tools and capabilities. May be repeated; a tool of the same name is replaced.
 
     Raises StateError while a turn runs; nothing has changed then.
@@ -60,24 +60,24 @@ def negotiate_initialize(
     if conversation.turn is not None:
         raise StateError(BUSY)
     conversation.client = client
-    conversation.toolset.hidden = hidden_tools(client)
+    conversation.toolset.hidden_names = hidden_tools(client)
     accepted: dict[str, None] = {}
-    rejected: dict[str, Rejected] = {}
+    rejected: dict[str, RejectedTool] = {}
     for offer in offers:
-        reason = _fault(check_schema, offer.parameters)
+        reason = _find_schema_error(check_schema, offer.parameters)
         if reason is None:
-            tool = ExternalTool(_spec(offer), check_arguments, external_timeout_s)
-            reason = conversation.toolset.offer_external(tool)
+            tool = ExternalTool(_build_tool_spec(offer), check_arguments, external_timeout_s)
+            reason = conversation.toolset.add_external(tool)
         elif offer.name in conversation.toolset.builtin_names:
             reason = "conflicts with builtin tool"
         if reason is None:
             accepted[offer.name] = None
         else:
-            rejected[offer.name] = Rejected(offer.name, reason or "invalid schema")
-    return Initialized(known_commands(conversation), tuple(accepted), tuple(rejected.values()))
+            rejected[offer.name] = RejectedTool(offer.name, reason or "invalid schema")
+    return InitializeOutcome(list_agent_commands(conversation), tuple(accepted), tuple(rejected.values()))
 
 
-def _fault(check_schema: CheckSchema, schema: JsonObject) -> str | None:
+def _find_schema_error(check_schema: CheckSchema, schema: JsonObject) -> str | None:
     try:
         return check_schema(schema)
     except RecursionError:
@@ -89,6 +89,6 @@ def hidden_tools(client: Client) -> frozenset[str]:
     return frozenset(name for name, capability in CLIENT_TOOLS.items() if not getattr(client, capability))
 
 
-def _spec(offer: ExternalToolOffer) -> ToolSpec:
+def _build_tool_spec(offer: ExternalToolOffer) -> ToolSpec:
     description = offer.description or NO_DESCRIPTION
     return ToolSpec(offer.name, description, offer.parameters, trusted_text=False)

@@ -8,44 +8,46 @@ from dataclasses import dataclass, replace
 from kimi.application.ports import NewId, SessionFiles, SessionStore
 from kimi.application.settings.settings import Settings
 from kimi.domain.errors import StoreFailed, UsageError
-from kimi.domain.history.session import SessionState, checked_session_id
+from kimi.domain.history.session import SessionState, check_session_id
 from kimi.domain.permissions.approval import Policy
-from kimi.domain.permissions.path_rules import within
+from kimi.domain.permissions.path_rules import is_within
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SessionSelector:
     """Which session a driver wants: one by id (created when unknown), the last one, or a new one."""
 
     session_id: str | None = None
     last: bool = False
 
 
-async def open_session(store: SessionStore, choice: Choice, new_id: NewId) -> SessionFiles:
+async def open_session(store: SessionStore, selector: SessionSelector, new_id: NewId) -> SessionFiles:
     """Open or create the chosen session.
 
     Raises InvalidSessionId, SessionBusy, StoreFailed; UsageError when there is no last session.
     """
-    if choice.last:
-        session_id = store.last()
+    if selector.last:
+        session_id = store.last_session_id()
         if session_id is None:
             raise UsageError("No previous session found for the working directory", "--continue")
         return await store.open(session_id) or await store.create(session_id)
-    if choice.session_id is None:
+    if selector.session_id is None:
         return await store.create(new_id())
-    session_id = checked_session_id(choice.session_id)
+    session_id = check_session_id(selector.session_id)
     return await store.open(session_id) or await store.create(session_id)
 
 
-def keep_directories(files: SessionFiles, settings: Settings) -> None:
+def save_additional_dirs(files: SessionFiles, settings: Settings) -> None:
     """Make the directories that were given at the start part of the session, but for those inside the work dir.
 
     A failure is logged: they count for this run in any case.
     """
     state = files.state
-    new = [path for path in settings.additional_dirs if not within(path, [settings.work_dir, *state.additional_dirs])]
+    new = [
+        path for path in settings.additional_dirs if not is_within(path, [settings.work_dir, *state.additional_dirs])
+    ]
     if not new:
         return
     try:
@@ -54,7 +56,7 @@ def keep_directories(files: SessionFiles, settings: Settings) -> None:
         logger.exception("the additional directories could not be stored")
 
 
-def policy_for(settings: Settings, state: SessionState, *, resumed: bool) -> Policy:
+def build_policy(settings: Settings, state: SessionState, *, resumed: bool) -> Policy:
     """The approval policy of an opened session.
 
     What was approved for the session holds again; yolo and afk do not come back by themselves, unless the

@@ -20,10 +20,10 @@ _PREFIXES: dict[bytes, str] = {
     b'{"type":"%b","payload":{' % name.encode(): name
     for name in set(EVENT_TYPES.values()) - {cls.__name__ for cls in REQUEST_TYPES}
 }
-_LONGEST = max(len(prefix) for prefix in _PREFIXES)
+_MAX_PREFIX_LENGTH = max(len(prefix) for prefix in _PREFIXES)
 
 
-class Replayed(NamedTuple):
+class ReplayedEvent(NamedTuple):
     """A stored event: its type, its envelope, and the request in it if it is one."""
 
     type: str
@@ -31,31 +31,31 @@ class Replayed(NamedTuple):
     request: Request | None = None
 
 
-def replay(files: SessionFiles) -> Iterator[Replayed]:
+def replay(files: SessionFiles) -> Iterator[ReplayedEvent]:
     """Everything recorded until now, read as it is asked for; what cannot be understood is left out.
 
     Nothing is executed and nothing waits for an answer. Events in the form that this program writes are passed on
     as they are; everything else is parsed and written anew.
     """
     for envelope in files.events():
-        name = _own_form(envelope)
+        name = _match_event_type(envelope)
         if name is not None:
-            yield Replayed(name, envelope)
-        elif (normal := _normalised(envelope)) is not None:
+            yield ReplayedEvent(name, envelope)
+        elif (normal := _normalise_event(envelope)) is not None:
             yield normal
 
 
-def _own_form(envelope: bytes) -> str | None:
+def _match_event_type(envelope: bytes) -> str | None:
     """The type of an envelope as `encode_event` writes it: no blanks between its members."""
-    end = envelope.find(b'","payload":{', 9, _LONGEST + 1)
+    end = envelope.find(b'","payload":{', 9, _MAX_PREFIX_LENGTH + 1)
     return _PREFIXES.get(envelope[: end + 13]) if end > 0 else None
 
 
-def _normalised(envelope: bytes) -> Replayed | None:
+def _normalise_event(envelope: bytes) -> ReplayedEvent | None:
     source = from_json(envelope)
     event = decode_event(source)
     if event is None:
         logger.warning("a recorded message of type %.40r is not understood and is left out", source.get("type"))
         return None
     request = event if isinstance(event, REQUEST_TYPES) else None
-    return Replayed(EVENT_TYPES[type(event)], encode_event(event), request)
+    return ReplayedEvent(EVENT_TYPES[type(event)], encode_event(event), request)

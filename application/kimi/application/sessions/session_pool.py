@@ -17,28 +17,28 @@ from kimi.domain.errors import TooManySessions
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MAX_LIVE: Final = 64
+MAX_LIVE_SESSIONS: Final = 64
 
-Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
+SessionOpener: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
 """Opens what is live of a session; it is entered and left in the same task. Called again after a suspension."""
 
 
 @dataclass(slots=True)
-class _Entry(Generic[T]):
+class _SessionSlot(Generic[T]):
     """A session that is open: live, or suspended until it is needed again."""
 
-    opening: Opening[T]
+    opener: SessionOpener[T]
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     live: T | None = None
     was_live: bool = False
-    occupied: bool = False
+    is_occupied: bool = False
     users: int = 0
     last_used: int = 0
-    leave: anyio.Event = field(default_factory=anyio.Event)
-    left: anyio.Event = field(default_factory=anyio.Event)
+    stop_requested: anyio.Event = field(default_factory=anyio.Event)
+    stopped: anyio.Event = field(default_factory=anyio.Event)
 
 
-class Sessions(Generic[T]):
+class SessionPool(Generic[T]):
     """The open sessions of a process. What is live of one is a `T`, whatever the driver needs.
 
     At most `limit` are live. When one more is needed, the one that was not used for longest, of those that `is_idle`
@@ -46,12 +46,14 @@ class Sessions(Generic[T]):
     their tasks; a session that fails there is opened anew and does no harm to others.
     """
 
-    def __init__(self, tasks: anyio.abc.TaskGroup, is_idle: Callable[[T], bool], limit: int = MAX_LIVE) -> None:
+    def __init__(
+        self, tasks: anyio.abc.TaskGroup, is_idle: Callable[[T], bool], limit: int = MAX_LIVE_SESSIONS
+    ) -> None:
         self._tasks = tasks
         self._is_idle = is_idle
         self._limit = limit
-        self._entries: dict[str, _Entry[T]] = {}
-        self._uses = itertools.count(1)
+        self._entries: dict[str, _SessionSlot[T]] = {}
+        self._use_counter = itertools.count(1)
 
     def __contains__(self, session_id: object) -> bool:
         return session_id in self._entries
@@ -61,38 +63,38 @@ class Sessions(Generic[T]):
         """The ids of all open sessions, suspended ones included."""
         return tuple(self._entries)
 
-    def live(self, session_id: str) -> T | None:
+    def find_live(self, session_id: str) -> T | None:
         """What is live of the session now; None for one that is suspended or not open."""
         entry = self._entries.get(session_id)
         return entry.live if entry else None
 
-    def all_live(self) -> Sequence[T]:
+    def list_live(self) -> Sequence[T]:
         """What is live of all sessions."""
         return [entry.live for entry in self._entries.values() if entry.live is not None]
 
     @asynccontextmanager
-    async def opened(self, session_id: str, opening: Opening[T]) -> AsyncGenerator[T, None]:
+    async def open_session(self, session_id: str, opener: SessionOpener[T]) -> AsyncGenerator[T, None]:
         """Open a session, if it is not open yet, and use it.
 
         Raises what `opening` raises on being entered; the session is then not open. TooManySessions: all are busy.
         """
-        entry = self._entries.setdefault(session_id, _Entry(opening))
+        entry = self._entries.setdefault(session_id, _SessionSlot(opener))
         try:
-            async with self.using(session_id) as live:
+            async with self.use_session(session_id) as live:
                 yield live
         finally:
             if not (entry.was_live or entry.users) and self._entries.get(session_id) is entry:
                 del self._entries[session_id]  # else somebody who waits for it tries next
 
     @asynccontextmanager
-    async def using(self, session_id: str) -> AsyncGenerator[T, None]:
+    async def use_session(self, session_id: str) -> AsyncGenerator[T, None]:
         """Use an open session, which stays live meanwhile. Raises KeyError: it is not open; else as `opened`."""
         entry = self._entries[session_id]
         entry.users += 1
-        entry.last_used = next(self._uses)
+        entry.last_used = next(self._use_counter)
         try:
             async with entry.lock:
-                live = entry.live if entry.live is not None else await self._start(session_id, entry)
+                live = entry.live if entry.live is not None else await self._start_live(session_id, entry)
             yield live
         finally:
             entry.users -= 1
@@ -102,7 +104,7 @@ class Sessions(Generic[T]):
         entry = self._entries.get(session_id)
         if entry is not None:
             async with entry.lock:
-                await _stop(entry)
+                await _stop_live_session(entry)
 
     async def close(self, session_id: str) -> bool:
         """Close a session and wait until it is; False when it is not open."""
@@ -110,7 +112,7 @@ class Sessions(Generic[T]):
         if entry is None:
             return False
         async with entry.lock:
-            await _stop(entry)
+            await _stop_live_session(entry)
         return True
 
     async def close_all(self) -> None:
@@ -119,57 +121,57 @@ class Sessions(Generic[T]):
             for session_id in self.ids:
                 closing.start_soon(self.close, session_id)
 
-    async def _start(self, session_id: str, entry: _Entry[T]) -> T:
-        await self._make_room()
+    async def _start_live(self, session_id: str, entry: _SessionSlot[T]) -> T:
+        await self._free_slot()
         if self._entries.get(session_id) is not entry:
             raise KeyError(session_id)
-        entry.occupied = True
-        entry.leave, entry.left = anyio.Event(), anyio.Event()
+        entry.is_occupied = True
+        entry.stop_requested, entry.stopped = anyio.Event(), anyio.Event()
         try:
-            return await self._tasks.start(_live, session_id, entry)
+            return await self._tasks.start(_run_live_session, session_id, entry)
         except BaseException:
-            entry.occupied = False
+            entry.is_occupied = False
             raise
 
-    async def _make_room(self) -> None:
+    async def _free_slot(self) -> None:
         """Suspend sessions until one more may be live. Raises TooManySessions."""
-        while sum(entry.occupied for entry in self._entries.values()) >= self._limit:
-            victim = min(filter(self._can_be_spared, self._entries.values()), key=_last_used, default=None)
-            if victim is None:
+        while sum(entry.is_occupied for entry in self._entries.values()) >= self._limit:
+            idle_slot = min(filter(self._can_suspend, self._entries.values()), key=_last_used, default=None)
+            if idle_slot is None:
                 raise TooManySessions
-            async with victim.lock:
-                if self._can_be_spared(victim):
-                    await _stop(victim)
+            async with idle_slot.lock:
+                if self._can_suspend(idle_slot):
+                    await _stop_live_session(idle_slot)
 
-    def _can_be_spared(self, entry: _Entry[T]) -> bool:
+    def _can_suspend(self, entry: _SessionSlot[T]) -> bool:
         return entry.live is not None and not entry.users and self._is_idle(entry.live)
 
 
-async def _live(
-    session_id: str, entry: _Entry[T], *, task_status: anyio.abc.TaskStatus[T] = anyio.TASK_STATUS_IGNORED
+async def _run_live_session(
+    session_id: str, entry: _SessionSlot[T], *, task_status: anyio.abc.TaskStatus[T] = anyio.TASK_STATUS_IGNORED
 ) -> None:
     """The home of a live session: from its opening to its end, in one task."""
     started = False
     try:
-        async with entry.opening() as live:
+        async with entry.opener() as live:
             entry.live, entry.was_live = live, True
             started = True
             task_status.started(live)
-            await entry.leave.wait()
+            await entry.stop_requested.wait()
     except Exception:
         if not started:
             raise
         logger.exception("session %s failed and was closed", session_id)
     finally:
-        entry.live, entry.occupied = None, False
-        entry.left.set()
+        entry.live, entry.is_occupied = None, False
+        entry.stopped.set()
 
 
-async def _stop(entry: _Entry[T]) -> None:
-    entry.leave.set()
-    if entry.occupied:
-        await entry.left.wait()
+async def _stop_live_session(entry: _SessionSlot[T]) -> None:
+    entry.stop_requested.set()
+    if entry.is_occupied:
+        await entry.stopped.wait()
 
 
-def _last_used(entry: _Entry[T]) -> int:
+def _last_used(entry: _SessionSlot[T]) -> int:
     return entry.last_used

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Ui: TypeAlias = Literal["shell", "print", "acp", "wire"]
-Format: TypeAlias = Literal["text", "stream-json"]
+UiMode: TypeAlias = Literal["shell", "print", "acp", "wire"]
+PrintFormat: TypeAlias = Literal["text", "stream-json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Flags:
     """
 
     work_dir: str
-    ui: Ui = "shell"
+    ui: UiMode = "shell"
     verbose: bool = False
     debug: bool = False
     add_dirs: tuple[str, ...] = ()
@@ -36,8 +36,8 @@ class Flags:
     plan: bool = False
     afk: bool = False
     prompt: str | None = None
-    input_format: Format = "text"
-    output_format: Format = "text"
+    input_format: PrintFormat = "text"
+    output_format: PrintFormat = "text"
     final_message_only: bool = False
     agent: str | None = None
     agent_file: str | None = None

@@ -10,13 +10,13 @@ from kimi.domain.hook import CommandHook
 from kimi.domain.permissions.approval import Rule, SessionScope
 
 
-class Slice(BaseModel):
+class SettingsSlice(BaseModel):
     """Common to all slices: immutable, unknown keys ignored (runtime spec 2.3)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class ShellSettings(Slice):
+class ShellSettings(SettingsSlice):
     """`[shell]`: time-outs in seconds; which shell; what commands inherit (tools spec 3.1)."""
 
     default_timeout_s: Annotated[int, Field(ge=1, le=300)] = 60
@@ -26,7 +26,7 @@ class ShellSettings(Slice):
     kill_orphans: bool = False
 
 
-class FileSettings(Slice):
+class FileSettings(SettingsSlice):
     """`[files]`: reads outside the workspace, strictness of edits and globs, the sensitive list (tools spec 2, 3)."""
 
     read_outside: Literal["allow", "ask", "deny"] = "allow"
@@ -36,27 +36,27 @@ class FileSettings(Slice):
     not_sensitive: tuple[str, ...] = ()
 
 
-class ToolSettings(Slice):
+class ToolSettings(SettingsSlice):
     """`[tools]`: where ripgrep is, if not on PATH; seconds to wait for an external tool (0: for ever)."""
 
     ripgrep_path: str | None = None
     external_timeout_s: Annotated[float, Field(ge=0)] = 0
 
 
-class ApprovalSettings(Slice):
+class ApprovalSettings(SettingsSlice):
     """`[approval]`: what approval for the session remembers, and the user's rules (tools spec 5.6)."""
 
     session_scope: SessionScope = "action"
     rules: tuple[Rule, ...] = ()
 
 
-class SessionSettings(Slice):
+class SessionSettings(SettingsSlice):
     """`[session]`: may a resumed session switch auto-approval on again by itself (tools spec 5.4)?"""
 
     restore_yolo: bool = False
 
 
-class SkillSettings(Slice):
+class SkillSettings(SettingsSlice):
     """Where skills are: directories of the command line, which take the place of those of project and person; more
     directories; whether all brands of directories count or the first that exists (runtime spec 7.3).
     """
@@ -66,7 +66,7 @@ class SkillSettings(Slice):
     merge: bool = True
 
 
-class LoopSettings(Slice):
+class LoopSettings(SettingsSlice):
     """`[loop_control]` (runtime spec 2.3)."""
 
     max_steps_per_turn: Annotated[int, Field(ge=1)] = 1000
@@ -76,14 +76,14 @@ class LoopSettings(Slice):
     compaction_trigger_ratio: Annotated[float, Field(ge=0.5, le=0.99)] = 0.85
 
 
-class WireSettings(Slice):
+class WireSettings(SettingsSlice):
     """`[wire]`: limits of the stdio protocol, in bytes (wire spec 1.1)."""
 
     max_line_bytes: Annotated[int, Field(ge=1024)] = 100 * 1024 * 1024
     max_queued_bytes: Annotated[int, Field(ge=65_536)] = 16 * 1024 * 1024
 
 
-class BackgroundSettings(Slice):
+class BackgroundSettings(SettingsSlice):
     """`[background]`: limits and times of background tasks (runtime spec 2.3)."""
 
     max_running_tasks: Annotated[int, Field(ge=1)] = 4
@@ -99,7 +99,7 @@ class BackgroundSettings(Slice):
     print_wait_ceiling_s: Annotated[int, Field(ge=1)] = 3600
 
 
-class McpServer(Slice):
+class McpServer(SettingsSlice):
     """One MCP server, stdio when it has a `command`, else remote (tools spec 4.1). Times in milliseconds.
 
     Values are as they were written: `${VAR}` is expanded when the server is connected, so that a missing variable
@@ -127,10 +127,10 @@ class McpServer(Slice):
     approval: Literal["ask", "allow", "read_only_allow"] = "ask"
     trust_annotations: bool = False
     subagents: Literal["none", "inherit"] = "none"
-    broken: str | None = None
+    config_error: str | None = None
 
 
-class McpSettings(Slice):
+class McpSettings(SettingsSlice):
     """`[mcp]` and `[mcp.client]`, with the servers of `mcp.json` and the command line (tools spec 4.1)."""
 
     servers: tuple[McpServer, ...] = ()
@@ -142,14 +142,14 @@ class McpSettings(Slice):
     always_qualify: bool = False
 
 
-class AcpSettings(Slice):
+class AcpSettings(SettingsSlice):
     """`[acp]`: sessions of editors (tools spec 4.1)."""
 
     load_user_mcp: bool = True
     """Do sessions have the configured MCP servers, beside those that the editor brings?"""
 
 
-class ServiceSettings(Slice):
+class ServiceSettings(SettingsSlice):
     """A service of the vendor: where it is and the key (runtime spec 2.3)."""
 
     base_url: str
@@ -157,7 +157,7 @@ class ServiceSettings(Slice):
     custom_headers: Annotated[dict[str, str], Field(repr=False)] = {}
 
 
-class WebSettings(Slice):
+class WebSettings(SettingsSlice):
     """`[services]`: who searches, who fetches pages, and what FetchURL may reach by itself (tools spec 3.10, 3.11)."""
 
     search: ServiceSettings | None = None
@@ -167,7 +167,7 @@ class WebSettings(Slice):
     """Is each address a question to the person?"""
 
 
-class ModelSettings(Slice):
+class ModelSettings(SettingsSlice):
     """The chosen model with its provider, everything resolved (runtime spec 2.4, 2.5).
 
     `max_completion_tokens` is the cap of the environment or of the model: None for the computed one, 0 or less for no
@@ -198,12 +198,12 @@ class ModelSettings(Slice):
     device_headers: bool = True
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Can requests be made: a test provider, or base URL and model known?"""
         return self.type.startswith("_") or bool(self.base_url and self.model)
 
 
-class InterfaceSettings(Slice):
+class InterfaceSettings(SettingsSlice):
     """How the interactive shell looks and edits (runtime spec 2.3)."""
 
     theme: Literal["dark", "light"] = "dark"
@@ -211,7 +211,7 @@ class InterfaceSettings(Slice):
     show_thinking: bool = True
 
 
-class Settings(Slice):
+class Settings(SettingsSlice):
     """Everything that was configured, for one process."""
 
     share_dir: str

@@ -7,13 +7,13 @@ from kimi.domain.errors import APIStatusError, ChatProviderError
 
 MAX_RETRY_AFTER_S = 60.0
 MAX_BACK_OFF_S = 5.0
-_LONGEST_GROWTH = 10
+_MAX_DOUBLINGS = 10
 """Doubling beyond it changes nothing any more, and would leave the range of numbers."""
 
 
-def retry_wait(attempt: int, error: ChatProviderError, random: Random) -> float:
+def compute_retry_delay(attempt: int, error: ChatProviderError, random: Random) -> float:
     """Seconds to wait after the attempt of this number, counted from 1. Retry-After is honoured (R-81)."""
-    wait = min(MAX_BACK_OFF_S, 0.3 * 2 ** min(attempt - 1, _LONGEST_GROWTH) + random() * 0.5)
+    wait = min(MAX_BACK_OFF_S, 0.3 * 2 ** min(attempt - 1, _MAX_DOUBLINGS) + random() * 0.5)
     if isinstance(error, APIStatusError) and error.retry_after is not None:
         return max(wait, min(error.retry_after, MAX_RETRY_AFTER_S))
     return wait

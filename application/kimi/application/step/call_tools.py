@@ -17,14 +17,21 @@ import anyio
 from anyio.abc import TaskGroup
 
 from kimi.application.conversation.conversation import Conversation, RunningTurn
-from kimi.application.hooks.hook_points import blocked_call, call_done
+from kimi.application.hooks.hook_points import fire_post_tool_hooks, run_pre_tool_hooks
 from kimi.application.ports import CallRejected, PreparedCall, Tool, ToolCallContext
 from kimi.domain.content.message import JsonObject, ToolCall
 from kimi.domain.events.event import ApprovalResponse, ToolResult
 from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalRequest, Request
-from kimi.domain.permissions.approval import Effect, Policy, Verdict, decide, forbids, memory_key
+from kimi.domain.permissions.approval import (
+    Policy,
+    PolicyDecision,
+    ProposedAction,
+    check_policy,
+    is_denied_by_rule,
+    memory_key,
+)
 from kimi.domain.tools.repeat_guard import with_reminder
-from kimi.domain.tools.tool import ToolReturnValue, neutralised, tool_error, tool_message
+from kimi.domain.tools.tool import ToolReturnValue, neutralise_result, tool_error, tool_message
 
 logger = logging.getLogger(__name__)
 
@@ -40,17 +47,17 @@ FORBIDDEN = "This action is not allowed by the user's approval rules or the curr
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolCallOutcome:
     """A finished call. `rejected` is how the person refused it, if so: without a word, or with feedback.
 
-    `ran_with` are the arguments of a call that was let through to its tool.
+    `executed_arguments` are the arguments of a call that was let through to its tool.
     """
 
     result: ToolReturnValue
-    broken: bool = False
-    rejected: Literal["bare", "feedback"] | None = None
+    crashed: bool = False
+    rejection: Literal["bare", "feedback"] | None = None
     trusted: bool = True
-    ran_with: JsonObject | None = None
+    executed_arguments: JsonObject | None = None
 
 
 class StepCalls:
@@ -61,33 +68,33 @@ class StepCalls:
         self._turn = turn
         self._tasks = tasks
         self._calls: list[ToolCall] = []
-        self._early: set[int] = set()
-        self._outcomes: dict[int, Outcome] = {}
+        self._started_early: set[int] = set()
+        self._outcomes: dict[int, ToolCallOutcome] = {}
         self._streaks: list[int] = []
-        self._answered = 0
-        self._stored = anyio.Event()
+        self._answered_count = 0
+        self._message_stored = anyio.Event()
 
     def add(self, call: ToolCall) -> None:
         """Take a call whose arguments are complete; a read-only one starts at once."""
         index = len(self._calls)
         self._calls.append(call)
         tool = self._conversation.toolset.find(call.function.name)
-        if tool is not None and tool.spec.read_only and "PreToolUse" not in self._conversation.hooks.watched:
-            self._early.add(index)
+        if tool is not None and tool.spec.read_only and "PreToolUse" not in self._conversation.hooks.watched_events:
+            self._started_early.add(index)
             self._tasks.start_soon(self._run, index)
 
     def start(self) -> None:
         """The assistant message is stored: start what waited for it, let results out."""
-        self._streaks = self._conversation.repeats.count(self._calls)
-        self._stored.set()
+        self._streaks = self._conversation.repeat_guard.count_streaks(self._calls)
+        self._message_stored.set()
         for index in range(len(self._calls)):
-            if index not in self._early:
+            if index not in self._started_early:
                 self._tasks.start_soon(self._run, index)
 
     @property
-    def rejected(self) -> bool:
+    def is_rejected(self) -> bool:
         """Did the person reject calls, and none of them with feedback? Then the turn ends (tools spec 5.3)."""
-        return {outcome.rejected for outcome in self._outcomes.values()} - {None} == {"bare"}
+        return {outcome.rejection for outcome in self._outcomes.values()} - {None} == {"bare"}
 
     @property
     def longest_streak(self) -> int:
@@ -97,55 +104,55 @@ class StepCalls:
     async def _run(self, index: int) -> None:
         call = self._calls[index]
         outcome = await run_call(self._conversation, self._turn, call)
-        await self._stored.wait()
+        await self._message_stored.wait()
         reminded = with_reminder(outcome.result, call, self._streaks[index])
         await self.publish(index, replace(outcome, result=reminded))
-        if outcome.ran_with is not None:
-            await call_done(self._conversation, call, outcome.ran_with, outcome.result)
+        if outcome.executed_arguments is not None:
+            await fire_post_tool_hooks(self._conversation, call, outcome.executed_arguments, outcome.result)
 
-    async def publish(self, index: int, outcome: Outcome) -> None:
+    async def publish(self, index: int, outcome: ToolCallOutcome) -> None:
         """Announce a result and store every answer whose turn it is, in the order of the calls."""
         call, turn = self._calls[index], self._turn
         self._outcomes[index] = outcome
-        result = outcome.result if outcome.trusted else neutralised(outcome.result)
-        turn.answers[call.id] = tool_message(call.id, result, broken=outcome.broken)
+        result = outcome.result if outcome.trusted else neutralise_result(outcome.result)
+        turn.held_answers[call.id] = tool_message(call.id, result, has_crashed=outcome.crashed)
         turn.open_calls.remove(call.id)
         await self._conversation.emit(ToolResult(call.id, outcome.result))
-        while self._answered < len(self._calls) and (answer := turn.answers.get(self._next_id)):
+        while self._answered_count < len(self._calls) and (answer := turn.held_answers.get(self._next_call_id)):
             self._conversation.append(answer)
-            del turn.answers[self._next_id]
-            self._answered += 1
+            del turn.held_answers[self._next_call_id]
+            self._answered_count += 1
 
     @property
-    def _next_id(self) -> str:
-        return self._calls[self._answered].id
+    def _next_call_id(self) -> str:
+        return self._calls[self._answered_count].id
 
 
-async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> Outcome:
+async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> ToolCallOutcome:
     """Run one call to its result. Raises StoreFailed when its PreToolUse hooks cannot be recorded, nothing else but
     cancellation."""
     name = call.function.name
     tool = conversation.toolset.find(name)
     if tool is None:
-        return Outcome(tool_error(f"Tool `{name}` not found", f"Tool `{name}` not found"))
+        return ToolCallOutcome(tool_error(f"Tool `{name}` not found", f"Tool `{name}` not found"))
     arguments = parse_arguments(call.function.arguments)
     if isinstance(arguments, ToolReturnValue):
-        return Outcome(arguments)
-    if (blocked := await blocked_call(conversation, call, arguments)) is not None:
-        return Outcome(blocked)
+        return ToolCallOutcome(arguments)
+    if (blocked := await run_pre_tool_hooks(conversation, call, arguments)) is not None:
+        return ToolCallOutcome(blocked)
     try:
-        async with tool.prepare(arguments, _context(conversation, turn, call)) as prepared:
-            _tell_of_change(conversation, call, prepared)
-            if (refused := await _refused(conversation, turn, call, prepared)) is not None:
-                return refused
-            _tell_of_begin(conversation, call)
-            return await _carried_out(tool, prepared, arguments)
+        async with tool.prepare(arguments, _build_call_context(conversation, turn, call)) as prepared_call:
+            _notify_change(conversation, call, prepared_call)
+            if (denied := await _check_permission(conversation, turn, call, prepared_call)) is not None:
+                return denied
+            _notify_start(conversation, call)
+            return await _execute_call(tool, prepared_call, arguments)
     except CallRejected:
-        return _rejected(conversation)
+        return _build_rejection(conversation)
     except Exception as error:
         logger.exception("tool %s raised", name)
-        return Outcome(
-            tool_error(f"Error running tool: {error}", "Tool runtime error"), broken=True, ran_with=arguments
+        return ToolCallOutcome(
+            tool_error(f"Error running tool: {error}", "Tool runtime error"), crashed=True, executed_arguments=arguments
         )
 
 
@@ -164,9 +171,9 @@ def parse_arguments(text: str | None) -> JsonObject | ToolReturnValue:
     return cast("dict[str, Any]", value)
 
 
-def _context(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> ToolCallContext:
+def _build_call_context(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> ToolCallContext:
     async def ask(request: Request) -> Answer:
-        return await conversation.waiting.ask(request, conversation.emit)
+        return await conversation.pending_requests.ask(request, conversation.emit)
 
     subagent = conversation.subagent
     return ToolCallContext(
@@ -183,103 +190,113 @@ def _context(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> T
     )
 
 
-def _tell_of_change(conversation: Conversation, call: ToolCall, prepared: PreparedCall) -> None:
-    if conversation.call_watch is not None and prepared.changed is not None:
-        conversation.call_watch.will_change(_agent_id(conversation), call.id, prepared.changed)
+def _notify_change(conversation: Conversation, call: ToolCall, prepared_call: PreparedCall) -> None:
+    if conversation.tool_call_events is not None and prepared_call.changed_text is not None:
+        conversation.tool_call_events.on_file_change(_agent_id(conversation), call.id, prepared_call.changed_text)
 
 
-def _tell_of_begin(conversation: Conversation, call: ToolCall) -> None:
-    if conversation.call_watch is not None:
-        conversation.call_watch.begins(_agent_id(conversation), call.id)
+def _notify_start(conversation: Conversation, call: ToolCall) -> None:
+    if conversation.tool_call_events is not None:
+        conversation.tool_call_events.on_call_start(_agent_id(conversation), call.id)
 
 
 def _agent_id(conversation: Conversation) -> str | None:
     return conversation.subagent.agent_id if conversation.subagent else None
 
 
-async def _carried_out(tool: Tool, prepared: PreparedCall, arguments: JsonObject) -> Outcome:
-    result = cast("object", await prepared.run())
+async def _execute_call(tool: Tool, prepared_call: PreparedCall, arguments: JsonObject) -> ToolCallOutcome:
+    result = cast("object", await prepared_call.run())
     if not isinstance(result, ToolReturnValue):
-        return Outcome(tool_error(f"Invalid return type: {type(result)}", "Invalid return type"), ran_with=arguments)
-    return Outcome(result, trusted=tool.spec.trusted_text, ran_with=arguments)
+        return ToolCallOutcome(
+            tool_error(f"Invalid return type: {type(result)}", "Invalid return type"), executed_arguments=arguments
+        )
+    return ToolCallOutcome(result, trusted=tool.spec.trusted_text, executed_arguments=arguments)
 
 
-async def _refused(
-    conversation: Conversation, turn: RunningTurn, call: ToolCall, prepared: PreparedCall
-) -> Outcome | None:
+async def _check_permission(
+    conversation: Conversation, turn: RunningTurn, call: ToolCall, prepared_call: PreparedCall
+) -> ToolCallOutcome | None:
     """None when the call may run, else the outcome that says why not."""
-    if prepared.effect is not None:
-        return await _decided(conversation, turn, call, prepared.effect)
-    if not forbids(conversation.policy, call.function.name, prepared.subject):
+    if prepared_call.proposed_action is not None:
+        return await _authorize_action(conversation, turn, call, prepared_call.proposed_action)
+    if not is_denied_by_rule(conversation.policy, call.function.name, prepared_call.subject):
         return None
     logger.info("call %s of %s: deny by rule", call.id, call.function.name)
-    return Outcome(tool_error(FORBIDDEN, "Not allowed"))
+    return ToolCallOutcome(tool_error(FORBIDDEN, "Not allowed"))
 
 
-async def _decided(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> Outcome | None:
+async def _authorize_action(
+    conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
+) -> ToolCallOutcome | None:
     """The same for a call with an effect. Each decision is logged (tools 5.6)."""
-    verdict = _verdict(conversation, conversation.policy, call, effect)
+    verdict = _evaluate_policy(conversation, conversation.policy, call, action)
     decision, origin = verdict.decision, str(verdict.origin)
     answer = ApprovalAnswer("approve")
     if decision == "ask":
-        answer = await _ask(conversation, turn, call, effect)
+        answer = await _request_approval(conversation, turn, call, action)
         decision, origin = ("deny" if answer.response == "reject" else "allow"), "person"
-    logger.info("call %s of %s: %s %s by %s", call.id, call.function.name, decision, effect.action, origin)
+    logger.info("call %s of %s: %s %s by %s", call.id, call.function.name, decision, action.action, origin)
     if decision == "allow":
         return None
     if origin != "person":
-        return Outcome(tool_error(FORBIDDEN, "Not allowed"))
+        return ToolCallOutcome(tool_error(FORBIDDEN, "Not allowed"))
     if answer.feedback:
         message = f"The tool call is rejected by the user. User feedback: {answer.feedback}"
-        return Outcome(tool_error(message, f"Rejected: {answer.feedback}"), rejected="feedback")
-    return _rejected(conversation)
+        return ToolCallOutcome(tool_error(message, f"Rejected: {answer.feedback}"), rejection="feedback")
+    return _build_rejection(conversation)
 
 
-def _verdict(conversation: Conversation, policy: Policy, call: ToolCall, effect: Effect) -> Verdict:
-    standing = conversation.subagent is None or not conversation.subagent.asks_for(effect)
-    return decide(policy, call.function.name, effect, standing=standing)
+def _evaluate_policy(
+    conversation: Conversation, policy: Policy, call: ToolCall, action: ProposedAction
+) -> PolicyDecision:
+    accepts_remembered = conversation.subagent is None or not conversation.subagent.ignores_remembered_approval(action)
+    return check_policy(policy, call.function.name, action, remembered=accepts_remembered)
 
 
-def _rejected(conversation: Conversation) -> Outcome:
+def _build_rejection(conversation: Conversation) -> ToolCallOutcome:
     """Rejected without a word: the turn ends, except in a subagent (tools spec 5.3)."""
     if conversation.subagent is not None:
-        return Outcome(tool_error(REJECTED_IN_SUBAGENT, "Rejected by user"))
-    return Outcome(tool_error(REJECTED, "Rejected by user"), rejected="bare")
+        return ToolCallOutcome(tool_error(REJECTED_IN_SUBAGENT, "Rejected by user"))
+    return ToolCallOutcome(tool_error(REJECTED, "Rejected by user"), rejection="bare")
 
 
-async def _ask(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> ApprovalAnswer:
+async def _request_approval(
+    conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
+) -> ApprovalAnswer:
     """Ask the person and announce how it was settled, also when the wait is cancelled. Who is gone is not asked."""
-    if conversation.waiting.closed:
+    if conversation.pending_requests.is_closed:
         return ApprovalAnswer("reject")
-    request = _approval_request(conversation, turn, call, effect)
+    request = _build_approval_request(conversation, turn, call, action)
     policy = conversation.policy
-    key = memory_key(effect, policy.scope)
-    releasable = _verdict(conversation, policy.remember(effect), call, effect).decision == "allow"
+    key = memory_key(action, policy.scope)
+    releasable = _evaluate_policy(conversation, policy.remember(action), call, action).decision == "allow"
     answer = ApprovalAnswer("reject")
-    conversation.tell_waiting(True)
+    conversation.notify_approval_wait(True)
     try:
-        given = await conversation.waiting.ask(request, conversation.emit, key, releasable=releasable)
-        if isinstance(given, ApprovalAnswer):
-            answer = given
+        response = await conversation.pending_requests.ask(request, conversation.emit, key, shares_approval=releasable)
+        if isinstance(response, ApprovalAnswer):
+            answer = response
     finally:
-        conversation.tell_waiting(False)
+        conversation.notify_approval_wait(False)
         with anyio.CancelScope(shield=True):
             await conversation.emit(ApprovalResponse(request.id, answer.response, answer.feedback))
     return answer
 
 
-def _approval_request(conversation: Conversation, turn: RunningTurn, call: ToolCall, effect: Effect) -> ApprovalRequest:
+def _build_approval_request(
+    conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
+) -> ApprovalRequest:
     subagent = conversation.subagent
     task_id = subagent.task_id if subagent else None
     return ApprovalRequest(
         id=conversation.new_id(),
         tool_call_id=call.id,
         sender=call.function.name,
-        action=effect.action,
-        description=effect.description,
+        action=action.action,
+        description=action.description,
         source_kind="background_agent" if task_id else "foreground_turn",
         source_id=task_id or turn.id,
         agent_id=subagent.agent_id if subagent else None,
         subagent_type=subagent.type if subagent else None,
-        display=effect.display,
+        display=action.display,
     )

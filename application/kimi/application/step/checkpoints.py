@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 from kimi.application.conversation.conversation import Conversation
-from kimi.domain.agents.dmail import NO_CHECKPOINT, TOOL, DMail, checkpoint_message, mail_message, refusal
+from kimi.domain.agents.dmail import (
+    DMAIL_TOOL_NAME,
+    UNKNOWN_CHECKPOINT,
+    DMail,
+    check_dmail,
+    checkpoint_message,
+    dmail_message,
+)
 from kimi.domain.history.session import CheckpointRecord, ContextRecord
 from kimi.domain.tools.repeat_guard import RepeatGuard
 
 
-def checkpoint(conversation: Conversation) -> tuple[ContextRecord, ...]:
+def next_checkpoint_records(conversation: Conversation) -> tuple[ContextRecord, ...]:
     """The records of the next checkpoint; the model is told of it when it can go back to it (R-101)."""
-    return _checkpoint(conversation, conversation.history.next_checkpoint)
+    return _checkpoint_records(conversation, conversation.history.next_checkpoint)
 
 
 def send_dmail(conversation: Conversation, message: str, checkpoint_id: int) -> str | None:
     """Send a mail that arrives when all calls of the step are answered; gives why it is refused."""
     if conversation.subagent is not None:
-        return NO_CHECKPOINT
-    reason = refusal(conversation.mail, checkpoint_id, conversation.history.next_checkpoint)
+        return UNKNOWN_CHECKPOINT
+    reason = check_dmail(conversation.pending_dmail, checkpoint_id, conversation.history.next_checkpoint)
     if reason is None:
-        conversation.mail = DMail(message, checkpoint_id)
+        conversation.pending_dmail = DMail(message, checkpoint_id)
     return reason
 
 
-def rewind_if_due(conversation: Conversation, *, rejected: bool) -> bool:
+def rewind_if_requested(conversation: Conversation, *, rejected: bool) -> bool:
     """Go back to the checkpoint that a mail names, and let the mail be read there; gives whether there was one.
 
     A mail from a step in which the person `rejected` a call is thrown away. Raises StoreFailed.
     """
-    mail, conversation.mail = conversation.mail, None
+    mail, conversation.pending_dmail = conversation.pending_dmail, None
     if mail is None or rejected:
         return False
-    kept = conversation.history.before_checkpoint(mail.checkpoint_id)
-    conversation.replace_history([*kept, *_checkpoint(conversation, mail.checkpoint_id), mail_message(mail)])
-    conversation.repeats = RepeatGuard()
+    kept = conversation.history.records_before_checkpoint(mail.checkpoint_id)
+    conversation.replace_history([*kept, *_checkpoint_records(conversation, mail.checkpoint_id), dmail_message(mail)])
+    conversation.repeat_guard = RepeatGuard()
     return True
 
 
-def _checkpoint(conversation: Conversation, checkpoint_id: int) -> tuple[ContextRecord, ...]:
+def _checkpoint_records(conversation: Conversation, checkpoint_id: int) -> tuple[ContextRecord, ...]:
     record = CheckpointRecord(checkpoint_id)
-    named = conversation.subagent is None and TOOL in conversation.toolset.builtin_names - conversation.toolset.hidden
+    named = (
+        conversation.subagent is None
+        and DMAIL_TOOL_NAME in conversation.toolset.builtin_names - conversation.toolset.hidden_names
+    )
     return (record, checkpoint_message(checkpoint_id)) if named else (record,)

@@ -9,23 +9,23 @@ from random import random as uniform
 import anyio
 
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.hooks.hook_points import after_compaction, before_compaction
+from kimi.application.hooks.hook_points import fire_post_compact_hooks, run_pre_compact_hooks
 from kimi.application.ports import ChatModel, Random, ResponseEnd
-from kimi.application.step.backoff import retry_wait
-from kimi.domain.background import active_tasks_reminder
+from kimi.application.step.backoff import compute_retry_delay
+from kimi.domain.background import format_active_tasks
 from kimi.domain.content.message import Message, estimate_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.content.stream import MergedPart, PartMerger
 from kimi.domain.errors import APIEmptyResponseError, ChatProviderError, ModelNotSet
 from kimi.domain.events.event import CompactionBegin, CompactionEnd, StatusUpdate
 from kimi.domain.history.compaction import (
-    SYSTEM,
-    compacted,
-    compaction_request,
-    divided,
-    is_too_full,
-    is_worth_it,
-    patience,
+    COMPACTION_SYSTEM_PROMPT,
+    build_compacted_context,
+    build_compaction_request,
+    has_unsummarised_messages,
+    is_compaction_due,
+    retry_growth_tokens,
+    split_messages,
 )
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ EMPTY = "The context is empty."
 DONE = "The context has been compacted."
 
 
-async def compact_command(conversation: Conversation, instruction: str) -> None:
+async def run_compact_command(conversation: Conversation, instruction: str) -> None:
     """`/compact [instruction]`. Raises ModelNotSet, ChatProviderError, StoreFailed; the old context then stays."""
     if conversation.history.next_checkpoint == 0:
         await conversation.emit(TextPart(EMPTY))
@@ -45,13 +45,13 @@ async def compact_command(conversation: Conversation, instruction: str) -> None:
     trigger = "manual-with-prompt" if instruction else "manual"
     await compact(conversation, model, trigger, instruction=instruction)
     await conversation.emit(TextPart(DONE))
-    tokens, window = conversation.history.total, model.context_size
+    tokens, window = conversation.history.total_tokens, model.context_size
     await conversation.emit(
         StatusUpdate(context_usage=tokens / window, context_tokens=tokens, max_context_tokens=window)
     )
 
 
-async def compact_if_due(conversation: Conversation, model: ChatModel, random: Random) -> None:
+async def compact_if_needed(conversation: Conversation, model: ChatModel, random: Random) -> None:
     """Compact before a step when the context is too full and there is something to summarise.
 
     When that fails the step goes on with the old context as long as it fits; when it fails or does not help, it is
@@ -59,10 +59,10 @@ async def compact_if_due(conversation: Conversation, model: ChatModel, random: R
 
     Raises ChatProviderError when the context does not fit any more, StoreFailed.
     """
-    tokens, window = conversation.history.total, model.context_size
-    if tokens < conversation.compact_from or not is_too_full(tokens, window, conversation.limits):
+    tokens, window = conversation.history.total_tokens, model.context_size
+    if tokens < conversation.min_compaction_tokens or not is_compaction_due(tokens, window, conversation.limits):
         return
-    if not is_worth_it(divided(conversation.history.messages)[0]):
+    if not has_unsummarised_messages(split_messages(conversation.history.messages)[0]):
         return
     try:
         await compact(conversation, model, "auto", random=random)
@@ -70,7 +70,7 @@ async def compact_if_due(conversation: Conversation, model: ChatModel, random: R
         if tokens >= window:
             raise
         logger.warning("the context could not be compacted, the turn goes on with it: %s", error)
-        conversation.compact_from = min(tokens + patience(window), window)
+        conversation.min_compaction_tokens = min(tokens + retry_growth_tokens(window), window)
 
 
 async def compact(
@@ -81,56 +81,56 @@ async def compact(
     Where there is nothing to summarise no model is asked and the messages stay as they are. Raises
     ChatProviderError, StoreFailed; the old context then stays.
     """
-    await before_compaction(conversation, trigger, conversation.history.total)
-    conversation.post(CompactionBegin())  # a cancel cannot come before the next line
+    await run_pre_compact_hooks(conversation, trigger, conversation.history.total_tokens)
+    conversation.emit_nowait(CompactionBegin())  # a cancel cannot come before the next line
     try:
-        await conversation.channel.room()
-        await _swap(conversation, model, instruction, random)
+        await conversation.channel.wait_for_capacity()
+        await _replace_with_summary(conversation, model, instruction, random)
     finally:
         with anyio.CancelScope(shield=True):
             await conversation.emit(CompactionEnd())
-    await after_compaction(conversation, trigger, conversation.history.total)
+    await fire_post_compact_hooks(conversation, trigger, conversation.history.total_tokens)
 
 
-async def _swap(conversation: Conversation, model: ChatModel, instruction: str, random: Random) -> None:
+async def _replace_with_summary(conversation: Conversation, model: ChatModel, instruction: str, random: Random) -> None:
     conversation.append()  # what a full disk has left owing is part of it
-    older, kept = divided(tuple(conversation.history.messages))
+    older, kept = split_messages(tuple(conversation.history.messages))
     summary: Sequence[TextPart] = ()
     tokens: int | None = None
     if older:
-        request = compaction_request(older, instruction, model.context_size * 3 // 4)
-        summary, tokens = await _summary(model, request, conversation.limits.max_attempts, random)
-    prompt, reminder = conversation.history.system_prompt, _tasks_reminder(conversation)
-    conversation.replace_history(compacted(prompt, summary, tokens, kept, reminder))
-    after, window = conversation.history.total, model.context_size
-    helped = not is_too_full(after, window, conversation.limits)
-    conversation.compact_from = 0 if helped else after + patience(window)
+        request = build_compaction_request(older, instruction, model.context_size * 3 // 4)
+        summary, tokens = await _summarize_with_retries(model, request, conversation.limits.max_attempts, random)
+    prompt, reminder = conversation.history.system_prompt, _build_tasks_reminder(conversation)
+    conversation.replace_history(build_compacted_context(prompt, summary, tokens, kept, reminder))
+    after, window = conversation.history.total_tokens, model.context_size
+    helped = not is_compaction_due(after, window, conversation.limits)
+    conversation.min_compaction_tokens = 0 if helped else after + retry_growth_tokens(window)
 
 
-def _tasks_reminder(conversation: Conversation) -> str:
+def _build_tasks_reminder(conversation: Conversation) -> str:
     tasks = conversation.background.tasks
-    return active_tasks_reminder(tasks.tasks()) if tasks else ""
+    return format_active_tasks(tasks.list_tasks()) if tasks else ""
 
 
-async def _summary(
+async def _summarize_with_retries(
     model: ChatModel, request: Message, max_attempts: int, random: Random
 ) -> tuple[list[TextPart], int | None]:
     """The summary and its tokens, if known. Tried again like a step."""
     for attempt in range(1, max_attempts + 1):
         try:
-            return await _ask(model, request)
+            return await _request_summary(model, request)
         except ChatProviderError as error:
             if not error.transient or attempt == max_attempts:
                 raise
-            wait = retry_wait(attempt, error, random)
+            wait = compute_retry_delay(attempt, error, random)
             logger.info("compaction, attempt %d of %d failed, next in %.1f s: %s", attempt, max_attempts, wait, error)
             await anyio.sleep(wait)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-async def _ask(model: ChatModel, request: Message) -> tuple[list[TextPart], int | None]:
+async def _request_summary(model: ChatModel, request: Message) -> tuple[list[TextPart], int | None]:
     merger, parts, end = PartMerger(), list[MergedPart](), ResponseEnd()
-    async with model.stream(SYSTEM, [request], (), estimate_message(request)) as items:
+    async with model.stream(COMPACTION_SYSTEM_PROMPT, [request], (), estimate_message(request)) as items:
         async for item in items:
             if isinstance(item, ResponseEnd):
                 end = item

@@ -12,11 +12,11 @@ from kimi.application.control.plan_mode import announce_plan_mode
 from kimi.application.control.steer import inject_steers
 from kimi.application.conversation.conversation import Conversation, RunningTurn
 from kimi.application.ports import ChatModel, Random, ResponseEnd
-from kimi.application.step.backoff import retry_wait
-from kimi.application.step.before_step import before_step
+from kimi.application.step.backoff import compute_retry_delay
 from kimi.application.step.call_tools import StepCalls
-from kimi.application.step.checkpoints import checkpoint, rewind_if_due
-from kimi.application.step.compact import compact_if_due
+from kimi.application.step.checkpoints import next_checkpoint_records, rewind_if_requested
+from kimi.application.step.compact import compact_if_needed
+from kimi.application.step.prepare_step import prepare_step
 from kimi.domain.content.message import Message, ToolCall, ToolCallPart
 from kimi.domain.content.parts import ContentPart, TextPart, ThinkPart
 from kimi.domain.content.stream import MergedPart, PartMerger
@@ -26,7 +26,7 @@ from kimi.domain.history.session import UsageRecord
 from kimi.domain.tools.repeat_guard import STOP_AT
 from kimi.domain.turn import TurnStatus
 
-BURST: Final = 32
+PARTS_PER_CHECKPOINT: Final = 32
 """How many parts of a stream are passed on in one go before other turns of the process get theirs."""
 
 
@@ -34,8 +34,8 @@ BURST: Final = 32
 class StepOutcome:
     """What a step came to: does the turn go on, and why did the model stop?"""
 
-    goes_on: bool
-    end: ResponseEnd
+    should_continue: bool
+    response_end: ResponseEnd
 
 
 async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatModel, random: Random) -> TurnStatus:
@@ -44,31 +44,31 @@ async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatMo
     Raises ChatProviderError when a step fails for good, StoreFailed when the disk does.
     """
     for number in range(1, conversation.limits.max_steps + 1):
-        conversation.post(StepBegin(number))  # with the next line one step: a cancel finds it open
+        conversation.emit_nowait(StepBegin(number))  # with the next line one step: a cancel finds it open
         turn.step = number
-        turn.steps_taken += 1
-        await conversation.channel.room()
-        await compact_if_due(conversation, model, random)
-        conversation.mail = None  # an attempt that failed may have left one
-        conversation.append(*checkpoint(conversation))
-        await before_step(conversation)
+        turn.total_steps += 1
+        await conversation.channel.wait_for_capacity()
+        await compact_if_needed(conversation, model, random)
+        conversation.pending_dmail = None  # an attempt that failed may have left one
+        conversation.append(*next_checkpoint_records(conversation))
+        await prepare_step(conversation)
         model = conversation.model or model  # it may have been switched
         outcome = await _run_step(conversation, turn, model, random)
         turn.step = 0
         await announce_plan_mode(conversation)
-        if conversation.waiting.closed:
+        if conversation.pending_requests.is_closed:
             return TurnStatus("cancelled")
         steered = await inject_steers(conversation, turn, model)
-        if not outcome.goes_on and not steered:
+        if not outcome.should_continue and not steered:
             turn.accepts_steers = False
-            return TurnStatus("finished", stop_reason=outcome.end.stop_reason)
+            return TurnStatus("finished", stop_reason=outcome.response_end.stop_reason)
     return TurnStatus("max_steps_reached", steps=conversation.limits.max_steps)
 
 
 async def _run_step(conversation: Conversation, turn: RunningTurn, model: ChatModel, random: Random) -> StepOutcome:
     """One model call with its retries, and the calls that it asks for."""
     for attempt in range(1, conversation.limits.max_attempts + 1):
-        outcome = await _attempt(conversation, turn, model)
+        outcome = await _attempt_step(conversation, turn, model)
         if isinstance(outcome, StepOutcome):
             return outcome
         if not outcome.transient or attempt == conversation.limits.max_attempts:
@@ -82,129 +82,137 @@ async def _back_off(
     conversation: Conversation, step: int, attempt: int, error: ChatProviderError, random: Random
 ) -> None:
     """Tell the client that the attempt failed, then wait."""
-    wait = retry_wait(attempt, error, random)
+    wait = compute_retry_delay(attempt, error, random)
     status = error.status_code if isinstance(error, APIStatusError) else None
     limit = conversation.limits.max_attempts
     await conversation.emit(StepRetry(step, attempt + 1, limit, wait, type(error).__name__, status))
     await anyio.sleep(wait)
 
 
-class _Spoken(NamedTuple):
+class _StartedResponse(NamedTuple):
     """A model call that worked: the stored message, the end of the stream, the calls, which have been started."""
 
     message: Message
-    end: ResponseEnd
+    response_end: ResponseEnd
     calls: StepCalls
 
 
-async def _attempt(conversation: Conversation, turn: RunningTurn, model: ChatModel) -> StepOutcome | ChatProviderError:
+async def _attempt_step(
+    conversation: Conversation, turn: RunningTurn, model: ChatModel
+) -> StepOutcome | ChatProviderError:
     """One attempt of a step. A failure of the model is returned: calls that had started are cancelled first."""
-    spoken: _Spoken | ChatProviderError | None = None
+    response: _StartedResponse | ChatProviderError | None = None
     try:
         async with anyio.create_task_group() as tasks:
-            spoken = await _speak(conversation, turn, model, StepCalls(conversation, turn, tasks))
-            if isinstance(spoken, ChatProviderError):
+            response = await _call_model(conversation, turn, model, StepCalls(conversation, turn, tasks))
+            if isinstance(response, ChatProviderError):
                 tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        raise _first(group) from None
-    assert spoken is not None  # the group swallows only its own cancellation
-    if isinstance(spoken, ChatProviderError):
-        return spoken
-    rejected = turn.rejected = spoken.calls.rejected
-    if rewind_if_due(conversation, rejected=rejected):
-        return StepOutcome(True, spoken.end)
-    goes_on = bool(spoken.message.tool_calls) and not rejected and spoken.calls.longest_streak < STOP_AT
-    return StepOutcome(goes_on, spoken.end)
+        raise _first_error(group) from None
+    assert response is not None  # the group swallows only its own cancellation
+    if isinstance(response, ChatProviderError):
+        return response
+    rejected = turn.has_rejected_call = response.calls.is_rejected
+    if rewind_if_requested(conversation, rejected=rejected):
+        return StepOutcome(True, response.response_end)
+    should_continue = bool(response.message.tool_calls) and not rejected and response.calls.longest_streak < STOP_AT
+    return StepOutcome(should_continue, response.response_end)
 
 
-async def _speak(
+async def _call_model(
     conversation: Conversation, turn: RunningTurn, model: ChatModel, calls: StepCalls
-) -> _Spoken | ChatProviderError:
+) -> _StartedResponse | ChatProviderError:
     """Call the model, store its message, then let the calls go."""
     try:
-        message, end = await _stream(conversation, turn, model, calls)
+        message, end = await _stream_response(conversation, turn, model, calls)
     except ChatProviderError as error:
         return error
-    _store(conversation, message, end)
-    await conversation.emit(_status(model, end, plan_mode=conversation.policy.plan))
+    _store_message(conversation, message, end)
+    await conversation.emit(_build_status_update(model, end, plan_mode=conversation.policy.plan))
     calls.start()
-    return _Spoken(message, end, calls)
+    return _StartedResponse(message, end, calls)
 
 
-async def _stream(
+async def _stream_response(
     conversation: Conversation, turn: RunningTurn, model: ChatModel, calls: StepCalls
 ) -> tuple[Message, ResponseEnd]:
     """Pass the model's parts on as they come, and put them together."""
     merger, parts, end = PartMerger(), list[MergedPart](), ResponseEnd()
     emit, passed = conversation.emit, 0
 
-    def take(done: list[MergedPart]) -> None:
+    def collect_parts(done: list[MergedPart]) -> None:
         parts.extend(done)
         for part in done:
             if isinstance(part, ToolCall):
                 calls.add(part)
 
-    system, tools = conversation.system_prompt(), conversation.toolset.for_model()
+    system, tools = conversation.ensure_system_prompt(), conversation.toolset.specs_for_model()
     history = conversation.history
-    async with model.stream(system, history.messages, tools, history.total) as items:
+    async with model.stream(system, history.messages, tools, history.total_tokens) as items:
         async for item in items:
             if isinstance(item, ResponseEnd):
                 end = item
                 continue
             if isinstance(item, ToolCall):
-                item = _with_own_id(item, turn, conversation)
+                item = _ensure_unique_id(item, turn, conversation)
                 turn.open_calls.append(item.id)
-            elif isinstance(item, ToolCallPart) and not merger.grows_call:
+            elif isinstance(item, ToolCallPart) and not merger.is_growing_call:
                 continue  # a piece of no call means nothing to anybody
             if done := merger.push(item):
-                take(done)
+                collect_parts(done)
             await emit(item)
             passed += 1
-            if passed % BURST == 0:  # the network may have brought thousands at once: others want their turn
+            if (
+                passed % PARTS_PER_CHECKPOINT == 0
+            ):  # the network may have brought thousands at once: others want their turn
                 await anyio.lowlevel.checkpoint()
-    take(merger.flush())
+    collect_parts(merger.flush())
     content = tuple(part for part in parts if not isinstance(part, ToolCall))
     tool_calls = tuple(part for part in parts if isinstance(part, ToolCall))
-    if not tool_calls and not _visible(content):
+    if not tool_calls and not _has_visible_content(content):
         raise APIEmptyResponseError("The model gave no answer: the response held no text and no tool call.")
     return Message("assistant", content, tool_calls), end
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The error to report for several that happened at once: the first one."""
     error = group.exceptions[0]
-    return _first(cast("BaseExceptionGroup[BaseException]", error)) if isinstance(error, BaseExceptionGroup) else error
+    return (
+        _first_error(cast("BaseExceptionGroup[BaseException]", error))
+        if isinstance(error, BaseExceptionGroup)
+        else error
+    )
 
 
-def _with_own_id(call: ToolCall, turn: RunningTurn, conversation: Conversation) -> ToolCall:
+def _ensure_unique_id(call: ToolCall, turn: RunningTurn, conversation: Conversation) -> ToolCall:
     """`call`, with a fresh id if it has none, or that of another call of the step (tools spec 1.7), or that of a
     request whose late answer would be taken for its own.
     """
-    taken = call.id in turn.open_calls or call.id in conversation.waiting.abandoned
+    taken = call.id in turn.open_calls or call.id in conversation.pending_requests.orphaned
     return replace(call, id=conversation.new_id()) if taken or not call.id else call
 
 
-def _visible(content: tuple[ContentPart, ...]) -> bool:
+def _has_visible_content(content: tuple[ContentPart, ...]) -> bool:
     """Is there anything for the person: text that is not empty, or a medium?"""
     return any(part.text if isinstance(part, TextPart) else not isinstance(part, ThinkPart) for part in content)
 
 
-def _store(conversation: Conversation, message: Message, end: ResponseEnd) -> None:
+def _store_message(conversation: Conversation, message: Message, response_end: ResponseEnd) -> None:
     """Store the assistant message with the token counts before and after it (runtime spec 3.9, 4.2)."""
-    if end.usage is None:
+    if response_end.usage is None:
         conversation.append(message)
     else:
-        conversation.append(UsageRecord(end.usage.input), message, UsageRecord(end.usage.total))
+        conversation.append(UsageRecord(response_end.usage.input), message, UsageRecord(response_end.usage.total))
 
 
-def _status(model: ChatModel, end: ResponseEnd, *, plan_mode: bool) -> StatusUpdate:
-    if end.usage is None:
-        return StatusUpdate(message_id=end.message_id, plan_mode=plan_mode)
+def _build_status_update(model: ChatModel, response_end: ResponseEnd, *, plan_mode: bool) -> StatusUpdate:
+    if response_end.usage is None:
+        return StatusUpdate(message_id=response_end.message_id, plan_mode=plan_mode)
     return StatusUpdate(
-        context_usage=end.usage.input / model.context_size,
-        context_tokens=end.usage.input,
+        context_usage=response_end.usage.input / model.context_size,
+        context_tokens=response_end.usage.input,
         max_context_tokens=model.context_size,
-        token_usage=end.usage,
-        message_id=end.message_id,
+        token_usage=response_end.usage,
+        message_id=response_end.message_id,
         plan_mode=plan_mode,
     )

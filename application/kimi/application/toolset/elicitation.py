@@ -17,7 +17,7 @@ MAX_QUESTIONS: Final = 4
 MAX_OPTIONS: Final = 4
 DECLINED: Final = ElicitationAnswer("decline")
 CANCELLED: Final = ElicitationAnswer("cancel")
-_JOINT: Final = ", "
+_CHOICE_SEPARATOR: Final = ", "
 _ACCEPT, _DECLINE, _CANCEL, _YES, _NO, _EMPTY = "Accept", "Decline", "Cancel", "Yes", "No", "Leave empty"
 
 
@@ -26,39 +26,39 @@ async def answer_elicitation(
     call_id: str,
     new_id: NewId,
     may_ask: Callable[[], bool],
-    wanted: Elicitation,
+    elicitation: Elicitation,
 ) -> ElicitationAnswer:
     """The person's answer; a refusal when nobody can be asked, or when it cannot be asked as a few questions."""
-    fields = _fields(wanted)
-    if not may_ask() or wanted.url is not None or len(fields) > MAX_QUESTIONS:
-        logger.info("an elicitation was declined: %s", wanted.message)
+    fields = _schema_fields(elicitation)
+    if not may_ask() or elicitation.url is not None or len(fields) > MAX_QUESTIONS:
+        logger.info("an elicitation was declined: %s", elicitation.message)
         return DECLINED
-    questions = _questions(wanted.message, fields)
+    questions = _build_questions(elicitation.message, fields)
     answer = await ask(QuestionRequest(new_id(), call_id, questions))
     if not isinstance(answer, QuestionAnswer) or not answer.answers:
         return CANCELLED
-    texts = [_text(answer.answers.get(question.question, "")) for question in questions]
+    texts = [_answer_text(answer.answers.get(question.question, "")) for question in questions]
     if _CANCEL in texts:
         return CANCELLED
     if not fields:
         return ElicitationAnswer("accept", {}) if texts == [_ACCEPT] else DECLINED
-    return _accepted(fields, texts, (wanted.schema or {}).get("required"))
+    return _decode_answers(fields, texts, (elicitation.schema or {}).get("required"))
 
 
-def _text(answer: Any) -> str:
+def _answer_text(answer: Any) -> str:
     """Several choices come as a list, or joined already (wire spec 4.4)."""
-    return _JOINT.join(map(str, cast("list[Any]", answer))) if isinstance(answer, list) else str(answer)
+    return _CHOICE_SEPARATOR.join(map(str, cast("list[Any]", answer))) if isinstance(answer, list) else str(answer)
 
 
-def _accepted(fields: Mapping[str, JsonObject], texts: list[str], required: object) -> ElicitationAnswer:
+def _decode_answers(fields: Mapping[str, JsonObject], texts: list[str], required: object) -> ElicitationAnswer:
     content: dict[str, Any] = {}
     for (name, field), text in zip(fields.items(), texts, strict=True):
-        if text == _DECLINE and _DECLINE not in _choices(field):
+        if text == _DECLINE and _DECLINE not in _field_choices(field):
             return DECLINED
         if text == _EMPTY or not text:
             continue
         try:
-            content[name] = _value(field, text)
+            content[name] = _convert_answer(field, text)
         except ValueError:
             logger.info("an elicitation was cancelled: the answer for %r is no %s", name, field.get("type"))
             return CANCELLED
@@ -69,53 +69,55 @@ def _accepted(fields: Mapping[str, JsonObject], texts: list[str], required: obje
     return ElicitationAnswer("accept", content)
 
 
-def _fields(wanted: Elicitation) -> dict[str, JsonObject]:
-    properties = (wanted.schema or {}).get("properties")
+def _schema_fields(elicitation: Elicitation) -> dict[str, JsonObject]:
+    properties = (elicitation.schema or {}).get("properties")
     if not isinstance(properties, Mapping):
         return {}
     found = cast("Mapping[str, Any]", properties)
     return {name: cast("JsonObject", field) if isinstance(field, Mapping) else {} for name, field in found.items()}
 
 
-def _questions(message: str, fields: Mapping[str, JsonObject]) -> tuple[Question, ...]:
+def _build_questions(message: str, fields: Mapping[str, JsonObject]) -> tuple[Question, ...]:
     if not fields:
         return (Question(message, options=(QuestionOption(_ACCEPT), QuestionOption(_DECLINE))),)
     alone = bool(message) and len(fields) == 1
-    texts = [message if alone else _label(name, field) for name, field in fields.items()]
+    texts = [message if alone else _field_label(name, field) for name, field in fields.items()]
     return tuple(
         Question(
             text if texts.count(text) == 1 else f"{text} ({name})",
             header=str(field.get("title") or name)[:12],
-            options=tuple(QuestionOption(choice) for choice in _options(field)),
+            options=tuple(QuestionOption(choice) for choice in _question_options(field)),
             multi_select=field.get("type") == "array",
-            body=_body(message if len(fields) > 1 else str(field.get("description") or ""), field),
+            body=_question_body(message if len(fields) > 1 else str(field.get("description") or ""), field),
         )
         for text, (name, field) in zip(texts, fields.items(), strict=True)
     )
 
 
-def _label(name: str, field: JsonObject) -> str:
+def _field_label(name: str, field: JsonObject) -> str:
     return str(field.get("description") or field.get("title") or name)
 
 
-def _body(text: str, field: JsonObject) -> str:
+def _question_body(text: str, field: JsonObject) -> str:
     """Choices that are no options have to be written, so they must be seen."""
-    choices = _choices(field)
-    return "\n".join(filter(None, [text, f"Choices: {_JOINT.join(choices)}" if len(choices) > MAX_OPTIONS else ""]))
+    choices = _field_choices(field)
+    return "\n".join(
+        filter(None, [text, f"Choices: {_CHOICE_SEPARATOR.join(choices)}" if len(choices) > MAX_OPTIONS else ""])
+    )
 
 
-def _options(field: JsonObject) -> list[str]:
+def _question_options(field: JsonObject) -> list[str]:
     """Two to four; what is not among them can be written by the person."""
-    choices = list(_choices(field))[:MAX_OPTIONS]
+    choices = list(_field_choices(field))[:MAX_OPTIONS]
     if not choices and field.get("default") is not None:
-        choices = [_text(field["default"])]
+        choices = [_answer_text(field["default"])]
     for more in (_DECLINE, _CANCEL):
         if len(choices) < 2:
             choices.append(more)
     return choices
 
 
-def _choices(field: JsonObject) -> dict[str, Any]:
+def _field_choices(field: JsonObject) -> dict[str, Any]:
     """What there is to choose from, if that is limited: how the person reads it, and what the server gets."""
     if field.get("type") == "boolean":
         return {_YES: True, _NO: False}
@@ -135,7 +137,7 @@ def _choices(field: JsonObject) -> dict[str, Any]:
     return dict(zip(map(str, labels if len(labels) == len(known) else known), known, strict=True))
 
 
-def _value(field: JsonObject, text: str) -> object:
+def _convert_answer(field: JsonObject, text: str) -> object:
     """The answer as the field wants it. Raises ValueError."""
     match field.get("type"):
         case "boolean":
@@ -150,14 +152,14 @@ def _value(field: JsonObject, text: str) -> object:
                 raise ValueError(text)
             return number
         case "array":
-            return [_chosen(field, word) for word in text.split(_JOINT)]
+            return [_resolve_choice(field, word) for word in text.split(_CHOICE_SEPARATOR)]
         case _:
-            return _chosen(field, text)
+            return _resolve_choice(field, text)
 
 
-def _chosen(field: JsonObject, word: str) -> object:
+def _resolve_choice(field: JsonObject, word: str) -> object:
     """The choice that goes by `word`, or is it; any word where choices are not limited. Raises ValueError."""
-    choices = _choices(field)
+    choices = _field_choices(field)
     if word in choices:
         return choices[word]
     if choices and word not in choices.values():

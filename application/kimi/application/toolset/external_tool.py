@@ -9,10 +9,10 @@ from dataclasses import replace
 import anyio
 
 from kimi.application.ports import CheckArguments, PreparedCall, ToolCallContext
-from kimi.application.toolset.result_limits import within_budget
+from kimi.application.toolset.result_limits import fit_result_to_budget
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import ToolCallAnswer, ToolCallRequest
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error
 
 
@@ -24,26 +24,28 @@ class ExternalTool:
 
     def __init__(self, spec: ToolSpec, check: CheckArguments, timeout_s: float) -> None:
         self.spec = spec
-        self._check = check
+        self._check_arguments = check
         self._timeout_s = timeout_s or None
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """Validate against the client's schema; the client gets the raw argument text."""
-        reason = self._check(self.spec.parameters, arguments)
+        reason = self._check_arguments(self.spec.parameters, arguments)
 
         async def run() -> ToolReturnValue:
             if reason is not None:
                 return tool_error(f"Error validating JSON arguments: {reason}", "Invalid arguments")
-            return await self._ask(context)
+            return await self._call_client(context)
 
-        yield PreparedCall(run, None if reason else self._effect())
+        yield PreparedCall(run, None if reason else self._propose_action())
 
-    def _effect(self) -> Effect:
+    def _propose_action(self) -> ProposedAction:
         name = self.spec.name
-        return Effect("external tool", f"Call external tool `{name}`.", kind="external", remember_as=f"external:{name}")
+        return ProposedAction(
+            "external tool", f"Call external tool `{name}`.", kind="external", remember_as=f"external:{name}"
+        )
 
-    async def _ask(self, context: ToolCallContext) -> ToolReturnValue:
+    async def _call_client(self, context: ToolCallContext) -> ToolReturnValue:
         request = ToolCallRequest(context.call_id, self.spec.name, context.raw_arguments or "{}")
         try:
             with anyio.fail_after(self._timeout_s):
@@ -52,7 +54,7 @@ class ExternalTool:
             return tool_error("External tool call failed: timed out", "External tool error")
         if not isinstance(answer, ToolCallAnswer):
             return tool_error("Invalid tool result payload from client.", "Invalid tool result")
-        return within_budget(_with_message(answer.return_value))
+        return fit_result_to_budget(_with_message(answer.return_value))
 
 
 def _with_message(result: ToolReturnValue) -> ToolReturnValue:

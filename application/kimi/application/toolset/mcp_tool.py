@@ -21,10 +21,10 @@ from kimi.application.ports import (
     ToolCallContext,
     ToolSource,
 )
-from kimi.application.toolset.result_limits import within_budget
+from kimi.application.toolset.result_limits import fit_result_to_budget
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import TextPart
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, ToolSpec, tool_error
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 MAX_DESCRIPTION: Final = 4096
 MAX_SHOWN_ARGUMENTS: Final = 2000
 NO_DESCRIPTION: Final = "No description provided."
-MARK: Final = "described "
-MARK_DIGITS: Final = 16
+FINGERPRINT_PREFIX: Final = "described "
+FINGERPRINT_DIGITS: Final = 16
 TOOL_ERROR: Final = "Tool returned an error. The output may be error message or incomplete output"
 
-Spill: TypeAlias = Callable[[str], Awaitable[str | None]]
+SpillText: TypeAlias = Callable[[str], Awaitable[str | None]]
 """A text -> the path of a new file that keeps it for the session; None where there is none."""
 
 
@@ -46,10 +46,10 @@ class ServerToolDeps:
     """What all tools of a conversation's servers share. `may_ask` says whether a question reaches a person now."""
 
     source: ToolSource
-    check: CheckArguments
+    check_arguments: CheckArguments
     new_id: NewId
     may_ask: Callable[[], bool]
-    spill: Spill
+    spill_text: SpillText
     max_chars: int
 
 
@@ -57,7 +57,7 @@ class ServerTool:
     """A tool of a server, under the name that the model is given; the server's own name stands everywhere else."""
 
     def __init__(self, name: str, tool: SourceTool, server: McpServer, deps: ServerToolDeps) -> None:
-        self.spec = _spec(name, tool, server)
+        self.spec = _build_spec(name, tool, server)
         self.tool = tool
         self._server = server
         self._deps = deps
@@ -65,7 +65,7 @@ class ServerTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """Validate against the server's schema; every call is a question unless the configuration grants it."""
-        fault = self._deps.check(self.spec.parameters, arguments)
+        fault = self._deps.check_arguments(self.spec.parameters, arguments)
         if fault is not None:
             error = tool_error(f"Error validating JSON arguments: {fault}", "Invalid arguments")
 
@@ -74,22 +74,22 @@ class ServerTool:
 
             yield PreparedCall(refuse)
         else:
-            yield PreparedCall(partial(self._run, arguments, context), self._effect(arguments))
+            yield PreparedCall(partial(self._call_server, arguments, context), self._propose_action(arguments))
 
-    def _effect(self, arguments: JsonObject) -> Effect:
+    def _propose_action(self, arguments: JsonObject) -> ProposedAction:
         server, name = self.tool.server, self.tool.name
         shown = json.dumps(arguments, ensure_ascii=False)[:MAX_SHOWN_ARGUMENTS]
-        return Effect(
+        return ProposedAction(
             f"mcp:{name}",
             f"Call MCP tool `{name}`.",
             (BriefBlock(f"{server}: {shown}"),),
             kind="mcp",
             subject=f"{server}/{name}",
             remember_as=approval_key(self.tool),
-            granted=_granted(self.tool, self._server),
+            allowed_by_config=_is_allowed_by_config(self.tool, self._server),
         )
 
-    async def _run(self, arguments: JsonObject, context: ToolCallContext) -> ToolReturnValue:
+    async def _call_server(self, arguments: JsonObject, context: ToolCallContext) -> ToolReturnValue:
         """Raises SourceCallFailed, which is told to the model like any error of a tool's body (tools spec 4.6)."""
         from kimi.application.toolset.elicitation import answer_elicitation  # start-up time
 
@@ -107,15 +107,15 @@ class ServerTool:
             return tool_error(text, "MCP server disconnected")
         except SourceUnavailable:
             return tool_error(f"The MCP server `{server}` is not connected.", "MCP unavailable")
-        return await self._fitting(replace(result, message=TOOL_ERROR if result.is_error else ""))
+        return await self._limit_result(replace(result, message=TOOL_ERROR if result.is_error else ""))
 
-    async def _fitting(self, result: ToolReturnValue) -> ToolReturnValue:
+    async def _limit_result(self, result: ToolReturnValue) -> ToolReturnValue:
         """`result` within its budget; the whole text of one that is cut is kept in a file of the session."""
-        cut = within_budget(result, self._deps.max_chars)
-        text = _text(result)
+        cut = fit_result_to_budget(result, self._deps.max_chars)
+        text = _result_text(result)
         if len(text) <= self._deps.max_chars or isinstance(cut.output, str):
             return cut
-        path = await self._deps.spill(text)
+        path = await self._deps.spill_text(text)
         note = f"\n\n[The full text of the result is in {path}]"
         return replace(cut, output=(*cut.output, TextPart(note))) if path else cut
 
@@ -125,32 +125,32 @@ def approval_key(tool: SourceTool) -> str:
     return f"mcp:{tool.server}/{tool.name}"
 
 
-def description_mark(tool: SourceTool) -> str:
+def description_fingerprint(tool: SourceTool) -> str:
     """What is stored beside an approval: how the tool was described then. No action can be the same text."""
     described = json.dumps([tool.description, tool.parameters, tool.read_only], sort_keys=True)
-    return f"{MARK}{sha256(described.encode()).hexdigest()[:MARK_DIGITS]} {approval_key(tool)}"
+    return f"{FINGERPRINT_PREFIX}{sha256(described.encode()).hexdigest()[:FINGERPRINT_DIGITS]} {approval_key(tool)}"
 
 
-def marked_key(entry: str) -> str | None:
-    """The approval that an entry of `description_mark` stands beside; None for any other."""
-    return entry[len(MARK) + MARK_DIGITS + 1 :] if entry.startswith(MARK) else None
+def fingerprinted_approval(entry: str) -> str | None:
+    """The approval that an entry of `description_fingerprint` stands beside; None for any other."""
+    return entry[len(FINGERPRINT_PREFIX) + FINGERPRINT_DIGITS + 1 :] if entry.startswith(FINGERPRINT_PREFIX) else None
 
 
-def _granted(tool: SourceTool, server: McpServer) -> bool:
+def _is_allowed_by_config(tool: SourceTool, server: McpServer) -> bool:
     """Does the configuration allow the call? What a server says of itself counts only where it is trusted."""
     if server.approval == "read_only_allow":
         return server.trust_annotations and tool.read_only
     return server.approval == "allow"
 
 
-def _spec(name: str, tool: SourceTool, server: McpServer) -> ToolSpec:
+def _build_spec(name: str, tool: SourceTool, server: McpServer) -> ToolSpec:
     told = tool.description.strip()[:MAX_DESCRIPTION] or NO_DESCRIPTION
     head = f"This is an MCP (Model Context Protocol) tool from MCP server `{tool.server}`."
     kind = "read" if server.trust_annotations and tool.read_only else "other"
     return ToolSpec(name, f"{head}\n\n{told}", tool.parameters, kind=kind, trusted_text=False)
 
 
-def _text(result: ToolReturnValue) -> str:
+def _result_text(result: ToolReturnValue) -> str:
     if isinstance(result.output, str):
         return result.output
     return "\n".join(part.text for part in result.output if isinstance(part, TextPart))

@@ -10,7 +10,7 @@ from kimi.application.ports import SourceServer, SourceTool, Tool
 from kimi.application.toolset.mcp_tool import ServerTool, ServerToolDeps
 from kimi.domain.agents.agent import KNOWN_TOOLS
 from kimi.domain.events.event import McpServerState, McpServerStatus, McpStatus
-from kimi.domain.tools.mcp_names import Origin, exposed_names
+from kimi.domain.tools.mcp_tool_names import ToolOrigin, assign_exposed_names
 
 if TYPE_CHECKING:
     from kimi.application.ports import ServerState, ToolSource
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SHOWN_AS: Final[Mapping[ServerState, McpServerState]] = {"disabled": "failed", "reconnecting": "connecting"}
-_BUILTIN: Final = frozenset(tool_id.rpartition(":")[2] for tool_id in KNOWN_TOOLS)
+_CLIENT_STATE: Final[Mapping[ServerState, McpServerState]] = {"disabled": "failed", "reconnecting": "connecting"}
+_BUILTIN_NAMES: Final = frozenset(tool_id.rpartition(":")[2] for tool_id in KNOWN_TOOLS)
 """A server never gets the name of a built-in tool, not even where the agent lacks that tool."""
 
 
@@ -29,23 +29,25 @@ class ServerTools:
     With `only` it is that of a subagent: the same connections, but only those servers.
     """
 
-    def __init__(self, settings: McpSettings, deps: ServerToolDeps, only: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, settings: McpSettings, deps: ServerToolDeps, server_filter: frozenset[str] | None = None
+    ) -> None:
         self._deps = deps
         self.settings = settings
         self._configured = {server.name: server for server in settings.servers}
-        self._only = only
-        self._names: dict[Origin, str] = {}
-        self._shown: dict[Origin, str] = {}
+        self._server_filter = server_filter
+        self._names: dict[ToolOrigin, str] = {}
+        self._shown_names: dict[ToolOrigin, str] = {}
         self._tools: dict[str, ServerTool] = {}
-        self._seen: dict[Origin, SourceTool] = {}
-        self._compared: int | None = None
-        self._lost: frozenset[str] = frozenset()
-        self._made_for: object = None
-        self.waited = False
+        self._last_compared: dict[ToolOrigin, SourceTool] = {}
+        self._compared_version: int | None = None
+        self._lost_servers: frozenset[str] = frozenset()
+        self._refreshed_for: object = None
+        self.has_waited = False
         """Has the first turn had its wait?"""
-        self.in_status: frozenset[str] = frozenset()
+        self.failed_in_status: frozenset[str] = frozenset()
         """The broken servers that the last status showed."""
-        self.told: frozenset[str] = frozenset()
+        self.failed_announced: frozenset[str] = frozenset()
         """The broken servers that the client was notified of."""
 
     @property
@@ -56,14 +58,14 @@ class ServerTools:
     @property
     def shown_names(self) -> Collection[str]:
         """The names that the model knows."""
-        return self._shown.values()
+        return self._shown_names.values()
 
     def servers(self) -> Sequence[SourceServer]:
         """The servers as they stand now."""
         servers = self._deps.source.servers()
-        return [server for server in servers if self._only is None or server.name in self._only]
+        return [server for server in servers if self._server_filter is None or server.name in self._server_filter]
 
-    def offered(self, reserved: frozenset[str]) -> Sequence[Tool]:
+    def list_tools(self, reserved: frozenset[str]) -> Sequence[Tool]:
         """The tools that the model may be offered, in a stable order; no name of them is one of `reserved`."""
         self._refresh(reserved)
         return list(self._tools.values())
@@ -73,23 +75,23 @@ class ServerTools:
         self._refresh(reserved)
         return self._tools.get(name)
 
-    def show(self) -> None:
+    def mark_shown(self) -> None:
         """The model is given what `offered` gave last: these names are settled."""
-        self._shown.update({origin: name for origin, name in self._names.items() if name in self._tools})
+        self._shown_names.update({origin: name for origin, name in self._names.items() if name in self._tools})
 
     def begin_turn(self) -> None:
         """From now on the tools of servers that cannot be used are not offered; during a turn they stay."""
-        self._lost = frozenset(server.name for server in self.servers() if _is_lost(server))
-        self._made_for = None
+        self._lost_servers = frozenset(server.name for server in self.servers() if _is_lost(server))
+        self._refreshed_for = None
 
-    def changed(self) -> Sequence[SourceTool]:
+    def take_changed_tools(self) -> Sequence[SourceTool]:
         """The tools that have another description or schema than when this was asked before."""
-        if self._compared == self._deps.source.version:
+        if self._compared_version == self._deps.source.version:
             return ()
-        self._compared = self._deps.source.version
+        self._compared_version = self._deps.source.version
         tools = [tool for server in self.servers() for tool in server.tools]
-        changed = [tool for tool in tools if self._seen.get(Origin(tool.server, tool.name), tool) != tool]
-        self._seen |= {Origin(tool.server, tool.name): tool for tool in tools}
+        changed = [tool for tool in tools if self._last_compared.get(ToolOrigin(tool.server, tool.name), tool) != tool]
+        self._last_compared |= {ToolOrigin(tool.server, tool.name): tool for tool in tools}
         return changed
 
     def reload(self, servers: Sequence[McpServer] | None = None) -> None:
@@ -98,16 +100,21 @@ class ServerTools:
             self.settings = self.settings.model_copy(update={"servers": tuple(servers)})
             self._configured = {server.name: server for server in servers}
         self._deps.source.reload(servers)
-        self._lost, self._made_for, self.told, self.in_status = frozenset(), None, frozenset(), frozenset()
+        self._lost_servers, self._refreshed_for, self.failed_announced, self.failed_in_status = (
+            frozenset(),
+            None,
+            frozenset(),
+            frozenset(),
+        )
 
-    def lent_to_subagents(self) -> ServerTools | None:
+    def for_subagents(self) -> ServerTools | None:
         """The same for a subagent; None when no server is lent to them."""
         lent = frozenset(server.name for server in self.settings.servers if server.subagents == "inherit")
         return ServerTools(self.settings, self._deps, lent) if lent else None
 
     def status(self) -> McpStatus:
         """What clients are told of the servers."""
-        servers = tuple(self._status(server) for server in self.servers())
+        servers = tuple(self._server_status(server) for server in self.servers())
         return McpStatus(
             loading=any(server.status in ("pending", "connecting") for server in servers),
             connected=sum(server.status == "connected" for server in servers),
@@ -116,33 +123,35 @@ class ServerTools:
             servers=servers,
         )
 
-    def exposed(self, tool: SourceTool) -> str:
+    def exposed_name(self, tool: SourceTool) -> str:
         """The name of a tool for the model, as far as it has one already."""
-        return self._names.get(Origin(tool.server, tool.name), tool.name)
+        return self._names.get(ToolOrigin(tool.server, tool.name), tool.name)
 
-    def _status(self, server: SourceServer) -> McpServerStatus:
-        state = _SHOWN_AS.get(server.state, server.state)
-        names = tuple(self.exposed(tool) for tool in server.tools) if server.state == "connected" else ()
+    def _server_status(self, server: SourceServer) -> McpServerStatus:
+        state = _CLIENT_STATE.get(server.state, server.state)
+        names = tuple(self.exposed_name(tool) for tool in server.tools) if server.state == "connected" else ()
         return McpServerStatus(server.name, state, names)  # pyright: ignore[reportArgumentType]
 
     def _refresh(self, reserved: frozenset[str]) -> None:
         version = (self._deps.source.version, reserved)
-        if version == self._made_for:
+        if version == self._refreshed_for:
             return
-        self._made_for = version
-        usable = [tool for server in self.servers() if server.name not in self._lost for tool in server.tools]
-        found = {Origin(tool.server, tool.name): tool for tool in usable}
+        self._refreshed_for = version
+        usable = [tool for server in self.servers() if server.name not in self._lost_servers for tool in server.tools]
+        found = {ToolOrigin(tool.server, tool.name): tool for tool in usable}
         qualify = self.settings.always_qualify
         old, self._names = (
             self._names,
-            exposed_names(list(found), reserved | _BUILTIN, self._shown, always_qualify=qualify),
+            assign_exposed_names(list(found), reserved | _BUILTIN_NAMES, self._shown_names, always_qualify=qualify),
         )
         for origin, name in self._names.items():
             if name not in (origin.tool, old.get(origin)):
                 logger.info("the tool %r of the MCP server %s goes by the name %s", origin.tool, origin.server, name)
-        self._tools = {self._names[origin]: self._made(self._names[origin], tool) for origin, tool in found.items()}
+        self._tools = {
+            self._names[origin]: self._make_or_reuse(self._names[origin], tool) for origin, tool in found.items()
+        }
 
-    def _made(self, name: str, tool: SourceTool) -> ServerTool:
+    def _make_or_reuse(self, name: str, tool: SourceTool) -> ServerTool:
         known = self._tools.get(name)
         if known is not None and known.tool == tool:
             return known

@@ -14,9 +14,9 @@ from kimi.domain.tools.tool import ToolSpec
 if TYPE_CHECKING:
     from kimi.application.toolset.mcp_tools import ServerTools
 
-_BUILTIN = frozenset(KNOWN_TOOLS)
+_BUILTIN_IDS = frozenset(KNOWN_TOOLS)
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+TOOL_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What a tool name may look like: every provider takes such names."""
 
 
@@ -24,15 +24,15 @@ class Toolset:
     """Built-in tools by id, made when first needed, the client's external tools, and those of MCP servers, if any.
 
     A name that a built-in tool has is never given to another tool, hidden or not; servers get what is left. Changes
-    count from the next model call on, because a step reads `for_model` once.
+    count from the next model call on, because a step reads `specs_for_model` once.
     """
 
     def __init__(self, make_tool: MakeTool, tool_ids: Iterable[str]) -> None:
         self._make = make_tool
         self._ids = tuple(tool_ids)
-        self._builtin: dict[str, Tool] | None = None
+        self._builtin_cache: dict[str, Tool] | None = None
         self._external: dict[str, Tool] = {}
-        self.hidden: frozenset[str] = frozenset()
+        self.hidden_names: frozenset[str] = frozenset()
         self.servers: ServerTools | None = None
 
     @property
@@ -41,53 +41,53 @@ class Toolset:
         ids. Only a tool of somebody else has to be made to know its name.
         """
         names = frozenset(tool_id.rpartition(":")[2] for tool_id in self._ids)
-        return names if _BUILTIN.issuperset(self._ids) else names.union(self._builtins())
+        return names if _BUILTIN_IDS.issuperset(self._ids) else names.union(self._load_builtin_tools())
 
     def find(self, name: str) -> Tool | None:
         """The tool that a call by this name means; hidden tools can be found."""
-        own = self._builtins().get(name) or self._external.get(name)
-        return own or (self.servers.find(name, self._reserved()) if self.servers else None)
+        own = self._load_builtin_tools().get(name) or self._external.get(name)
+        return own or (self.servers.find(name, self._reserved_names()) if self.servers else None)
 
     def key_argument(self, name: str) -> str | None:
         """The argument that titles a call by this name."""
         tool = self.find(name)
         return tool.spec.key_argument if tool else None
 
-    def visible(self) -> Sequence[ToolSpec]:
+    def visible_specs(self) -> Sequence[ToolSpec]:
         """What the model is offered, in a stable order."""
-        tools = [*self._builtins().values(), *self._external.values()]
+        tools = [*self._load_builtin_tools().values(), *self._external.values()]
         if self.servers is not None:
-            tools += self.servers.offered(self._reserved())
-        return [tool.spec for tool in tools if tool.spec.name not in self.hidden]
+            tools += self.servers.list_tools(self._reserved_names())
+        return [tool.spec for tool in tools if tool.spec.name not in self.hidden_names]
 
-    def for_model(self) -> Sequence[ToolSpec]:
+    def specs_for_model(self) -> Sequence[ToolSpec]:
         """`visible` for a model call: from then on these names mean these tools."""
-        specs = self.visible()
+        specs = self.visible_specs()
         if self.servers is not None:
-            self.servers.show()
+            self.servers.mark_shown()
         return specs
 
-    def offer_external(self, tool: Tool) -> str | None:
+    def add_external(self, tool: Tool) -> str | None:
         """Add or replace an external tool; the reason when its name is refused."""
         name = tool.spec.name
         if name in self.builtin_names or (self.servers and name in self.servers.shown_names):
             return "conflicts with builtin tool"
-        if not NAME.fullmatch(name):
+        if not TOOL_NAME_PATTERN.fullmatch(name):
             return "invalid tool name"
         self._external[name] = tool
         return None
 
-    def forget_made(self) -> None:
+    def reset_builtin_tools(self) -> None:
         """Make the built-in tools anew when they are next needed: which are available may have changed."""
-        self._builtin = None
+        self._builtin_cache = None
 
-    def _reserved(self) -> frozenset[str]:
+    def _reserved_names(self) -> frozenset[str]:
         return self.builtin_names.union(self._external)
 
-    def _builtins(self) -> dict[str, Tool]:
-        if self._builtin is None:
-            self._builtin = make_tools(self._make, self._ids)
-        return self._builtin
+    def _load_builtin_tools(self) -> dict[str, Tool]:
+        if self._builtin_cache is None:
+            self._builtin_cache = make_tools(self._make, self._ids)
+        return self._builtin_cache
 
 
 def make_tools(make_tool: MakeTool, tool_ids: Iterable[str]) -> dict[str, Tool]:

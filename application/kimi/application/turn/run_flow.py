@@ -12,36 +12,42 @@ from typing import Final, TypeAlias
 from kimi.application.conversation.conversation import Conversation, RunningTurn
 from kimi.domain.content.message import message_text
 from kimi.domain.content.parts import TextPart, UserInput
-from kimi.domain.skills.flow import Flow, FlowNode, chosen, node_input, ralph_flow
+from kimi.domain.skills.flow import Flow, FlowNode, build_node_input, build_ralph_flow, parse_choice
 from kimi.domain.turn import TurnStatus
 
 logger = logging.getLogger(__name__)
 
 MAX_MOVES: Final = 1000
-RE_ASKS: Final = 3
+MAX_CHOICE_RETRIES: Final = 3
 
-Play: TypeAlias = Callable[[UserInput], Awaitable[TurnStatus]]
+RunNestedTurn: TypeAlias = Callable[[UserInput], Awaitable[TurnStatus]]
 
 
-async def run_flow(conversation: Conversation, turn: RunningTurn, flow: Flow, play: Play) -> TurnStatus:
+async def run_flow(
+    conversation: Conversation, turn: RunningTurn, flow: Flow, run_nested_turn: RunNestedTurn
+) -> TurnStatus:
     """Run `flow` from its begin to its end; out of moves, the status tells how many steps they took."""
-    status = await _walk(conversation, turn, flow, play, MAX_MOVES)
-    return status or TurnStatus("max_steps_reached", steps=turn.steps_taken)
+    status = await _run_nodes(conversation, turn, flow, run_nested_turn, MAX_MOVES)
+    return status or TurnStatus("max_steps_reached", steps=turn.total_steps)
 
 
 async def run_ralph(
-    conversation: Conversation, turn: RunningTurn, user_input: UserInput, iterations: int, play: Play
+    conversation: Conversation,
+    turn: RunningTurn,
+    user_input: UserInput,
+    iterations: int,
+    run_nested_turn: RunNestedTurn,
 ) -> TurnStatus:
     """Repeat a prompt until the model says STOP, at most `iterations` times (-1: without limit)."""
     limit = None if iterations < 0 else iterations + 1
-    status = await _walk(conversation, turn, ralph_flow(user_input), play, limit)
+    status = await _run_nodes(conversation, turn, build_ralph_flow(user_input), run_nested_turn, limit)
     if status is None:
         await conversation.emit(TextPart(f"The loop ends: the prompt was repeated {iterations} times, its limit."))
     return status or TurnStatus("finished")
 
 
-async def _walk(
-    conversation: Conversation, turn: RunningTurn, flow: Flow, play: Play, max_moves: int | None
+async def _run_nodes(
+    conversation: Conversation, turn: RunningTurn, flow: Flow, run_nested_turn: RunNestedTurn, max_moves: int | None
 ) -> TurnStatus | None:
     """None when more moves would be needed. A turn that did not finish, or was rejected, ends the flow."""
     position, moves = flow.begin, 0
@@ -53,34 +59,34 @@ async def _walk(
             if moves == max_moves:
                 return None
             moves += 1
-            status, choice = await _visit(conversation, turn, node, play)
+            status, choice = await _run_node(conversation, turn, node, run_nested_turn)
             if _is_over(turn, status):
                 return status
-        following = node.after(choice)
+        following = node.next_node(choice)
         if following is None:
-            await conversation.emit(TextPart(_why_stuck(node)))
+            await conversation.emit(TextPart(_format_dead_end(node)))
             return TurnStatus("finished")
         position = following
     return status
 
 
-async def _visit(
-    conversation: Conversation, turn: RunningTurn, node: FlowNode, play: Play
+async def _run_node(
+    conversation: Conversation, turn: RunningTurn, node: FlowNode, run_nested_turn: RunNestedTurn
 ) -> tuple[TurnStatus, str | None]:
     """Play a node; a decision is asked for again while its answer chooses none of the branches."""
-    status = await play(node_input(node))
-    choice = chosen(_last_answer(conversation))
-    for _ in range(RE_ASKS):
-        if not node.is_decision or _is_over(turn, status) or node.after(choice) is not None:
+    status = await run_nested_turn(build_node_input(node))
+    choice = parse_choice(_last_answer(conversation))
+    for _ in range(MAX_CHOICE_RETRIES):
+        if not node.is_decision or _is_over(turn, status) or node.next_node(choice) is not None:
             break
         logger.info("no branch is called %.80r: asking again", choice)
-        status = await play(node_input(node, again=True))
-        choice = chosen(_last_answer(conversation))
+        status = await run_nested_turn(build_node_input(node, is_retry=True))
+        choice = parse_choice(_last_answer(conversation))
     return status, choice
 
 
 def _is_over(turn: RunningTurn, status: TurnStatus) -> bool:
-    return turn.rejected or status.status != "finished"
+    return turn.has_rejected_call or status.status != "finished"
 
 
 def _last_answer(conversation: Conversation) -> str:
@@ -88,7 +94,7 @@ def _last_answer(conversation: Conversation) -> str:
     return message_text(last) if last.role == "assistant" else ""
 
 
-def _why_stuck(node: FlowNode) -> str:
+def _format_dead_end(node: FlowNode) -> str:
     if node.is_decision:
-        return f"The flow ends: none of its branches was chosen in {RE_ASKS + 1} answers."
+        return f"The flow ends: none of its branches was chosen in {MAX_CHOICE_RETRIES + 1} answers."
     return "The flow ends: nothing follows this node."

@@ -13,22 +13,22 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from kimi.application.commands.registry import find_command
-from kimi.application.control.steer import keep_steers
+from kimi.application.control.steer import append_late_steers
 from kimi.application.conversation.conversation import Conversation, RunningTurn
-from kimi.application.conversation.skill_registry import FLOW, SKILL
-from kimi.application.hooks.hook_points import blocked_prompt, close_late_hooks, turn_failed
+from kimi.application.conversation.skill_registry import FLOW_PREFIX, SKILL_PREFIX
+from kimi.application.hooks.hook_points import close_late_hooks, run_prompt_hooks, run_stop_failure_hooks
 from kimi.application.ports import Random
-from kimi.application.step.checkpoints import checkpoint
-from kimi.application.step.notifications import tell_client, telling_client
+from kimi.application.step.checkpoints import next_checkpoint_records
+from kimi.application.step.notifications import notify_client, watch_background_tasks
 from kimi.application.step.run_steps import run_steps
-from kimi.application.turn.stop_hooks import heed_stop_hooks
+from kimi.application.turn.stop_hooks import run_stop_hooks
 from kimi.domain.command import Command, parse_command
 from kimi.domain.content.message import Message
-from kimi.domain.content.parts import ContentPart, TextPart, UserInput, as_parts, joined_text, missing_capabilities
+from kimi.domain.content.parts import ContentPart, TextPart, UserInput, as_parts, join_text, missing_capabilities
 from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
 from kimi.domain.events.event import StepInterrupted, ToolResult, TurnBegin, TurnEnd
-from kimi.domain.history.history import unanswered_calls
-from kimi.domain.history.session import SessionState, shortened_title
+from kimi.domain.history.history import find_unanswered_calls
+from kimi.domain.history.session import SessionState, shorten_title
 from kimi.domain.tools.repeat_guard import RepeatGuard
 from kimi.domain.tools.tool import CANCELLED, ToolReturnValue, tool_message
 from kimi.domain.turn import TurnStatus
@@ -54,63 +54,65 @@ async def run_turn(
         status = TurnStatus("cancelled")
         failed = True
         try:
-            with turn.scope, telling_client(conversation):
-                status = await _submit(conversation, turn, user_input, random)
-            failed = turn.cut_short = turn.scope.cancelled_caught
+            with turn.scope, watch_background_tasks(conversation):
+                status = await _run_with_hooks(conversation, turn, user_input, random)
+            failed = turn.is_cancelled = turn.scope.cancelled_caught
         except anyio.get_cancelled_exc_class():
-            turn.cut_short = True  # a subagent's turn, cancelled with the call that it is part of
+            turn.is_cancelled = True  # a subagent's turn, cancelled with the call that it is part of
             raise
         finally:
             with anyio.CancelScope(shield=True):
-                await _wind_up(conversation, turn, failed)
-                await conversation.drained()
+                await _finish_turn(conversation, turn, failed)
+                await conversation.join_channel()
         return status
     finally:
         conversation.turn = None
 
 
-async def _submit(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
+async def _run_with_hooks(
+    conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random
+) -> TurnStatus:
     """The turn between its hooks: the prompt may be blocked, and the end put off."""
     await conversation.mark_last()
     await anyio.lowlevel.checkpoint()  # cancelled before it began: nothing of it is stored
     try:
-        if (reason := await blocked_prompt(conversation, user_input)) is not None:
+        if (reason := await run_prompt_hooks(conversation, user_input)) is not None:
             await conversation.emit(TextPart(reason))
             return TurnStatus("finished")
         status = await _dispatch(conversation, turn, user_input, random)
-        return await heed_stop_hooks(conversation, turn, status, conversation.model, random)
+        return await run_stop_hooks(conversation, turn, status, conversation.model, random)
     except Exception as error:
-        await turn_failed(conversation, error)
+        await run_stop_failure_hooks(conversation, error)
         raise
 
 
 async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
-    command = parse_command(joined_text(user_input))
+    command = parse_command(join_text(user_input))
     if command is None or conversation.subagent is not None:  # what a model writes to its subagent is no command
-        return await _answer_prompt(conversation, turn, user_input, random)
+        return await _run_prompt(conversation, turn, user_input, random)
     run = find_command(conversation, command.name)
     if run is None:
         media = tuple(part for part in as_parts(user_input) if not isinstance(part, TextPart))
-        return await _call_on_skill(conversation, turn, command, media, random)
+        return await _run_skill_command(conversation, turn, command, media, random)
     turn.accepts_steers = False
     return await run(conversation, command.arguments) or TurnStatus("finished")
 
 
-async def _answer_prompt(
+async def _run_prompt(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random
 ) -> TurnStatus:
     """Answer what a person wrote, and go on by itself where that is configured (runtime spec 5.6)."""
-    title = shortened_title(joined_text(user_input))
+    title = shorten_title(join_text(user_input))
     iterations = conversation.limits.ralph_iterations
     if iterations == 0 or conversation.subagent is not None:
-        return await _answer(conversation, turn, user_input, random, title)
+        return await _answer_input(conversation, turn, user_input, random, title)
     from kimi.application.turn.run_flow import run_ralph  # start-up time
 
-    play = partial(_play, conversation, turn, random=random, title=title)
-    return await run_ralph(conversation, turn, user_input, iterations, play)
+    run_nested_turn = partial(_run_nested_turn, conversation, turn, random=random, title=title)
+    return await run_ralph(conversation, turn, user_input, iterations, run_nested_turn)
 
 
-async def _call_on_skill(
+async def _run_skill_command(
     conversation: Conversation, turn: RunningTurn, command: Command, media: tuple[ContentPart, ...], random: Random
 ) -> TurnStatus:
     """`/skill:<name>` and `/flow:<name>`: the commands that the files of the skills make (runtime spec 7.3, 7.4).
@@ -118,20 +120,22 @@ async def _call_on_skill(
     What was sent with the words, pictures for instance, goes to the model behind the text of the skill.
     """
     skills = conversation.skills
-    if (skill := skills.find(SKILL, command.name)) is not None:
-        message = await anyio.to_thread.run_sync(skills.message, skill, command.arguments)
+    if (skill := skills.find(SKILL_PREFIX, command.name)) is not None:
+        message = await anyio.to_thread.run_sync(skills.build_message, skill, command.arguments)
         if message is not None:
-            return await _answer(conversation, turn, (TextPart(message), *media), random)
+            return await _answer_input(conversation, turn, (TextPart(message), *media), random)
         text = f'Failed to load skill "/{command.name}".'
-    elif (skill := skills.find(FLOW, command.name)) is not None and skill.flow is not None:
+    elif (skill := skills.find(FLOW_PREFIX, command.name)) is not None and skill.flow is not None:
         if not command.arguments:
             from kimi.application.turn.run_flow import run_flow  # start-up time
 
-            return await run_flow(conversation, turn, skill.flow, partial(_play, conversation, turn, random=random))
+            return await run_flow(
+                conversation, turn, skill.flow, partial(_run_nested_turn, conversation, turn, random=random)
+            )
         logger.warning("/%s does nothing: a flow takes no arguments", command.name)
         return TurnStatus("finished")
-    elif skill is not None and skill.fault is not None:
-        text = f'The flow "/{command.name}" cannot be run. {skill.fault}'
+    elif skill is not None and skill.flow_error is not None:
+        text = f'The flow "/{command.name}" cannot be run. {skill.flow_error}'
     else:
         text = f'Unknown slash command "/{command.name}".'
     turn.accepts_steers = False
@@ -139,27 +143,27 @@ async def _call_on_skill(
     return TurnStatus("finished")
 
 
-async def _play(
+async def _run_nested_turn(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, *, random: Random, title: str = ""
 ) -> TurnStatus:
     """A complete turn inside of `turn`, which stays open and takes steers in between as well."""
-    turn.rejected = False
+    turn.has_rejected_call = False
     with anyio.CancelScope(shield=True):
         await conversation.emit(TurnBegin(user_input))
     failed = True
     try:
-        status = await _answer(conversation, turn, user_input, random, title)
+        status = await _answer_input(conversation, turn, user_input, random, title)
         turn.accepts_steers, failed = True, False
         return status
     except anyio.get_cancelled_exc_class():
-        turn.cut_short = True
+        turn.is_cancelled = True
         raise
     finally:
         with anyio.CancelScope(shield=True):
-            await _end(conversation, turn, failed)
+            await _emit_turn_end(conversation, turn, failed)
 
 
-async def _answer(
+async def _answer_input(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random, title: str = ""
 ) -> TurnStatus:
     """Put the input into the history and let the model answer it. `title` is for a session without one."""
@@ -169,10 +173,10 @@ async def _answer(
     parts = as_parts(user_input)
     if missing := missing_capabilities(parts, model.capabilities):
         raise CapabilityMissing(model.name, missing)
-    conversation.system_prompt()
-    conversation.repeats = RepeatGuard()  # what a person asks for again is no repetition of the model's
-    conversation.append(*checkpoint(conversation), Message("user", parts))
-    await _store_title_and_modes(conversation, title)
+    conversation.ensure_system_prompt()
+    conversation.repeat_guard = RepeatGuard()  # what a person asks for again is no repetition of the model's
+    conversation.append(*next_checkpoint_records(conversation), Message("user", parts))
+    await _save_title_and_modes(conversation, title)
     if conversation.toolset.servers is not None:
         from kimi.application.control.mcp_servers import wait_for_servers  # start-up time
 
@@ -180,45 +184,45 @@ async def _answer(
     return await run_steps(conversation, turn, model, random)
 
 
-async def _store_title_and_modes(conversation: Conversation, title: str) -> None:
+async def _save_title_and_modes(conversation: Conversation, title: str) -> None:
     """The first real prompt names the session. Modes that are on are stored too; only their commands take them back:
     a run that was not given the flag again leaves what is stored alone (tools spec 5.4).
     """
     if conversation.subagent is not None:
         return
 
-    def named(old: SessionState) -> SessionState:
+    def apply_title_and_modes(old: SessionState) -> SessionState:
         policy = conversation.policy
         name = title if title and old.custom_title is None else old.custom_title
         return replace(old, custom_title=name, yolo=old.yolo or policy.yolo, afk=old.afk or policy.afk)
 
-    if named(conversation.files.state) != conversation.files.state:
-        await conversation.update_state_aside(named)
+    if apply_title_and_modes(conversation.files.state) != conversation.files.state:
+        await conversation.update_state_in_thread(apply_title_and_modes)
 
 
-async def _wind_up(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
+async def _finish_turn(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
     """Close what is still open, with the messages that came too late for an answer, and end the turn."""
 
     async def close() -> None:
         if not turn.scope.cancel_called:
-            await keep_steers(conversation, turn)
-        await tell_client(conversation)
+            await append_late_steers(conversation, turn)
+        await notify_client(conversation)
         await close_late_hooks(conversation)
 
-    await _end(conversation, turn, failed, close)
+    await _emit_turn_end(conversation, turn, failed, close)
 
 
-async def _end(
+async def _emit_turn_end(
     conversation: Conversation, turn: RunningTurn, failed: bool, close: Callable[[], Awaitable[None]] | None = None
 ) -> None:
     """Answer what is still open, in the history and in events, and end the turn, after `close`."""
-    unsettled = failed and not turn.settled
-    turn.settled = failed
-    unheard = _answer_open_calls(conversation, turn) if unsettled else []
+    has_open_calls = failed and not turn.is_closed
+    turn.is_closed = failed
+    unannounced_calls = _answer_open_calls(conversation, turn) if has_open_calls else []
     try:
-        for call_id in unheard:
-            await conversation.emit(ToolResult(call_id, _cut_short(conversation, call_id)))
-        if unsettled and turn.step:
+        for call_id in unannounced_calls:
+            await conversation.emit(ToolResult(call_id, _cancellation_result(conversation, call_id)))
+        if has_open_calls and turn.step:
             await conversation.emit(StepInterrupted())
         if close is not None:
             await close()
@@ -233,15 +237,18 @@ def _answer_open_calls(conversation: Conversation, turn: RunningTurn) -> list[st
     client still has to get: on cancel each that it was told of, after a failed model stream only those that were
     stored (wire spec 7.4, 7.6).
     """
-    stored = [] if conversation.owes else unanswered_calls(conversation.history.messages)
-    answers = [turn.answers.get(call.id) or tool_message(call.id, _cut_short(conversation, call.id)) for call in stored]
+    stored = [] if conversation.has_pending_records else find_unanswered_calls(conversation.history.messages)
+    answers = [
+        turn.held_answers.get(call.id) or tool_message(call.id, _cancellation_result(conversation, call.id))
+        for call in stored
+    ]
     try:
         conversation.append(*answers)
     except StoreFailed:
-        conversation.owe(*answers)
-    announced = turn.open_calls if turn.cut_short else [call.id for call in stored]
+        conversation.add_pending_records(*answers)
+    announced = turn.open_calls if turn.is_cancelled else [call.id for call in stored]
     return [call_id for call_id in turn.open_calls if call_id in announced]
 
 
-def _cut_short(conversation: Conversation, call_id: str) -> ToolReturnValue:
-    return conversation.waiting.refused.get(call_id, CANCELLED)
+def _cancellation_result(conversation: Conversation, call_id: str) -> ToolReturnValue:
+    return conversation.pending_requests.refused_results.get(call_id, CANCELLED)

@@ -6,14 +6,14 @@ from kimi.application.control.steer import inject_steers
 from kimi.application.conversation.conversation import Conversation, RunningTurn
 from kimi.application.hooks.hook_points import run_hooks
 from kimi.application.ports import ChatModel, Random
-from kimi.application.step.checkpoints import checkpoint
+from kimi.application.step.checkpoints import next_checkpoint_records
 from kimi.application.step.run_steps import run_steps
 from kimi.domain.content.message import Message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.turn import TurnStatus
 
 
-async def heed_stop_hooks(
+async def run_stop_hooks(
     conversation: Conversation, turn: RunningTurn, status: TurnStatus, model: ChatModel | None, random: Random
 ) -> TurnStatus:
     """Fire Stop for a turn that has come to `status`; gives the status that it really ends with.
@@ -21,18 +21,18 @@ async def heed_stop_hooks(
     A block with a reason makes the model go on, with the reason as the user's message; Stop then fires again and a
     block is ignored. The turn takes steers meanwhile, and goes on for them too. Raises what `run_steps` raises.
     """
-    sent_on = False
-    while status.status == "finished" and "Stop" in conversation.hooks.watched and conversation.subagent is None:
+    is_continuation = False
+    while status.status == "finished" and "Stop" in conversation.hooks.watched_events and conversation.subagent is None:
         turn.accepts_steers = model is not None
-        verdict = await run_hooks(conversation, "Stop", "", {"stop_hook_active": sent_on})
-        if model is None or conversation.waiting.closed:
+        verdict = await run_hooks(conversation, "Stop", "", {"stop_hook_active": is_continuation})
+        if model is None or conversation.pending_requests.is_closed:
             break
         goes_on = False
-        if verdict.action == "block" and verdict.reason and not sent_on:
-            said = Message("user", (TextPart(verdict.reason),))
-            conversation.system_prompt()
-            conversation.append(*checkpoint(conversation), said)
-            goes_on = sent_on = True
+        if verdict.action == "block" and verdict.reason and not is_continuation:
+            reason_message = Message("user", (TextPart(verdict.reason),))
+            conversation.ensure_system_prompt()
+            conversation.append(*next_checkpoint_records(conversation), reason_message)
+            goes_on = is_continuation = True
         if not await inject_steers(conversation, turn, model) and not goes_on:
             break
         status = await run_steps(conversation, turn, model, random)

@@ -11,10 +11,10 @@ from typing import Final, TypedDict
 
 from kimi.domain.errors import ConfigError
 
-_HOME: Final = "kimi_cli.tools."
+_TOOL_ID_PREFIX: Final = "kimi_cli.tools."
 
 KNOWN_TOOLS: Final = tuple(
-    _HOME + path
+    _TOOL_ID_PREFIX + path
     for path in (
         "agent:Agent",
         "multiagent:Task",
@@ -41,17 +41,17 @@ KNOWN_TOOLS: Final = tuple(
 )
 """The ids of all built-in tools (tools spec 7.2). They are identifiers: nothing is imported from them."""
 
-_BY_CLASS: Final = {tool_id.rpartition(":")[2]: tool_id for tool_id in KNOWN_TOOLS}
+_ID_BY_CLASS_NAME: Final = {tool_id.rpartition(":")[2]: tool_id for tool_id in KNOWN_TOOLS}
 
 
-def tool_id(text: str) -> str:
+def resolve_tool_id(text: str) -> str:
     """The id that an agent file means: a bare class name stands for the built-in tool of that name."""
-    return _BY_CLASS.get(text, text)
+    return _ID_BY_CLASS_NAME.get(text, text)
 
 
-def built_in(*names: str) -> tuple[str, ...]:
+def builtin_tool_ids(*names: str) -> tuple[str, ...]:
     """The ids of built-in tools by their bare names. Raises KeyError."""
-    return tuple(_BY_CLASS[name] for name in names)
+    return tuple(_ID_BY_CLASS_NAME[name] for name in names)
 
 
 BUILTIN_PROMPT: Final = "builtin:default"
@@ -88,14 +88,14 @@ class SubagentType:
     spec: AgentSpec
 
 
-class StatedSubagent(TypedDict):
+class SubagentDeclaration(TypedDict):
     """An entry of `subagents`: an absolute path and a description."""
 
     path: str
     description: str
 
 
-class StatedAgent(TypedDict, total=False):
+class AgentDeclaration(TypedDict, total=False):
     """What an agent file states. Paths are absolute: they were relative to the file that stated them.
 
     `own_subagents` are those of built-in agents; a file states `subagents`.
@@ -109,46 +109,46 @@ class StatedAgent(TypedDict, total=False):
     exclude_tools: list[str] | None
     model: str
     when_to_use: str
-    subagents: dict[str, StatedSubagent] | None
+    subagents: dict[str, SubagentDeclaration] | None
     own_subagents: Mapping[str, SubagentType]
 
 
-def inherited(base: StatedAgent, own: StatedAgent) -> StatedAgent:
+def extend_agent(base: AgentDeclaration, extension: AgentDeclaration) -> AgentDeclaration:
     """What holds when `own` extends `base`: each stated field replaces the base's, only the arguments of the prompt
     are merged one by one (R-113).
     """
-    merged = base | own
-    merged["system_prompt_args"] = {**base.get("system_prompt_args", {}), **own.get("system_prompt_args", {})}
-    if "subagents" in own:
+    merged = base | extension
+    merged["system_prompt_args"] = {**base.get("system_prompt_args", {}), **extension.get("system_prompt_args", {})}
+    if "subagents" in extension:
         merged["own_subagents"] = {}
     return merged
 
 
-def completed(stated: StatedAgent, subagents: Mapping[str, SubagentType]) -> AgentSpec:
+def build_agent_spec(declaration: AgentDeclaration, subagents: Mapping[str, SubagentType]) -> AgentSpec:
     """The agent that was stated, its subagents loaded. Raises ConfigError when something required is missing."""
-    name, prompt_path, tools = stated.get("name"), stated.get("system_prompt_path"), stated.get("tools")
+    name, prompt_path, tools = declaration.get("name"), declaration.get("system_prompt_path"), declaration.get("tools")
     if not name:
         raise ConfigError("Agent name is required")
     if not prompt_path:
         raise ConfigError("System prompt path is required")
-    allowed = stated.get("allowed_tools")
+    allowed = declaration.get("allowed_tools")
     if tools is None and allowed is None:
         raise ConfigError("Tools are required")
     return AgentSpec(
         name=name,
-        tools=chosen_tools(tools if allowed is None else allowed, stated.get("exclude_tools")),
+        tools=select_tools(tools if allowed is None else allowed, declaration.get("exclude_tools")),
         prompt_path=prompt_path,
-        prompt_args=stated.get("system_prompt_args", {}),
-        model=stated.get("model"),
-        when_to_use=stated.get("when_to_use", ""),
-        subagents={**stated.get("own_subagents", {}), **subagents},
+        prompt_args=declaration.get("system_prompt_args", {}),
+        model=declaration.get("model"),
+        when_to_use=declaration.get("when_to_use", ""),
+        subagents={**declaration.get("own_subagents", {}), **subagents},
     )
 
 
-def chosen_tools(tools: Iterable[str] | None, excluded: Iterable[str] | None) -> tuple[str, ...]:
+def select_tools(tools: Iterable[str] | None, excluded: Iterable[str] | None) -> tuple[str, ...]:
     """The ids of `tools` in order, each once, without those that are excluded."""
-    out = {tool_id(text) for text in excluded or ()}
-    return tuple(dict.fromkeys(found for text in tools or () if (found := tool_id(text)) not in out))
+    out = {resolve_tool_id(text) for text in excluded or ()}
+    return tuple(dict.fromkeys(found for text in tools or () if (found := resolve_tool_id(text)) not in out))
 
 
 def check_tools(spec: AgentSpec, is_known: Callable[[str], bool]) -> None:

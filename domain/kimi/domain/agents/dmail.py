@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from kimi.domain.content.message import Message, user_message
 
-TOOL = "SendDMail"
+DMAIL_TOOL_NAME = "SendDMail"
 """The tool by which the model sends one; checkpoints are named to the model only where it has it."""
 
-ONE_AT_A_TIME = "Only one D-Mail can be sent at a time"
-NEGATIVE = "The checkpoint ID can not be negative"
-NO_CHECKPOINT = "There is no checkpoint with the given ID"
+ALREADY_PENDING = "Only one D-Mail can be sent at a time"
+NEGATIVE_CHECKPOINT = "The checkpoint ID can not be negative"
+UNKNOWN_CHECKPOINT = "There is no checkpoint with the given ID"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class DMail:
     checkpoint_id: int
 
 
-def refusal(pending: DMail | None, checkpoint_id: int, checkpoints: int) -> str | None:
+def check_dmail(pending: DMail | None, checkpoint_id: int, checkpoint_count: int) -> str | None:
     """Why a mail cannot be sent now; None when it can. There are `checkpoints` many, counted from 0."""
     if pending is not None:
-        return ONE_AT_A_TIME
+        return ALREADY_PENDING
     if checkpoint_id < 0:
-        return NEGATIVE
-    return NO_CHECKPOINT if checkpoint_id >= checkpoints else None
+        return NEGATIVE_CHECKPOINT
+    return UNKNOWN_CHECKPOINT if checkpoint_id >= checkpoint_count else None
 
 
 def checkpoint_message(checkpoint_id: int) -> Message:
@@ -36,11 +36,11 @@ def checkpoint_message(checkpoint_id: int) -> Message:
     return user_message(f"<system>CHECKPOINT {checkpoint_id}</system>")
 
 
-def mail_message(mail: DMail) -> Message:
+def dmail_message(dmail: DMail) -> Message:
     """What the earlier self reads."""
     return user_message(
         "<system>A D-Mail from your future self has arrived: you went on from here, and what came of it led you to "
         "write this. The conversation is back where it was; files and other effects of your work are not. Use what it "
         "says, and do not mention it to the person.\n\n"
-        f"D-Mail content:\n\n{mail.message}</system>"
+        f"D-Mail content:\n\n{dmail.message}</system>"
     )

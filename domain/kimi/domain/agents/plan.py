@@ -7,11 +7,11 @@ from typing import Literal, TypeAlias
 
 from kimi.domain.content.message import Message, message_text
 
-MARK = "<system-reminder>\nPlan mode is on."
+REMINDER_PREFIX = "<system-reminder>\nPlan mode is on."
 """How every plan reminder begins; reminders are found in the history by it."""
 
-SHORT_EVERY = 5
-FULL_EVERY = 5
+SHORT_REMINDER_INTERVAL = 5
+FULL_REMINDER_INTERVAL = 5
 """A short reminder after so many assistant messages; each so-manyth reminder is a full one."""
 
 ReminderKind: TypeAlias = Literal["full", "short"]
@@ -28,13 +28,13 @@ _NOUNS = (
 )  # fmt: skip
 
 
-def new_slug(random: Callable[[], float]) -> str:
+def new_plan_slug(random: Callable[[], float]) -> str:
     """Three words for the name of a plan file; `random` gives numbers in [0, 1)."""
     words = (_ADJECTIVES, _ADJECTIVES, _NOUNS)
     return "-".join(choice[int(random() * len(choice))] for choice in words)
 
 
-def reminder_due(messages: Sequence[Message]) -> ReminderKind | None:
+def choose_plan_reminder(messages: Sequence[Message]) -> ReminderKind | None:
     """Which reminder the model needs before its next step: a full one when there is none, then short ones.
 
     Looks back no further than to the last full reminder.
@@ -43,31 +43,33 @@ def reminder_due(messages: Sequence[Message]) -> ReminderKind | None:
     for message in reversed(messages):
         if message.role == "assistant" and not shorts:
             spoken += 1
-        elif message.role == "user" and MARK in (text := message_text(message)):
-            if spoken < SHORT_EVERY and not shorts:
+        elif message.role == "user" and REMINDER_PREFIX in (text := message_text(message)):
+            if spoken < SHORT_REMINDER_INTERVAL and not shorts:
                 return None
-            if _is_full(text):
-                return "full" if shorts + 1 >= FULL_EVERY else "short"
+            if _is_full_reminder(text):
+                return "full" if shorts + 1 >= FULL_REMINDER_INTERVAL else "short"
             shorts += 1
     return "short" if shorts else "full"
 
 
-def _is_full(text: str) -> bool:
+def _is_full_reminder(text: str) -> bool:
     return "How to work in it" in text
 
 
-def reminder_text(kind: ReminderKind, plan_file: str, *, exists: bool) -> str:
+def format_plan_reminder(kind: ReminderKind, plan_file: str, *, exists: bool) -> str:
     """The reminder, tags included."""
     if kind == "short":
         body = f" Change nothing but the plan file `{plan_file}`; call ExitPlanMode when the plan is ready."
     else:
-        body = _FULL.format(plan_file=plan_file, state=_EXISTS if exists else _MISSING)
-    return f"{MARK}{body}\n</system-reminder>"
+        body = _FULL_REMINDER_BODY.format(
+            plan_file=plan_file, state=_FILE_EXISTS_NOTE if exists else _FILE_MISSING_NOTE
+        )
+    return f"{REMINDER_PREFIX}{body}\n</system-reminder>"
 
 
-_EXISTS = "It exists already: read it first, then go on from there."
-_MISSING = "It does not exist yet: create it with WriteFile."
-_FULL = """ The person wants a plan before anything is changed.
+_FILE_EXISTS_NOTE = "It exists already: read it first, then go on from there."
+_FILE_MISSING_NOTE = "It does not exist yet: create it with WriteFile."
+_FULL_REMINDER_BODY = """ The person wants a plan before anything is changed.
 
 How to work in it:
 - Read, search and think as much as you need. Do not change files, run commands that change anything, or commit.

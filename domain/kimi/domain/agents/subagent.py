@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.approval import ProposedAction
 
 
 @dataclass(frozen=True, slots=True)
-class Subagent:
+class SubagentIdentity:
     """Who a subagent is: its instance, its type, and the call of the parent that it works for now.
 
     `ask_commands` makes every command line of it a question, whatever was approved for the session. `task_id` is the
@@ -23,9 +23,9 @@ class Subagent:
     ask_commands: bool = False
     task_id: str | None = None
 
-    def asks_for(self, effect: Effect) -> bool:
+    def ignores_remembered_approval(self, proposed_action: ProposedAction) -> bool:
         """Is this an effect for which standing approvals do not count?"""
-        return self.ask_commands and effect.kind == "command"
+        return self.ask_commands and proposed_action.kind == "command"
 
 
 SubagentStatus: TypeAlias = Literal["idle", "running_foreground", "running_background", "completed", "failed", "killed"]
@@ -53,6 +53,6 @@ class SubagentRecord:
     created_at: float = 0.0
     updated_at: float = 0.0
 
-    def now(self, status: SubagentStatus, time: float) -> SubagentRecord:
+    def with_status(self, status: SubagentStatus, time: float) -> SubagentRecord:
         """The record after a change of state."""
         return replace(self, status=status, updated_at=time)

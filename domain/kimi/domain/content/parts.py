@@ -65,18 +65,18 @@ class VideoPart:
 ContentPart: TypeAlias = TextPart | ThinkPart | ImagePart | AudioPart | VideoPart
 UserInput: TypeAlias = str | tuple[ContentPart, ...]
 
-_NEEDS: dict[type, Capability] = {ThinkPart: "thinking", ImagePart: "image_in", VideoPart: "video_in"}
+_CAPABILITY_BY_TYPE: dict[type, Capability] = {ThinkPart: "thinking", ImagePart: "image_in", VideoPart: "video_in"}
 _MEDIUM: dict[type, str] = {ImagePart: "image", AudioPart: "audio", VideoPart: "video"}
 
 
 def needed_capability(part: ContentPart) -> Capability | None:
     """The capability a model must have to read `part`; None for text and for audio, which is not checked."""
-    return _NEEDS.get(type(part))
+    return _CAPABILITY_BY_TYPE.get(type(part))
 
 
-def missing_capabilities(parts: Iterable[ContentPart], has: Iterable[str]) -> list[str]:
+def missing_capabilities(parts: Iterable[ContentPart], available: Iterable[str]) -> list[str]:
     """The capabilities that `parts` need and a model with `has` lacks, each once, in alphabetical order."""
-    granted = set(has)
+    granted = set(available)
     if "always_thinking" in granted:
         granted.add("thinking")
     needed: set[str] = {need for part in parts if (need := needed_capability(part)) is not None}
@@ -94,7 +94,7 @@ def as_parts(user_input: UserInput) -> tuple[ContentPart, ...]:
     return (TextPart(user_input),) if isinstance(user_input, str) else user_input
 
 
-def joined_text(user_input: UserInput, separator: str = " ") -> str:
+def join_text(user_input: UserInput, separator: str = " ") -> str:
     """The text of the input: the text parts joined by `separator`, media left out."""
     if isinstance(user_input, str):
         return user_input

@@ -31,12 +31,12 @@ class PartMerger:
         self._pieces: list[str] = []
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Is no part growing?"""
         return self._open is None
 
     @property
-    def grows_call(self) -> bool:
+    def is_growing_call(self) -> bool:
         """Is the growing part a tool call, so that an argument piece would continue it?"""
         return isinstance(self._open, ToolCall)
 
@@ -53,7 +53,7 @@ class PartMerger:
                 self._pieces.append(part.arguments_part)
             return []
         if isinstance(part, ThinkPart):
-            return self._think(part)
+            return self._push_thinking(part)
         if isinstance(part, ToolCall):
             return self._reopen(part, part.function.arguments or "")
         return [*self.flush(), part]
@@ -73,7 +73,7 @@ class PartMerger:
                 whole = text if text or opened.function.arguments is not None else None
                 return [ToolCall(opened.id, Function(opened.function.name, whole), opened.extras)]
 
-    def _think(self, part: ThinkPart) -> list[MergedPart]:
+    def _push_thinking(self, part: ThinkPart) -> list[MergedPart]:
         if isinstance(self._open, ThinkPart):
             self._pieces.append(part.think)
             done: list[MergedPart] = []

@@ -236,15 +236,17 @@ Event: TypeAlias = (
     | Request
 )
 
-_CONTENT = (TextPart, ThinkPart, ImagePart, AudioPart, VideoPart)
-_NAMED = (
+_CONTENT_TYPES = (TextPart, ThinkPart, ImagePart, AudioPart, VideoPart)
+_NAMED_TYPES = (
     TurnBegin, TurnEnd, StepBegin, StepInterrupted, StepRetry, SteerInput, CompactionBegin, CompactionEnd,
     StatusUpdate, MCPLoadingBegin, MCPLoadingEnd, Notification, PlanDisplay, BtwBegin, BtwEnd, ToolCall,
     ToolCallPart, ToolResult, ApprovalResponse, SubagentEvent, HookTriggered, HookResolved, ApprovalRequest,
     ToolCallRequest, QuestionRequest, HookRequest,
 )  # fmt: skip
 
-EVENT_TYPES: dict[type, str] = dict.fromkeys(_CONTENT, "ContentPart") | {cls: cls.__name__ for cls in _NAMED}
+EVENT_TYPES: dict[type, str] = dict.fromkeys(_CONTENT_TYPES, "ContentPart") | {
+    cls: cls.__name__ for cls in _NAMED_TYPES
+}
 """The name of each event class on the wire."""
 
 REQUEST_TYPES = (ApprovalRequest, ToolCallRequest, QuestionRequest, HookRequest)

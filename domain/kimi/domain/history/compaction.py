@@ -9,13 +9,15 @@ from kimi.domain.content.parts import ContentPart, TextPart, ThinkPart, estimate
 from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
 from kimi.domain.turn import TurnLimits
 
-KEPT = 2
+KEPT_MESSAGES = 2
 """How many messages of the roles user and assistant stay as they are, with the tool results among them."""
 
-COMPACTED = "<system>The earlier conversation was compacted to save space. The compaction output follows.</system>"
+SUMMARY_HEADER = "<system>The earlier conversation was compacted to save space. The compaction output follows.</system>"
 """The first part of the message that stands for what was summarised."""
 
-SYSTEM = "You condense the conversations of a coding agent, so that it can go on working from your text alone."
+COMPACTION_SYSTEM_PROMPT = (
+    "You condense the conversations of a coding agent, so that it can go on working from your text alone."
+)
 
 _INSTRUCTIONS = """\
 The messages above are the earlier part of a conversation between a person and a coding agent. Write the text that \
@@ -30,30 +32,30 @@ will stand in their place: the agent will see nothing else of them. Keep, in thi
 Leave out what is settled and of no further use. Do not answer the person and do not go on with the work: write the \
 text only, in the language of the conversation."""
 
-_OVERRIDING = "The person asks the following of this text. It counts more than the instructions above:"
+_USER_INSTRUCTION_HEADER = "The person asks the following of this text. It counts more than the instructions above:"
 
 # How many characters of a text, of a call's arguments and of a result are passed on: the first line that fits the
 # window counts. Text of people and of the model is cut only when nothing else helps.
-_LENGTHS = ((1_000_000, 1_000, 2_000), (20_000, 500, 500), (4_000, 200, 200), (800, 80, 80))
+_LENGTH_LIMITS = ((1_000_000, 1_000, 2_000), (20_000, 500, 500), (4_000, 200, 200), (800, 80, 80))
 
 
-def is_too_full(tokens: int, window: int, limits: TurnLimits) -> bool:
+def is_compaction_due(tokens: int, window: int, limits: TurnLimits) -> bool:
     """Is a context of so many tokens too full? A window that the reserve fills alone goes by the ratio (R-102)."""
     if tokens >= round(limits.compaction_ratio * window, 6):  # rounded: in floats 0.55 * 100 is above 55
         return True
     return window > limits.reserved_tokens and tokens + limits.reserved_tokens >= window
 
 
-def patience(window: int) -> int:
+def retry_growth_tokens(window: int) -> int:
     """By how many tokens a context grows before a compaction that failed or did not help is tried again."""
     return max(window // 20, 1)
 
 
-def divided(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
+def split_messages(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
     """The messages to summarise, and those to keep: the last two of user and assistant, and all after the first of
     them. Results stand behind their call, so none is parted from it.
     """
-    left = KEPT
+    left = KEPT_MESSAGES
     for index in range(len(messages) - 1, -1, -1):
         left -= messages[index].role in ("user", "assistant")
         if not left:
@@ -63,50 +65,50 @@ def divided(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Me
 
 def is_summary(message: Message) -> bool:
     """Is this the message that stands for what was summarised?"""
-    return message.role == "user" and message.content[:1] == (TextPart(COMPACTED),)
+    return message.role == "user" and message.content[:1] == (TextPart(SUMMARY_HEADER),)
 
 
-def is_worth_it(older: Sequence[Message]) -> bool:
+def has_unsummarised_messages(older: Sequence[Message]) -> bool:
     """Is there anything to summarise beside an earlier summary?"""
     return any(not is_summary(message) for message in older)
 
 
-def compaction_request(older: Sequence[Message], instruction: str, room: int) -> Message:
+def build_compaction_request(older: Sequence[Message], instruction: str, token_budget: int) -> Message:
     """The one message that asks for the summary. `room` is how many tokens it may have, as far as they can be
     estimated; `instruction` is the person's, or empty.
     """
     ending = f"\n\n{_INSTRUCTIONS}"
     if instruction:
-        ending += f"\n\n{_OVERRIDING}\n{instruction}"
+        ending += f"\n\n{_USER_INSTRUCTION_HEADER}\n{instruction}"
     text = ""
-    for lengths in _LENGTHS:
-        text = "\n\n".join(_flat(number, message, lengths) for number, message in enumerate(older, 1))
-        if estimate_tokens(text) + estimate_tokens(ending) <= room:
+    for lengths in _LENGTH_LIMITS:
+        text = "\n\n".join(_flatten_message(number, message, lengths) for number, message in enumerate(older, 1))
+        if estimate_tokens(text) + estimate_tokens(ending) <= token_budget:
             return user_message(text + ending)
-    return user_message(_shortened(text, max(room - estimate_tokens(ending), 1)) + ending)
+    return user_message(_elide_middle(text, max(token_budget - estimate_tokens(ending), 1)) + ending)
 
 
-def _flat(number: int, message: Message, lengths: tuple[int, int, int]) -> str:
+def _flatten_message(number: int, message: Message, lengths: tuple[int, int, int]) -> str:
     """A message as text: a header, its text, what stands for its media, its calls."""
     of_text, of_arguments, of_result = lengths
     limit = of_result if message.role == "tool" else of_text
     lines = [f"## Message {number}: {message.role}"]
     if message.tool_call_id is not None:
         lines[0] += f" (result of {message.tool_call_id})"
-    lines += [_shortened(text, limit) for part in message.content if (text := _text_of(part))]
+    lines += [_elide_middle(text, limit) for part in message.content if (text := _part_text(part))]
     for call in message.tool_calls:
-        arguments = _shortened(call.function.arguments or "", of_arguments)
+        arguments = _elide_middle(call.function.arguments or "", of_arguments)
         lines.append(f"[calls {call.function.name} as {call.id} with {arguments}]")
     return "\n".join(lines)
 
 
-def _text_of(part: ContentPart) -> str:
+def _part_text(part: ContentPart) -> str:
     if isinstance(part, TextPart):
         return part.text
     return "" if isinstance(part, ThinkPart) else f"[{part.type.removesuffix('_url')} omitted]"
 
 
-def _shortened(text: str, limit: int) -> str:
+def _elide_middle(text: str, limit: int) -> str:
     """Beginning and end of a text that is too long; the end of an output often says how it went."""
     if len(text) <= limit:
         return text
@@ -115,7 +117,7 @@ def _shortened(text: str, limit: int) -> str:
     return f"{text[: limit - end]} [… {left_out} characters left out …] {text[len(text) - end :]}"
 
 
-def compacted(
+def build_compacted_context(
     system_prompt: str | None,
     summary: Sequence[TextPart],
     summary_tokens: int | None,
@@ -130,7 +132,7 @@ def compacted(
     records.append(CheckpointRecord(0))
     tokens = sum(map(estimate_message, kept))
     if summary:
-        standing = Message("user", (TextPart(COMPACTED), *summary))
+        standing = Message("user", (TextPart(SUMMARY_HEADER), *summary))
         tokens += summary_tokens or estimate_message(standing)
         records.append(standing)
         if reminder:

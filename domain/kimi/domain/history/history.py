@@ -18,15 +18,15 @@ from kimi.domain.tools.tool import INTERRUPTED, ToolReturnValue, tool_message
 class History:
     """Records in order. `tokens` are counted by the model, `pending` are estimated since then."""
 
-    __slots__ = ("_messages", "_records", "next_checkpoint", "pending", "system_prompt", "tokens")
+    __slots__ = ("_messages", "_records", "counted_tokens", "estimated_tokens", "next_checkpoint", "system_prompt")
 
     def __init__(self, records: Iterable[ContextRecord]) -> None:
         self._records: list[ContextRecord] = []
         self._messages: list[Message] = []
         self.system_prompt: str | None = None
         self.next_checkpoint = 0
-        self.tokens = 0
-        self.pending = 0
+        self.counted_tokens = 0
+        self.estimated_tokens = 0
         for record in records:
             self.append(record)
 
@@ -41,9 +41,9 @@ class History:
         return self._records
 
     @property
-    def total(self) -> int:
+    def total_tokens(self) -> int:
         """The size of the context in tokens, as far as it is known."""
-        return self.tokens + self.pending
+        return self.counted_tokens + self.estimated_tokens
 
     def append(self, record: ContextRecord) -> None:
         """Add a record at the end."""
@@ -51,15 +51,15 @@ class History:
         match record:
             case Message():
                 self._messages.append(record)
-                self.pending += estimate_message(record)
+                self.estimated_tokens += estimate_message(record)
             case UsageRecord(token_count):
-                self.tokens, self.pending = token_count, 0
+                self.counted_tokens, self.estimated_tokens = token_count, 0
             case CheckpointRecord(id):
                 self.next_checkpoint = id + 1
             case SystemPromptRecord(content):
                 self.system_prompt = content
 
-    def before_checkpoint(self, checkpoint: int) -> list[ContextRecord]:
+    def records_before_checkpoint(self, checkpoint: int) -> list[ContextRecord]:
         """The records before the checkpoint with this id; all records when there is none."""
         for index, record in enumerate(self._records):
             if isinstance(record, CheckpointRecord) and record.id == checkpoint:
@@ -67,7 +67,7 @@ class History:
         return list(self._records)
 
 
-def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
+def find_unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
     """The calls of the last assistant message that no tool message answers, in order."""
     answered: set[str] = set()
     for message in reversed(messages):
@@ -80,8 +80,8 @@ def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
     return []
 
 
-def repaired(
-    records: Iterable[ContextRecord], result_of: Callable[[str], ToolReturnValue | None]
+def repair_records(
+    records: Iterable[ContextRecord], find_result: Callable[[str], ToolReturnValue | None]
 ) -> tuple[list[ContextRecord], bool]:
     """The records with every tool call answered, and whether anything had to be changed.
 
@@ -98,16 +98,16 @@ def repaired(
         if not isinstance(record, Message):
             fixed.append(record)
         elif record.role == "assistant" and record.tool_calls:
-            end = _exchange_end(source, index)
-            asking, following = _with_own_ids(record, source[index:end])
-            fixed += [asking, *_answers(asking.tool_calls, following, result_of)]
+            end = _find_answers_end(source, index)
+            asking, following = _with_unique_ids(record, source[index:end])
+            fixed += [asking, *_order_answers(asking.tool_calls, following, find_result)]
             index = end
         elif record.role != "tool":
             fixed.append(record)
     return fixed, fixed != source
 
 
-def _with_own_ids(message: Message, following: Sequence[ContextRecord]) -> tuple[Message, Sequence[ContextRecord]]:
+def _with_unique_ids(message: Message, following: Sequence[ContextRecord]) -> tuple[Message, Sequence[ContextRecord]]:
     """The message and what may answer its calls, with a fresh id for each call that has the id of an earlier one."""
     ids = [call.id for call in message.tool_calls]
     if len(set(ids)) == len(ids):
@@ -117,22 +117,22 @@ def _with_own_ids(message: Message, following: Sequence[ContextRecord]) -> tuple
         others = (f"{call_id}_{number}" for number in count(2))
         own.append(call_id if call_id not in own else next(one for one in others if one not in (*ids, *own)))
     renamed = tuple(replace(call, id=new) for call, new in zip(message.tool_calls, own, strict=True))
-    return replace(message, tool_calls=renamed), _renamed(following, list(zip(ids, own, strict=True)))
+    return replace(message, tool_calls=renamed), _rename_answers(following, list(zip(ids, own, strict=True)))
 
 
-def _renamed(following: Sequence[ContextRecord], waiting: list[tuple[str, str]]) -> list[ContextRecord]:
+def _rename_answers(following: Sequence[ContextRecord], id_pairs: list[tuple[str, str]]) -> list[ContextRecord]:
     """The records, with each answer under the new id of the first call that still waits for one of its id."""
     found: list[ContextRecord] = []
     for record in following:
-        pair = next((one for one in waiting if isinstance(record, Message) and one[0] == record.tool_call_id), None)
+        pair = next((one for one in id_pairs if isinstance(record, Message) and one[0] == record.tool_call_id), None)
         if pair is not None and isinstance(record, Message):
-            waiting.remove(pair)
+            id_pairs.remove(pair)
             record = replace(record, tool_call_id=pair[1])
         found.append(record)
     return found
 
 
-def _exchange_end(source: Sequence[ContextRecord], index: int) -> int:
+def _find_answers_end(source: Sequence[ContextRecord], index: int) -> int:
     """Where the records that may answer the calls before `index` end: at the next message of another role."""
     while index < len(source):
         record = source[index]
@@ -142,10 +142,10 @@ def _exchange_end(source: Sequence[ContextRecord], index: int) -> int:
     return index
 
 
-def _answers(
+def _order_answers(
     calls: Sequence[ToolCall],
     following: Sequence[ContextRecord],
-    result_of: Callable[[str], ToolReturnValue | None],
+    find_result: Callable[[str], ToolReturnValue | None],
 ) -> Sequence[ContextRecord]:
     """`following` if it answers the calls in their order, usage records wherever they stand, else what does."""
     if [one.tool_call_id for one in following if isinstance(one, Message)] == [call.id for call in calls]:
@@ -155,5 +155,5 @@ def _answers(
     found: list[ContextRecord] = []
     for call in calls:
         stored = by_id.get(call.id)
-        found.append(stored or tool_message(call.id, result_of(call.id) or INTERRUPTED))
+        found.append(stored or tool_message(call.id, find_result(call.id) or INTERRUPTED))
     return [*others, *found]

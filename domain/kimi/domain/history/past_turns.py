@@ -14,32 +14,34 @@ from typing import Literal, TypeAlias
 
 from kimi.domain.command import Command, parse_command
 from kimi.domain.content.message import Message, message_text
-from kimi.domain.content.parts import ContentPart, UserInput, as_parts, joined_text
+from kimi.domain.content.parts import ContentPart, UserInput, as_parts, join_text
 from kimi.domain.history.session import CheckpointRecord, ContextRecord, UsageRecord
 
-MarkKind: TypeAlias = Literal["TurnBegin", "TurnEnd", "StepBegin", "StepRetry", "SteerInput", "ContentPart", "ToolCall"]
+TurnMarkKind: TypeAlias = Literal[
+    "TurnBegin", "TurnEnd", "StepBegin", "StepRetry", "SteerInput", "ContentPart", "ToolCall"
+]
 
 _CHECKPOINT_NAME = re.compile(r"\s*<system>CHECKPOINT \d+</system>\s*")
-_FLOW = "flow:"
-_SKILL = "skill:"
-_RESETS = frozenset({"clear", "reset", "compact"})
+_FLOW_PREFIX = "flow:"
+_SKILL_PREFIX = "skill:"
+_RESET_COMMANDS = frozenset({"clear", "reset", "compact"})
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TurnMark:
     """An event of the log that tells of turns: its position there, its type, and what a person gave.
 
     `said` is the text of a content part, or the id of a call.
     """
 
     position: int
-    kind: MarkKind
+    kind: TurnMarkKind
     user_input: UserInput = ""
-    said: str = ""
+    detail: str = ""
 
 
 @dataclass(slots=True)
-class Prompt:
+class PastPrompt:
     """What a turn put to the model; of a flow each node has one. With it the steps that followed, and what the first
     of them began with: text, and the id of a call.
     """
@@ -51,7 +53,7 @@ class Prompt:
     call_id: str = ""
 
     @property
-    def answered(self) -> bool:
+    def is_answered(self) -> bool:
         """Did a step follow? Then its message was in the history."""
         return self.steps > 0
 
@@ -67,45 +69,45 @@ class PastTurn:
     user_input: UserInput
     begin: int
     end: int | None = None
-    prompts: list[Prompt] = field(default_factory=list[Prompt])
+    prompts: list[PastPrompt] = field(default_factory=list[PastPrompt])
     steers: list[UserInput] = field(default_factory=list[UserInput])
 
     @property
     def command(self) -> Command | None:
         """The command that it was, if it was one."""
-        return parse_command(joined_text(self.user_input))
+        return parse_command(join_text(self.user_input))
 
     @property
-    def prompts_model(self) -> bool:
+    def has_prompted_model(self) -> bool:
         """Did it put anything into the history?"""
-        return any(prompt.answered for prompt in self.prompts)
+        return any(prompt.is_answered for prompt in self.prompts)
 
     @property
-    def resets(self) -> bool:
+    def has_reset_context(self) -> bool:
         """Did it start the context anew?"""
-        return self.command is not None and self.command.name in _RESETS
+        return self.command is not None and self.command.name in _RESET_COMMANDS
 
 
-def past_turns(marks: Iterable[Mark]) -> list[PastTurn]:
+def collect_past_turns(marks: Iterable[TurnMark]) -> list[PastTurn]:
     """The turns in a log, oldest first. A turn within a turn is part of it; one that was cut off ends at the next."""
     turns: list[PastTurn] = []
     depth = 0
     for mark in marks:
         if mark.kind == "TurnBegin":
-            if not (depth == 1 and _is_inside(turns[-1], mark.user_input)):
+            if not (depth == 1 and _is_nested_turn(turns[-1], mark.user_input)):
                 turns.append(PastTurn(len(turns), mark.user_input, mark.position))
                 depth = 0
-            turns[-1].prompts.append(Prompt(turns[-1].index, mark.user_input))
+            turns[-1].prompts.append(PastPrompt(turns[-1].index, mark.user_input))
             depth += 1
         elif depth:
-            _note(turns[-1], mark)
+            _apply_mark(turns[-1], mark)
             depth -= mark.kind == "TurnEnd"
             if not depth:
                 turns[-1].end = mark.position + 1
     return turns
 
 
-def _note(turn: PastTurn, mark: Mark) -> None:
+def _apply_mark(turn: PastTurn, mark: TurnMark) -> None:
     prompt = turn.prompts[-1]
     if mark.kind == "StepBegin":
         prompt.steps += 1
@@ -116,81 +118,81 @@ def _note(turn: PastTurn, mark: Mark) -> None:
     elif mark.kind == "StepRetry":
         prompt.text = prompt.call_id = ""
     elif mark.kind == "ContentPart":
-        prompt.text = prompt.text or mark.said
+        prompt.text = prompt.text or mark.detail
     elif mark.kind == "ToolCall":
-        prompt.call_id = prompt.call_id or mark.said
+        prompt.call_id = prompt.call_id or mark.detail
 
 
-def _is_inside(turn: PastTurn, user_input: UserInput) -> bool:
+def _is_nested_turn(turn: PastTurn, user_input: UserInput) -> bool:
     """Is this the input of a turn inside the open `turn`, which is a flow or a loop, or of one after it was cut off?"""
-    if turn.prompts[0].answered:
+    if turn.prompts[0].is_answered:
         return False
-    if turn.command is not None and turn.command.name.startswith(_FLOW):
+    if turn.command is not None and turn.command.name.startswith(_FLOW_PREFIX):
         return True
-    return user_input == turn.user_input or "<choice>" in joined_text(user_input)
+    return user_input == turn.user_input or "<choice>" in join_text(user_input)
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class IndexedContext:
     """Records, and where in them which turn put something to the model: positions and turns, both ascending."""
 
     records: Sequence[ContextRecord]
-    beginnings: Sequence[tuple[int, int]]
+    turn_starts: Sequence[tuple[int, int]]
 
-    def holds_after(self, turn: int) -> bool:
+    def has_turn_after(self, turn: int) -> bool:
         """Does it hold a message of a later turn?"""
-        return bool(self.beginnings) and self.beginnings[-1][1] > turn
+        return bool(self.turn_starts) and self.turn_starts[-1][1] > turn
 
 
-def read_context(records: Sequence[ContextRecord], turns: Sequence[PastTurn]) -> Context:
+def index_context(records: Sequence[ContextRecord], turns: Sequence[PastTurn]) -> IndexedContext:
     """Find the beginnings of the turns among the messages."""
     prompts = [prompt for turn in turns for prompt in turn.prompts]
-    found = _anchors(records, prompts)
-    found |= _between(records, prompts, found)
-    return Context(records, sorted((position, prompts[index].turn) for index, position in found.items()))
+    found = _locate_answered_prompts(records, prompts)
+    found |= _locate_other_prompts(records, prompts, found)
+    return IndexedContext(records, sorted((position, prompts[index].turn) for index, position in found.items()))
 
 
-def _anchors(records: Sequence[ContextRecord], prompts: Sequence[Prompt]) -> dict[int, int]:
+def _locate_answered_prompts(records: Sequence[ContextRecord], prompts: Sequence[PastPrompt]) -> dict[int, int]:
     """Prompt to position, for those that were answered: their message is there if the context is of that time."""
-    places = _places(records)
+    places = _index_user_texts(records)
     found: dict[int, int] = {}
     limit = len(records)
     for index in range(len(prompts) - 1, -1, -1):
-        if prompts[index].answered:
-            known = places.get(joined_text(prompts[index].user_input), [])
+        if prompts[index].is_answered:
+            known = places.get(join_text(prompts[index].user_input), [])
             for place in range(bisect_left(known, limit) - 1, -1, -1):
-                if _answer(records, known[place]) and _is_of(records, known[place], prompts[index]):
+                if _find_first_answer(records, known[place]) and _is_message_of(records, known[place], prompts[index]):
                     found[index] = limit = known[place]
                     break
     return found
 
 
-def _places(records: Sequence[ContextRecord]) -> dict[str, list[int]]:
+def _index_user_texts(records: Sequence[ContextRecord]) -> dict[str, list[int]]:
     """Where which text stands in a message of the user."""
     places: dict[str, list[int]] = {}
     for position, record in enumerate(records):
         if isinstance(record, Message) and record.role == "user":
-            places.setdefault(joined_text(record.content), []).append(position)
+            places.setdefault(join_text(record.content), []).append(position)
     return places
 
 
-def _is_of(records: Sequence[ContextRecord], position: int, prompt: Prompt) -> bool:
+def _is_message_of(records: Sequence[ContextRecord], position: int, prompt: PastPrompt) -> bool:
     """Is this the message of the prompt? The same text may have been sent often: the answers tell them apart."""
-    if not _says(records[position], as_parts(prompt.user_input)):
+    if not _is_user_message_of(records[position], as_parts(prompt.user_input)):
         return False
-    answer = _answer(records, position)
+    answer = _find_first_answer(records, position)
     if answer is None:
         return True
     text = message_text(answer)
     calls = [call.id for call in answer.tool_calls]
-    return text.startswith(prompt.text) and bool(text) <= bool(prompt.text) and calls[:1] == _listed(prompt.call_id)
+    return text.startswith(prompt.text) and bool(text) <= bool(prompt.text) and calls[:1] == _as_list(prompt.call_id)
 
 
-def _listed(text: str) -> list[str]:
+def _as_list(text: str) -> list[str]:
     return [text] if text else []
 
 
-def _answer(records: Sequence[ContextRecord], position: int) -> Message | None:
+def _find_first_answer(records: Sequence[ContextRecord], position: int) -> Message | None:
     """What the model answered first; None when it never did before it was prompted again."""
     checkpoints = 0
     for record in records[position + 1 :]:
@@ -203,7 +205,9 @@ def _answer(records: Sequence[ContextRecord], position: int) -> Message | None:
     return None
 
 
-def _between(records: Sequence[ContextRecord], prompts: Sequence[Prompt], anchors: Mapping[int, int]) -> dict[int, int]:
+def _locate_other_prompts(
+    records: Sequence[ContextRecord], prompts: Sequence[PastPrompt], located: Mapping[int, int]
+) -> dict[int, int]:
     """The other prompts: those of skills, which read otherwise, and those without an answer.
 
     Before the first one that was found the newest are looked for first, for older ones may be gone; behind the last
@@ -212,65 +216,67 @@ def _between(records: Sequence[ContextRecord], prompts: Sequence[Prompt], anchor
     found: dict[int, int] = {}
     limit, rest = len(records), list[int]()
     for index in range(len(prompts) - 1, -1, -1):
-        if index not in anchors:
+        if index not in located:
             rest.append(index)
             continue
         if limit == len(records):
-            found |= _in_gap(records, prompts, rest[::-1], range(anchors[index] + 1, limit))
+            found |= _locate_in_gap(records, prompts, rest[::-1], range(located[index] + 1, limit))
         else:
-            found |= _in_gap(records, prompts, rest, range(limit - 1, anchors[index], -1))
-        limit, rest = anchors[index], []
-    return found | _in_gap(records, prompts, rest, range(limit - 1, -1, -1))
+            found |= _locate_in_gap(records, prompts, rest, range(limit - 1, located[index], -1))
+        limit, rest = located[index], []
+    return found | _locate_in_gap(records, prompts, rest, range(limit - 1, -1, -1))
 
 
-def _in_gap(
-    records: Sequence[ContextRecord], prompts: Sequence[Prompt], missing: Sequence[int], positions: Iterable[int]
+def _locate_in_gap(
+    records: Sequence[ContextRecord], prompts: Sequence[PastPrompt], missing: Sequence[int], positions: Iterable[int]
 ) -> dict[int, int]:
     """Positions for the `missing` prompts, both in the order in which they are looked for."""
     found: dict[int, int] = {}
     waiting = list(missing)
-    for position in filter(lambda one: _is_of_user(records[one]), positions):
-        place = next((i for i, index in enumerate(waiting) if _begins(records, position, prompts[index])), None)
+    for position in filter(lambda one: _is_user_message(records[one]), positions):
+        place = next(
+            (i for i, index in enumerate(waiting) if _may_begin_prompt(records, position, prompts[index])), None
+        )
         if place is not None:
             found[waiting[place]] = position
             del waiting[: place + 1]
     return found
 
 
-def _begins(records: Sequence[ContextRecord], position: int, prompt: Prompt) -> bool:
+def _may_begin_prompt(records: Sequence[ContextRecord], position: int, prompt: PastPrompt) -> bool:
     """May this record be the message of the prompt?"""
     record = records[position]
-    if _is_of(records, position, prompt):
+    if _is_message_of(records, position, prompt):
         return True
-    command = parse_command(joined_text(prompt.user_input))
-    if not prompt.answered or command is None or not command.name.startswith(_SKILL):
+    command = parse_command(join_text(prompt.user_input))
+    if not prompt.is_answered or command is None or not command.name.startswith(_SKILL_PREFIX):
         return False
-    if _is_name(record) or not position:
+    if _is_checkpoint_name(record) or not position:
         return False
     following = next((one for one in records[position + 1 :] if not isinstance(one, UsageRecord)), None)
     return _is_checkpoint(records[position - 1]) and (following is None or isinstance(following, CheckpointRecord))
 
 
-def _says(record: ContextRecord, parts: tuple[ContentPart, ...]) -> bool:
+def _is_user_message_of(record: ContextRecord, parts: tuple[ContentPart, ...]) -> bool:
     return isinstance(record, Message) and record.role == "user" and record.content == parts
 
 
-def _is_of_user(record: ContextRecord) -> bool:
+def _is_user_message(record: ContextRecord) -> bool:
     return isinstance(record, Message) and record.role == "user"
 
 
 def _is_checkpoint(record: ContextRecord) -> bool:
-    return isinstance(record, CheckpointRecord) or _is_name(record)
+    return isinstance(record, CheckpointRecord) or _is_checkpoint_name(record)
 
 
-def _is_name(record: ContextRecord) -> bool:
+def _is_checkpoint_name(record: ContextRecord) -> bool:
     """Is this the message that tells the model the name of a checkpoint?"""
     if not isinstance(record, Message) or record.role != "user":
         return False
     return _CHECKPOINT_NAME.fullmatch(message_text(record)) is not None
 
 
-def contexts_after(
+def select_contexts_after(
     turn: int, contexts: Iterable[Sequence[ContextRecord]], turns: Sequence[PastTurn]
 ) -> list[Sequence[ContextRecord]]:
     """What the model knew when a turn had ended, and the contexts that this had replaced by then, newest first; -1:
@@ -282,51 +288,51 @@ def contexts_after(
     chosen = previous = None
     rest = iter(contexts)
     for records in rest:
-        context = read_context(records, turns)
-        if chosen is None or context.holds_after(turn):
+        context = index_context(records, turns)
+        if chosen is None or context.has_turn_after(turn):
             chosen = context
             continue
-        if context.beginnings:
+        if context.turn_starts:
             previous = context
             break
     if chosen is None:
         return []
-    if previous is not None and _was_reset(turn, previous, turns):
+    if previous is not None and _is_previous_current(turn, previous, turns):
         chosen, previous = previous, None
-    return [_cut(chosen, turn, turns), *([previous.records] if previous is not None else []), *rest]
+    return [_cut_after_turn(chosen, turn, turns), *([previous.records] if previous is not None else []), *rest]
 
 
-def _was_reset(turn: int, previous: Context, turns: Sequence[PastTurn]) -> bool:
+def _is_previous_current(turn: int, previous: IndexedContext, turns: Sequence[PastTurn]) -> bool:
     """Was `previous` still in use when the turn had ended? Then a command has replaced it before the next prompt."""
-    prompting = [one.index for one in turns if one.prompts_model]
+    prompting = [one.index for one in turns if one.has_prompted_model]
     last = max((index for index in prompting if index <= turn), default=-1)
     following = min((index for index in prompting if index > turn), default=len(turns))
-    if previous.beginnings[-1][1] != last or any(one.resets for one in turns[last + 1 : turn + 1]):
+    if previous.turn_starts[-1][1] != last or any(one.has_reset_context for one in turns[last + 1 : turn + 1]):
         return False
-    return any(one.resets for one in turns[turn + 1 : following])
+    return any(one.has_reset_context for one in turns[turn + 1 : following])
 
 
-def _cut(context: Context, turn: int, turns: Sequence[PastTurn]) -> list[ContextRecord]:
+def _cut_after_turn(context: IndexedContext, turn: int, turns: Sequence[PastTurn]) -> list[ContextRecord]:
     """The records before the first one of a later turn."""
     records = list(context.records)
-    following = next((found for found in context.beginnings if found[1] > turn), None)
+    following = next((found for found in context.turn_starts if found[1] > turn), None)
     if following is not None:
         del records[following[0] :]
         while records and _is_checkpoint(records[-1]):
             records.pop()
     if turn < 0:  # whatever stands before the first turn that is left speaks of turns, if it is a message
         return [record for record in records if not isinstance(record, Message | UsageRecord)]
-    kept = {position for position, _ in context.beginnings}
+    kept = {position for position, _ in context.turn_starts}
     last = following[1] if following is not None else len(turns)
     if any(one.command is not None for one in turns[turn + 1 : last]):
-        _drop_left_by_commands(records, kept, turns[turn])
+        _drop_command_messages(records, kept, turns[turn])
     return records
 
 
-def _drop_left_by_commands(records: list[ContextRecord], kept: set[int], turn: PastTurn) -> None:
+def _drop_command_messages(records: list[ContextRecord], turn_positions: set[int], turn: PastTurn) -> None:
     """Commands after the turn may have told the model something: it stands behind the turn's last answer."""
     steers = [as_parts(steer) for steer in turn.steers]
-    while records and len(records) - 1 not in kept:
+    while records and len(records) - 1 not in turn_positions:
         last = records[-1]
         if not (isinstance(last, Message) and last.role == "user") or last.content in steers:
             break

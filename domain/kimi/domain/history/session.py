@@ -60,7 +60,7 @@ class SessionState:
     model_alias: str | None = None
     """The model that was chosen for this session, if one was, by its key in the configuration."""
     thinking: bool | None = None
-    foreign: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    unknown_keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class SessionSummary:
     updated_at: float
 
 
-def checked_session_id(text: str) -> str:
+def check_session_id(text: str) -> str:
     """`text` if it can be the name of a session.
 
     Raises:
@@ -91,9 +91,9 @@ def checked_session_id(text: str) -> str:
     return text
 
 
-def shortened_title(text: str, width: int = TITLE_LENGTH) -> str:
+def shorten_title(text: str, width: int = TITLE_LENGTH) -> str:
     """`text` on one line, cut at a word boundary to `width` characters with an ellipsis."""
-    line = _beginning(text, width)
+    line = _collapse_beginning(text, width)
     if len(line) <= width:
         return line
     cut = line[: width - 1]
@@ -102,7 +102,7 @@ def shortened_title(text: str, width: int = TITLE_LENGTH) -> str:
     return cut.rstrip() + "…"
 
 
-def _beginning(text: str, length: int) -> str:
+def _collapse_beginning(text: str, length: int) -> str:
     """`text` on one line, or so much of it that it is longer than `length`: a prompt may have megabytes."""
     words: list[str] = []
     size = 0

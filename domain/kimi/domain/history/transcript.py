@@ -8,49 +8,49 @@ from collections.abc import Sequence
 from kimi.domain.content.message import Message, ToolCall, message_text
 from kimi.domain.content.parts import ContentPart, TextPart, ThinkPart
 
-_OURS = re.compile(r"\s*<(?:system-reminder>|system>CHECKPOINT \d+</system>)")
+_PROGRAM_MESSAGE = re.compile(r"\s*<(?:system-reminder>|system>CHECKPOINT \d+</system>)")
 
 
-def as_markdown(messages: Sequence[Message], facts: Sequence[tuple[str, str]]) -> str:
+def render_transcript(messages: Sequence[Message], front_matter: Sequence[tuple[str, str]]) -> str:
     """The conversation with a heading for each message; `facts` come first, as front matter.
 
     Thinking, reminders and marks of checkpoints are left out; media are mentioned.
     """
-    head = "\n".join(["---", *(f"{name}: {value}" for name, value in facts), "---"])
-    blocks = [_block(message) for message in messages if not _is_remark(message)]
+    head = "\n".join(["---", *(f"{name}: {value}" for name, value in front_matter), "---"])
+    blocks = [_render_message(message) for message in messages if not _is_program_message(message)]
     return "\n\n".join([head, "# Conversation", *blocks]) + "\n"
 
 
-def _is_remark(message: Message) -> bool:
+def _is_program_message(message: Message) -> bool:
     """Is this a message of the program, not of the person?"""
-    return message.role == "user" and _OURS.match(message_text(message)) is not None
+    return message.role == "user" and _PROGRAM_MESSAGE.match(message_text(message)) is not None
 
 
-def _block(message: Message) -> str:
+def _render_message(message: Message) -> str:
     if message.role == "tool":
-        return f"### Result of {message.tool_call_id}\n\n{_fenced(_text(message.content))}"
+        return f"### Result of {message.tool_call_id}\n\n{_fence_text(_join_parts(message.content))}"
     pieces = [f"## {message.role.capitalize()}"]
-    if text := _text(message.content):
+    if text := _join_parts(message.content):
         pieces.append(text)
-    pieces += [_called(call) for call in message.tool_calls]
+    pieces += [_render_call(call) for call in message.tool_calls]
     return "\n\n".join(pieces)
 
 
-def _called(call: ToolCall) -> str:
-    return f"### Call of {call.function.name} ({call.id})\n\n{_fenced(call.function.arguments or '', 'json')}"
+def _render_call(call: ToolCall) -> str:
+    return f"### Call of {call.function.name} ({call.id})\n\n{_fence_text(call.function.arguments or '', 'json')}"
 
 
-def _text(parts: Sequence[ContentPart]) -> str:
-    return "\n\n".join(text for part in parts if (text := _shown(part)))
+def _join_parts(parts: Sequence[ContentPart]) -> str:
+    return "\n\n".join(text for part in parts if (text := _render_part(part)))
 
 
-def _shown(part: ContentPart) -> str:
+def _render_part(part: ContentPart) -> str:
     if isinstance(part, TextPart):
         return part.text
     return "" if isinstance(part, ThinkPart) else f"[{part.type.removesuffix('_url')}]"
 
 
-def _fenced(text: str, language: str = "") -> str:
+def _fence_text(text: str, language: str = "") -> str:
     """A code block whose fence is longer than any that the text holds."""
     longest = max(map(len, re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

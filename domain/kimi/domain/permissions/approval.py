@@ -1,6 +1,6 @@
 """Approvals: what a call would do, what the policy says of it, what is remembered (tools spec 5).
 
-Tools state an `Effect`; `decide` alone judges it. The function is pure and monotone: a wider allow rule never
+Tools state an `ProposedAction`; `decide` alone judges it. The function is pure and monotone: a wider allow rule never
 allows less, a wider deny rule never allows more.
 """
 
@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
-from kimi.domain.permissions.shell_line import simple_commands, visible_commands
+from kimi.domain.permissions.shell_line import find_visible_commands, split_simple_commands
 from kimi.domain.tools.tool import DisplayBlock, ShellBlock
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
-Origin: TypeAlias = Literal["plan", "rule", "yolo", "afk", "session", "default"]
+DecisionOrigin: TypeAlias = Literal["plan", "rule", "yolo", "afk", "session", "default"]
 SessionScope: TypeAlias = Literal["action", "exact", "prefix"]
-EffectKind: TypeAlias = Literal["command", "path", "mcp", "external", "other"]
+ActionKind: TypeAlias = Literal["command", "path", "mcp", "external", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class ProposedAction:
     """What a prepared call would do.
 
     `action` is the key that clients see and that approval for the session remembers; `remember_as` replaces it
@@ -34,11 +34,11 @@ class Effect:
     action: str
     description: str
     display: tuple[DisplayBlock, ...] = ()
-    kind: EffectKind = "other"
+    kind: ActionKind = "other"
     subject: str = ""
     remember_as: str | None = None
-    exempt: bool = False
-    granted: bool = False
+    allowed_in_plan_mode: bool = False
+    allowed_by_config: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,107 +69,111 @@ class Policy:
     scope: SessionScope = "action"
 
     @property
-    def nobody_there(self) -> bool:
+    def is_user_absent(self) -> bool:
         """Is there nobody who could be asked?"""
         return self.afk or self.unattended
 
-    def remember(self, effect: Effect) -> Policy:
+    def remember(self, proposed_action: ProposedAction) -> Policy:
         """This policy with `effect` approved for the session."""
-        return replace(self, remembered=self.remembered | {memory_key(effect, self.scope)})
+        return replace(self, remembered=self.remembered | {memory_key(proposed_action, self.scope)})
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PolicyDecision:
     """A decision and where it comes from."""
 
     decision: Decision
-    origin: Origin
+    origin: DecisionOrigin
 
 
-_RESTRAINED_BY_PLAN = frozenset({"command", "mcp", "external"})
+_PLAN_RESTRICTED_KINDS = frozenset({"command", "mcp", "external"})
 
 
-def decide(policy: Policy, tool: str, effect: Effect, *, standing: bool = True) -> Verdict:
+def check_policy(
+    policy: Policy, tool: str, proposed_action: ProposedAction, *, remembered: bool = True
+) -> PolicyDecision:
     """May `tool` do `effect`? The first that matches wins: deny rules, plan mode, modes, memory, allow rules.
 
     Plan mode never allows a command, an MCP or an external call by itself; with nobody there it denies. Without
     `standing` approval, memory and allow rules do not count: only yolo and afk allow.
     """
-    if any(rule.decision == "deny" and _matches(rule, tool, effect) for rule in policy.rules):
-        return Verdict("deny", "rule")
-    if policy.plan and effect.kind in _RESTRAINED_BY_PLAN and not effect.exempt:
-        return Verdict("deny" if policy.nobody_there else "ask", "plan")
-    if effect.kind == "external":
-        return Verdict("allow", "default")  # outside plan mode the client answers for its own tools
+    if any(rule.decision == "deny" and _is_denied_by(rule, tool, proposed_action) for rule in policy.rules):
+        return PolicyDecision("deny", "rule")
+    if policy.plan and proposed_action.kind in _PLAN_RESTRICTED_KINDS and not proposed_action.allowed_in_plan_mode:
+        return PolicyDecision("deny" if policy.is_user_absent else "ask", "plan")
+    if proposed_action.kind == "external":
+        return PolicyDecision("allow", "default")  # outside plan mode the client answers for its own tools
     if policy.yolo:
-        return Verdict("allow", "yolo")
-    if policy.nobody_there:
-        return Verdict("allow", "afk")
-    if not standing:
-        return Verdict("ask", "default")
-    if memory_key(effect, policy.scope) in policy.remembered:
-        return Verdict("allow", "session")
-    if effect.granted or any(rule.decision == "allow" and _allows(rule, tool, effect) for rule in policy.rules):
-        return Verdict("allow", "rule")
-    return Verdict("ask", "default")
+        return PolicyDecision("allow", "yolo")
+    if policy.is_user_absent:
+        return PolicyDecision("allow", "afk")
+    if not remembered:
+        return PolicyDecision("ask", "default")
+    if memory_key(proposed_action, policy.scope) in policy.remembered:
+        return PolicyDecision("allow", "session")
+    if proposed_action.allowed_by_config or any(
+        rule.decision == "allow" and _is_allowed_by(rule, tool, proposed_action) for rule in policy.rules
+    ):
+        return PolicyDecision("allow", "rule")
+    return PolicyDecision("ask", "default")
 
 
-def forbids(policy: Policy, tool: str, subject: str) -> bool:
+def is_denied_by_rule(policy: Policy, tool: str, subject: str) -> bool:
     """Does a deny rule stand against a call of `tool` that nobody is asked about? `subject` is as in an effect."""
-    effect = Effect("", "", subject=subject)
-    return any(rule.decision == "deny" and _matches(rule, tool, effect) for rule in policy.rules)
+    effect = ProposedAction("", "", subject=subject)
+    return any(rule.decision == "deny" and _is_denied_by(rule, tool, effect) for rule in policy.rules)
 
 
-def memory_key(effect: Effect, scope: SessionScope) -> str:
+def memory_key(proposed_action: ProposedAction, scope: SessionScope) -> str:
     """What approval for the session stores for `effect` in this scope (tools spec 5.6)."""
-    action = effect.remember_as or effect.action
-    if scope == "action" or effect.kind in ("mcp", "external"):
+    action = proposed_action.remember_as or proposed_action.action
+    if scope == "action" or proposed_action.kind in ("mcp", "external"):
         return action
-    return f"{action}\n{effect.subject if scope == 'exact' else _prefix(effect)}"
+    return f"{action}\n{proposed_action.subject if scope == 'exact' else _memory_prefix(proposed_action)}"
 
 
-def _prefix(effect: Effect) -> str:
-    if effect.kind != "command":
-        return os.path.dirname(effect.subject)
-    commands = simple_commands(effect.subject, _language(effect))
+def _memory_prefix(proposed_action: ProposedAction) -> str:
+    if proposed_action.kind != "command":
+        return os.path.dirname(proposed_action.subject)
+    commands = split_simple_commands(proposed_action.subject, _shell_language(proposed_action))
     if commands is None or len(commands) != 1:
-        return effect.subject
+        return proposed_action.subject
     return " ".join(commands[0].split()[:2])
 
 
-def _matches(rule: Rule, tool: str, effect: Effect) -> bool:
+def _is_denied_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
     """Does a deny rule match: any command that can be seen in a line, or the line as a whole?"""
-    if not _names(rule, tool, effect):
+    if not _is_covered_by(rule, tool, proposed_action):
         return False
     if rule.match is None:
         return True
-    return any(fnmatchcase(subject, rule.match) for subject in _subjects(effect))
+    return any(fnmatchcase(subject, rule.match) for subject in _matchable_subjects(proposed_action))
 
 
-def _allows(rule: Rule, tool: str, effect: Effect) -> bool:
+def _is_allowed_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
     """Does an allow rule match: every simple command of a line that holds nothing hidden?"""
-    if not _names(rule, tool, effect):
+    if not _is_covered_by(rule, tool, proposed_action):
         return False
     if rule.match is None:
         return True
-    if effect.kind != "command":
-        return fnmatchcase(effect.subject, rule.match)
-    commands = simple_commands(effect.subject, _language(effect))
+    if proposed_action.kind != "command":
+        return fnmatchcase(proposed_action.subject, rule.match)
+    commands = split_simple_commands(proposed_action.subject, _shell_language(proposed_action))
     return bool(commands) and all(fnmatchcase(command, rule.match) for command in commands or ())
 
 
-def _names(rule: Rule, tool: str, effect: Effect) -> bool:
+def _is_covered_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
     return (rule.tool is None or fnmatchcase(tool, rule.tool)) and (
-        rule.action is None or fnmatchcase(effect.action, rule.action)
+        rule.action is None or fnmatchcase(proposed_action.action, rule.action)
     )
 
 
-def _language(effect: Effect) -> str:
+def _shell_language(proposed_action: ProposedAction) -> str:
     """Of the command line."""
-    return next((block.language for block in effect.display if isinstance(block, ShellBlock)), "bash")
+    return next((block.language for block in proposed_action.display if isinstance(block, ShellBlock)), "bash")
 
 
-def _subjects(effect: Effect) -> Iterable[str]:
-    yield effect.subject
-    if effect.kind == "command":
-        yield from visible_commands(effect.subject)
+def _matchable_subjects(proposed_action: ProposedAction) -> Iterable[str]:
+    yield proposed_action.subject
+    if proposed_action.kind == "command":
+        yield from find_visible_commands(proposed_action.subject)

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from kimi.domain.permissions.windows_paths import native_windows_path, plain_windows_path
+from kimi.domain.permissions.windows_paths import canonicalise_windows_path, to_native_windows_path
 
 ReadOutside: TypeAlias = Literal["allow", "ask", "deny"]
-Verb: TypeAlias = Literal["read", "write", "edit"]
+AccessVerb: TypeAlias = Literal["read", "write", "edit"]
 
 EDIT_INSIDE = "edit file"
 EDIT_OUTSIDE = "edit file outside of working directory"
 READ_OUTSIDE = "read file outside of working directory"
 
-SENSITIVE = (
+SENSITIVE_PATTERNS = (
     *(".env", ".env.*", "id_rsa", "id_ed25519", "id_ecdsa", "credentials"),
     *(".aws/credentials", ".gcp/credentials"),
     *(".netrc", ".npmrc", ".pypirc", ".git-credentials", ".pgpass", ".my.cnf", "id_dsa", "id_*_sk"),
@@ -32,10 +32,10 @@ SENSITIVE = (
 )
 """Files that hold secrets (tools spec 2.3): a name, or the last components of a path; shell globs."""
 
-_ENVIRONMENTS = ("/proc/*/environ", "/proc/*/task/*/environ")
+_PROCESS_ENVIRONMENTS = ("/proc/*/environ", "/proc/*/task/*/environ")
 """Where Linux shows the variables of a process, ours with API keys among them."""
 
-NOT_SENSITIVE = (".env.example", ".env.sample", ".env.template", "*.pub")
+NOT_SENSITIVE_PATTERNS = (".env.example", ".env.sample", ".env.template", "*.pub")
 """Names that the patterns above would catch although they are meant to be read."""
 
 OWN_FILES = (
@@ -53,14 +53,14 @@ class NamedPath:
     `.` and `..` removed by text alone.
     """
 
-    given: str
+    original: str
     expanded: str
     absolute: str
-    relative: bool
+    is_relative: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Zones:
+class PathScopes:
     """The parts of the file system that differ in rights.
 
     `workspace`, `readable` and `protected` hold each root both as it is named and as it really is.
@@ -77,7 +77,7 @@ class Zones:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PathDenied:
     """The path may not be used: what the model reads, and one line for the user."""
 
     message: str
@@ -85,111 +85,113 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class PathAllowed:
     """The path may be used. `action` is what has to be approved for it; None when nothing has."""
 
-    inside: bool
+    is_in_workspace: bool
     action: str | None = None
-    sensitive: bool = field(default=False)
+    is_sensitive: bool = field(default=False)
 
 
-Access: TypeAlias = Refused | Granted
+PathAccess: TypeAlias = PathDenied | PathAllowed
 
 
-def name_path(given: str, *, work_dir: str, home: str, windows: bool = False) -> NamedPath:
+def interpret_path(original: str, *, work_dir: str, home: str, windows: bool = False) -> NamedPath:
     """What `given` means: only `~` and `~/...` stand for the home directory; relative to the work dir."""
-    expanded = _expand_home(native_windows_path(given) if windows else given, home)
+    expanded = _expand_home(to_native_windows_path(original) if windows else original, home)
     flavour = ntpath if windows else posixpath
     relative = not flavour.isabs(expanded)
     absolute = flavour.normpath(flavour.join(work_dir, expanded))
-    return NamedPath(given, expanded, _single_root(absolute), relative)
+    return NamedPath(original, expanded, _strip_double_root(absolute), relative)
 
 
-def within(path: str, roots: Iterable[str], *, windows: bool = False) -> bool:
+def is_within(path: str, roots: Iterable[str], *, windows: bool = False) -> bool:
     """Is `path` one of `roots` or below one? By components, never by string prefix."""
-    parts = _components(path, windows)
-    return any(parts[: len(root)] == root for root in (_components(root, windows) for root in roots))
+    parts = _split_components(path, windows)
+    return any(parts[: len(root)] == root for root in (_split_components(root, windows) for root in roots))
 
 
-def is_sensitive(path: str, zones: Zones) -> bool:
+def is_sensitive(path: str, scopes: PathScopes) -> bool:
     """Does the path match the list of files with secrets, or is it one of our own?
 
     Upper and lower case are the same here: some file systems do not tell them apart.
     """
-    if is_protected(path, zones):
+    if is_protected(path, scopes):
         return True
-    secret, exempt = _sensitive_patterns(zones.sensitive, zones.not_sensitive)
-    plain = _plain(path, zones.windows)
+    secret, exempt = _compile_sensitive_patterns(scopes.sensitive, scopes.not_sensitive)
+    plain = _normalise_for_match(path, scopes.windows)
     return secret.search(plain) is not None and exempt.search(plain) is None
 
 
-def is_protected(path: str, zones: Zones) -> bool:
+def is_protected(path: str, scopes: PathScopes) -> bool:
     """Is it one of our own files, outside the roots that are readable all the same?"""
-    if not zones.protected or within(path, zones.readable, windows=zones.windows):
+    if not scopes.protected or is_within(path, scopes.readable, windows=scopes.windows):
         return False
-    return _is_own(path, zones)
+    return _is_own_file(path, scopes)
 
 
-def read_access(named: NamedPath, real: str, zones: Zones) -> Access:
+def check_read_access(named_path: NamedPath, real_path: str, scopes: PathScopes) -> PathAccess:
     """May the file be read or searched? `real` is the real path of `named.absolute`."""
-    if refused := _badly_named(named, "read", zones):
+    if refused := _check_path_form(named_path, "read", scopes):
         return refused
-    if is_sensitive(named.absolute, zones) or is_sensitive(real, zones):
-        return _secret(named)
-    return read_place(named, real, zones)
+    if is_sensitive(named_path.absolute, scopes) or is_sensitive(real_path, scopes):
+        return _deny_sensitive(named_path)
+    return check_read_location(named_path, real_path, scopes)
 
 
-def read_place(named: NamedPath, real: str, zones: Zones) -> Access:
-    """The part of `read_access` that asks where the path is, not what it holds: a search filters its results."""
-    if refused := _badly_named(named, "read", zones):
+def check_read_location(named_path: NamedPath, real_path: str, scopes: PathScopes) -> PathAccess:
+    """The part of `check_read_access` that asks where the path is, not what it holds: a search filters its results."""
+    if refused := _check_path_form(named_path, "read", scopes):
         return refused
-    if within(real, (*zones.workspace, *zones.readable), windows=zones.windows):
-        return Granted(within(real, zones.workspace, windows=zones.windows))
-    if zones.read_outside == "deny":
-        return Refused(
-            f"`{named.expanded}` is outside the working directory. Reading there is switched off by the setting "
+    if is_within(real_path, (*scopes.workspace, *scopes.readable), windows=scopes.windows):
+        return PathAllowed(is_within(real_path, scopes.workspace, windows=scopes.windows))
+    if scopes.read_outside == "deny":
+        return PathDenied(
+            f"`{named_path.expanded}` is outside the working directory. Reading there is switched off by the setting "
             "files.read_outside.",
             "Path outside working directory",
         )
-    return Granted(False, READ_OUTSIDE if zones.read_outside == "ask" else None)
+    return PathAllowed(False, READ_OUTSIDE if scopes.read_outside == "ask" else None)
 
 
-def write_access(named: NamedPath, real: str, verb: Literal["write", "edit"], zones: Zones) -> Access:
+def check_write_access(
+    named_path: NamedPath, real_path: str, verb: Literal["write", "edit"], scopes: PathScopes
+) -> PathAccess:
     """May the file be changed, and which action has to be approved for it?"""
-    if refused := _badly_named(named, verb, zones):
+    if refused := _check_path_form(named_path, verb, scopes):
         return refused
-    if _is_own(named.absolute, zones) or _is_own(real, zones):
-        return Refused(
-            f"`{named.given}` holds settings, credentials or sessions of this program. Tools cannot change it.",
+    if _is_own_file(named_path.absolute, scopes) or _is_own_file(real_path, scopes):
+        return PathDenied(
+            f"`{named_path.original}` holds settings, credentials or sessions of this program. Tools cannot change it.",
             "Protected file",
         )
-    inside = within(real, zones.workspace, windows=zones.windows)
-    secret = is_sensitive(named.absolute, zones) or is_sensitive(real, zones)
-    return Granted(inside, EDIT_INSIDE if inside else EDIT_OUTSIDE, secret)
+    inside = is_within(real_path, scopes.workspace, windows=scopes.windows)
+    secret = is_sensitive(named_path.absolute, scopes) or is_sensitive(real_path, scopes)
+    return PathAllowed(inside, EDIT_INSIDE if inside else EDIT_OUTSIDE, secret)
 
 
-def glob_regex(component: str) -> str:
+def glob_to_regex(component: str) -> str:
     """A regular expression for one component of a shell glob: `*`, `?`, `[...]`, `[!...]`; no flags, no anchors."""
     pieces: list[str] = []
     at = 0
     while at < len(component):
-        piece, at = _glob_piece(component, at)
+        piece, at = _translate_glob_piece(component, at)
         pieces.append(piece)
     return "".join(pieces)
 
 
-def _glob_piece(component: str, at: int) -> tuple[str, int]:
+def _translate_glob_piece(component: str, at: int) -> tuple[str, int]:
     char = component[at]
     if char == "*":
         return "[^/]*", at + 1
     if char == "?":
         return "[^/]", at + 1
     if char == "[" and (end := component.find("]", at + 2 + component.startswith("!", at + 1))) > 0:
-        return _glob_class(component[at + 1 : end]), end + 1
+        return _translate_glob_class(component[at + 1 : end]), end + 1
     return re.escape(char), at + 1
 
 
-def _glob_class(inner: str) -> str:
+def _translate_glob_class(inner: str) -> str:
     negated = inner.startswith(("!", "^"))
     body = re.sub(r"([\\\[\]&~|^])", r"\\\1", inner[negated:])
     try:
@@ -207,27 +209,27 @@ def _expand_home(path: str, home: str) -> str:
     return path
 
 
-def _single_root(path: str) -> str:
+def _strip_double_root(path: str) -> str:
     """POSIX leaves `//x` alone; for us it is `/x`."""
     return path[1:] if path.startswith("//") else path
 
 
-def _badly_named(named: NamedPath, verb: Verb, zones: Zones) -> Refused | None:
-    if not named.given:
-        return Refused("File path cannot be empty.", "Empty file path")
-    if not _usable_text(named.given):
-        return Refused("File path holds characters that no file name can have.", "Invalid path")
-    roots = (*zones.workspace, *zones.readable)
-    if not named.relative or within(named.absolute, roots, windows=zones.windows):
+def _check_path_form(named_path: NamedPath, verb: AccessVerb, scopes: PathScopes) -> PathDenied | None:
+    if not named_path.original:
+        return PathDenied("File path cannot be empty.", "Empty file path")
+    if not _is_encodable(named_path.original):
+        return PathDenied("File path holds characters that no file name can have.", "Invalid path")
+    roots = (*scopes.workspace, *scopes.readable)
+    if not named_path.is_relative or is_within(named_path.absolute, roots, windows=scopes.windows):
         return None
-    return Refused(
-        f"`{named.expanded}` is not an absolute path. "
+    return PathDenied(
+        f"`{named_path.expanded}` is not an absolute path. "
         f"You must provide an absolute path to {verb} a file outside the working directory.",
         "Invalid path",
     )
 
 
-def _usable_text(path: str) -> bool:
+def _is_encodable(path: str) -> bool:
     """Can the operating system be asked for it? Not with a NUL, not with a lone surrogate from the JSON text."""
     try:
         return b"\0" not in path.encode("utf-8", "surrogateescape")
@@ -235,51 +237,55 @@ def _usable_text(path: str) -> bool:
         return False
 
 
-def _secret(named: NamedPath) -> Refused:
-    return Refused(
-        f"`{named.given}` appears to contain secrets (matched sensitive file pattern). "
+def _deny_sensitive(named_path: NamedPath) -> PathDenied:
+    return PathDenied(
+        f"`{named_path.original}` appears to contain secrets (matched sensitive file pattern). "
         "Reading this file is blocked to protect credentials.",
         "Sensitive file",
     )
 
 
-def _is_own(path: str, zones: Zones) -> bool:
-    return within(path.casefold(), _folded(zones.protected), windows=zones.windows)
+def _is_own_file(path: str, scopes: PathScopes) -> bool:
+    return is_within(path.casefold(), _casefold_paths(scopes.protected), windows=scopes.windows)
 
 
 @lru_cache(maxsize=64)
-def _folded(paths: tuple[str, ...]) -> tuple[str, ...]:
+def _casefold_paths(paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(path.casefold() for path in paths)
 
 
 @lru_cache(maxsize=256)
-def _components(path: str, windows: bool) -> tuple[str, ...]:
+def _split_components(path: str, windows: bool) -> tuple[str, ...]:
     if windows:
-        path = plain_windows_path(ntpath.normcase(path))
+        path = canonicalise_windows_path(ntpath.normcase(path))
     return tuple(part for part in path.split("/") if part)
 
 
-def _plain(path: str, windows: bool) -> str:
+def _normalise_for_match(path: str, windows: bool) -> str:
     if windows:
-        path = plain_windows_path(path)
+        path = canonicalise_windows_path(path)
     return path.casefold()
 
 
 @lru_cache(maxsize=16)
-def _sensitive_patterns(more: tuple[str, ...], fewer: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    return _any_of((*SENSITIVE, *_ENVIRONMENTS, *more)), _any_of((*NOT_SENSITIVE, *fewer))
+def _compile_sensitive_patterns(
+    sensitive: tuple[str, ...], not_sensitive: tuple[str, ...]
+) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    return _compile_patterns((*SENSITIVE_PATTERNS, *_PROCESS_ENVIRONMENTS, *sensitive)), _compile_patterns(
+        (*NOT_SENSITIVE_PATTERNS, *not_sensitive)
+    )
 
 
-def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
+def _compile_patterns(patterns: Sequence[str]) -> re.Pattern[str]:
     """One expression for all of them: this runs once per file of a search."""
     usable = [pattern.casefold() for pattern in patterns if pattern.strip("/")]
-    rooted = [_pattern_regex(pattern) for pattern in usable if pattern.startswith("/")]
-    anywhere = [_pattern_regex(pattern) for pattern in usable if not pattern.startswith("/")]
+    rooted = [_pattern_to_regex(pattern) for pattern in usable if pattern.startswith("/")]
+    anywhere = [_pattern_to_regex(pattern) for pattern in usable if not pattern.startswith("/")]
     groups = [*(f"^/(?:{'|'.join(found)})" for found in (rooted,) if found), f"(?:^|/)(?:{'|'.join(anywhere)})"]
     return re.compile("|".join(groups), re.DOTALL)
 
 
-def _pattern_regex(pattern: str) -> str:
+def _pattern_to_regex(pattern: str) -> str:
     """A name stands for the last component; a path for its last components, or any run of them."""
-    parts = [glob_regex(part) for part in pattern.strip("/").split("/")]
+    parts = [glob_to_regex(part) for part in pattern.strip("/").split("/")]
     return "/".join(parts) + (r"\Z" if len(parts) == 1 and not pattern.startswith("/") else r"(?:/|\Z)")

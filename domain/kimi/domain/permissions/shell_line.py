@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 
-_HIDING = ("`", "$(", "<(", ">(", "<<", "${", "$'")
-_CONTINUED = "\\\n"
+_HIDING_SIGNS = ("`", "$(", "<(", ">(", "<<", "${", "$'")
+_LINE_CONTINUATION = "\\\n"
 """A backslash at the end of a line: bash takes both away before it looks for anything else."""
 
 _POWERSHELL_HIDING = re.compile(r"""\\["';|&\n(#]|@["']|[\u2018-\u201f]""")
 """There a backslash is a letter like any other, texts span lines between `@"` and `"@`, and bent quotes quote too."""
 
-_TO_NOWHERE = re.compile(r">>?\s*/dev/null(?![^\s;|&])")
+_DEV_NULL_REDIRECT = re.compile(r">>?\s*/dev/null(?![^\s;|&])")
 """The one redirection that changes no file."""
 
-_BEFORE_COMMAND = re.compile(r"(?:[{!]|(?:if|then|elif|else|while|until|do|time)(?!\S)|\w+\+?=\S*|\s)+")
+_COMMAND_PREFIX_WORDS = re.compile(r"(?:[{!]|(?:if|then|elif|else|while|until|do|time)(?!\S)|\w+\+?=\S*|\s)+")
 """Words that may stand before the name of a command."""
 
 
-def simple_commands(line: str, language: str = "bash") -> list[str] | None:
+def split_simple_commands(line: str, language: str = "bash") -> list[str] | None:
     """The simple commands of `line`, split at `&& || ; | &` and newlines outside quotes.
 
     None when the line holds what could hide a command from a rule: command or process substitution, a heredoc, a
@@ -26,29 +26,29 @@ def simple_commands(line: str, language: str = "bash") -> list[str] | None:
     (quotes in it quote nothing), output that goes into a file, or quoting that does not close; in PowerShell also what
     it does not read as bash does.
     """
-    joined = line.replace(_CONTINUED, "")
-    if any(sign in line or sign in joined for sign in _HIDING):
+    joined = line.replace(_LINE_CONTINUATION, "")
+    if any(sign in line or sign in joined for sign in _HIDING_SIGNS):
         return None
     if language == "powershell" and _POWERSHELL_HIDING.search(line):
         return None
-    commands, plain = _pieces(line)
+    commands, plain = _split_at_operators(line)
     return commands if plain else None
 
 
-def visible_commands(line: str) -> list[str]:
+def find_visible_commands(line: str) -> list[str]:
     """The same for any line, as far as its commands can be seen: each as it stands, and without quotes and what
     precedes its name (`then`, `{`, `NAME=value`)."""
-    commands = _pieces(line)[0]
-    return [*commands, *(_bare(command) for command in commands)]
+    commands = _split_at_operators(line)[0]
+    return [*commands, *(_strip_prefix_words(command) for command in commands)]
 
 
-def _bare(command: str) -> str:
+def _strip_prefix_words(command: str) -> str:
     unquoted = " ".join(re.sub(r"""\\\n|['"\\]""", "", command).split())
-    before = _BEFORE_COMMAND.match(unquoted)
+    before = _COMMAND_PREFIX_WORDS.match(unquoted)
     return unquoted[before.end() if before else 0 :]
 
 
-def _pieces(line: str) -> tuple[list[str], bool]:
+def _split_at_operators(line: str) -> tuple[list[str], bool]:
     """What stands between the operators outside quotes; is that certain to be what the shell sees?"""
     commands: list[str] = []
     start, quote, escaped, plain = 0, "", False, True
@@ -68,11 +68,11 @@ def _pieces(line: str) -> tuple[list[str], bool]:
             commands.append(line[start:at])
             start, plain = at + 1, plain and char != "("
         else:
-            plain = plain and not (char == "#" and _ends_word(line[max(start, at - 1) : at]))
-            plain = plain and not (char == ">" and not _TO_NOWHERE.match(line, at))
+            plain = plain and not (char == "#" and _is_word_end(line[max(start, at - 1) : at]))
+            plain = plain and not (char == ">" and not _DEV_NULL_REDIRECT.match(line, at))
     commands.append(line[start:])
     return [stripped for command in commands if (stripped := command.strip())], plain and not (quote or escaped)
 
 
-def _ends_word(text: str) -> bool:
+def _is_word_end(text: str) -> bool:
     return not text or text[-1].isspace() or text[-1] in "<>"

@@ -8,7 +8,7 @@ _DEVICE = re.compile(r"^//[?.]/(?:(unc)/)?", re.IGNORECASE)
 _DRIVE = re.compile(r"^(?:/cygdrive)?/([A-Za-z])(?:/(.*))?$", re.DOTALL)
 
 
-def native_windows_path(path: str) -> str:
+def to_native_windows_path(path: str) -> str:
     """`/c/x` and `/cygdrive/c/x` as `c:\\x`, `//server/share` as `\\\\server\\share`; anything else unchanged."""
     if path.startswith("//"):
         return path.replace("/", "\\")
@@ -19,16 +19,16 @@ def native_windows_path(path: str) -> str:
     return f"{drive[1]}:\\{rest}"
 
 
-def plain_windows_path(path: str) -> str:
+def canonicalise_windows_path(path: str) -> str:
     """A path with slashes in which every component is the name that Windows really opens.
 
     Of `\\\\?\\c:\\x` and `\\\\.\\c:\\x` the prefix, which leads to the same file, is left out.
     """
     slashed = _DEVICE.sub(lambda found: "//" if found[1] else "", path.replace("\\", "/"))
-    return "/".join(plain_windows_name(part) for part in slashed.split("/"))
+    return "/".join(canonicalise_windows_name(part) for part in slashed.split("/"))
 
 
-def plain_windows_name(component: str) -> str:
+def canonicalise_windows_name(component: str) -> str:
     """The name that Windows really opens: without a stream suffix and without trailing dots and spaces.
 
     `.env::$DATA` and `.env. ` both open `.env`. A drive such as `C:` stays as it is.

@@ -1,6 +1,6 @@
 """Flows: prompts in the order of a diagram, with branches that the model chooses (runtime spec 5.6, 7.4).
 
-A `Diagram` collects what a parser reads; `as_flow` checks it. The text of a skill goes through `flow_text.flow_in`.
+A `Diagram` collects what a parser reads; `build_flow` checks it. `flow_markdown.parse_flow` finds it in a skill.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FlowInvalid(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class FlowEdge:
     """The way to the node `target`; the label counts where there is a choice."""
 
     target: str
@@ -39,14 +39,14 @@ class FlowNode:
     """A prompt and where it leads. With several edges it is a decision."""
 
     prompt: UserInput
-    edges: tuple[Edge, ...] = ()
+    edges: tuple[FlowEdge, ...] = ()
 
     @property
     def is_decision(self) -> bool:
         """Does the model have to choose?"""
         return len(self.edges) > 1
 
-    def after(self, choice: str | None) -> str | None:
+    def next_node(self, choice: str | None) -> str | None:
         """The node that comes next: behind the edge with this label or, without a choice, behind the only edge."""
         if self.is_decision:
             return next((edge.target for edge in self.edges if edge.label == choice), None)
@@ -67,23 +67,23 @@ class Diagram:
     """Nodes and edges as they are read, line by line."""
 
     _labels: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
-    _edges: dict[str, list[Edge]] = field(default_factory=dict[str, "list[Edge]"])
+    _edges: dict[str, list[FlowEdge]] = field(default_factory=dict[str, "list[FlowEdge]"])
 
-    def node(self, node_id: str, label: str | None, line: int) -> None:
+    def add_node(self, node_id: str, label: str | None, line: int) -> None:
         """A node is named, perhaps with its label. Raises FlowInvalid: it has another label already."""
         known = self._labels.get(node_id)
         if known is not None and label is not None and known != label:
             raise FlowInvalid(f'Conflicting definition for node "{node_id}"', line)
         self._labels[node_id] = label if known is None else known
 
-    def edge(self, source: str, target: str, label: str | None, line: int) -> None:
+    def add_edge(self, source: str, target: str, label: str | None, line: int) -> None:
         """An edge between two nodes that were named."""
-        self._edges.setdefault(source, []).append(Edge(target, label or None, line))
+        self._edges.setdefault(source, []).append(FlowEdge(target, label or None, line))
 
-    def as_flow(self) -> Flow:
+    def build_flow(self) -> Flow:
         """The flow in it. Raises FlowInvalid."""
-        begin, end = self._only(BEGIN), self._only(END)
-        reachable = self._reachable(begin)
+        begin, end = self._find_single(BEGIN), self._find_single(END)
+        reachable = self._collect_reachable(begin)
         if end not in reachable:
             raise FlowInvalid("The END node cannot be reached from the BEGIN node")
         if len(self._edges[begin]) > 1:
@@ -91,19 +91,21 @@ class Diagram:
         reachable.remove(end)
         for node_id in reachable:
             self._check_labels(node_id)
-        nodes = {node_id: FlowNode(self._label(node_id), tuple(self._edges.get(node_id, ()))) for node_id in reachable}
+        nodes = {
+            node_id: FlowNode(self._node_label(node_id), tuple(self._edges.get(node_id, ()))) for node_id in reachable
+        }
         return Flow(nodes, begin, end)
 
-    def _label(self, node_id: str) -> str:
+    def _node_label(self, node_id: str) -> str:
         return self._labels[node_id] or node_id
 
-    def _only(self, mark: str) -> str:
-        found = [node_id for node_id in self._labels if self._label(node_id).casefold() == mark]
+    def _find_single(self, mark: str) -> str:
+        found = [node_id for node_id in self._labels if self._node_label(node_id).casefold() == mark]
         if len(found) != 1:
             raise FlowInvalid(f"Expected exactly one {mark.upper()} node, found {len(found)}")
         return found[0]
 
-    def _reachable(self, begin: str) -> list[str]:
+    def _collect_reachable(self, begin: str) -> list[str]:
         """In the order of a walk from the begin."""
         seen = {begin: None}
         waiting = [begin]
@@ -126,7 +128,7 @@ class Diagram:
             seen.add(edge.label)
 
 
-def node_input(node: FlowNode, *, again: bool = False) -> UserInput:
+def build_node_input(node: FlowNode, *, is_retry: bool = False) -> UserInput:
     """What the model is told at a node; `again` after an answer without a valid choice."""
     if not node.is_decision:
         return node.prompt
@@ -135,20 +137,20 @@ def node_input(node: FlowNode, *, again: bool = False) -> UserInput:
         f"Choose one of these branches:\n{branches}\n\nEnd your answer with <choice>LABEL</choice>, where LABEL is "
     )
     request += "one of the branches above, spelled exactly so."
-    if again:
+    if is_retry:
         request += "\n\nYour last answer held no valid choice, so you are asked once more."
     if isinstance(node.prompt, str):
         return f"{node.prompt}\n\n{request}"
     return (*node.prompt, TextPart(request))
 
 
-def chosen(text: str) -> str | None:
+def parse_choice(text: str) -> str | None:
     """What an answer chooses: its last `<choice>…</choice>`, trimmed; None when there is none."""
     choices = _CHOICE.findall(text)
     return choices[-1].strip() if choices else None
 
 
-def ralph_flow(user_input: UserInput) -> Flow:
+def build_ralph_flow(user_input: UserInput) -> Flow:
     """The flow that repeats a prompt until the model has nothing left to do (runtime spec 5.6)."""
     note = (
         "The request above is repeated to you automatically, for as long as there is something left to do. Go on with "
@@ -156,8 +158,8 @@ def ralph_flow(user_input: UserInput) -> Flow:
     )
     again: UserInput = f"{user_input}\n\n{note}" if isinstance(user_input, str) else (*user_input, TextPart(note))
     nodes = {
-        "BEGIN": FlowNode("BEGIN", (Edge("R1"),)),
-        "R1": FlowNode(user_input, (Edge("R2"),)),
-        "R2": FlowNode(again, (Edge("R2", "CONTINUE"), Edge("END", "STOP"))),
+        "BEGIN": FlowNode("BEGIN", (FlowEdge("R1"),)),
+        "R1": FlowNode(user_input, (FlowEdge("R2"),)),
+        "R2": FlowNode(again, (FlowEdge("R2", "CONTINUE"), FlowEdge("END", "STOP"))),
     }
     return Flow(nodes, "BEGIN", "END")

@@ -24,46 +24,46 @@ _PROPERTIES: Final = frozenset(
 )  # fmt: skip
 """A path in which one of these follows an id says how something looks."""
 
-_SETTINGS: Final = frozenset({"classes", "direction", "vars"})
+_TOP_LEVEL_KEYWORDS: Final = frozenset({"classes", "direction", "vars"})
 """These are no nodes, at the top of a diagram."""
 
 
 def parse_d2(text: str) -> Flow:
     """The flow that a diagram draws. Raises FlowInvalid."""
     diagram = Diagram()
-    for number, statement, block in _statements(text):
+    for number, statement, block in _split_statements(text):
         head, colon, label = statement.partition(":")
         head = head.strip()
         if _is_ignored(head, colon):
             continue
-        _read(diagram, head, block if block is not None else _plain(label), number)
-    return diagram.as_flow()
+        _add_statement(diagram, head, block if block is not None else _parse_label(label), number)
+    return diagram.build_flow()
 
 
-def _read(diagram: Diagram, head: str, label: str | None, line: int) -> None:
-    chain = [_checked_id(name.strip(), line) for name in head.split("->")]
+def _add_statement(diagram: Diagram, head: str, label: str | None, line: int) -> None:
+    chain = [_check_id(name.strip(), line) for name in head.split("->")]
     if len(chain) == 1:
-        diagram.node(chain[0], label, line)
+        diagram.add_node(chain[0], label, line)
         return
     for name in chain:
-        diagram.node(name, None, line)
+        diagram.add_node(name, None, line)
     last = len(chain) - 2
     for index in range(last + 1):
-        diagram.edge(chain[index], chain[index + 1], label if index == last else None, line)
+        diagram.add_edge(chain[index], chain[index + 1], label if index == last else None, line)
 
 
 def _is_ignored(head: str, colon: str) -> bool:
     first, *path = head.split(".")
-    return head.startswith("(") or (bool(colon) and first in _SETTINGS) or not _PROPERTIES.isdisjoint(path)
+    return head.startswith("(") or (bool(colon) and first in _TOP_LEVEL_KEYWORDS) or not _PROPERTIES.isdisjoint(path)
 
 
-def _checked_id(name: str, line: int) -> str:
+def _check_id(name: str, line: int) -> str:
     if not _ID.fullmatch(name):
         raise FlowInvalid(f'Expected a node id at "{name}"' if name else "Expected a node id", line)
     return name
 
 
-def _plain(label: str) -> str | None:
+def _parse_label(label: str) -> str | None:
     """A label without its quotes; None for an empty one."""
     label = label.strip()
     if _QUOTED.fullmatch(label):
@@ -71,15 +71,15 @@ def _plain(label: str) -> str | None:
     return label or None
 
 
-def _statements(text: str) -> Iterator[tuple[int, str, str | None]]:
+def _split_statements(text: str) -> Iterator[tuple[int, str, str | None]]:
     """Line number, text and, if it has one, block label of each statement outside of braces."""
     lines = iter(enumerate(text.splitlines(), 1))
     depth = opened = 0
     for number, line in lines:
         if depth == 0 and (block := _BLOCK.fullmatch(line.strip())) is not None:
-            yield number, block["head"], _block_text(block, number, lines)
+            yield number, block["head"], _read_block(block, number, lines)
             continue
-        statement, after = _outside_braces(line, depth)
+        statement, after = _strip_braced_text(line, depth)
         opened = number if depth == 0 else opened
         depth = after
         if depth < 0:
@@ -90,7 +90,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, str | None]]:
         raise FlowInvalid('Expected "}" for this line', opened)
 
 
-def _outside_braces(line: str, depth: int) -> tuple[str, int]:
+def _strip_braced_text(line: str, depth: int) -> tuple[str, int]:
     """What of a line is outside of braces, comments left out, and the depth behind it."""
     kept = ""
     for token in _TOKEN.finditer(line):
@@ -105,7 +105,7 @@ def _outside_braces(line: str, depth: int) -> tuple[str, int]:
     return kept.strip(), depth
 
 
-def _block_text(opening: re.Match[str], number: int, lines: Iterator[tuple[int, str]]) -> str | None:
+def _read_block(opening: re.Match[str], number: int, lines: Iterator[tuple[int, str]]) -> str | None:
     """The text of a block. It ends with the first line that ends with as many bars as it began with."""
     fence, rest = opening["fence"], (opening["rest"] or "").rstrip()
     if rest.endswith(fence):

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 if TYPE_CHECKING:
     from kimi.domain.skills.flow import Flow
 
-Scope: TypeAlias = Literal["Project", "User", "Extra", "Built-in"]
-SCOPES: Final[tuple[Scope, ...]] = ("Project", "User", "Extra", "Built-in")
+SkillScope: TypeAlias = Literal["Project", "User", "Extra", "Built-in"]
+SCOPES: Final[tuple[SkillScope, ...]] = ("Project", "User", "Extra", "Built-in")
 """In the order of the system prompt."""
 
 NO_DESCRIPTION: Final = "No description provided."
 DESCRIPTION_CHARS: Final = 240
 
-_MARK: Final = "---"
+_FRONTMATTER_DELIMITER: Final = "---"
 
 
 class SkillInvalid(ValueError):
@@ -33,47 +33,47 @@ class Skill:
     name: str
     description: str
     path: str
-    scope: Scope
+    scope: SkillScope
     flow: Flow | None = None
-    fault: str | None = None
+    flow_error: str | None = None
 
 
 def split_frontmatter(text: str) -> tuple[str | None, str]:
     """The YAML between `---` lines at the very start, or None, and the body. Raises SkillInvalid: it has no end."""
     first, *lines = text.split("\n")
-    if first.rstrip() != _MARK:
+    if first.rstrip() != _FRONTMATTER_DELIMITER:
         return None, text
     for index, line in enumerate(lines):
-        if line.rstrip() == _MARK:
+        if line.rstrip() == _FRONTMATTER_DELIMITER:
             return "\n".join(lines[:index]), "\n".join(lines[index + 1 :])
     raise SkillInvalid("the frontmatter is not closed")
 
 
-def make_skill(frontmatter: object, body: str, *, default_name: str, path: str, scope: Scope) -> Skill:
+def build_skill(frontmatter: object, body: str, *, default_name: str, path: str, scope: SkillScope) -> Skill:
     """The skill of a file. `frontmatter` is the parsed YAML, None when there is none. Raises SkillInvalid."""
-    members = _members(frontmatter)
+    members = _check_frontmatter(frontmatter)
     kind = members.get("type")
     if kind not in (None, "standard", "flow"):
         raise SkillInvalid("its type is neither standard nor flow")
-    name = _line(members, "name") or default_name
-    skill = Skill(name, _line(members, "description") or _first_line(body) or NO_DESCRIPTION, path, scope)
+    name = _member_line(members, "name") or default_name
+    skill = Skill(name, _member_line(members, "description") or _first_line(body) or NO_DESCRIPTION, path, scope)
     return _with_flow(skill, body) if kind == "flow" else skill
 
 
 def _with_flow(skill: Skill, body: str) -> Skill:
     from kimi.domain.skills.flow import FlowInvalid  # start-up time: most skills are no flows
-    from kimi.domain.skills.flow_text import flow_in
+    from kimi.domain.skills.flow_markdown import parse_flow
 
     flow: Flow | None = None
     fault: str | None = None
     try:
-        flow = flow_in(body)
+        flow = parse_flow(body)
     except FlowInvalid as error:
         fault = str(error)
     return Skill(skill.name, skill.description, skill.path, skill.scope, flow, fault)
 
 
-def _members(frontmatter: object) -> dict[str, Any]:
+def _check_frontmatter(frontmatter: object) -> dict[str, Any]:
     if frontmatter is None:
         return {}
     if not isinstance(frontmatter, dict):
@@ -81,7 +81,7 @@ def _members(frontmatter: object) -> dict[str, Any]:
     return cast("dict[str, Any]", frontmatter)
 
 
-def _line(members: dict[str, Any], key: str) -> str:
+def _member_line(members: dict[str, Any], key: str) -> str:
     """A member as one line of text; empty when it is absent."""
     value = members.get(key)
     if isinstance(value, (dict, list)):
@@ -93,7 +93,7 @@ def _first_line(body: str) -> str:
     return next((line.strip()[:DESCRIPTION_CHARS] for line in body.splitlines() if line.strip()), "")
 
 
-def without_doubles(skills: Iterable[Skill]) -> list[Skill]:
+def deduplicate_skills(skills: Iterable[Skill]) -> list[Skill]:
     """Of skills whose names differ in case at most, the first; the order is kept."""
     found: dict[str, Skill] = {}
     for skill in skills:
@@ -101,14 +101,14 @@ def without_doubles(skills: Iterable[Skill]) -> list[Skill]:
     return list(found.values())
 
 
-def skills_text(skills: Iterable[Skill]) -> str:
+def format_skills(skills: Iterable[Skill]) -> str:
     """What the system prompt lists of them, by scope; empty when there are none."""
     known = sorted(skills, key=lambda skill: skill.name.casefold())
-    sections = (_section(scope, [skill for skill in known if skill.scope == scope]) for scope in SCOPES)
+    sections = (_format_section(scope, [skill for skill in known if skill.scope == scope]) for scope in SCOPES)
     return "\n\n".join(section for section in sections if section)
 
 
-def _section(scope: Scope, skills: list[Skill]) -> str:
+def _format_section(scope: SkillScope, skills: list[Skill]) -> str:
     if not skills:
         return ""
     entries = (f"- {skill.name}\n  - Path: {skill.path}\n  - Description: {skill.description}" for skill in skills)

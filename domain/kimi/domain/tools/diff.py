@@ -32,25 +32,25 @@ class ChangedText:
     new: str
 
 
-Change: TypeAlias = tuple[int, int, int, int]
+LineChange: TypeAlias = tuple[int, int, int, int]
 """Lines [0:1] of the old text become lines [2:3] of the new one; half open, from 0."""
 
 _MAX_PAIRS = 1_000_000
 _MAX_WORK = 5_000_000
 
 
-def diff_blocks(path: str, old: str, new: str) -> tuple[DiffBlock, ...]:
+def build_diff_blocks(path: str, old: str, new: str) -> tuple[DiffBlock, ...]:
     """One block per hunk, none for equal texts. Line ends are compared only when nothing else differs."""
     if old == new:
         return ()
-    old, new = _without_returns(old, new)
-    before, after = _lines(old), _lines(new)
+    old, new = _normalise_line_ends(old, new)
+    before, after = _split_lines(old), _split_lines(new)
     if max(len(before), len(after)) > MAX_LINES:
-        return (summary_block(path, len(before), len(after)),)
-    return tuple(_block(path, before, after, hunk) for hunk in _hunks(_changes(before, after)))
+        return (build_summary_block(path, len(before), len(after)),)
+    return tuple(_build_hunk_block(path, before, after, hunk) for hunk in _group_hunks(_find_changes(before, after)))
 
 
-def summary_block(path: str, old_lines: int, new_lines: int) -> DiffBlock:
+def build_summary_block(path: str, old_lines: int, new_lines: int) -> DiffBlock:
     """A block that tells how many lines there are and nothing of what they say."""
     note = f"({new_lines} lines, modified)" if old_lines == new_lines else f"({new_lines} lines)"
     return DiffBlock(path=path, old_text=f"({old_lines} lines)", new_text=note, is_summary=True)
@@ -61,21 +61,21 @@ def count_lines(text: str) -> int:
     return text.count("\n") + (bool(text) and not text.endswith("\n"))
 
 
-def _without_returns(old: str, new: str) -> tuple[str, str]:
+def _normalise_line_ends(old: str, new: str) -> tuple[str, str]:
     if "\r" not in old and "\r" not in new:
         return old, new
     plain_old, plain_new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     return (old, new) if plain_old == plain_new else (plain_old, plain_new)
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Lines with their breaks; only a line feed ends a line, so that numbers agree with ReadFile."""
     lines = [line + "\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
 
 
-def _block(path: str, before: Sequence[str], after: Sequence[str], hunk: Change) -> DiffBlock:
+def _build_hunk_block(path: str, before: Sequence[str], after: Sequence[str], hunk: LineChange) -> DiffBlock:
     i1, i2, j1, j2 = hunk
     old, new = "".join(before[i1:i2]), "".join(after[j1:j2])
     if (short := old.removesuffix("\n")) != new.removesuffix("\n"):
@@ -83,9 +83,9 @@ def _block(path: str, before: Sequence[str], after: Sequence[str], hunk: Change)
     return DiffBlock(path=path, old_text=old, new_text=new, old_start=i1 + 1, new_start=j1 + 1)
 
 
-def _hunks(changes: Sequence[Change]) -> Iterator[Change]:
+def _group_hunks(changes: Sequence[LineChange]) -> Iterator[LineChange]:
     """Changes with their context; those whose contexts touch are one hunk."""
-    group: list[Change] = []
+    group: list[LineChange] = []
     for change in changes:
         if group and change[0] - group[-1][1] > 2 * CONTEXT_LINES:
             yield _with_context(group)
@@ -95,7 +95,7 @@ def _hunks(changes: Sequence[Change]) -> Iterator[Change]:
         yield _with_context(group)
 
 
-def _with_context(group: Sequence[Change]) -> Change:
+def _with_context(group: Sequence[LineChange]) -> LineChange:
     """The stretch from the first to the last change of the group; slicing cuts what lies past the end."""
     lead = min(CONTEXT_LINES, group[0][0])
     return (
@@ -106,12 +106,12 @@ def _with_context(group: Sequence[Change]) -> Change:
     )
 
 
-def _changes(before: Sequence[str], after: Sequence[str]) -> list[Change]:
+def _find_changes(before: Sequence[str], after: Sequence[str]) -> list[LineChange]:
     """What differs, in order, neighbours joined."""
-    start, tail = _common_ends(before, after)
+    start, tail = _count_common_ends(before, after)
     end, new_end = len(before) - tail, len(after) - tail
-    found: list[Change] = []
-    for change in _between(before[start:end], after[start:new_end]):
+    found: list[LineChange] = []
+    for change in _diff_range(before[start:end], after[start:new_end]):
         i1, i2, j1, j2 = (number + start for number in change)
         if found and found[-1][1] == i1 and found[-1][3] == j1:
             found[-1] = (found[-1][0], i2, found[-1][2], j2)
@@ -120,7 +120,7 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> list[Change]:
     return found
 
 
-def _common_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+def _count_common_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     shorter = min(len(before), len(after))
     start = next((i for i in range(shorter) if before[i] != after[i]), shorter)
     rest = shorter - start
@@ -128,16 +128,16 @@ def _common_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]
     return start, tail
 
 
-def _between(before: Sequence[str], after: Sequence[str]) -> Iterator[Change]:
+def _diff_range(before: Sequence[str], after: Sequence[str]) -> Iterator[LineChange]:
     if not before and not after:
         return
-    if _is_cheap(before, after):
-        yield from _compared(before, after)
+    if _is_cheap_to_compare(before, after):
+        yield from _diff_line_by_line(before, after)
     else:
-        yield from _anchored(before, after)
+        yield from _diff_at_anchors(before, after)
 
 
-def _is_cheap(before: Sequence[str], after: Sequence[str]) -> bool:
+def _is_cheap_to_compare(before: Sequence[str], after: Sequence[str]) -> bool:
     """Is comparing line by line quick? The matcher is cubic in lines that occur often."""
     if len(before) * len(after) > _MAX_PAIRS:
         return False
@@ -146,33 +146,33 @@ def _is_cheap(before: Sequence[str], after: Sequence[str]) -> bool:
     return pairs * min(len(before), len(after)) <= _MAX_WORK
 
 
-def _compared(before: Sequence[str], after: Sequence[str]) -> Iterator[Change]:
+def _diff_line_by_line(before: Sequence[str], after: Sequence[str]) -> Iterator[LineChange]:
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag != "equal":
             yield i1, i2, j1, j2
 
 
-def _anchored(before: Sequence[str], after: Sequence[str]) -> Iterator[Change]:
+def _diff_at_anchors(before: Sequence[str], after: Sequence[str]) -> Iterator[LineChange]:
     """Split at lines that occur once on either side; a stretch without any is one change as a whole."""
-    anchors = _anchors(before, after)
+    anchors = _find_anchors(before, after)
     if not anchors:
         yield 0, len(before), 0, len(after)
         return
     i0 = j0 = 0
     for i, j in [*anchors, (len(before), len(after))]:
-        for i1, i2, j1, j2 in _short_stretch(before[i0:i], after[j0:j]):
+        for i1, i2, j1, j2 in _diff_between_anchors(before[i0:i], after[j0:j]):
             yield i0 + i1, i0 + i2, j0 + j1, j0 + j2
         i0, j0 = i + 1, j + 1
 
 
-def _short_stretch(before: Sequence[str], after: Sequence[str]) -> Iterator[Change]:
+def _diff_between_anchors(before: Sequence[str], after: Sequence[str]) -> Iterator[LineChange]:
     """Between anchors: compared when that is quick, else one change. Equal ends do not belong to it."""
-    start, tail = _common_ends(before, after)
+    start, tail = _count_common_ends(before, after)
     middle, new_middle = before[start : len(before) - tail], after[start : len(after) - tail]
     if not middle and not new_middle:
         return
-    if _is_cheap(middle, new_middle):
-        changes = _compared(middle, new_middle)
+    if _is_cheap_to_compare(middle, new_middle):
+        changes = _diff_line_by_line(middle, new_middle)
     else:
         changes = iter([(0, len(middle), 0, len(new_middle))])
     for change in changes:
@@ -180,20 +180,20 @@ def _short_stretch(before: Sequence[str], after: Sequence[str]) -> Iterator[Chan
         yield i1, i2, j1, j2
 
 
-def _anchors(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
+def _find_anchors(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
     """Places of the lines that are unique on both sides: the longest run that rises on both."""
-    once_before, once_after = _once(before), _once(after)
+    once_before, once_after = _index_unique_lines(before), _index_unique_lines(after)
     pairs = [(i, once_after[line]) for line, i in once_before.items() if line in once_after]
-    return _longest_rise(pairs)
+    return _longest_increasing_pairs(pairs)
 
 
-def _once(lines: Sequence[str]) -> dict[str, int]:
+def _index_unique_lines(lines: Sequence[str]) -> dict[str, int]:
     """Line -> its index, for the lines that occur exactly once, in order."""
     often = Counter(lines)
     return {line: index for index, line in enumerate(lines) if often[line] == 1}
 
 
-def _longest_rise(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _longest_increasing_pairs(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The longest subsequence whose second members rise; the first members rise already."""
     tops: list[int] = []
     top_at: list[int] = []

@@ -21,16 +21,16 @@ class RepeatGuard:
     def __init__(self) -> None:
         self._streaks: dict[tuple[str, str], int] = {}
 
-    def count(self, calls: Sequence[ToolCall]) -> list[int]:
+    def count_streaks(self, calls: Sequence[ToolCall]) -> list[int]:
         """Take the calls of a step; give the streak of each. A call that a step left out starts anew."""
-        keys = [(call.function.name, _canonical(call.function.arguments)) for call in calls]
+        keys = [(call.function.name, _canonicalise_arguments(call.function.arguments)) for call in calls]
         self._streaks = {key: self._streaks.get(key, 0) + 1 for key in keys}
         return [self._streaks[key] for key in keys]
 
 
 def with_reminder(result: ToolReturnValue, call: ToolCall, streak: int) -> ToolReturnValue:
     """`result` with the reminder that belongs to `streak`, if any, at the end of its output."""
-    reminder = _reminder(call, streak)
+    reminder = _format_reminder(call, streak)
     if reminder is None:
         return result
     block = f"<system-reminder>\n{reminder}\n</system-reminder>"
@@ -39,7 +39,7 @@ def with_reminder(result: ToolReturnValue, call: ToolCall, streak: int) -> ToolR
     return replace(result, output=(*result.output, TextPart(block)))
 
 
-def _reminder(call: ToolCall, streak: int) -> str | None:
+def _format_reminder(call: ToolCall, streak: int) -> str | None:
     name = call.function.name
     if streak >= ORDER_AT:
         return f"{name} was called {streak} times in a row with the same arguments. Call no more tools: answer now."
@@ -54,7 +54,7 @@ def _reminder(call: ToolCall, streak: int) -> str | None:
     return None
 
 
-def _canonical(arguments: str | None) -> str:
+def _canonicalise_arguments(arguments: str | None) -> str:
     try:
         return json.dumps(json.loads(arguments or "{}", strict=False), sort_keys=True)
     except (ValueError, RecursionError):

@@ -138,17 +138,17 @@ INTERRUPTED = tool_error(
     "Interrupted",
 )
 
-_BROKEN = "This is an unexpected error and the tool is probably not working."
+_CRASH_NOTE = "This is an unexpected error and the tool is probably not working."
 
 
-def tool_message(call_id: str, result: ToolReturnValue, *, broken: bool = False) -> Message:
+def tool_message(call_id: str, result: ToolReturnValue, *, has_crashed: bool = False) -> Message:
     """The history entry for a result (tools spec 1.4). `broken` marks a tool that raised (T-12)."""
     output = result.output
     if isinstance(output, str):
         output = (TextPart(output),) if output else ()
     head: list[ContentPart] = []
     if result.is_error:
-        note = f"\n{_BROKEN}" if broken else ""
+        note = f"\n{_CRASH_NOTE}" if has_crashed else ""
         head.append(TextPart(f"<system>ERROR: {result.message}{note}</system>"))
     elif result.message:
         head.append(TextPart(f"<system>{result.message}</system>"))
@@ -162,17 +162,17 @@ def tool_message(call_id: str, result: ToolReturnValue, *, broken: bool = False)
 _HOST_TAG = re.compile(r"<(/?(?:system|system-reminder)\b)", re.IGNORECASE)
 
 
-def neutralised(result: ToolReturnValue) -> ToolReturnValue:
+def neutralise_result(result: ToolReturnValue) -> ToolReturnValue:
     """The copy for the model of a result from a third party: it cannot imitate our own remarks (tools spec 1.8)."""
     if isinstance(result.output, str):
-        output: str | tuple[ContentPart, ...] = without_host_tags(result.output)
+        output: str | tuple[ContentPart, ...] = escape_host_tags(result.output)
     else:
         output = tuple(
-            TextPart(without_host_tags(part.text)) if isinstance(part, TextPart) else part for part in result.output
+            TextPart(escape_host_tags(part.text)) if isinstance(part, TextPart) else part for part in result.output
         )
-    return replace(result, output=output, message=without_host_tags(result.message))
+    return replace(result, output=output, message=escape_host_tags(result.message))
 
 
-def without_host_tags(text: str) -> str:
+def escape_host_tags(text: str) -> str:
     """`text` in which nothing looks like a remark of ours."""
     return _HOST_TAG.sub(r"&lt;\1", text)

@@ -21,41 +21,41 @@ import anyio.to_thread
 from kimi.application.ports import Now
 from kimi.application.settings.settings import BackgroundSettings
 from kimi.domain.background import (
-    TERMINAL,
+    TERMINAL_STATUSES,
     BackgroundTask,
-    Sink,
+    BackgroundTaskSpec,
+    NotificationSink,
     TaskKind,
-    TaskOrder,
     TaskOutput,
     TaskStatus,
     is_task_id,
     new_task_id,
 )
 from kimi.domain.errors import TooManyTasks
-from kimi.infrastructure.background.files import (
-    CONSUMER,
-    CONTROL,
-    HEARTBEAT,
-    OUTPUT,
-    RUNTIME,
-    SPEC,
+from kimi.infrastructure.background.task_files import (
+    CONSUMER_FILE,
+    CONTROL_FILE,
+    HEARTBEAT_FILE,
+    OUTPUT_FILE,
+    RUNTIME_FILE,
+    SPEC_FILE,
     open_output,
     read_object,
     write_object,
 )
-from kimi.infrastructure.workspace.process_table import escaped, living, send, start_mark
+from kimi.infrastructure.workspace.process_table import find_escaped, is_group_alive, read_start_mark, send_signal
 
 logger = logging.getLogger(__name__)
 
-_ROOT: Final = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+_PACKAGES_ROOT: Final = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 """Where the packages are: the worker is started without site directories, so it has to be told."""
 
-_PROGRAM: Final = (
+_WORKER_PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); from kimi.infrastructure.background.worker import main; "
     "main(sys.argv[2])"
 )
 
-_LAST_WORD: Final = "The worker of the task has not been heard of."
+_WORKER_SILENT: Final = "The worker of the task has not been heard of."
 _PROGRAM_GONE: Final = "The program that carried out the task has ended."
 _NO_DIRECTORY: Final = "this session has no directory"
 
@@ -63,7 +63,7 @@ _CLOCK_JUMP_S: Final = 1.0
 """The clock was set, or the machine slept, when it went on by so much more than the time that has passed."""
 
 
-class LocalTasks:
+class LocalBackgroundTasks:
     """Tasks under `<session>/tasks`; implements `BackgroundTasks` of the application's ports.
 
     `work_dir` and `environ` are those of the commands, `now` is the clock that their workers go by. Nothing is read or
@@ -86,55 +86,55 @@ class LocalTasks:
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
         self._adopted: dict[str, Callable[[str], None]] = {}
         """How to end the tasks that this program carries out itself, until they have ended."""
-        self._open: dict[str, BackgroundTask] | None = None
+        self._open_tasks: dict[str, BackgroundTask] | None = None
         """Tasks that may still change, or whose end not everybody was told of."""
-        self._told: dict[str, set[str]] = {}
+        self._announced_sinks: dict[str, set[str]] = {}
         """Who was told of the end of a task while this program runs: also when that could not be stored."""
         self._now = now
         self._clock_offset = now() - time.monotonic()
-        self._patient_until = -math.inf
+        self._grace_until = -math.inf
         """On the monotonic clock: until then no worker is given up."""
 
     # --- the port -------------------------------------------------------------------------------------------------
 
-    def start(self, order: TaskOrder) -> BackgroundTask:
+    def start(self, spec: BackgroundTaskSpec) -> BackgroundTask:
         """See `BackgroundTasks`."""
 
         def run(task_id: str, directory: str) -> None:
             self._workers[task_id] = self._start_worker(directory)
 
-        return self._begin(order, run)
+        return self._create_task(spec, run)
 
-    def adopt(self, order: TaskOrder, stop: Callable[[str], None]) -> BackgroundTask:
+    def adopt(self, spec: BackgroundTaskSpec, stop: Callable[[str], None]) -> BackgroundTask:
         """See `BackgroundTasks`."""
 
         def keep(task_id: str, directory: str) -> None:
             self._adopted[task_id] = stop
 
-        return self._begin(order, keep)
+        return self._create_task(spec, keep)
 
-    def note(self, task_id: str, status: TaskStatus, *, reason: str = "", timed_out: bool = False) -> None:
+    def set_status(self, task_id: str, status: TaskStatus, *, reason: str = "", timed_out: bool = False) -> None:
         """See `BackgroundTasks`."""
         task = self.find(task_id)
-        if self._directory is None or task is None or not task.active or task_id not in self._adopted:
+        if self._directory is None or task is None or not task.is_active or task_id not in self._adopted:
             return
         directory = os.path.join(self._directory, task_id)
-        runtime = {"started_at": self._now(), **read_object(directory, RUNTIME), "status": status}
-        if status in TERMINAL:
+        runtime = {"started_at": self._now(), **read_object(directory, RUNTIME_FILE), "status": status}
+        if status in TERMINAL_STATUSES:
             runtime |= {"ended_at": self._now(), "reason": reason, "timed_out": timed_out}
-        write_object(directory, RUNTIME, runtime)
-        if status in TERMINAL:
+        write_object(directory, RUNTIME_FILE, runtime)
+        if status in TERMINAL_STATUSES:
             del self._adopted[task_id]
 
-    def write(self, task_id: str, text: str) -> None:
+    def append_output(self, task_id: str, text: str) -> None:
         """See `BackgroundTasks`."""
         if self._directory is not None and task_id in self._adopted:
-            with open(os.path.join(self._directory, task_id, OUTPUT), "ab") as file:
+            with open(os.path.join(self._directory, task_id, OUTPUT_FILE), "ab") as file:
                 file.write(text.encode("utf-8", "replace"))
 
-    def tasks(self) -> Sequence[BackgroundTask]:
+    def list_tasks(self) -> Sequence[BackgroundTask]:
         """See `BackgroundTasks`."""
-        found = [task for task_id in self._ids() if (task := self.find(task_id)) is not None]
+        found = [task for task_id in self._list_ids() if (task := self.find(task_id)) is not None]
         return sorted(found, key=lambda task: task.created_at, reverse=True)
 
     def find(self, task_id: str) -> BackgroundTask | None:
@@ -142,49 +142,49 @@ class LocalTasks:
         if self._directory is None or not is_task_id(task_id):
             return None
         directory = os.path.join(self._directory, task_id)
-        task = _task(directory)
-        return self._lost(directory, task) if task is not None and self._is_lost(directory, task) else task
+        task = _load_task(directory)
+        return self._mark_lost(directory, task) if task is not None and self._is_lost(directory, task) else task
 
-    def output(self, task_id: str, max_bytes: int) -> TaskOutput:
+    def read_output(self, task_id: str, max_bytes: int) -> TaskOutput:
         """See `BackgroundTasks`."""
         if self._directory is None or not is_task_id(task_id):
             return TaskOutput("", 0, 0)
         try:
-            with open(os.path.join(self._directory, task_id, OUTPUT), "rb") as file:
+            with open(os.path.join(self._directory, task_id, OUTPUT_FILE), "rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - max_bytes))
                 data = file.read(max_bytes)
         except OSError:
             return TaskOutput("", 0, 0)
-        return TaskOutput(_from_whole_character(data, size).decode("utf-8", "replace"), size, len(data))
+        return TaskOutput(_skip_partial_character(data, size).decode("utf-8", "replace"), size, len(data))
 
     def stop(self, task_id: str, reason: str) -> None:
         """See `BackgroundTasks`."""
         task = self.find(task_id)
-        if task is not None and task.active and task_id in self._adopted:
+        if task is not None and task.is_active and task_id in self._adopted:
             self._adopted[task_id](reason)
-        elif self._directory is not None and task is not None and task.active:
-            write_object(os.path.join(self._directory, task_id), CONTROL, {"stop": True, "reason": reason})
+        elif self._directory is not None and task is not None and task.is_active:
+            write_object(os.path.join(self._directory, task_id), CONTROL_FILE, {"stop": True, "reason": reason})
 
-    def unannounced(self, sink: Sink) -> Sequence[BackgroundTask]:
+    def find_unannounced(self, sink: NotificationSink) -> Sequence[BackgroundTask]:
         """See `BackgroundTasks`."""
-        if not self._known():
+        if not self._load_open_tasks():
             return []
-        ended = [task for task in self._refreshed() if not task.active]
-        return [task for task in ended if sink not in self._announced(task.id)]
+        ended = [task for task in self._refresh_open_tasks() if not task.is_active]
+        return [task for task in ended if sink not in self._load_announced_sinks(task.id)]
 
-    def announced(self, task_id: str, sink: Sink) -> None:
+    def mark_announced(self, task_id: str, sink: NotificationSink) -> None:
         """See `BackgroundTasks`."""
-        told = self._told[task_id] = {*self._announced(task_id), sink}
+        sinks = self._announced_sinks[task_id] = {*self._load_announced_sinks(task_id), sink}
         if self._directory is not None:
             try:
-                write_object(os.path.join(self._directory, task_id), CONSUMER, {"announced": sorted(told)})
+                write_object(os.path.join(self._directory, task_id), CONSUMER_FILE, {"announced": sorted(sinks)})
             except OSError:
                 logger.exception("that the end of %s was told could not be stored", task_id)
-        if told >= {"llm", "wire"}:
-            self._known().pop(task_id, None)
+        if sinks >= {"llm", "wire"}:
+            self._load_open_tasks().pop(task_id, None)
 
-    def end(self) -> None:
+    def stop_all(self) -> None:
         """See `BackgroundTasks`."""
         for stop in list(self._adopted.values()):
             stop(_PROGRAM_GONE)
@@ -195,34 +195,36 @@ class LocalTasks:
                 with contextlib.suppress(OSError):
                     worker.stdin.close()
 
-    async def ended(self, patience_s: float) -> None:
+    async def wait_until_stopped(self, timeout_s: float) -> None:
         """See `BackgroundTasks`."""
         if self._settings.keep_alive_on_exit:
             return
-        with anyio.move_on_after(patience_s, shield=True):
+        with anyio.move_on_after(timeout_s, shield=True):
             for worker in self._workers.values():
                 if worker.returncode is None:
                     await anyio.to_thread.run_sync(worker.wait, abandon_on_cancel=True)
 
     # --- what is known --------------------------------------------------------------------------------------------
 
-    def _known(self) -> dict[str, BackgroundTask]:
-        if self._open is None:
-            found = {task_id: self.find(task_id) for task_id in self._ids()}
-            self._open = {
-                task_id: task for task_id, task in found.items() if task and self._announced(task_id) != {"llm", "wire"}
+    def _load_open_tasks(self) -> dict[str, BackgroundTask]:
+        if self._open_tasks is None:
+            found = {task_id: self.find(task_id) for task_id in self._list_ids()}
+            self._open_tasks = {
+                task_id: task
+                for task_id, task in found.items()
+                if task and self._load_announced_sinks(task_id) != {"llm", "wire"}
             }
-        return self._open
+        return self._open_tasks
 
-    def _refreshed(self) -> list[BackgroundTask]:
+    def _refresh_open_tasks(self) -> list[BackgroundTask]:
         """The tasks that matter, as they are now, oldest first."""
-        known = self._known()
+        known = self._load_open_tasks()
         for task_id, task in known.items():
-            if task.active:
+            if task.is_active:
                 known[task_id] = self.find(task_id) or task
         return sorted(known.values(), key=lambda task: task.created_at)
 
-    def _ids(self) -> list[str]:
+    def _list_ids(self) -> list[str]:
         if self._directory is None:
             return []
         try:
@@ -230,56 +232,56 @@ class LocalTasks:
         except OSError:
             return []
 
-    def _announced(self, task_id: str) -> set[str]:
+    def _load_announced_sinks(self, task_id: str) -> set[str]:
         assert self._directory is not None
-        stored = _of(read_object(os.path.join(self._directory, task_id), CONSUMER), "announced", list)
-        return {*map(str, stored or ()), *self._told.get(task_id, ())}
+        stored = _typed_member(read_object(os.path.join(self._directory, task_id), CONSUMER_FILE), "announced", list)
+        return {*map(str, stored or ()), *self._announced_sinks.get(task_id, ())}
 
     # --- starting and losing --------------------------------------------------------------------------------------
 
-    def _begin(self, order: TaskOrder, run: Callable[[str, str], None]) -> BackgroundTask:
+    def _create_task(self, task_spec: BackgroundTaskSpec, launch: Callable[[str, str], None]) -> BackgroundTask:
         """Make the files of a new task, then `run` it, given its id and its directory."""
         if self._directory is None:
             raise OSError(_NO_DIRECTORY)
-        if sum(task.active for task in self._refreshed()) >= self._settings.max_running_tasks:
+        if sum(task.is_active for task in self._refresh_open_tasks()) >= self._settings.max_running_tasks:
             raise TooManyTasks
-        task_id = new_task_id(order.kind, secrets.token_bytes(8))
+        task_id = new_task_id(task_spec.kind, secrets.token_bytes(8))
         directory = os.path.join(self._directory, task_id)
         os.makedirs(directory, mode=0o700)
         try:
-            self._write_order(directory, task_id, order)
-            run(task_id, directory)
-            task = _task(directory)
+            self._write_spec(directory, task_id, task_spec)
+            launch(task_id, directory)
+            task = _load_task(directory)
         except OSError:
             import shutil  # start-up time
 
             shutil.rmtree(directory, ignore_errors=True)
             raise
         assert task is not None
-        self._known()[task_id] = task
+        self._load_open_tasks()[task_id] = task
         return task
 
-    def _write_order(self, directory: str, task_id: str, order: TaskOrder) -> None:
+    def _write_spec(self, directory: str, task_id: str, task_spec: BackgroundTaskSpec) -> None:
         spec = {
             "id": task_id,
-            "kind": order.kind,
-            "description": order.description,
-            "command": order.command,
-            "words": order.words,
+            "kind": task_spec.kind,
+            "description": task_spec.description,
+            "command": task_spec.command,
+            "words": task_spec.argv,
             "cwd": self._work_dir,
-            "timeout_s": order.timeout_s,
+            "timeout_s": task_spec.timeout_s,
             "created_at": self._now(),
             "heartbeat_s": self._settings.worker_heartbeat_interval_ms / 1000,
             "grace_s": self._settings.kill_grace_period_ms / 1000,
             "keep_alive": self._settings.keep_alive_on_exit,
         }
         os.close(open_output(directory))
-        write_object(directory, SPEC, spec)
-        write_object(directory, RUNTIME, {"status": "starting"})
+        write_object(directory, SPEC_FILE, spec)
+        write_object(directory, RUNTIME_FILE, {"status": "starting"})
 
     def _start_worker(self, directory: str) -> subprocess.Popen[bytes]:
         worker = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, directory],
+            [sys.executable, "-I", "-S", "-c", _WORKER_PROGRAM, _PACKAGES_ROOT, directory],
             cwd=directory,
             env=dict(self._environ),
             stdin=subprocess.DEVNULL if self._settings.keep_alive_on_exit else subprocess.PIPE,
@@ -292,36 +294,36 @@ class LocalTasks:
         return worker
 
     def _is_lost(self, directory: str, task: BackgroundTask) -> bool:
-        if not task.active or task.id in self._adopted:
+        if not task.is_active or task.id in self._adopted:
             return False
         if task.kind == "agent":
             return True  # it was carried out by a program that has ended: only one has the session open
         try:
-            heard = os.stat(os.path.join(directory, HEARTBEAT)).st_mtime
+            heard = os.stat(os.path.join(directory, HEARTBEAT_FILE)).st_mtime
         except OSError:
             heard = task.created_at
         return self._is_silent(heard)
 
-    def _is_silent(self, heard: float) -> bool:
+    def _is_silent(self, last_heard: float) -> bool:
         """Was nothing heard for too long? After a jump of the clock all look silent, so they get time to be heard."""
         patience_s = self._settings.worker_stale_after_ms / 1000
         passed = time.monotonic()
         offset = self._now() - passed
         if abs(offset - self._clock_offset) > _CLOCK_JUMP_S:
-            self._clock_offset, self._patient_until = offset, passed + patience_s
-        return passed >= self._patient_until and self._now() - heard > patience_s
+            self._clock_offset, self._grace_until = offset, passed + patience_s
+        return passed >= self._grace_until and self._now() - last_heard > patience_s
 
-    def _lost(self, directory: str, task: BackgroundTask) -> BackgroundTask:
+    def _mark_lost(self, directory: str, task: BackgroundTask) -> BackgroundTask:
         """Nobody answers for the task any more: end what can be found of it and write that down."""
         logger.warning("background task %s is lost", task.id)
-        runtime = read_object(directory, RUNTIME)
+        runtime = read_object(directory, RUNTIME_FILE)
         for pid, mark in (("worker_pid", "worker_mark"), ("pid", "mark")):
-            _end_leftovers(runtime.get(pid), runtime.get(mark))
-        reason = _PROGRAM_GONE if task.kind == "agent" else _LAST_WORD
+            _kill_leftovers(runtime.get(pid), runtime.get(mark))
+        reason = _PROGRAM_GONE if task.kind == "agent" else _WORKER_SILENT
         runtime.update(status="lost", ended_at=self._now(), reason=reason)
         with contextlib.suppress(OSError):
-            write_object(directory, RUNTIME, runtime)
-        return _task(directory) or task
+            write_object(directory, RUNTIME_FILE, runtime)
+        return _load_task(directory) or task
 
 
 def _reap(worker: subprocess.Popen[bytes]) -> None:
@@ -331,13 +333,19 @@ def _reap(worker: subprocess.Popen[bytes]) -> None:
             worker.stdin.close()
 
 
-def _end_leftovers(pid: Any, mark: Any) -> None:
+def _kill_leftovers(pid: Any, mark: Any) -> None:
     """Kill the tree under a process, if it is certain to be that one."""
-    if sys.platform != "win32" and isinstance(pid, int) and mark and start_mark(pid) == mark and living(pid):
-        send(pid, escaped(pid), signal.SIGKILL)
+    if (
+        sys.platform != "win32"
+        and isinstance(pid, int)
+        and mark
+        and read_start_mark(pid) == mark
+        and is_group_alive(pid)
+    ):
+        send_signal(pid, find_escaped(pid), signal.SIGKILL)
 
 
-def _from_whole_character(data: bytes, size: int) -> bytes:
+def _skip_partial_character(data: bytes, size: int) -> bytes:
     """`data` without the rest of a character whose beginning was left out."""
     if len(data) == size:
         return data
@@ -345,10 +353,10 @@ def _from_whole_character(data: bytes, size: int) -> bytes:
     return data[start:]
 
 
-def _task(directory: str) -> BackgroundTask | None:
+def _load_task(directory: str) -> BackgroundTask | None:
     """The task of a directory; None when its order is none. Other programs write such files too (runtime spec 4.1)."""
-    spec, runtime = read_object(directory, SPEC), read_object(directory, RUNTIME)
-    kind, created_at = _of(spec, "kind", str), _of(spec, "created_at", int, float)
+    spec, runtime = read_object(directory, SPEC_FILE), read_object(directory, RUNTIME_FILE)
+    kind, created_at = _typed_member(spec, "kind", str), _typed_member(spec, "created_at", int, float)
     if kind not in get_args(TaskKind) or created_at is None:
         return None
     status = runtime.get("status", "created")
@@ -356,20 +364,20 @@ def _task(directory: str) -> BackgroundTask | None:
         id=os.path.basename(directory),
         kind=kind,
         status=status if status in get_args(TaskStatus) else "lost",
-        description=_of(spec, "description", str) or "",
-        command=_of(spec, "command", str) or "",
-        timeout_s=_of(spec, "timeout_s", int, float) or 0.0,
+        description=_typed_member(spec, "description", str) or "",
+        command=_typed_member(spec, "command", str) or "",
+        timeout_s=_typed_member(spec, "timeout_s", int, float) or 0.0,
         created_at=created_at,
-        output_path=os.path.join(directory, OUTPUT),
-        started_at=_of(runtime, "started_at", int, float),
-        ended_at=_of(runtime, "ended_at", int, float),
-        exit_code=_of(runtime, "exit_code", int),
+        output_path=os.path.join(directory, OUTPUT_FILE),
+        started_at=_typed_member(runtime, "started_at", int, float),
+        ended_at=_typed_member(runtime, "ended_at", int, float),
+        exit_code=_typed_member(runtime, "exit_code", int),
         timed_out=bool(runtime.get("timed_out")),
-        reason=_of(runtime, "reason", str) or "",
+        reason=_typed_member(runtime, "reason", str) or "",
     )
 
 
-def _of(source: Mapping[str, Any], key: str, *kinds: type) -> Any:
+def _typed_member(source: Mapping[str, Any], key: str, *kinds: type) -> Any:
     """The member, if it is of one of these types, else None."""
     value = source.get(key)
     return value if isinstance(value, kinds) else None

@@ -18,10 +18,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kimi.infrastructure.background.files import CONTROL, RUNTIME, SPEC, beat, open_output, read_object, write_object
-from kimi.infrastructure.workspace.process_table import end_tree_now, living, start_mark
+from kimi.infrastructure.background.task_files import (
+    CONTROL_FILE,
+    RUNTIME_FILE,
+    SPEC_FILE,
+    open_output,
+    read_object,
+    touch_heartbeat,
+    write_object,
+)
+from kimi.infrastructure.workspace.process_table import end_tree_now, is_group_alive, read_start_mark
 
-POLL_S: Final = 0.5
+CONTROL_POLL_S: Final = 0.5
 """How often the control file is looked at."""
 
 LEAVING_GRACE_S: Final = 0.5
@@ -31,40 +39,42 @@ PROGRAM_GONE: Final = "The program that started the task has ended."
 
 
 @dataclass
-class _Run:
-    """A command that runs. `stop` is the reason to end it, as soon as there is one; `woken` ends a wait early."""
+class _WorkerRun:
+    """A command that runs. `stop` is the reason to end it, as soon as there is one; `wake_up` ends a wait early."""
 
     directory: str
     spec: Mapping[str, Any]
     runtime: dict[str, Any]
     child: subprocess.Popen[bytes]
-    woken: threading.Event = field(default_factory=threading.Event)
-    stop: str = ""
+    wake_up: threading.Event = field(default_factory=threading.Event)
+    stop_reason: str = ""
     grace_s: float = 0.0
     timed_out: bool = False
 
 
 def main(directory: str) -> None:
     """Run the task of this directory to its end."""
-    spec = read_object(directory, SPEC)
-    runtime: dict[str, Any] = {"worker_pid": os.getpid(), "worker_mark": start_mark(os.getpid())}
-    beat(directory)
+    spec = read_object(directory, SPEC_FILE)
+    runtime: dict[str, Any] = {"worker_pid": os.getpid(), "worker_mark": read_start_mark(os.getpid())}
+    touch_heartbeat(directory)
     try:
-        child = _start(directory, spec)
+        child = _start_command(directory, spec)
     except (OSError, ValueError) as error:
         # ValueError: a NUL or half a surrogate pair cannot be part of a command line.
-        _write(directory, runtime, status="failed", ended_at=time.time(), reason=f"Command execution failed: {error}")
+        _write_runtime(
+            directory, runtime, status="failed", ended_at=time.time(), reason=f"Command execution failed: {error}"
+        )
         return
-    mark = start_mark(child.pid)
+    mark = read_start_mark(child.pid)
     with suppress(OSError):  # a full disk is no reason to leave the command alone
-        _write(directory, runtime, status="running", started_at=time.time(), pid=child.pid, mark=mark)
-    run = _Run(directory, spec, runtime, child)
-    _listen(run)
-    _watch(run)
+        _write_runtime(directory, runtime, status="running", started_at=time.time(), pid=child.pid, mark=mark)
+    run = _WorkerRun(directory, spec, runtime, child)
+    _install_listeners(run)
+    _wait_for_end(run)
     _finish(run)
 
 
-def _start(directory: str, spec: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+def _start_command(directory: str, spec: Mapping[str, Any]) -> subprocess.Popen[bytes]:
     output = open_output(directory)
     try:
         return subprocess.Popen(
@@ -80,23 +90,23 @@ def _start(directory: str, spec: Mapping[str, Any]) -> subprocess.Popen[bytes]:
         os.close(output)
 
 
-def _listen(run: _Run) -> None:
+def _install_listeners(run: _WorkerRun) -> None:
     """Notice at once: the end of the command, the end of the program, a signal to end."""
 
     def ended() -> None:
         run.child.wait()
-        run.woken.set()
+        run.wake_up.set()
 
     def program_gone() -> None:
         with suppress(OSError):
             while os.read(0, 1024):
                 pass
-        _ask(run, PROGRAM_GONE, LEAVING_GRACE_S)
+        _request_stop(run, PROGRAM_GONE, LEAVING_GRACE_S)
 
     def told(number: int, frame: object) -> None:
         del frame
         # Nothing that takes a lock: the main thread may hold it. It looks up twice a second.
-        run.stop, run.grace_s = f"The worker was ended by {signal.Signals(number).name}.", LEAVING_GRACE_S
+        run.stop_reason, run.grace_s = f"The worker was ended by {signal.Signals(number).name}.", LEAVING_GRACE_S
 
     signal.signal(signal.SIGTERM, told)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -105,50 +115,50 @@ def _listen(run: _Run) -> None:
         threading.Thread(target=program_gone, daemon=True).start()
 
 
-def _ask(run: _Run, reason: str, grace_s: float) -> None:
-    if not run.stop:
-        run.stop, run.grace_s = reason, grace_s
-    run.woken.set()
+def _request_stop(run: _WorkerRun, reason: str, grace_s: float) -> None:
+    if not run.stop_reason:
+        run.stop_reason, run.grace_s = reason, grace_s
+    run.wake_up.set()
 
 
-def _watch(run: _Run) -> None:
+def _wait_for_end(run: _WorkerRun) -> None:
     """Wait for the end of the command, or for a reason to end it."""
     deadline = time.monotonic() + run.spec["timeout_s"]
     next_beat = 0.0
-    while run.child.poll() is None and not run.stop:
+    while run.child.poll() is None and not run.stop_reason:
         now = time.monotonic()
         if now >= deadline:
             run.timed_out = True
-            _ask(run, f"Command killed by timeout ({run.spec['timeout_s']:g}s)", run.spec["grace_s"])
+            _request_stop(run, f"Command killed by timeout ({run.spec['timeout_s']:g}s)", run.spec["grace_s"])
             return
         if now >= next_beat:
             with suppress(OSError):  # a full disk is no reason to end the command
-                beat(run.directory)
+                touch_heartbeat(run.directory)
             next_beat = now + run.spec["heartbeat_s"]
-        run.woken.wait(max(0.0, min(POLL_S, deadline - now, next_beat - now)))
-        asked = read_object(run.directory, CONTROL)
-        if asked.get("stop"):
-            _ask(run, str(asked.get("reason") or "Stopped."), run.spec["grace_s"])
+        run.wake_up.wait(max(0.0, min(CONTROL_POLL_S, deadline - now, next_beat - now)))
+        control = read_object(run.directory, CONTROL_FILE)
+        if control.get("stop"):
+            _request_stop(run, str(control.get("reason") or "Stopped."), run.spec["grace_s"])
 
 
-def _finish(run: _Run) -> None:
+def _finish(run: _WorkerRun) -> None:
     """End what is left of the command and write down the outcome. What it left behind is ended with it."""
     ended_by_us = run.child.poll() is None
-    if ended_by_us or living(run.child.pid):
+    if ended_by_us or is_group_alive(run.child.pid):
         end_tree_now(run.child.pid, run.grace_s if ended_by_us else LEAVING_GRACE_S)
     code = run.child.wait()
     status, reason = "completed", ""
     if ended_by_us:
-        status, reason = ("failed" if run.timed_out else "killed"), run.stop
+        status, reason = ("failed" if run.timed_out else "killed"), run.stop_reason
     elif code != 0:
         status, reason = "failed", f"Command failed with exit code: {code}."
     timed_out = ended_by_us and run.timed_out
-    _write(
+    _write_runtime(
         run.directory, run.runtime, status=status, ended_at=time.time(), exit_code=code, timed_out=timed_out,
         reason=reason,
     )  # fmt: skip
 
 
-def _write(directory: str, runtime: dict[str, Any], **changes: Any) -> None:
+def _write_runtime(directory: str, runtime: dict[str, Any], **changes: Any) -> None:
     runtime.update(changes)
-    write_object(directory, RUNTIME, runtime)
+    write_object(directory, RUNTIME_FILE, runtime)

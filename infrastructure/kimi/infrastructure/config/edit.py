@@ -12,8 +12,13 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.config.file import checked, file_text, is_json, parsed
-from kimi.infrastructure.config.private_file import sole_change, write_private_file
+from kimi.infrastructure.config.file import (
+    check_configuration,
+    is_json,
+    parse_configuration_text,
+    read_configuration_text,
+)
+from kimi.infrastructure.config.private_file import lock_for_change, write_private_file
 
 Table: TypeAlias = MutableMapping[str, Any]
 """A table of a configuration as it was parsed: the JSON edge."""
@@ -34,34 +39,34 @@ def edit_configuration(path: str, changes: Changes) -> None:
     """
     changes = {keys: list(value) if isinstance(value, tuple) else value for keys, value in changes.items()}
     try:
-        with sole_change(path):
-            write_private_file(path, _changed(path, changes))
+        with lock_for_change(path):
+            write_private_file(path, _apply_changes(path, changes))
     except OSError as error:
         raise ConfigError(f"Cannot write configuration file {path}: {error.strerror}") from None
 
 
-def _changed(path: str, changes: Changes) -> str:
+def _apply_changes(path: str, changes: Changes) -> str:
     """The text of the file with the changes."""
-    text = file_text(path, newline="", missing="")
-    raw: Table = parsed(text, path, load_json=_parsed_json)
+    text = read_configuration_text(path, newline="", missing="")
+    raw: Table = parse_configuration_text(text, path, load_json=_parse_json)
     for keys, value in changes.items():
-        _put(raw, keys, value)
-    checked(raw, path)
-    return _json_text(raw) if is_json(path) else _toml_text(text, changes, raw, path)
+        _put_key(raw, keys, value)
+    check_configuration(raw, path)
+    return _encode_json(raw) if is_json(path) else _apply_toml_changes(text, changes, raw, path)
 
 
-def _parsed_json(text: str) -> Table:
+def _parse_json(text: str) -> Table:
     raw: Any = json.loads(text or "{}")
     if not isinstance(raw, dict):
         raise ValueError("the configuration must be an object of keys and values")
     return cast("Table", raw)
 
 
-def _json_text(raw: Table) -> str:
+def _encode_json(raw: Table) -> str:
     return json.dumps(raw, indent=2, ensure_ascii=False) + "\n"
 
 
-def _put(table: Table, keys: tuple[str, ...], value: Any) -> None:
+def _put_key(table: Table, keys: tuple[str, ...], value: Any) -> None:
     """Set or remove a key in plain data; what stands in the way of a table gives way to it."""
     *way, last = keys
     for name in way:
@@ -80,7 +85,7 @@ def _put(table: Table, keys: tuple[str, ...], value: Any) -> None:
 # --- TOML ------------------------------------------------------------------------------------------------------
 
 
-def _toml_text(text: str, changes: Changes, expected: Table, path: str) -> str:
+def _apply_toml_changes(text: str, changes: Changes, expected: Table, path: str) -> str:
     """`text` with the changes. Raises ConfigError when it is written in a way that does not allow them."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -88,7 +93,7 @@ def _toml_text(text: str, changes: Changes, expected: Table, path: str) -> str:
     try:
         document = tomlkit.parse(text)
         for keys, value in changes.items():
-            _put_toml(document, keys, value)
+            _put_toml_key(document, keys, value)
         changed = tomlkit.dumps(document)
         if tomllib.loads(changed) == expected:
             return changed
@@ -98,7 +103,7 @@ def _toml_text(text: str, changes: Changes, expected: Table, path: str) -> str:
     raise ConfigError(f"Cannot change {path} without rewriting it; set these keys by hand: {names}.")
 
 
-def _put_toml(table: Any, keys: tuple[str, ...], value: Any) -> None:
+def _put_toml_key(table: Any, keys: tuple[str, ...], value: Any) -> None:
     from tomlkit.items import InlineTable
 
     *way, last = keys

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.config.schema import Configuration, validated
+from kimi.infrastructure.config.schema import Configuration, validate_configuration
 from kimi.infrastructure.config.text_file import read_text
 
 
-def configuration_in(path: str) -> Configuration:
+def load_configuration_file(path: str) -> Configuration:
     """The configuration in a file. Raises ConfigError: it cannot be used."""
-    return checked(parsed(file_text(path), path), path)
+    return check_configuration(parse_configuration_text(read_configuration_text(path), path), path)
 
 
 def is_json(path: str) -> bool:
@@ -22,7 +22,7 @@ def is_json(path: str) -> bool:
     return path.lower().endswith(".json")
 
 
-def file_text(path: str, *, newline: str | None = None, missing: str | None = None) -> str:
+def read_configuration_text(path: str, *, newline: str | None = None, missing: str | None = None) -> str:
     """The text of the file, `missing` if there is none; `newline` as for `open`.
 
     Raises ConfigError: it cannot be read, or it is missing and nothing is given for that.
@@ -37,7 +37,7 @@ def file_text(path: str, *, newline: str | None = None, missing: str | None = No
         raise ConfigError(f"Cannot read configuration file {path}: {error.strerror}") from None
 
 
-def parsed(text: str, path: str, load_json: Callable[[str], Any] = json.loads) -> Any:
+def parse_configuration_text(text: str, path: str, load_json: Callable[[str], Any] = json.loads) -> Any:
     """What the text of the file says. Raises ConfigError: it is not of the form that its name promises."""
     form, load = ("JSON", load_json) if is_json(path) else ("TOML", tomllib.loads)
     try:
@@ -46,9 +46,9 @@ def parsed(text: str, path: str, load_json: Callable[[str], Any] = json.loads) -
         raise ConfigError(f"Invalid {form} in configuration file {path}: {error}") from None
 
 
-def checked(raw: object, path: str) -> Configuration:
+def check_configuration(raw: object, path: str) -> Configuration:
     """The configuration that was parsed. Raises ConfigError: something in it cannot be used."""
     try:
-        return validated(raw)
+        return validate_configuration(raw)
     except ValueError as error:
         raise ConfigError(f"Invalid configuration file {path}: {error}") from None

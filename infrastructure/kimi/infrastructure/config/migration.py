@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.config.schema import Configuration, validated
+from kimi.infrastructure.config.schema import Configuration, validate_configuration
 
 _log = logging.getLogger("kimi.settings")
 
@@ -30,11 +30,11 @@ _HEADER = """\
 
 """
 
-_LEFT_OUT = frozenset({"providers", "models", "hooks", "services"})
+_OMITTED_TABLES = frozenset({"providers", "models", "hooks", "services"})
 """Empty tables and arrays of tables: written out, they would forbid to add the first entry with a [header]."""
 
 
-def ensure_default_file(share: str, path: str) -> None:
+def ensure_default_file(share_dir: str, path: str) -> None:
     """Make `path` exist: from `config.json` beside it (kept as `config.json.bak`), else with all defaults.
 
     A share directory that cannot be written is logged and otherwise ignored: the defaults hold without a file.
@@ -42,57 +42,57 @@ def ensure_default_file(share: str, path: str) -> None:
     Raises:
         ConfigError: the legacy file is there and unusable, or another program does not stop changing `path`.
     """
-    legacy = os.path.join(share, "config.json")
+    legacy = os.path.join(share_dir, "config.json")
     try:
         if os.path.isfile(legacy):
-            _migrate(legacy, path)
+            _migrate_legacy_file(legacy, path)
         else:
-            _create(path, _HEADER + toml_text(_defaults()))
+            _create_file(path, _HEADER + encode_toml(_dump_defaults()))
     except OSError as error:
         _log.warning("Could not write the first configuration file %s: %s", path, error.strerror)
 
 
-def toml_text(table: Mapping[str, Any]) -> str:
+def encode_toml(table: Mapping[str, Any]) -> str:
     """`table` as a TOML document; None values are left out, because TOML has no null."""
-    return "\n".join(_table_lines(table, ())).lstrip("\n") + "\n"
+    return "\n".join(_format_table(table, ())).lstrip("\n") + "\n"
 
 
-def _migrate(legacy: str, path: str) -> None:
-    raw = _legacy_content(legacy)
-    _create(path, toml_text(raw))
-    os.chmod(legacy, 0o600)
-    os.replace(legacy, f"{legacy}.bak")
-    _log.info("Migrated %s to %s", legacy, path)
+def _migrate_legacy_file(legacy_path: str, path: str) -> None:
+    raw = _load_legacy_file(legacy_path)
+    _create_file(path, encode_toml(raw))
+    os.chmod(legacy_path, 0o600)
+    os.replace(legacy_path, f"{legacy_path}.bak")
+    _log.info("Migrated %s to %s", legacy_path, path)
 
 
-def _legacy_content(legacy: str) -> dict[str, Any]:
-    with open(legacy, encoding="utf-8-sig", errors="replace") as file:
+def _load_legacy_file(legacy_path: str) -> dict[str, Any]:
+    with open(legacy_path, encoding="utf-8-sig", errors="replace") as file:
         text = file.read()
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"Invalid JSON in legacy configuration file: {error} ({legacy})") from None
+        raise ConfigError(f"Invalid JSON in legacy configuration file: {error} ({legacy_path})") from None
     try:
-        validated(raw)
+        validate_configuration(raw)
     except ValueError as error:
-        raise ConfigError(f"Invalid legacy configuration file: {error} ({legacy})") from None
+        raise ConfigError(f"Invalid legacy configuration file: {error} ({legacy_path})") from None
     return raw
 
 
-def _defaults() -> dict[str, Any]:
-    spelled_out = Configuration().model_dump(exclude=set(_LEFT_OUT), exclude_none=True)
+def _dump_defaults() -> dict[str, Any]:
+    spelled_out = Configuration().model_dump(exclude=set(_OMITTED_TABLES), exclude_none=True)
     del spelled_out["approval"]["rules"]
     return spelled_out
 
 
-def _create(path: str, text: str) -> None:
+def _create_file(path: str, text: str) -> None:
     """Write `path` whole, readable for its owner only, unless somebody else created it meanwhile."""
     from kimi.infrastructure.config.private_file import (  # start-up time: the first start only
         create_private_file,
-        sole_change,
+        lock_for_change,
     )
 
-    with sole_change(path):
+    with lock_for_change(path):
         create_private_file(path, text)
 
 
@@ -101,25 +101,25 @@ def _create(path: str, text: str) -> None:
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def _table_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+def _format_table(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     """Plain values first: after the first [header] they would belong to that table."""
     for key, value in table.items():
         if value is not None and not _has_own_header(value):
-            yield f"{_key(key)} = {_inline(value)}"
+            yield f"{_format_key(key)} = {_format_value(value)}"
     for key, value in table.items():
         if _has_own_header(value):
-            yield from _headed_lines(value, (*path, key))
+            yield from _format_headed_table(value, (*path, key))
 
 
-def _headed_lines(value: Any, path: tuple[str, ...]) -> Iterator[str]:
-    name = ".".join(_key(part) for part in path)
+def _format_headed_table(value: Any, path: tuple[str, ...]) -> Iterator[str]:
+    name = ".".join(_format_key(part) for part in path)
     if isinstance(value, Mapping):
         yield f"\n[{name}]"
-        yield from _table_lines(cast(Mapping[str, Any], value), path)
+        yield from _format_table(cast(Mapping[str, Any], value), path)
         return
     for entry in value:
         yield f"\n[[{name}]]"
-        yield from _table_lines(entry, path)
+        yield from _format_table(entry, path)
 
 
 def _has_own_header(value: Any) -> bool:
@@ -129,29 +129,31 @@ def _has_own_header(value: Any) -> bool:
     return bool(entries) and all(isinstance(entry, Mapping) for entry in entries)
 
 
-def _inline(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, str):
-        return _quoted(value)
+        return _quote(value)
     if isinstance(value, Mapping):
         pairs = cast(Mapping[str, Any], value)
-        return "{" + ", ".join(f"{_key(k)} = {_inline(v)}" for k, v in pairs.items() if v is not None) + "}"
+        return (
+            "{" + ", ".join(f"{_format_key(k)} = {_format_value(v)}" for k, v in pairs.items() if v is not None) + "}"
+        )
     if isinstance(value, (list, tuple)):
         entries = cast(Sequence[Any], value)
-        return "[" + ", ".join(_inline(entry) for entry in entries if entry is not None) + "]"
-    return _number(value)
+        return "[" + ", ".join(_format_value(entry) for entry in entries if entry is not None) + "]"
+    return _format_number(value)
 
 
-def _number(value: bool | int | float) -> str:
+def _format_number(value: bool | int | float) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return {"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}.get(text := json.dumps(value), text)
 
 
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
+def _format_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _quote(name)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A TOML basic string. JSON's escapes are TOML's too, but for DEL; surrogates cannot be written at all."""
     writable = text.encode("utf-8", "replace").decode("utf-8")
     return json.dumps(writable, ensure_ascii=False).replace("\x7f", "\\u007f")

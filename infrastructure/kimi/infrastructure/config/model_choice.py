@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.config.schema import CAPABILITIES, Configuration, Model, Provider
+from kimi.infrastructure.config.schema import CAPABILITIES, Configuration, ModelConfig, ProviderConfig
 
 _log = logging.getLogger("kimi.settings")
 
-_ENVIRONMENT_PROVIDER = Provider(type="kimi", base_url="", api_key="")
-_ENVIRONMENT_MODEL = Model(provider="kimi", model="", max_context_size=100_000)
+_ENVIRONMENT_PROVIDER = ProviderConfig(type="kimi", base_url="", api_key="")
+_ENVIRONMENT_MODEL = ModelConfig(provider="kimi", model="", max_context_size=100_000)
 """What only environment variables can complete, when the configuration chooses nothing."""
 
 _OPENAI_TYPES = ("openai_legacy", "openai_responses")
@@ -26,38 +26,40 @@ def choose_model(configuration: Configuration, flags: Flags, environ: Mapping[st
     Raises:
         ConfigError: `--model` names none of the configured models, or a numeric variable holds no number.
     """
-    name = _chosen_name(configuration, flags, environ)
+    name = _choose_alias(configuration, flags, environ)
     model = configuration.models[name] if name else _ENVIRONMENT_MODEL
     provider = configuration.providers[model.provider] if name else _ENVIRONMENT_PROVIDER
-    settings = _from_file(provider, model, name)
-    settings = settings.model_copy(update=_overrides(provider.type, environ))
-    capabilities = settings.capabilities | derived_capabilities(settings.model)
-    thinking = _thinking(capabilities, flags.thinking, configuration.default_thinking)
+    settings = _make_model_settings(provider, model, name)
+    settings = settings.model_copy(update=_read_overrides(provider.type, environ))
+    capabilities = settings.capabilities | derive_capabilities(settings.model)
+    thinking = _resolve_thinking(capabilities, flags.thinking, configuration.default_thinking)
     return settings.model_copy(update={"capabilities": capabilities, "thinking": thinking})
 
 
-def named_models(configuration: Configuration, flags: Flags, environ: Mapping[str, str]) -> dict[str, ModelSettings]:
+def resolve_named_models(
+    configuration: Configuration, flags: Flags, environ: Mapping[str, str]
+) -> dict[str, ModelSettings]:
     """Every configured model by its alias. Of the environment only URL and key count here: the rest of it describes
     the one model that the process was started with.
     """
     return {
-        alias: _completed(
-            _from_file(configuration.providers[model.provider], model, alias), configuration, flags, environ
+        alias: _complete_settings(
+            _make_model_settings(configuration.providers[model.provider], model, alias), configuration, flags, environ
         )
         for alias, model in configuration.models.items()
     }
 
 
-def _completed(
+def _complete_settings(
     settings: ModelSettings, configuration: Configuration, flags: Flags, environ: Mapping[str, str]
 ) -> ModelSettings:
-    capabilities = settings.capabilities | derived_capabilities(settings.model)
-    thinking = _thinking(capabilities, flags.thinking, configuration.default_thinking)
-    update = {**_access(settings.type, environ), "capabilities": capabilities, "thinking": thinking}
+    capabilities = settings.capabilities | derive_capabilities(settings.model)
+    thinking = _resolve_thinking(capabilities, flags.thinking, configuration.default_thinking)
+    update = {**_read_url_and_key(settings.type, environ), "capabilities": capabilities, "thinking": thinking}
     return settings.model_copy(update=update)
 
 
-def derived_capabilities(model: str) -> frozenset[str]:
+def derive_capabilities(model: str) -> frozenset[str]:
     """What the id of a model tells about it."""
     lowered = model.lower()
     found: set[str] = set()
@@ -68,7 +70,7 @@ def derived_capabilities(model: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _chosen_name(configuration: Configuration, flags: Flags, environ: Mapping[str, str]) -> str:
+def _choose_alias(configuration: Configuration, flags: Flags, environ: Mapping[str, str]) -> str:
     """A key of `models`, or "" for the model of the environment."""
     if flags.model is None or flags.model in configuration.models:
         return configuration.default_model if flags.model is None else flags.model
@@ -80,7 +82,7 @@ def _chosen_name(configuration: Configuration, flags: Flags, environ: Mapping[st
     raise ConfigError(f"Unknown model '{flags.model}' for --model; {advice}.")
 
 
-def _from_file(provider: Provider, model: Model, alias: str) -> ModelSettings:
+def _make_model_settings(provider: ProviderConfig, model: ModelConfig, alias: str) -> ModelSettings:
     return ModelSettings(
         alias=alias,
         provider_name=model.provider,
@@ -101,7 +103,7 @@ def _from_file(provider: Provider, model: Model, alias: str) -> ModelSettings:
     )
 
 
-def _thinking(capabilities: frozenset[str], flag: bool | None, configured: bool) -> bool | None:
+def _resolve_thinking(capabilities: frozenset[str], flag: bool | None, configured: bool) -> bool | None:
     """On if the model always thinks, or can and is asked to. Off is only said to a model that can, or by a flag."""
     if "always_thinking" in capabilities:
         return True
@@ -114,38 +116,38 @@ def _thinking(capabilities: frozenset[str], flag: bool | None, configured: bool)
 # --- the environment -------------------------------------------------------------------------------------------
 
 
-def _overrides(provider_type: str, environ: Mapping[str, str]) -> dict[str, object]:
+def _read_overrides(provider_type: str, environ: Mapping[str, str]) -> dict[str, object]:
     """The fields that variables replace; an empty variable counts as unset."""
     if provider_type == "kimi":
-        return _given(
+        return _drop_unset(
             {
-                **_access(provider_type, environ),
+                **_read_url_and_key(provider_type, environ),
                 "model": environ.get("KIMI_MODEL_NAME") or None,
-                "max_context_size": _whole_number(environ, "KIMI_MODEL_MAX_CONTEXT_SIZE"),
-                "capabilities": _capabilities(environ),
-                "temperature": _number(environ, "KIMI_MODEL_TEMPERATURE"),
-                "top_p": _number(environ, "KIMI_MODEL_TOP_P"),
-                "max_completion_tokens": _completion_cap(environ),
+                "max_context_size": _read_whole_number(environ, "KIMI_MODEL_MAX_CONTEXT_SIZE"),
+                "capabilities": _read_capabilities(environ),
+                "temperature": _read_number(environ, "KIMI_MODEL_TEMPERATURE"),
+                "top_p": _read_number(environ, "KIMI_MODEL_TOP_P"),
+                "max_completion_tokens": _read_completion_limit(environ),
                 "thinking_keep": environ.get("KIMI_MODEL_THINKING_KEEP") or None,
             }
         )
-    return _access(provider_type, environ)
+    return _read_url_and_key(provider_type, environ)
 
 
-def _access(provider_type: str, environ: Mapping[str, str]) -> dict[str, object]:
+def _read_url_and_key(provider_type: str, environ: Mapping[str, str]) -> dict[str, object]:
     """URL and key."""
     prefix = "KIMI" if provider_type == "kimi" else "OPENAI" if provider_type in _OPENAI_TYPES else None
     if prefix is None:
         return {}
     names = {"base_url": f"{prefix}_BASE_URL", "api_key": f"{prefix}_API_KEY"}
-    return _given({field: environ.get(name) or None for field, name in names.items()})
+    return _drop_unset({field: environ.get(name) or None for field, name in names.items()})
 
 
-def _given(fields: Mapping[str, object]) -> dict[str, object]:
+def _drop_unset(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _whole_number(environ: Mapping[str, str], variable: str) -> int | None:
+def _read_whole_number(environ: Mapping[str, str], variable: str) -> int | None:
     text = environ.get(variable)
     if not text:
         return None
@@ -158,7 +160,7 @@ def _whole_number(environ: Mapping[str, str], variable: str) -> int | None:
     return number
 
 
-def _number(environ: Mapping[str, str], variable: str) -> float | None:
+def _read_number(environ: Mapping[str, str], variable: str) -> float | None:
     text = environ.get(variable)
     if not text:
         return None
@@ -171,14 +173,14 @@ def _number(environ: Mapping[str, str], variable: str) -> float | None:
     return number
 
 
-def _capabilities(environ: Mapping[str, str]) -> frozenset[str] | None:
+def _read_capabilities(environ: Mapping[str, str]) -> frozenset[str] | None:
     text = environ.get("KIMI_MODEL_CAPABILITIES")
     if not text:
         return None
     return frozenset(name.strip().lower() for name in text.split(",")) & CAPABILITIES
 
 
-def _completion_cap(environ: Mapping[str, str]) -> int | None:
+def _read_completion_limit(environ: Mapping[str, str]) -> int | None:
     """The first of the two names that holds a whole number; others are ignored, as the reference does."""
     for variable in ("KIMI_MODEL_MAX_COMPLETION_TOKENS", "KIMI_MODEL_MAX_TOKENS"):
         text = environ.get(variable)

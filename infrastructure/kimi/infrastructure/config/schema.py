@@ -40,17 +40,17 @@ ProviderType: TypeAlias = Literal[
 CAPABILITIES: frozenset[str] = frozenset(get_args(Capability))
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """Common to all tables. Errors never quote the input: it may be a secret."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
-def _current_type(name: Any) -> Any:
+def _normalize_type(name: Any) -> Any:
     return "gemini" if name == "google_genai" else name
 
 
-def _named_capabilities(value: Any) -> Any:
+def _normalize_capabilities(value: Any) -> Any:
     """A list as it is; of an object of booleans, which the Go SDK writes, the names of the true ones (R-10)."""
     if value is None:
         return []
@@ -60,7 +60,7 @@ def _named_capabilities(value: Any) -> Any:
     return value
 
 
-def _current_names(value: Any) -> Any:
+def _normalize_names(value: Any) -> Any:
     """`max_steps_per_run` under its new name, unless that is there as well (R-38)."""
     if isinstance(value, Mapping) and "max_steps_per_run" in value:
         section = cast(Mapping[str, Any], value)
@@ -68,17 +68,17 @@ def _current_names(value: Any) -> Any:
     return cast(Any, value)
 
 
-class OAuthReference(Section):
+class OAuthReference(ConfigSection):
     """Where the token of a login is kept."""
 
     storage: Literal["file", "keyring"] = "file"
     key: str
 
 
-class Provider(Section):
+class ProviderConfig(ConfigSection):
     """`providers.<name>`. `device_headers = false` keeps device details from the vendor's own hosts too (R-91)."""
 
-    type: Annotated[ProviderType, BeforeValidator(_current_type)]
+    type: Annotated[ProviderType, BeforeValidator(_normalize_type)]
     base_url: str
     api_key: Annotated[str, Field(repr=False)]
     env: Annotated[dict[str, str], Field(repr=False)] = {}
@@ -90,24 +90,24 @@ class Provider(Section):
     device_headers: bool = True
 
 
-class Model(Section):
+class ModelConfig(ConfigSection):
     """`models.<name>`; sizes are in tokens. `max_output_size` is the longest answer to ask for."""
 
     provider: str
     model: str
     max_context_size: Annotated[int, Field(ge=1)]
     max_output_size: Annotated[int | None, Field(ge=1)] = None
-    capabilities: Annotated[frozenset[Capability], BeforeValidator(_named_capabilities)] = frozenset()
+    capabilities: Annotated[frozenset[Capability], BeforeValidator(_normalize_capabilities)] = frozenset()
     display_name: str | None = None
 
 
-class Notifications(Section):
+class NotificationsConfig(ConfigSection):
     """`[notifications]` (later version)."""
 
     claim_stale_after_ms: Annotated[int, Field(ge=1000)] = 15_000
 
 
-class Service(Section):
+class ServiceConfig(ConfigSection):
     """One of the vendor's `[services]`."""
 
     base_url: str
@@ -116,22 +116,22 @@ class Service(Section):
     oauth: OAuthReference | None = None
 
 
-class Fetch(Section):
+class FetchConfig(ConfigSection):
     """`[services.fetch]`: what FetchURL may do without a service."""
 
     allow_private: bool = False
     ask: bool = False
 
 
-class Services(Section):
+class ServicesConfig(ConfigSection):
     """`[services]`."""
 
-    fetch: Fetch = Fetch()
-    moonshot_search: Service | None = None
-    moonshot_fetch: Service | None = None
+    fetch: FetchConfig = FetchConfig()
+    moonshot_search: ServiceConfig | None = None
+    moonshot_fetch: ServiceConfig | None = None
 
 
-class McpClient(Section):
+class McpClientConfig(ConfigSection):
     """`[mcp.client]` (tools spec 4.1); a call's time that is not above 0 stands for the default."""
 
     tool_call_timeout_ms: int = 60_000
@@ -140,14 +140,14 @@ class McpClient(Section):
     max_output_chars: Annotated[int, Field(ge=1000)] = 100_000
 
 
-class Mcp(Section):
+class McpConfig(ConfigSection):
     """`[mcp]` (tools spec 4.1, 4.8)."""
 
-    client: McpClient = McpClient()
+    client: McpClientConfig = McpClientConfig()
     always_qualify: bool = False
 
 
-class Hook(Section):
+class HookConfig(ConfigSection):
     """One of `[[hooks]]`; the time-out is in seconds."""
 
     event: HookEvent
@@ -156,7 +156,7 @@ class Hook(Section):
     timeout: Annotated[int, Field(ge=1, le=600)] = 30
 
 
-class Configuration(Section):
+class Configuration(ConfigSection):
     """A whole configuration file."""
 
     default_model: str = ""
@@ -170,14 +170,14 @@ class Configuration(Section):
     merge_all_available_skills: bool = True
     extra_skill_dirs: tuple[str, ...] = ()
     telemetry: bool = True
-    providers: dict[str, Provider] = {}
-    models: dict[str, Model] = {}
-    loop_control: Annotated[LoopSettings, BeforeValidator(_current_names)] = LoopSettings()
+    providers: dict[str, ProviderConfig] = {}
+    models: dict[str, ModelConfig] = {}
+    loop_control: Annotated[LoopSettings, BeforeValidator(_normalize_names)] = LoopSettings()
     background: BackgroundSettings = BackgroundSettings()
-    notifications: Notifications = Notifications()
-    services: Services = Services()
-    mcp: Mcp = Mcp()
-    hooks: tuple[Hook, ...] = ()
+    notifications: NotificationsConfig = NotificationsConfig()
+    services: ServicesConfig = ServicesConfig()
+    mcp: McpConfig = McpConfig()
+    hooks: tuple[HookConfig, ...] = ()
     shell: ShellSettings = ShellSettings()
     files: FileSettings = FileSettings()
     tools: ToolSettings = ToolSettings()
@@ -187,7 +187,7 @@ class Configuration(Section):
     acp: AcpSettings = AcpSettings()
 
 
-def validated(raw: object) -> Configuration:
+def validate_configuration(raw: object) -> Configuration:
     """The configuration in `raw`, which was JSON or TOML.
 
     Raises:
@@ -201,19 +201,19 @@ def validated(raw: object) -> Configuration:
         configuration = Configuration.model_validate(raw)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False, include_input=False)
-        report = "; ".join(f"{_dotted(item['loc'])}: {item['msg']}" for item in details)
+        report = "; ".join(f"{_format_location(item['loc'])}: {item['msg']}" for item in details)
         raise ValueError(report) from None
-    dangling = _dangling_names(configuration)
+    dangling = _find_dangling_names(configuration)
     if dangling:
         raise ValueError("; ".join(dangling))
     return configuration
 
 
-def _dotted(location: tuple[int | str, ...]) -> str:
+def _format_location(location: tuple[int | str, ...]) -> str:
     return ".".join(str(part) for part in location)
 
 
-def _dangling_names(configuration: Configuration) -> list[str]:
+def _find_dangling_names(configuration: Configuration) -> list[str]:
     found: list[str] = []
     if configuration.default_model and configuration.default_model not in configuration.models:
         found.append(f"default_model: Default model {configuration.default_model} not found in models")

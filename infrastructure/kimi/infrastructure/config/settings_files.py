@@ -27,11 +27,17 @@ from kimi.application.settings.settings import (
 )
 from kimi.domain.errors import UsageError
 from kimi.domain.hook import CommandHook
-from kimi.infrastructure.config.file import configuration_in
+from kimi.infrastructure.config.file import load_configuration_file
 from kimi.infrastructure.config.migration import ensure_default_file
-from kimi.infrastructure.config.model_choice import choose_model, named_models
-from kimi.infrastructure.config.schema import Configuration, Provider, Service, Services, validated
-from kimi.infrastructure.http.headers import checked_headers
+from kimi.infrastructure.config.model_choice import choose_model, resolve_named_models
+from kimi.infrastructure.config.schema import (
+    Configuration,
+    ProviderConfig,
+    ServiceConfig,
+    ServicesConfig,
+    validate_configuration,
+)
+from kimi.infrastructure.http.headers import validate_headers
 
 _log = logging.getLogger("kimi.settings")
 
@@ -44,7 +50,7 @@ _GO_LIMITS = (
 
 _KEY_VARIABLES = {"kimi": "KIMI_API_KEY", "openai_legacy": "OPENAI_API_KEY", "openai_responses": "OPENAI_API_KEY"}
 _SHORTEST_RECOGNISABLE_KEY = 8
-_PATHS = ("KIMI_REPLAY", "KIMI_SCRIPTED_ECHO_SCRIPTS", "GOOGLE_APPLICATION_CREDENTIALS")
+_PATH_VARIABLES = ("KIMI_REPLAY", "KIMI_SCRIPTED_ECHO_SCRIPTS", "GOOGLE_APPLICATION_CREDENTIALS")
 """Variables of a provider's `env` that name a file: an error about the file must be able to show it."""
 
 
@@ -58,15 +64,15 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         ConfigError: a file, a variable or the name of a model cannot be used (exit 1).
     """
     share = share_directory(environ)
-    configuration = _configuration(flags, share)
-    mcp = _mcp(configuration, flags, share)
-    variables = _secret_variables(configuration, environ)
-    values = (*_secret_values(configuration), *_mcp_secrets(mcp.servers, environ, share))
+    configuration = _load_configuration(flags, share)
+    mcp = _make_mcp_settings(configuration, flags, share)
+    variables = _find_secret_variables(configuration, environ)
+    values = (*_find_secret_values(configuration), *_find_mcp_secrets(mcp.servers, environ, share))
     return Settings(
         share_dir=share,
         work_dir=flags.work_dir,
         model=choose_model(configuration, flags, environ),
-        models=named_models(configuration, flags, environ),
+        models=resolve_named_models(configuration, flags, environ),
         yolo=flags.yolo or configuration.default_yolo,
         afk=flags.afk,
         plan_mode=flags.plan,
@@ -75,8 +81,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         own_files=(*filter(None, [flags.config_file]), *flags.mcp_config_files),
         agent=flags.agent or "default",
         agent_file=flags.agent_file,
-        loop=_loop(configuration.loop_control, flags),
-        skills=_skills(configuration, flags),
+        loop=_make_loop_settings(configuration.loop_control, flags),
+        skills=_make_skill_settings(configuration, flags),
         shell=configuration.shell,
         files=configuration.files,
         tools=configuration.tools,
@@ -85,9 +91,9 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         wire=configuration.wire,
         acp=configuration.acp,
         mcp=mcp,
-        web=_web(configuration.services),
-        background=_background(configuration.background),
-        interface=_interface(configuration),
+        web=_make_web_settings(configuration.services),
+        background=_make_background_settings(configuration.background),
+        interface=_make_interface_settings(configuration),
         hooks=tuple(CommandHook(hook.event, hook.command, hook.matcher, hook.timeout) for hook in configuration.hooks),
         secret_variables=variables,
         secret_values=frozenset((*values, *(environ[name] for name in variables))),
@@ -95,7 +101,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     )
 
 
-def _skills(configuration: Configuration, flags: Flags) -> SkillSettings:
+def _make_skill_settings(configuration: Configuration, flags: Flags) -> SkillSettings:
     return SkillSettings(
         only=flags.skills_dirs,
         extra=configuration.extra_skill_dirs,
@@ -103,7 +109,7 @@ def _skills(configuration: Configuration, flags: Flags) -> SkillSettings:
     )
 
 
-def _background(configured: BackgroundSettings) -> BackgroundSettings:
+def _make_background_settings(configured: BackgroundSettings) -> BackgroundSettings:
     """With two heartbeats of time at least: after less, tasks would be ended whose workers are well."""
     least = 2 * configured.worker_heartbeat_interval_ms
     if configured.worker_stale_after_ms >= least:
@@ -112,7 +118,7 @@ def _background(configured: BackgroundSettings) -> BackgroundSettings:
     return configured.model_copy(update={"worker_stale_after_ms": least})
 
 
-def _interface(configuration: Configuration) -> InterfaceSettings:
+def _make_interface_settings(configuration: Configuration) -> InterfaceSettings:
     return InterfaceSettings(
         theme=configuration.theme,
         editor=configuration.default_editor,
@@ -120,27 +126,27 @@ def _interface(configuration: Configuration) -> InterfaceSettings:
     )
 
 
-def _web(services: Services) -> WebSettings:
+def _make_web_settings(services: ServicesConfig) -> WebSettings:
     return WebSettings(
-        search=_service("moonshot_search", services.moonshot_search),
-        fetch=_service("moonshot_fetch", services.moonshot_fetch),
+        search=_make_service_settings("moonshot_search", services.moonshot_search),
+        fetch=_make_service_settings("moonshot_fetch", services.moonshot_fetch),
         allow_private=services.fetch.allow_private,
         ask=services.fetch.ask,
     )
 
 
-def _service(name: str, configured: Service | None) -> ServiceSettings | None:
+def _make_service_settings(name: str, configured: ServiceConfig | None) -> ServiceSettings | None:
     """What can be used: a service without a key wants an account login, which there is none of."""
     if configured is None:
         return None
     if not (configured.base_url and configured.api_key):
         _log.warning("'services.%s' of the configuration has no effect: it needs base_url and api_key", name)
         return None
-    headers = checked_headers(configured.custom_headers)
+    headers = validate_headers(configured.custom_headers)
     return ServiceSettings(base_url=configured.base_url, api_key=configured.api_key, custom_headers=headers)
 
 
-def _loop(configured: LoopSettings, flags: Flags) -> LoopSettings:
+def _make_loop_settings(configured: LoopSettings, flags: Flags) -> LoopSettings:
     given = {
         "max_steps_per_turn": flags.max_steps_per_turn,
         "max_retries_per_step": flags.max_retries_per_step,
@@ -152,25 +158,25 @@ def _loop(configured: LoopSettings, flags: Flags) -> LoopSettings:
 # --- configuration ---------------------------------------------------------------------------------------------
 
 
-def _configuration(flags: Flags, share: str) -> Configuration:
+def _load_configuration(flags: Flags, share_dir: str) -> Configuration:
     if flags.config is not None:
-        return _from_text(flags.config)
+        return _parse_configuration(flags.config)
     if flags.config_file is not None:
-        return configuration_in(flags.config_file)
-    path = os.path.join(share, "config.toml")
+        return load_configuration_file(flags.config_file)
+    path = os.path.join(share_dir, "config.toml")
     if not os.path.exists(path):
-        ensure_default_file(share, path)
-    return configuration_in(path) if os.path.exists(path) else Configuration()
+        ensure_default_file(share_dir, path)
+    return load_configuration_file(path) if os.path.exists(path) else Configuration()
 
 
-def _from_text(text: str) -> Configuration:
+def _parse_configuration(text: str) -> Configuration:
     try:
-        return validated(_without_zero_limits(_parsed_text(text)))
+        return validate_configuration(_drop_zero_limits(_parse_text(text)))
     except ValueError as error:
         raise UsageError(f"Invalid configuration text: {error}", "--config") from None
 
 
-def _parsed_text(text: str) -> Any:
+def _parse_text(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as json_error:
@@ -180,16 +186,16 @@ def _parsed_text(text: str) -> Any:
             raise ValueError(f"{json_error}; {toml_error}") from None
 
 
-def _without_zero_limits(raw: Any) -> Any:
+def _drop_zero_limits(raw: Any) -> Any:
     """`raw` without the limits that the Go SDK writes as 0 to say "default" (R-10)."""
     for *path, key in _GO_LIMITS:
-        table = _table(raw, path)
+        table = _find_table(raw, path)
         if table.get(key) == 0:
             del table[key]
     return raw
 
 
-def _table(raw: Any, path: Sequence[str]) -> dict[str, Any]:
+def _find_table(raw: Any, path: Sequence[str]) -> dict[str, Any]:
     """The table at `path` itself, or an empty one when something else or nothing is there."""
     for name in path:
         raw = cast(dict[str, Any], raw).get(name) if isinstance(raw, dict) else None
@@ -199,36 +205,36 @@ def _table(raw: Any, path: Sequence[str]) -> dict[str, Any]:
 # --- MCP servers -----------------------------------------------------------------------------------------------
 
 
-def _mcp(configuration: Configuration, flags: Flags, share: str) -> McpSettings:
+def _make_mcp_settings(configuration: Configuration, flags: Flags, share_dir: str) -> McpSettings:
     keys = configuration.mcp
     limits = keys.client.model_dump()
     if limits["tool_call_timeout_ms"] <= 0:
         del limits["tool_call_timeout_ms"]
     is_used = flags.ui != "acp" or configuration.acp.load_user_mcp
-    servers = _mcp_servers(flags, share) if is_used else ()
+    servers = _load_mcp_servers(flags, share_dir) if is_used else ()
     return McpSettings(servers=servers, always_qualify=keys.always_qualify, **limits)
 
 
-def _mcp_servers(flags: Flags, share: str) -> tuple[McpServer, ...]:
-    if not (flags.mcp_config_files or flags.mcp_configs or os.path.exists(os.path.join(share, "mcp.json"))):
+def _load_mcp_servers(flags: Flags, share_dir: str) -> tuple[McpServer, ...]:
+    if not (flags.mcp_config_files or flags.mcp_configs or os.path.exists(os.path.join(share_dir, "mcp.json"))):
         return ()
-    from kimi.infrastructure.mcp.config.config import configured_servers
+    from kimi.infrastructure.mcp.config.server_config import load_configured_servers
 
-    return configured_servers(share, flags)
+    return load_configured_servers(share_dir, flags)
 
 
-def _mcp_secrets(servers: Sequence[McpServer], environ: Mapping[str, str], share: str) -> Iterator[str]:
+def _find_mcp_secrets(servers: Sequence[McpServer], environ: Mapping[str, str], share_dir: str) -> Iterator[str]:
     if servers:
-        from kimi.infrastructure.mcp.config.server_secrets import server_secrets
+        from kimi.infrastructure.mcp.config.server_secrets import find_server_secrets
 
         for server in servers:
-            yield from server_secrets(server, environ, share)
+            yield from find_server_secrets(server, environ, share_dir)
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------
 
 
-def _secret_variables(configuration: Configuration, environ: Mapping[str, str]) -> frozenset[str]:
+def _find_secret_variables(configuration: Configuration, environ: Mapping[str, str]) -> frozenset[str]:
     """Variables that hold a key of ours: by their name for the provider types in use, or by their value."""
     types = {provider.type for provider in configuration.providers.values()} | {"kimi"}
     by_name = {_KEY_VARIABLES[type_] for type_ in types if type_ in _KEY_VARIABLES}
@@ -237,16 +243,16 @@ def _secret_variables(configuration: Configuration, environ: Mapping[str, str]) 
     return frozenset(name for name, value in environ.items() if value and (name in by_name or value in keys))
 
 
-def _secret_values(configuration: Configuration) -> Iterator[str]:
+def _find_secret_values(configuration: Configuration) -> Iterator[str]:
     for provider in configuration.providers.values():
-        yield from _credentials(provider)
-        yield from (value for name, value in provider.env.items() if value and name not in _PATHS)
+        yield from _find_credentials(provider)
+        yield from (value for name, value in provider.env.items() if value and name not in _PATH_VARIABLES)
     for service in (configuration.services.moonshot_search, configuration.services.moonshot_fetch):
         if service is not None:
-            yield from _credentials(service)
+            yield from _find_credentials(service)
 
 
-def _credentials(endpoint: Provider | Service) -> Iterator[str]:
+def _find_credentials(endpoint: ProviderConfig | ServiceConfig) -> Iterator[str]:
     in_url = re.findall(r"://[^/@:]*:([^/@]+)@", endpoint.base_url)
     headers = endpoint.custom_headers.values()
     keys = [value.removeprefix("Bearer ") for value in headers]  # a server may repeat the key alone

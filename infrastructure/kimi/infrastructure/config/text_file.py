@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-LONGEST: Final = 4_000_000
+MAX_CHARS: Final = 4_000_000
 """In characters: nobody writes that much, but a device may never end."""
 
 
@@ -17,7 +17,7 @@ def read_text(path: str, newline: str | None = None) -> str:
         UnicodeDecodeError: it is not UTF-8.
     """
     with open(path, encoding="utf-8-sig", newline=newline) as file:
-        text = file.read(LONGEST + 1)
-    if len(text) > LONGEST:
-        raise OSError(errno.EFBIG, f"it has more than {LONGEST} characters", path)
+        text = file.read(MAX_CHARS + 1)
+    if len(text) > MAX_CHARS:
+        raise OSError(errno.EFBIG, f"it has more than {MAX_CHARS} characters", path)
     return text

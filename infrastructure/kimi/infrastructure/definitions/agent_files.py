@@ -12,12 +12,12 @@ from kimi.application.agents.builtin_agents import BUILTIN_AGENTS
 from kimi.application.agents.system_prompt import SUBAGENT_NOTICE
 from kimi.domain.agents.agent import (
     BUILTIN_PROMPT,
+    AgentDeclaration,
     AgentSpec,
-    StatedAgent,
-    StatedSubagent,
+    SubagentDeclaration,
     SubagentType,
-    completed,
-    inherited,
+    build_agent_spec,
+    extend_agent,
 )
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.config.text_file import read_text
@@ -25,9 +25,9 @@ from kimi.infrastructure.config.text_file import read_text
 T = TypeVar("T")
 
 
-def builtin_agent(name: str) -> AgentSpec:
+def load_builtin_agent(name: str) -> AgentSpec:
     """The built-in agent of this name. Raises KeyError."""
-    return completed(BUILTIN_AGENTS[name], {})
+    return build_agent_spec(BUILTIN_AGENTS[name], {})
 
 
 def load_agent_file(path: str) -> AgentSpec:
@@ -39,43 +39,43 @@ def load_agent_file(path: str) -> AgentSpec:
         ConfigError: the file or one that it builds on is missing, is no YAML, extends itself, has a wrong shape, or
             states too little; a file of a prompt is missing.
     """
-    spec = _load(path)
+    spec = _load_spec(path)
     for kind in (spec, *(one.spec for one in spec.subagents.values())):
         if kind.prompt_path != BUILTIN_PROMPT:
             _check_file(kind.prompt_path, "System prompt")
     return spec
 
 
-def _load(path: str) -> AgentSpec:
-    stated = _stated(os.path.abspath(path), ())
-    subagents = {name: _subagent(entry) for name, entry in (stated.get("subagents") or {}).items()}
-    return completed(stated, subagents)
+def _load_spec(path: str) -> AgentSpec:
+    stated = _load_stated_agent(os.path.abspath(path), ())
+    subagents = {name: _load_subagent(entry) for name, entry in (stated.get("subagents") or {}).items()}
+    return build_agent_spec(stated, subagents)
 
 
-def _subagent(entry: StatedSubagent) -> SubagentType:
-    stated = _stated(entry["path"], ())
+def _load_subagent(entry: SubagentDeclaration) -> SubagentType:
+    stated = _load_stated_agent(entry["path"], ())
     arguments = {"ROLE_ADDITIONAL": SUBAGENT_NOTICE, **stated.get("system_prompt_args", {})}
-    spec = completed({**stated, "system_prompt_args": arguments, "subagents": None, "own_subagents": {}}, {})
+    spec = build_agent_spec({**stated, "system_prompt_args": arguments, "subagents": None, "own_subagents": {}}, {})
     return SubagentType(entry["description"], spec)
 
 
-def _stated(path: str, below: tuple[str, ...]) -> StatedAgent:
+def _load_stated_agent(path: str, extending_files: tuple[str, ...]) -> AgentDeclaration:
     """What `path` states together with what it extends; `below` are the files that extend it."""
     real = os.path.realpath(path)
-    if real in below:
-        chain = " -> ".join((*below[below.index(real) :], real))
+    if real in extending_files:
+        chain = " -> ".join((*extending_files[extending_files.index(real) :], real))
         raise ConfigError(f"Agent spec extends itself: {chain}")
-    agent = _agent_member(path)
+    agent = _load_agent_mapping(path)
     own = _read_members(agent, path)
-    base = _member(agent, "extend", str, path)
+    base = _read_member(agent, "extend", str, path)
     if base is None:
         return own
-    found = BUILTIN_AGENTS.get(base) or _stated(_beside(path, base), (*below, real))
-    return inherited(found, own)
+    found = BUILTIN_AGENTS.get(base) or _load_stated_agent(_resolve_relative_path(path, base), (*extending_files, real))
+    return extend_agent(found, own)
 
 
-def _agent_member(path: str) -> dict[str, Any]:
-    source = _parsed(path)
+def _load_agent_mapping(path: str) -> dict[str, Any]:
+    source = _parse_yaml_file(path)
     version = str(source.get("version", 1))
     if version != "1":
         raise ConfigError(f"Unsupported agent spec version: {version}")
@@ -85,7 +85,7 @@ def _agent_member(path: str) -> dict[str, Any]:
     return cast("dict[str, Any]", agent)
 
 
-def _parsed(path: str) -> dict[str, Any]:
+def _parse_yaml_file(path: str) -> dict[str, Any]:
     import yaml  # start-up time: most sessions have no agent file
 
     _check_file(path, "Agent spec")
@@ -105,28 +105,28 @@ def _check_file(path: str, what: str) -> None:
         raise ConfigError(f"{what} path is not a file: {path}")
 
 
-def _read_members(agent: dict[str, Any], path: str) -> StatedAgent:
+def _read_members(agent: dict[str, Any], path: str) -> AgentDeclaration:
     """The members that this file states. A null counts as stated only where it can take something away."""
-    own: StatedAgent = {}
-    if (name := _member(agent, "name", str, path)) is not None:
+    own: AgentDeclaration = {}
+    if (name := _read_member(agent, "name", str, path)) is not None:
         own["name"] = name
-    if (prompt := _member(agent, "system_prompt_path", str, path)) is not None:
-        own["system_prompt_path"] = _beside(path, prompt)
-    if (arguments := _mapping(agent, "system_prompt_args", path)) is not None:
-        own["system_prompt_args"] = {str(key): _text(value) for key, value in arguments.items()}
-    if (model := _member(agent, "model", str, path)) is not None:
+    if (prompt := _read_member(agent, "system_prompt_path", str, path)) is not None:
+        own["system_prompt_path"] = _resolve_relative_path(path, prompt)
+    if (arguments := _read_mapping(agent, "system_prompt_args", path)) is not None:
+        own["system_prompt_args"] = {str(key): _to_text(value) for key, value in arguments.items()}
+    if (model := _read_member(agent, "model", str, path)) is not None:
         own["model"] = model
-    if (use := _member(agent, "when_to_use", str, path)) is not None:
+    if (use := _read_member(agent, "when_to_use", str, path)) is not None:
         own["when_to_use"] = use
     for key in ("tools", "allowed_tools", "exclude_tools"):
         if key in agent:
-            own[key] = _texts(agent, key, path)
+            own[key] = _read_texts(agent, key, path)
     if "subagents" in agent:
-        own["subagents"] = _subagents(agent, path)
+        own["subagents"] = _read_subagents(agent, path)
     return own
 
 
-def _member(agent: dict[str, Any], key: str, kind: type[T], path: str) -> T | None:
+def _read_member(agent: dict[str, Any], key: str, kind: type[T], path: str) -> T | None:
     value = agent.get(key)
     if value is None:
         return None
@@ -136,38 +136,38 @@ def _member(agent: dict[str, Any], key: str, kind: type[T], path: str) -> T | No
     return value
 
 
-def _mapping(agent: dict[str, Any], key: str, path: str) -> dict[object, object] | None:
-    return cast("dict[object, object] | None", _member(agent, key, dict, path))
+def _read_mapping(agent: dict[str, Any], key: str, path: str) -> dict[object, object] | None:
+    return cast("dict[object, object] | None", _read_member(agent, key, dict, path))
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     if value is None:
         return ""
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
-def _texts(agent: dict[str, Any], key: str, path: str) -> list[str] | None:
-    items = cast("list[object] | None", _member(agent, key, list, path))
+def _read_texts(agent: dict[str, Any], key: str, path: str) -> list[str] | None:
+    items = cast("list[object] | None", _read_member(agent, key, list, path))
     if items is not None and not all(isinstance(item, str) for item in items):
         raise ConfigError(f"Invalid agent spec in {path}: `{key}` must be a list of texts")
     return cast("list[str] | None", items)
 
 
-def _subagents(agent: dict[str, Any], path: str) -> dict[str, StatedSubagent] | None:
-    found = _mapping(agent, "subagents", path)
+def _read_subagents(agent: dict[str, Any], path: str) -> dict[str, SubagentDeclaration] | None:
+    found = _read_mapping(agent, "subagents", path)
     if found is None:
         return None
-    return {str(name): _subagent_entry(str(name), entry, path) for name, entry in found.items()}
+    return {str(name): _read_subagent_entry(str(name), entry, path) for name, entry in found.items()}
 
 
-def _subagent_entry(name: str, entry: object, path: str) -> StatedSubagent:
+def _read_subagent_entry(name: str, entry: object, path: str) -> SubagentDeclaration:
     source = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
     where = source.get("path")
     if not isinstance(where, str) or not where:
         raise ConfigError(f"Invalid agent spec in {path}: the subagent `{name}` needs a `path`")
-    return {"path": _beside(path, where), "description": _text(source.get("description"))}
+    return {"path": _resolve_relative_path(path, where), "description": _to_text(source.get("description"))}
 
 
-def _beside(path: str, relative: str) -> str:
+def _resolve_relative_path(path: str, relative: str) -> str:
     """A path as a file means it: relative to the directory of that file."""
     return os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(relative)))

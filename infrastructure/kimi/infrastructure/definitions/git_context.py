@@ -10,24 +10,32 @@ TIMEOUT_S = 3.0
 MAX_BYTES = 4_000
 _COMMIT_COUNT = 5
 
-_SAFE = ("git", "--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "log.showSignature=false")
+_SAFE_GIT_COMMAND = (
+    "git",
+    "--no-pager",
+    "--no-optional-locks",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "log.showSignature=false",
+)
 """A repository may have been downloaded: nothing that its configuration names is started."""
 
 
-async def git_context(workspace: Workspace) -> str:
+async def read_git_context(workspace: Workspace) -> str:
     """Branch and last commits; empty where there is no repository or no git, or it takes too long."""
-    branch = await _output(workspace, "rev-parse", "--abbrev-ref", "HEAD")
+    branch = await _run_git(workspace, "rev-parse", "--abbrev-ref", "HEAD")
     if not branch:
         return ""
-    commits = await _output(workspace, "log", "--oneline", "--no-decorate", f"--max-count={_COMMIT_COUNT}")
+    commits = await _run_git(workspace, "log", "--oneline", "--no-decorate", f"--max-count={_COMMIT_COUNT}")
     return f"Branch: {branch}\nLast commits:\n{commits}"
 
 
-async def _output(workspace: Workspace, *arguments: str) -> str:
+async def _run_git(workspace: Workspace, *arguments: str) -> str:
     kept = bytearray()
     try:
         with anyio.fail_after(TIMEOUT_S):
-            async with workspace.run((*_SAFE, *arguments)) as process:
+            async with workspace.run((*_SAFE_GIT_COMMAND, *arguments)) as process:
                 async for block in process.output():
                     kept += block[: max(0, MAX_BYTES - len(kept))]
                 if await process.wait() != 0:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kimi.application.agents.system_prompt import ProjectText
-from kimi.domain.tools.tool import without_host_tags
+from kimi.domain.tools.tool import escape_host_tags
 
 AGENTS_BYTES = 32 * 1024
 ROOT_ENTRIES = 30
 CHILD_ENTRIES = 10
-_BETWEEN = "\n\n"
+_FILE_SEPARATOR = "\n\n"
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -20,32 +20,32 @@ def load_project_text(work_dir: str, additional_dirs: Sequence[str]) -> ProjectT
     """Read it all; what cannot be read is left out."""
     return ProjectText(
         work_dir=work_dir,
-        listing=tree(work_dir),
-        instructions=agents_text(work_dir),
-        additional_dirs=[(path, tree(path)) for path in additional_dirs],
+        listing=format_directory_tree(work_dir),
+        instructions=load_agents_text(work_dir),
+        additional_dirs=[(path, format_directory_tree(path)) for path in additional_dirs],
     )
 
 
-def tree(directory: str) -> str:
+def format_directory_tree(directory: str) -> str:
     """Two levels of a directory, directories first, with a count of what was left out."""
-    return "\n".join(_level(directory, ROOT_ENTRIES, nested=True))
+    return "\n".join(_format_level(directory, ROOT_ENTRIES, nested=True))
 
 
-def _level(directory: str, limit: int, *, nested: bool) -> Iterator[str]:
+def _format_level(directory: str, limit: int, *, nested: bool) -> Iterator[str]:
     entries = _sorted_entries(directory)
     for entry in entries[:limit]:
         is_dir = entry.is_dir(follow_symlinks=False)
-        yield _shown(entry.name) + "/" * is_dir
+        yield _format_name(entry.name) + "/" * is_dir
         if is_dir and nested:
-            yield from (f"  {line}" for line in _level(entry.path, CHILD_ENTRIES, nested=False))
+            yield from (f"  {line}" for line in _format_level(entry.path, CHILD_ENTRIES, nested=False))
     if len(entries) > limit:
         yield f"... and {len(entries) - limit} more"
 
 
-def _shown(name: str) -> str:
+def _format_name(name: str) -> str:
     """A name on one line that looks like no remark of ours; who made it may have meant it to be read otherwise."""
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return without_host_tags(_CONTROL.sub("\ufffd", text))
+    return escape_host_tags(_CONTROL.sub("\ufffd", text))
 
 
 def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
@@ -56,33 +56,33 @@ def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def agents_text(work_dir: str) -> str:
+def load_agents_text(work_dir: str) -> str:
     """The AGENTS.md files from the project root down to the work dir, each after a comment that names it.
 
     At most 32 KiB in all, comments included, granted to the deepest files first.
     """
     room = AGENTS_BYTES
     granted: list[str] = []
-    for path in reversed(list(_agents_files(work_dir))):
-        heading = f"<!-- From: {_shown(path)} -->\n"
+    for path in reversed(list(_find_agents_files(work_dir))):
+        heading = f"<!-- From: {_format_name(path)} -->\n"
         if len(heading.encode()) >= room:
             break
-        granted.append(_cut(heading + _read(path).strip(), room))
-        room -= len(granted[-1].encode()) + len(_BETWEEN)
-    return _BETWEEN.join(reversed(granted))
+        granted.append(_truncate_bytes(heading + _read_agents_file(path).strip(), room))
+        room -= len(granted[-1].encode()) + len(_FILE_SEPARATOR)
+    return _FILE_SEPARATOR.join(reversed(granted))
 
 
-def _agents_files(work_dir: str) -> Iterator[str]:
-    for directory in from_project_root(work_dir):
+def _find_agents_files(work_dir: str) -> Iterator[str]:
+    for directory in list_dirs_from_project_root(work_dir):
         names = [os.path.join(".kimi", "AGENTS.md")]
         names.append("AGENTS.md" if os.path.isfile(os.path.join(directory, "AGENTS.md")) else "agents.md")
         for name in names:
             path = os.path.join(directory, name)
-            if os.path.isfile(path) and _read(path).strip():
+            if os.path.isfile(path) and _read_agents_file(path).strip():
                 yield path
 
 
-def from_project_root(work_dir: str) -> list[str]:
+def list_dirs_from_project_root(work_dir: str) -> list[str]:
     """The directories from the nearest one with `.git` down to the work dir; the work dir alone without one."""
     chain: list[str] = []
     directory = work_dir
@@ -96,7 +96,7 @@ def from_project_root(work_dir: str) -> list[str]:
         directory = parent
 
 
-def _read(path: str) -> str:
+def _read_agents_file(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(AGENTS_BYTES + 1)
@@ -104,5 +104,5 @@ def _read(path: str) -> str:
         return ""
 
 
-def _cut(text: str, room: int) -> str:
-    return text.encode()[: max(room, 0)].decode("utf-8", "ignore")
+def _truncate_bytes(text: str, max_bytes: int) -> str:
+    return text.encode()[: max(max_bytes, 0)].decode("utf-8", "ignore")

@@ -18,8 +18,14 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.http.contract import HttpError, HttpLimits, HttpTimeout, PrivateAddress, socks_library
-from kimi.infrastructure.http.proxy import is_socks, proxy_for
+from kimi.infrastructure.http.contract import (
+    HttpError,
+    HttpLimits,
+    HttpTimeout,
+    PrivateAddressError,
+    import_socks_library,
+)
+from kimi.infrastructure.http.proxy import find_proxy, is_socks
 
 if TYPE_CHECKING:
     import ssl
@@ -27,33 +33,33 @@ if TYPE_CHECKING:
     from kimi.infrastructure.http.session import HttpResponse, HttpSession
 
 __all__ = [
+    "HttpClient",
     "HttpError",
-    "HttpLayer",
     "HttpLimits",
     "HttpTimeout",
-    "PrivateAddress",
-    "checked_host",
-    "socks_library",
-    "tls_context",
+    "PrivateAddressError",
+    "import_socks_library",
+    "make_tls_context",
+    "parse_host",
 ]
 
 _CA_FILES = ("/etc/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 """Where systems keep their certificates, for an interpreter that was built for another system's place."""
 
 
-class HttpLayer:
+class HttpClient:
     """Makes requests, through the proxies that `environ` names, trusting the certificates it names."""
 
     def __init__(
         self,
         environ: Mapping[str, str],
         limits: HttpLimits | None = None,
-        reachable: Callable[[str], bool] | None = None,
+        is_allowed_address: Callable[[str], bool] | None = None,
     ) -> None:
         """A name that leads to an address that is not `reachable` raises PrivateAddress; what a proxy resolves is not
         ours to watch. So does a URL with such an address. Without it everything is."""
         self._environ = environ
-        self._reachable = reachable
+        self._is_allowed_address = is_allowed_address
         self._limits = limits or HttpLimits()
         self._tls: ssl.SSLContext | None = None
         self._sessions: dict[str | None, HttpSession] = {}
@@ -70,11 +76,11 @@ class HttpLayer:
         with self._warming:
             import_module("kimi.infrastructure.http.session")
             self._is_warm = True
-            proxy = proxy_for(url, self._environ)
+            proxy = find_proxy(url, self._environ)
             if url.startswith("https:"):
-                self._context()
+                self._get_tls_context()
             if proxy is not None and is_socks(proxy):
-                socks_library()
+                import_socks_library()
 
     @asynccontextmanager
     async def request(
@@ -89,19 +95,19 @@ class HttpLayer:
             HttpError, HttpTimeout: on entering and while reading.
             ConfigError: the URL, the certificates or the proxy of the environment cannot be used.
         """
-        checked_host(url)
+        parse_host(url)
         if not self._is_warm:
             await anyio.to_thread.run_sync(self.warm, url)
-        from kimi.infrastructure.http.session import Request, is_usable
+        from kimi.infrastructure.http.session import HttpRequest, is_parsable_url
 
-        if not is_usable(url):
-            raise _unusable(url)
+        if not is_parsable_url(url):
+            raise _make_url_error(url)
 
-        proxy = proxy_for(url, self._environ)
+        proxy = find_proxy(url, self._environ)
         through_socks = proxy is not None and is_socks(proxy)
-        tls = self._context() if _is_https(url) or (proxy is not None and _is_https(proxy)) else None
-        request = Request(method, url, headers, body, None if through_socks else proxy, tls)
-        async with self._session(proxy if through_socks else None).exchange(request) as response:
+        tls = self._get_tls_context() if _is_https(url) or (proxy is not None and _is_https(proxy)) else None
+        request = HttpRequest(method, url, headers, body, None if through_socks else proxy, tls)
+        async with self._get_session(proxy if through_socks else None).open_response(request) as response:
             yield response
 
     async def close(self) -> None:
@@ -111,20 +117,20 @@ class HttpLayer:
         for session in sessions:
             await session.close()
 
-    def _session(self, socks_proxy: str | None) -> HttpSession:
+    def _get_session(self, socks_proxy: str | None) -> HttpSession:
         from kimi.infrastructure.http.session import HttpSession
 
         if socks_proxy not in self._sessions:
-            self._sessions[socks_proxy] = HttpSession(self._limits, socks_proxy, self._reachable)
+            self._sessions[socks_proxy] = HttpSession(self._limits, socks_proxy, self._is_allowed_address)
         return self._sessions[socks_proxy]
 
-    def _context(self) -> ssl.SSLContext:
+    def _get_tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = tls_context(self._environ)
+            self._tls = make_tls_context(self._environ)
         return self._tls
 
 
-def checked_host(url: str) -> str:
+def parse_host(url: str) -> str:
     """The host that an http(s) URL names, in lower case.
 
     Raises:
@@ -136,11 +142,11 @@ def checked_host(url: str) -> str:
     except ValueError:
         parts, host = urlsplit(""), None
     if parts.scheme not in ("http", "https") or not host or _has_blank(url):
-        raise _unusable(url)
+        raise _make_url_error(url)
     return host
 
 
-def _unusable(url: str) -> ConfigError:
+def _make_url_error(url: str) -> ConfigError:
     shown = re.sub(r"//.*@", "//***@", url)
     return ConfigError(f"'{shown}' cannot be used as an address: it must be an http:// or https:// URL with a host.")
 
@@ -153,7 +159,7 @@ def _is_https(url: str) -> bool:
     return url[:6].lower() == "https:"
 
 
-def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
+def make_tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
     """A client context that trusts `SSL_CERT_FILE` (and `SSL_CERT_DIR`), else what the system trusts.
 
     Raises:
@@ -168,11 +174,11 @@ def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
         reason = error.strerror or str(error)
         raise ConfigError(f"SSL_CERT_FILE names a file that cannot be used: {cafile}: {reason}.") from error
     if not cafile and not capath and not context.cert_store_stats()["x509_ca"]:
-        _load_first(context, _CA_FILES)
+        _load_first_ca_file(context, _CA_FILES)
     return context
 
 
-def _load_first(context: ssl.SSLContext, paths: Sequence[str]) -> None:
+def _load_first_ca_file(context: ssl.SSLContext, paths: Sequence[str]) -> None:
     for path in paths:
         try:
             context.load_verify_locations(path)

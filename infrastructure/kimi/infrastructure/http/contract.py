@@ -16,7 +16,7 @@ class HttpTimeout(HttpError):
     """No connection, or no data, in time."""
 
 
-class PrivateAddress(HttpError, OSError):
+class PrivateAddressError(HttpError, OSError):
     """The name leads to an address that the layer must not connect to."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class HttpLimits:
         return self.connect_s + self.send_s + self.read_s
 
 
-def socks_library() -> None:
+def import_socks_library() -> None:
     """Import what SOCKS proxies need.
 
     Raises:

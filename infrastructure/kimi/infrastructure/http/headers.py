@@ -14,27 +14,27 @@ MAX_CLIENT_LENGTH = 200
 VENDOR_DOMAINS = ("moonshot.ai", "moonshot.cn", "kimi.com")
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_OF_THE_FRAMING = ("content-length", "transfer-encoding")
+_FRAMING_HEADERS = ("content-length", "transfer-encoding")
 _UNPRINTABLE = re.compile(r"[^ -~]+")
-_BREAKING = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+_UNSAFE_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 
-def printable(text: str) -> str:
+def to_printable_ascii(text: str) -> str:
     """`text` reduced to printable ASCII."""
     return _UNPRINTABLE.sub("", text).strip()
 
 
-def user_agent_text(version: str, client: str = "") -> str:
+def format_user_agent(version: str, client: str = "") -> str:
     """`KimiCLI/<version>`, and the client (its name and version) in parentheses.
 
     Of the client, printable ASCII is left, at most 200 characters (wire spec 3.1, W-51); it may come in
     parentheses already.
     """
-    name = printable(client).removeprefix("(").removesuffix(")")[:MAX_CLIENT_LENGTH].strip()
+    name = to_printable_ascii(client).removeprefix("(").removesuffix(")")[:MAX_CLIENT_LENGTH].strip()
     return f"KimiCLI/{version} ({name})" if name else f"KimiCLI/{version}"
 
 
-def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def validate_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Configured headers as they are.
 
     Raises:
@@ -43,14 +43,14 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not _NAME.fullmatch(name):
             raise ConfigError(f"custom_headers: {name!r} cannot be the name of an HTTP header.")
-        if name.lower() in _OF_THE_FRAMING:
+        if name.lower() in _FRAMING_HEADERS:
             raise ConfigError(f"custom_headers: {name} follows from the body of each request; remove it.")
-        if _BREAKING.search(value):
+        if _UNSAFE_VALUE.search(value):
             raise ConfigError(f"custom_headers: the value of {name} must not contain control characters.")
     return dict(headers)
 
 
-def merged(*layers: Mapping[str, str]) -> list[tuple[str, str]]:
+def merge_headers(*layers: Mapping[str, str]) -> list[tuple[str, str]]:
     """Headers of several layers; a later one replaces an earlier one of the same name, whatever its case."""
     by_name = {name.lower(): (name, value) for layer in layers for name, value in layer.items()}
     return list(by_name.values())
@@ -63,35 +63,35 @@ def is_vendor_host(host: str) -> bool:
 
 
 @cache
-def _machine() -> tuple[str, str, str]:
+def _describe_machine() -> tuple[str, str, str]:
     import platform
 
     model = " ".join((platform.system(), platform.release(), platform.machine()))
-    return printable(platform.node()), printable(model), printable(platform.version())
+    return to_printable_ascii(platform.node()), to_printable_ascii(model), to_printable_ascii(platform.version())
 
 
-def device_headers(version: str, environ: Mapping[str, str]) -> dict[str, str]:
+def build_device_headers(version: str, environ: Mapping[str, str]) -> dict[str, str]:
     """The vendor's headers about this program and device; the id of the device is kept in the share directory."""
-    name, model, system = _machine()
+    name, model, system = _describe_machine()
     return {
         "X-Msh-Platform": "kimi_cli",
         "X-Msh-Version": version,
         "X-Msh-Device-Name": name or "unknown",
         "X-Msh-Device-Model": model or "unknown",
         "X-Msh-Os-Version": system or "unknown",
-        "X-Msh-Device-Id": _device_id(environ),
+        "X-Msh-Device-Id": _load_device_id(environ),
     }
 
 
-def _device_id(environ: Mapping[str, str]) -> str:
+def _load_device_id(environ: Mapping[str, str]) -> str:
     path = Path(share_directory(environ), "device_id")
     try:
-        return printable(path.read_text("ascii", "ignore")) or _stored_device_id(path)
+        return to_printable_ascii(path.read_text("ascii", "ignore")) or _create_device_id(path)
     except OSError:
-        return _stored_device_id(path)
+        return _create_device_id(path)
 
 
-def _stored_device_id(path: Path) -> str:
+def _create_device_id(path: Path) -> str:
     """A new id, kept for next time if the disk allows it."""
     from uuid import uuid4
 

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-from kimi.infrastructure.http.contract import PrivateAddress
+from kimi.infrastructure.http.contract import PrivateAddressError
 
 
-class WatchedResolver(AbstractResolver):
+class FilteringResolver(AbstractResolver):
     """Resolves names by the system, or by another resolver. A name with one address that is not `reachable` is
     refused, whatever else it has.
     """
 
-    def __init__(self, reachable: Callable[[str], bool], resolver: AbstractResolver | None = None) -> None:
-        self._reachable = reachable
+    def __init__(self, is_allowed_address: Callable[[str], bool], resolver: AbstractResolver | None = None) -> None:
+        self._is_allowed_address = is_allowed_address
         self._resolver = resolver or ThreadedResolver()
 
     async def resolve(
@@ -25,8 +25,8 @@ class WatchedResolver(AbstractResolver):
     ) -> list[ResolveResult]:
         """The addresses of `host`. Raises PrivateAddress, and OSError for a name without addresses."""
         found = await self._resolver.resolve(host, port, family)
-        if not all(self._reachable(one["host"]) for one in found):
-            raise PrivateAddress
+        if not all(self._is_allowed_address(one["host"]) for one in found):
+            raise PrivateAddressError
         return found
 
     async def close(self) -> None:

@@ -24,17 +24,17 @@ _SCHEMES = {
 _PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks4": 1080}
 
 
-def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
+def find_proxy(url: str, environ: Mapping[str, str]) -> str | None:
     """The URL of the proxy for requests to `url`, its scheme one of http, https, socks5, socks4; None without one.
 
     Raises:
         ConfigError: the environment names a proxy that cannot be used.
     """
     target = urlsplit(url)
-    proxy = _variable(f"{target.scheme}_proxy", environ) or _variable("all_proxy", environ)
-    if not proxy or _bypassed(target, _variable("no_proxy", environ)):
+    proxy = _read_variable(f"{target.scheme}_proxy", environ) or _read_variable("all_proxy", environ)
+    if not proxy or _is_bypassed(target, _read_variable("no_proxy", environ)):
         return None
-    return checked_proxy(proxy)
+    return normalize_proxy_url(proxy)
 
 
 def is_socks(proxy: str) -> bool:
@@ -42,7 +42,7 @@ def is_socks(proxy: str) -> bool:
     return proxy.startswith("socks")
 
 
-def checked_proxy(proxy: str) -> str:
+def normalize_proxy_url(proxy: str) -> str:
     """The URL of a proxy with one of our schemes and a port; without a scheme it is an http proxy.
 
     Raises:
@@ -62,27 +62,27 @@ def checked_proxy(proxy: str) -> str:
 _UNUSABLE = "The proxy in the environment must be an http://, https://, socks4:// or socks5:// URL with a host."
 
 
-def _variable(name: str, environ: Mapping[str, str]) -> str:
+def _read_variable(name: str, environ: Mapping[str, str]) -> str:
     return (environ.get(name) or environ.get(name.upper()) or "").strip()
 
 
-def _bypassed(target: SplitResult, no_proxy: str) -> bool:
+def _is_bypassed(target: SplitResult, no_proxy: str) -> bool:
     """Does `no_proxy` match: comma separated `*`, names with their subdomains, `name:port`, addresses, networks?"""
     host, port = target.hostname or "", target.port or _PORTS.get(target.scheme)
     entries = [entry.strip().lower() for entry in no_proxy.split(",")]
     return any(entry and _matches(entry, host, f"{host}:{port}") for entry in entries)
 
 
-def _matches(entry: str, host: str, place: str) -> bool:
+def _matches(entry: str, host: str, host_and_port: str) -> bool:
     if entry == "*":
         return True
     if "/" in entry:
-        return _in_network(host, entry)
+        return _is_in_network(host, entry)
     name = entry.strip("[]").removeprefix("*").lstrip(".")
-    return name in (host, place) or host.endswith(f".{name}") or place.endswith(f".{name}")
+    return name in (host, host_and_port) or host.endswith(f".{name}") or host_and_port.endswith(f".{name}")
 
 
-def _in_network(host: str, network: str) -> bool:
+def _is_in_network(host: str, network: str) -> bool:
     from ipaddress import ip_address, ip_network
 
     try:

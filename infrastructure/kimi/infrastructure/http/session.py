@@ -23,7 +23,13 @@ from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 from aiohttp.payload import Payload
 from yarl import URL
 
-from kimi.infrastructure.http.contract import HttpError, HttpLimits, HttpTimeout, PrivateAddress, socks_library
+from kimi.infrastructure.http.contract import (
+    HttpError,
+    HttpLimits,
+    HttpTimeout,
+    PrivateAddressError,
+    import_socks_library,
+)
 
 _SKIPPED_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """aiohttp would add them. Above all no compression is asked for: it makes servers hold a stream back."""
@@ -39,12 +45,12 @@ _MAX_REASON = 120
 _WATCH_S = 0.5
 """How often a connection is looked at whose loss aiohttp may not have told."""
 
-_LAST_BYTES_S = 2.0
+_DRAIN_TIMEOUT_S = 2.0
 """How long the end of a released response may take, if its connection is to be kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One request. `proxy` is an http(s) proxy; `tls` is given when the server or the proxy speaks TLS."""
 
     method: str
@@ -55,7 +61,7 @@ class Request:
     tls: ssl.SSLContext | None
 
     @property
-    def target(self) -> URL:
+    def target_url(self) -> URL:
         """The URL; without the user in it when a header says who we are, for aiohttp takes either, not both."""
         url = URL(self.url)
         return url.with_user(None) if any(name.lower() == "authorization" for name, _ in self.headers) else url
@@ -69,12 +75,14 @@ class HttpSession:
         ConfigError: on creation: the library for SOCKS proxies is missing.
     """
 
-    def __init__(self, limits: HttpLimits, socks_proxy: str | None, reachable: Callable[[str], bool] | None) -> None:
+    def __init__(
+        self, limits: HttpLimits, socks_proxy: str | None, is_allowed_address: Callable[[str], bool] | None
+    ) -> None:
         self._limits = limits
-        self._reachable = reachable
-        self._ending: dict[aiohttp.ClientResponse, asyncio.TimerHandle] = {}
+        self._is_allowed_address = is_allowed_address
+        self._drain_timers: dict[aiohttp.ClientResponse, asyncio.TimerHandle] = {}
         self._session = aiohttp.ClientSession(
-            connector=_connector(socks_proxy, reachable, limit=0, keepalive_timeout=limits.idle_s),
+            connector=_make_connector(socks_proxy, is_allowed_address, limit=0, keepalive_timeout=limits.idle_s),
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_SKIPPED_HEADERS,
             timeout=aiohttp.ClientTimeout(total=None, connect=limits.connect_s, sock_read=limits.read_s),
@@ -82,7 +90,7 @@ class HttpSession:
         )
 
     @asynccontextmanager
-    async def exchange(self, request: Request) -> AsyncGenerator[HttpResponse]:
+    async def open_response(self, request: HttpRequest) -> AsyncGenerator[HttpResponse]:
         """Send a request and give its response. Leaving closes the connection at once, unless the body has ended or
         the response was released.
 
@@ -90,62 +98,64 @@ class HttpSession:
             HttpError, HttpTimeout: there is no response.
             PrivateAddress: the address must not be reached.
         """
-        response = await self._send(request)
+        response = await self._send_request(request)
         given = HttpResponse(response, self._limits)
         try:
             yield given
         finally:
-            given.forget()
-            if given.released:
-                self._let_end(response)
+            given.stop_watching()
+            if given.is_released:
+                self._start_draining(response)
             else:
                 _close_at_once(response)
 
     async def close(self) -> None:
         """Close all connections."""
-        for response in list(self._ending):
+        for response in list(self._drain_timers):
             response.close()
-            self._forget(response)
+            self._stop_drain_timer(response)
         await self._session.close()
 
-    async def _send(self, request: Request) -> aiohttp.ClientResponse:
+    async def _send_request(self, request: HttpRequest) -> aiohttp.ClientResponse:
         try:
-            self._check(request.target.raw_host or "")
+            self._check_address(request.target_url.raw_host or "")
             with anyio.fail_after(self._limits.head_s):
                 return await self._session.request(
                     request.method,
-                    request.target,
+                    request.target_url,
                     headers=request.headers,
-                    data=_Body(b"".join(request.body)) if request.body else None,
+                    data=_BlockPayload(b"".join(request.body)) if request.body else None,
                     allow_redirects=False,
                     proxy=request.proxy,
                     ssl=request.tls or True,
                 )
-        except PrivateAddress:
+        except PrivateAddressError:
             raise
-        except _failures() as error:
-            raise named(error, self._limits) from error
+        except _get_failure_types() as error:
+            raise translate_failure(error, self._limits) from error
 
-    def _check(self, host: str) -> None:
+    def _check_address(self, host: str) -> None:
         """Refuse an address in the URL. Only the parsed URL tells: digits beyond ASCII make addresses too."""
-        if self._reachable is not None and _is_address(host) and not self._reachable(host):
-            raise PrivateAddress
+        if self._is_allowed_address is not None and _is_ip_address(host) and not self._is_allowed_address(host):
+            raise PrivateAddressError
 
-    def _let_end(self, response: aiohttp.ClientResponse) -> None:
+    def _start_draining(self, response: aiohttp.ClientResponse) -> None:
         """Keep the connection if the end of the body comes soon."""
-        self._ending[response] = asyncio.get_running_loop().call_later(_LAST_BYTES_S, self._give_up, response)
-        response.content.on_eof(lambda: self._forget(response))
+        self._drain_timers[response] = asyncio.get_running_loop().call_later(
+            _DRAIN_TIMEOUT_S, self._abandon_draining, response
+        )
+        response.content.on_eof(lambda: self._stop_drain_timer(response))
 
-    def _give_up(self, response: aiohttp.ClientResponse) -> None:
-        self._forget(response)
+    def _abandon_draining(self, response: aiohttp.ClientResponse) -> None:
+        self._stop_drain_timer(response)
         response.close()
 
-    def _forget(self, response: aiohttp.ClientResponse) -> None:
-        if (timer := self._ending.pop(response, None)) is not None:
+    def _stop_drain_timer(self, response: aiohttp.ClientResponse) -> None:
+        if (timer := self._drain_timers.pop(response, None)) is not None:
             timer.cancel()
 
 
-def is_usable(url: str) -> bool:
+def is_parsable_url(url: str) -> bool:
     """Can a request be made of it? Some characters no host can have."""
     try:
         URL(url)
@@ -154,7 +164,7 @@ def is_usable(url: str) -> bool:
     return True
 
 
-def _is_address(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     """Is it no name, so that nothing is resolved?"""
     try:
         ip_address(host.partition("%")[0])
@@ -171,16 +181,16 @@ def _close_at_once(response: aiohttp.ClientResponse) -> None:
     response.close()
 
 
-def _connector(
-    socks_proxy: str | None, reachable: Callable[[str], bool] | None, **options: Any
+def _make_connector(
+    socks_proxy: str | None, is_allowed_address: Callable[[str], bool] | None, **options: Any
 ) -> aiohttp.BaseConnector:
     if socks_proxy is None:
-        if reachable is not None:
-            from kimi.infrastructure.http.pinned_resolver import WatchedResolver
+        if is_allowed_address is not None:
+            from kimi.infrastructure.http.pinned_resolver import FilteringResolver
 
-            options["resolver"] = WatchedResolver(reachable)
+            options["resolver"] = FilteringResolver(is_allowed_address)
         return aiohttp.TCPConnector(**options)
-    socks_library()
+    import_socks_library()
     from aiohttp_socks import ProxyConnector, ProxyType
 
     proxy = urlsplit(socks_proxy)
@@ -195,7 +205,7 @@ def _connector(
     )
 
 
-class _Body(Payload):
+class _BlockPayload(Payload):
     """Bytes that are handed over in blocks without being copied. Their size is known: they are not chunked."""
 
     _autoclose = True
@@ -226,18 +236,18 @@ class HttpResponse:
         self._content = response.content
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._watcher = self._loop.call_later(_WATCH_S, self._watch, False)
-        self.released = False
+        self._watcher = self._loop.call_later(_WATCH_S, self._check_connection, False)
+        self.is_released = False
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         """Names in any case."""
 
     @property
-    def framed(self) -> bool:
+    def is_framed(self) -> bool:
         """Does the response say itself where its body ends, so that a loss cannot pass for the end?"""
         return "Content-Length" in self.headers or "chunked" in self.headers.get("Transfer-Encoding", "").lower()
 
-    async def block(self) -> bytes:
+    async def read_block(self) -> bytes:
         """All of the body that has come meanwhile, compression undone; empty at the end.
 
         Raises:
@@ -245,26 +255,26 @@ class HttpResponse:
         """
         try:
             return await self._content.readany()
-        except _failures() as error:
-            raise named(error, self._limits) from error
+        except _get_failure_types() as error:
+            raise translate_failure(error, self._limits) from error
 
     async def read(self, limit: int = 65_536) -> bytes:
         """The body, at most about `limit` bytes of it."""
         blocks: list[bytes] = []
-        while limit > 0 and (block := await self.block()):
+        while limit > 0 and (block := await self.read_block()):
             blocks.append(block)
             limit -= len(block)
         return b"".join(blocks)
 
     def release(self) -> None:
         """What may still come is of no interest: the connection can serve another request once it has ended."""
-        self.released = True
+        self.is_released = True
 
-    def forget(self) -> None:
+    def stop_watching(self) -> None:
         """Nobody reads it any more."""
         self._watcher.cancel()
 
-    def _watch(self, was_closed: bool) -> None:
+    def _check_connection(self, was_closed: bool) -> None:
         """End the wait of a reader whose connection is gone.
 
         When the framing of a body is broken, aiohttp closes the connection and stops its time-outs, but does not
@@ -277,62 +287,62 @@ class HttpResponse:
         if closed and was_closed:
             self._content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
         else:
-            self._watcher = self._loop.call_later(_WATCH_S, self._watch, closed)
+            self._watcher = self._loop.call_later(_WATCH_S, self._check_connection, closed)
 
 
-def _failures() -> tuple[type[Exception], ...]:
+def _get_failure_types() -> tuple[type[Exception], ...]:
     """What stands for a failed exchange; the library for SOCKS has roots of its own."""
     socks: Any = sys.modules.get("aiohttp_socks")
     more = () if socks is None else (socks.ProxyError, socks.ProxyConnectionError, socks.ProxyTimeoutError)
     return (aiohttp.ClientError, HttpProcessingError, OSError, UnicodeError, *more)
 
 
-def named(error: Exception, limits: HttpLimits) -> HttpError:
+def translate_failure(error: Exception, limits: HttpLimits) -> HttpError:
     """A failure of aiohttp as ours, with a text that a person understands (a clause, without a full stop)."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             return HttpTimeout(f"no connection within {limits.connect_s:g} seconds")
         case aiohttp.ServerTimeoutError():
             return HttpTimeout(f"no data for {limits.read_s:g} seconds")
-        case aiohttp.ClientConnectorError() if isinstance(error.os_error, PrivateAddress):
+        case aiohttp.ClientConnectorError() if isinstance(error.os_error, PrivateAddressError):
             return error.os_error
         case TimeoutError():
             return HttpTimeout(f"no answer within {limits.head_s:g} seconds")
         case _:
-            return HttpError(_text(error))
+            return HttpError(_describe_failure(error))
 
 
-def _text(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     if isinstance(error.__cause__, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.__cause__.verify_message})"
     match error:
         case aiohttp.ClientHttpProxyError():
             return f"the proxy answered: {error.status} {error.message}".rstrip()
         case aiohttp.ClientProxyConnectionError():
-            return f"cannot connect to the proxy {error.host}: {_reason(error.os_error)}"
+            return f"cannot connect to the proxy {error.host}: {_format_reason(error.os_error)}"
         case aiohttp.ClientConnectorDNSError():  # the host may be that of a proxy
-            return f"the host {error.host} cannot be found: {_reason(error.os_error)}"
+            return f"the host {error.host} cannot be found: {_format_reason(error.os_error)}"
         case aiohttp.ClientConnectorError():
-            return f"cannot connect: {_reason(error.os_error)}"
+            return f"cannot connect: {_format_reason(error.os_error)}"
         case aiohttp.ServerDisconnectedError():
             return "the server closed the connection"
         case aiohttp.ClientPayloadError():
-            return _payload_text(error)
+            return _describe_payload_failure(error)
         case aiohttp.ClientResponseError() | HttpProcessingError():
-            return f"the answer is not valid HTTP ({_reason(error)})"
+            return f"the answer is not valid HTTP ({_format_reason(error)})"
         case OSError() | UnicodeError() | aiohttp.ClientError():
-            return _reason(error)
+            return _format_reason(error)
         case _:
-            return f"the SOCKS proxy made no connection: {_reason(error)}"
+            return f"the SOCKS proxy made no connection: {_format_reason(error)}"
 
 
-def _payload_text(error: Exception) -> str:
+def _describe_payload_failure(error: Exception) -> str:
     if isinstance(error.__cause__, ContentEncodingError):
         return "the answer is not what its Content-Encoding says"
     return "the answer broke off"
 
 
-def _reason(error: BaseException) -> str:
+def _format_reason(error: BaseException) -> str:
     """One short line, also of errors that come with an excerpt of what they are about."""
     if isinstance(error, OSError) and (error.errno or 0) > 0 and not isinstance(error, ssl.SSLError):
         return os.strerror(error.errno or 0)

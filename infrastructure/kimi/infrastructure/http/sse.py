@@ -35,15 +35,15 @@ class SseParser:
         if lines[-1]:
             self._tail.append(lines[-1])
         del lines[-1]
-        return self._events(lines)
+        return self._parse_lines(lines)
 
     def flush(self) -> list[bytes]:
         """The end of the stream: an event that lacks its closing blank line counts as well."""
         last = b"".join(self._tail)
         self._tail.clear()
-        return self._events([last, b""])
+        return self._parse_lines([last, b""])
 
-    def _events(self, lines: list[bytes]) -> list[bytes]:
+    def _parse_lines(self, lines: list[bytes]) -> list[bytes]:
         data = self._data
         events: list[bytes] = []
         if lines and not self._begun:
@@ -54,7 +54,7 @@ class SseParser:
                 data.append(line[6:])
             elif not line or line == b"\r":
                 if data:
-                    events.append(_payload(data))
+                    events.append(_join_data_lines(data))
                     data.clear()
             elif line[:5] == b"data:":
                 data.append(line[5:])
@@ -63,7 +63,7 @@ class SseParser:
         return events
 
 
-def _payload(lines: list[bytes]) -> bytes:
+def _join_data_lines(lines: list[bytes]) -> bytes:
     """The data lines of one event as one payload, carriage returns of CRLF line ends removed."""
     if len(lines) == 1:
         return lines[0].removesuffix(b"\r")

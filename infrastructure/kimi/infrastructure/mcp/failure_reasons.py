@@ -7,29 +7,29 @@ from typing import Final, cast
 
 from kimi.application.settings.settings import McpServer
 
-MAX_REASON: Final = 500
-_KNOWN: Final = {
+MAX_REASON_CHARS: Final = 500
+_KNOWN_MESSAGES: Final = {
     "Connection closed": "It ended without an answer.",
     "All connection attempts failed": "It cannot be reached.",
 }
 
 
-def reason_of(server: McpServer, error: BaseException, secrets: Collection[str]) -> str:
-    """The error in a sentence of at most `MAX_REASON` characters, with `secrets` masked."""
-    text = _told(server, _innermost(error))
+def format_failure_reason(server: McpServer, error: BaseException, secrets: Collection[str]) -> str:
+    """The error in a sentence of at most `MAX_REASON_CHARS` characters, with `secrets` masked."""
+    text = _describe_error(server, _find_root_error(error))
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
-    return text[:MAX_REASON]
+    return text[:MAX_REASON_CHARS]
 
 
-def _told(server: McpServer, error: BaseException) -> str:
+def _describe_error(server: McpServer, error: BaseException) -> str:
     text = str(error).strip().removeprefix("Client failed to connect: ") or type(error).__name__
     if isinstance(error, OSError) and error.errno is not None and server.command is not None:
         return f"'{server.command}' cannot be started: {error.strerror or text}"
-    return _KNOWN.get(text, text)
+    return _KNOWN_MESSAGES.get(text, text)
 
 
-def _innermost(error: BaseException) -> BaseException:
+def _find_root_error(error: BaseException) -> BaseException:
     """The first error of the groups that task groups wrap around it, and the one that it wraps."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from kimi.application.ports import CheckSchema
 from kimi.application.settings.settings import McpServer
-from kimi.infrastructure.mcp.config.server_secrets import server_secrets
+from kimi.infrastructure.mcp.config.server_secrets import find_server_secrets
 from kimi.infrastructure.mcp.transport.server_log import ServerLog
 from kimi.infrastructure.workspace.processes import LocalProcess
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class McpHostContext:
     """Directories and environment of servers; who we are for them.
 
     `roots` gives the directories that servers are told of. `hide` gets what must not be seen in a log. `running`
@@ -26,14 +26,14 @@ class Place:
     environ: Mapping[str, str]
     version: str
     check_schema: CheckSchema
-    roots: Callable[[], Sequence[str]]
-    hide: Callable[[Collection[str]], None]
-    running: set[LocalProcess] = field(default_factory=set[LocalProcess])
+    list_roots: Callable[[], Sequence[str]]
+    hide_secrets: Callable[[Collection[str]], None]
+    running_processes: set[LocalProcess] = field(default_factory=set[LocalProcess])
 
-    def log_of(self, server: McpServer) -> ServerLog:
+    def create_log(self, server: McpServer) -> ServerLog:
         """Where a server's own output goes."""
-        return ServerLog(os.path.join(self.share_dir, "logs", "mcp"), server.name, self.secrets_of(server))
+        return ServerLog(os.path.join(self.share_dir, "logs", "mcp"), server.name, self.find_secrets(server))
 
-    def secrets_of(self, server: McpServer) -> frozenset[str]:
+    def find_secrets(self, server: McpServer) -> frozenset[str]:
         """What of a server's configuration must not be seen anywhere."""
-        return frozenset(server_secrets(server, self.environ))
+        return frozenset(find_server_secrets(server, self.environ))

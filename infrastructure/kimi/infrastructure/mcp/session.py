@@ -18,7 +18,7 @@ from mcp import MCPError
 from mcp.client.auth import OAuthFlowError
 from pydantic import ValidationError
 
-from kimi.application.codec.envelope import scrubbed
+from kimi.application.codec.envelope import replace_surrogates
 from kimi.application.ports import (
     Elicitation,
     SourceCallFailed,
@@ -29,33 +29,35 @@ from kimi.application.ports import (
 from kimi.application.settings.settings import McpServer
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
-from kimi.infrastructure.mcp.config.variables import expanded
-from kimi.infrastructure.mcp.connection import Elicit, NeedsLogin, OpenSession, RemoteSession
-from kimi.infrastructure.mcp.host_context import Place
+from kimi.infrastructure.mcp.config.variables import expand_server
+from kimi.infrastructure.mcp.host_context import McpHostContext
 from kimi.infrastructure.mcp.oauth.client import StoredLogin
-from kimi.infrastructure.mcp.oauth.logins import headless_auth
-from kimi.infrastructure.mcp.results import converted, usable_tools
+from kimi.infrastructure.mcp.oauth.logins import load_stored_login
+from kimi.infrastructure.mcp.result_conversion import convert_result, select_usable_tools
+from kimi.infrastructure.mcp.server_link import AnswerElicitation, LoginRequired, OpenSession, RemoteSession
 from kimi.infrastructure.mcp.transport.lenient import LenientTransport
-from kimi.infrastructure.mcp.transport.remote import transport_to
+from kimi.infrastructure.mcp.transport.remote import create_transport
 from kimi.infrastructure.mcp.transport.stdio import ProcessTransport
 
-MODES: Final = ("legacy", "auto")
+HANDSHAKE_MODES: Final = ("legacy", "auto")
 """How sessions begin. The older handshake comes first: what a server asks of itself, and what it tells, works with it
 alone; and a server that knows nothing newer may not answer anything else."""
 
-_LOGIN: Final = "It wants a login; run: kimi mcp auth {}"
-_REFUSED: Final = "It does not take the login that is configured (HTTP {})."
-_NO_LOGIN: Final = 'It wants a login (HTTP {}); give its entry "auth": "oauth", a token as "auth", or "headers".'
-_STATUS: Final = "It answered with HTTP status {}."
-TIMED_OUT: Final = -32001
-CLOSED: Final = -32000
-VERSION_UNKNOWN: Final = -32022
+_LOGIN_MESSAGE: Final = "It wants a login; run: kimi mcp auth {}"
+_REJECTED_MESSAGE: Final = "It does not take the login that is configured (HTTP {})."
+_NO_LOGIN_MESSAGE: Final = (
+    'It wants a login (HTTP {}); give its entry "auth": "oauth", a token as "auth", or "headers".'
+)
+_STATUS_MESSAGE: Final = "It answered with HTTP status {}."
+TIMED_OUT_CODE: Final = -32001
+CLOSED_CODE: Final = -32000
+VERSION_UNKNOWN_CODE: Final = -32022
 """A server that knows the handshake no more; the newer way is tried then."""
 
 
-def session_opener(
-    place: Place,
-    transport: Callable[[McpServer], ClientTransport | None] | None = None,
+def create_session_opener(
+    host: McpHostContext,
+    transport_override: Callable[[McpServer], ClientTransport | None] | None = None,
     modes: Sequence[str] | None = None,
 ) -> OpenSession:
     """Opens sessions for servers at `place`. `transport` may give another way to a server than its configuration;
@@ -63,124 +65,130 @@ def session_opener(
     """
 
     @asynccontextmanager
-    async def open_session(server: McpServer, elicit: Elicit) -> AsyncGenerator[RemoteSession, None]:
-        server = expanded(server, place.environ)
-        place.hide(place.secrets_of(server))
-        session = _Session(server, place)
-        login = _login(server, place)
-        way = LenientTransport((transport and transport(server)) or _transport(server, place, login))
+    async def open_session(server: McpServer, elicit: AnswerElicitation) -> AsyncGenerator[RemoteSession, None]:
+        server = expand_server(server, host.environ)
+        host.hide_secrets(host.find_secrets(server))
+        session = _FastMcpSession(server, host)
+        login = _load_login(server, host)
+        server_transport = LenientTransport(
+            (transport_override and transport_override(server)) or _create_server_transport(server, host, login)
+        )
         async with AsyncExitStack() as stack:
             try:
-                await session.enter(stack, way, elicit, modes or MODES)
+                await session.connect(stack, server_transport, elicit, modes or HANDSHAKE_MODES)
             except Exception as error:
-                _check_login(server, login, way.status, error)
-                if way.status is not None and not isinstance(error.__cause__, OAuthFlowError):
-                    raise ConnectionError(_STATUS.format(way.status)) from error
+                _check_login(server, login, server_transport.error_status, error)
+                if server_transport.error_status is not None and not isinstance(error.__cause__, OAuthFlowError):
+                    raise ConnectionError(_STATUS_MESSAGE.format(server_transport.error_status)) from error
                 raise
             yield session
 
     return open_session
 
 
-def _transport(server: McpServer, place: Place, login: httpx2.Auth | None) -> ClientTransport:
+def _create_server_transport(server: McpServer, host: McpHostContext, login: httpx2.Auth | None) -> ClientTransport:
     if server.command is None:
-        return transport_to(server, login)
-    cwd = str(Path(place.work_dir, Path(server.cwd or "").expanduser()))
+        return create_transport(server, login)
+    cwd = str(Path(host.work_dir, Path(server.cwd or "").expanduser()))
     command = [server.command, *server.args]
-    return ProcessTransport(command, server.env, cwd, place.log_of(server), place.running, place.environ)
+    return ProcessTransport(command, server.env, cwd, host.create_log(server), host.running_processes, host.environ)
 
 
-def _login(server: McpServer, place: Place) -> StoredLogin | None:
+def _load_login(server: McpServer, host: McpHostContext) -> StoredLogin | None:
     if server.auth != "oauth" or server.url is None:
         return None
-    if (login := headless_auth(place.share_dir, server.url)) is None:
-        raise NeedsLogin(_LOGIN.format(server.name))
+    if (login := load_stored_login(host.share_dir, server.url)) is None:
+        raise LoginRequired(_LOGIN_MESSAGE.format(server.name))
     return login
 
 
 def _check_login(server: McpServer, login: StoredLogin | None, status: int | None, error: Exception) -> None:
     """Raise NeedsLogin when it is for want of a login that connecting failed."""
-    if login is not None and login.refused:
-        raise NeedsLogin(_LOGIN.format(server.name)) from error
+    if login is not None and login.is_rejected:
+        raise LoginRequired(_LOGIN_MESSAGE.format(server.name)) from error
     if status in (401, 403):
-        told = _REFUSED if server.auth or server.headers else _NO_LOGIN
-        raise NeedsLogin(told.format(status)) from error
+        message = _REJECTED_MESSAGE if server.auth or server.headers else _NO_LOGIN_MESSAGE
+        raise LoginRequired(message.format(status)) from error
 
 
-class _Session:
+class _FastMcpSession:
     """A session through the library; implements `RemoteSession`."""
 
-    def __init__(self, server: McpServer, place: Place) -> None:
+    def __init__(self, server: McpServer, host: McpHostContext) -> None:
         self.lost = asyncio.Event()
-        self.list_changed = asyncio.Event()
+        self.tools_changed = asyncio.Event()
         self._server = server
-        self._place = place
-        self._log = place.log_of(server)
+        self._host = host
+        self._log = host.create_log(server)
 
-    async def enter(self, stack: AsyncExitStack, way: LenientTransport, elicit: Elicit, modes: Sequence[str]) -> None:
+    async def connect(
+        self, stack: AsyncExitStack, transport: LenientTransport, elicit: AnswerElicitation, modes: Sequence[str]
+    ) -> None:
         """Connect by `way`, until `stack` is left. Raises what the library does."""
         for mode in modes:
-            self._client = self._new_client(way, elicit, mode)
+            self._client = self._new_client(transport, elicit, mode)
             try:
                 await stack.enter_async_context(self._client)
             except MCPError as error:
-                if error.error.code != VERSION_UNKNOWN or mode == modes[-1]:
+                if error.error.code != VERSION_UNKNOWN_CODE or mode == modes[-1]:
                     raise
             else:
                 break
         stack.push_async_callback(self._client.close)
         stack.callback(self._log.close)
-        if isinstance(way.inner, ProcessTransport):
-            watching = asyncio.ensure_future(self._watch(way.inner))
+        if isinstance(transport.inner, ProcessTransport):
+            watching = asyncio.ensure_future(self._watch_process(transport.inner))
             stack.callback(watching.cancel)
 
-    async def tools(self) -> Sequence[SourceTool]:
+    async def list_tools(self) -> Sequence[SourceTool]:
         """See `RemoteSession`."""
         listed = await self._client.list_tools()
-        return await anyio.to_thread.run_sync(usable_tools, self._server.name, listed, self._place.check_schema)
+        return await anyio.to_thread.run_sync(select_usable_tools, self._server.name, listed, self._host.check_schema)
 
-    async def call(self, tool: str, arguments: JsonObject) -> ToolReturnValue:
+    async def call_tool(self, tool: str, arguments: JsonObject) -> ToolReturnValue:
         """See `RemoteSession`."""
-        sent = scrubbed(dict(arguments))  # half a surrogate pair cannot be written, and would cost the connection
+        sent = replace_surrogates(
+            dict(arguments)
+        )  # half a surrogate pair cannot be written, and would cost the connection
         try:
             result = await self._client.call_tool_mcp(tool, sent, progress_handler=self._on_progress)
         except MCPError as error:
-            raise _failure(error) from error
+            raise _to_call_error(error) from error
         except ValidationError as error:
             raise SourceCallFailed("The server gave a result that is none.") from error
         except Exception as error:
             raise SourceDisconnected(str(error)) from error
-        return converted(result)
+        return convert_result(result)
 
-    async def _watch(self, way: ProcessTransport) -> None:
-        await way.ended.wait()
+    async def _watch_process(self, transport: ProcessTransport) -> None:
+        await transport.output_ended.wait()
         self.lost.set()
 
-    def _new_client(self, way: ClientTransport, elicit: Elicit, mode: str) -> Client[ClientTransport]:
+    def _new_client(self, transport: ClientTransport, elicit: AnswerElicitation, mode: str) -> Client[ClientTransport]:
         async def on_elicitation(
             message: str, response_type: object, params: ElicitRequestParams, context: object
         ) -> ElicitResult[dict[str, Any]]:
-            answer = await elicit(_elicitation(message, params))
-            content = scrubbed(dict(answer.content)) if answer.content else None
+            answer = await elicit(_to_elicitation(message, params))
+            content = replace_surrogates(dict(answer.content)) if answer.content else None
             return ElicitResult(action=answer.action, content=content)
 
         return Client(
-            way,
+            transport,
             name=self._server.name,
             mode=mode,
-            roots=self._roots,
+            roots=self._list_roots,
             elicitation_handler=on_elicitation,
             log_handler=self._on_log,
             message_handler=self._on_message,
-            client_info=mcp_types.Implementation(name="kimi", version=self._place.version),
+            client_info=mcp_types.Implementation(name="kimi", version=self._host.version),
         )
 
-    async def _roots(self, context: object) -> list[str]:
-        return [Path(root).as_uri() for root in self._place.roots()]
+    async def _list_roots(self, context: object) -> list[str]:
+        return [Path(root).as_uri() for root in self._host.list_roots()]
 
     async def _on_message(self, message: object) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
-            self.list_changed.set()
+            self.tools_changed.set()
 
     async def _on_log(self, message: mcp_types.LoggingMessageNotificationParams) -> None:
         self._log.write(f"{message.level}: {message.data}\n".encode("utf-8", "replace"))
@@ -190,16 +198,16 @@ class _Session:
         self._log.write(f"progress: {progress:g}{of} {message or ''}\n".encode("utf-8", "replace"))
 
 
-def _elicitation(message: str, params: ElicitRequestParams) -> Elicitation:
+def _to_elicitation(message: str, params: ElicitRequestParams) -> Elicitation:
     if isinstance(params, mcp_types.ElicitRequestFormParams):
         return Elicitation(message, params.requested_schema)
     return Elicitation(message, url=params.url)
 
 
-def _failure(error: MCPError) -> SourceCallFailed:
+def _to_call_error(error: MCPError) -> SourceCallFailed:
     text, code = error.error.message, error.error.code
-    if code == TIMED_OUT:
+    if code == TIMED_OUT_CODE:
         return SourceTimedOut(text)
-    if code == CLOSED or text == "Session terminated":
+    if code == CLOSED_CODE or text == "Session terminated":
         return SourceDisconnected(text)
     return SourceCallFailed(text)

@@ -13,14 +13,14 @@ from pydantic_core import from_json
 
 from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
-from kimi.infrastructure.models.gemini.errors import is_used_up_today, retry_delay
+from kimi.infrastructure.models.gemini.errors import is_daily_quota_exceeded, parse_retry_delay
 from kimi.infrastructure.models.json_object import JsonDict, as_object
 
-_SHOWN = 200
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]..", re.DOTALL)
+_MAX_EXCERPT_CHARS = 200
+_JSON_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]..", re.DOTALL)
 _STATUS = re.compile("[45][0-9]{2}")
-_NOT_PAID = frozenset(
+_UNPAID_CODES = frozenset(
     {
         "insufficient_quota",
         "exceeded_current_quota_error",
@@ -31,11 +31,11 @@ _NOT_PAID = frozenset(
 )
 """Codes and types of errors that only a payment ends, whatever their status is."""
 
-FORM_ERRORS = (AttributeError, TypeError, IndexError, KeyError, ValueError, OverflowError)
+SHAPE_ERRORS = (AttributeError, TypeError, IndexError, KeyError, ValueError, OverflowError)
 """What reading an event of an unknown form raises."""
 
 
-def event_object(payload: bytes) -> JsonDict:
+def parse_event_object(payload: bytes) -> JsonDict:
     """The payload of an event as a JSON object.
 
     Raises:
@@ -44,35 +44,35 @@ def event_object(payload: bytes) -> JsonDict:
     try:
         event = as_object(from_json(payload))
     except ValueError:
-        event = _with_halves_replaced(payload)
+        event = _parse_replacing_surrogates(payload)
     if event is None:
-        raise ChatProviderError(f"The provider sent an event that is not a JSON object: {_shown(payload)}")
+        raise ChatProviderError(f"The provider sent an event that is not a JSON object: {_format_excerpt(payload)}")
     return event
 
 
-def _with_halves_replaced(payload: bytes) -> JsonDict | None:
+def _parse_replacing_surrogates(payload: bytes) -> JsonDict | None:
     """The object, if only half characters spoil it: servers that cut UTF-16 send one half in each of two events."""
-    whole = _ESCAPE.sub(lambda found: rb"\ufffd" if _HALF.fullmatch(found[0]) else found[0], payload)
+    whole = _JSON_ESCAPE.sub(lambda found: rb"\ufffd" if _SURROGATE_ESCAPE.fullmatch(found[0]) else found[0], payload)
     try:
         return as_object(from_json(whole)) if whole != payload else None
     except ValueError:
         return None
 
 
-def read_event(payload: bytes, parts_of: Callable[[JsonDict], Sequence[StreamPart]]) -> Sequence[StreamPart]:
-    """What `parts_of` makes of the event in `payload`.
+def read_event(payload: bytes, handle_event: Callable[[JsonDict], Sequence[StreamPart]]) -> Sequence[StreamPart]:
+    """What `handle_event` makes of the event in `payload`.
 
     Raises:
-        ChatProviderError: the payload is no JSON object, or one of an unknown form; and what `parts_of` raises.
+        ChatProviderError: the payload is no JSON object, or one of an unknown form; and what `handle_event` raises.
     """
-    event = event_object(payload)
+    event = parse_event_object(payload)
     try:
-        return parts_of(event)
-    except FORM_ERRORS as error:
-        raise ChatProviderError(f"The provider sent an event of an unknown form: {_shown(payload)}") from error
+        return handle_event(event)
+    except SHAPE_ERRORS as error:
+        raise ChatProviderError(f"The provider sent an event of an unknown form: {_format_excerpt(payload)}") from error
 
 
-def text_of(value: object) -> str:
+def require_text(value: object) -> str:
     """A field that has to be text. Raises TypeError: it is something else."""
     if not isinstance(value, str):
         raise TypeError("not a text")
@@ -84,30 +84,30 @@ def text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def status_error(status: int, text: str, body: object, retry_after: float | None = None) -> APIStatusError:
+def make_status_error(status: int, text: str, body: object, retry_after: float | None = None) -> APIStatusError:
     """An error status; final when `body` says that the account is used up, or by the status."""
-    wait = retry_delay(body) if retry_after is None else retry_after
-    final = is_unpaid(body) or is_used_up_today(body)
+    wait = parse_retry_delay(body) if retry_after is None else retry_after
+    final = is_unpaid(body) or is_daily_quota_exceeded(body)
     return APIStatusError(status, f"HTTP {status}: {text}", retry_after=wait, final=final)
 
 
 def is_unpaid(body: object) -> bool:
     """Does an error body say that there will be no answer before somebody pays?"""
     fields = as_object((as_object(body) or {}).get("error")) or {}
-    return not _NOT_PAID.isdisjoint(str(fields.get(key)) for key in ("code", "type"))
+    return not _UNPAID_CODES.isdisjoint(str(fields.get(key)) for key in ("code", "type"))
 
 
-def reported_error(body: Mapping[str, Any]) -> ChatProviderError:
+def make_reported_error(body: Mapping[str, Any]) -> ChatProviderError:
     """The error object inside a stream as an exception; with a status if it names one."""
     fields = as_object(body.get("error")) or {}
-    text = error_text(body) or "The provider reported an error without a text."
+    text = find_error_text(body) or "The provider reported an error without a text."
     for status in (fields.get("code"), fields.get("status"), fields.get("status_code"), body.get("code")):
         if _STATUS.fullmatch(str(status)):
-            return status_error(int(str(status)), text, body)
+            return make_status_error(int(str(status)), text, body)
     return ChatProviderError(text)
 
 
-def error_text(body: object) -> str | None:
+def find_error_text(body: object) -> str | None:
     """The provider's own words in an error body: `error.message`, `error`, `message` or `detail`."""
     fields = as_object(body) or {}
     error = fields.get("error")
@@ -119,13 +119,13 @@ def error_text(body: object) -> str | None:
     return None
 
 
-def empty_response(*, thought: bool) -> APIEmptyResponseError:
+def make_empty_response_error(*, has_thinking: bool) -> APIEmptyResponseError:
     """What is raised for an answer with nothing to see."""
-    if thought:
+    if has_thinking:
         return APIEmptyResponseError("The model only thought and then gave neither text nor a tool call.")
     return APIEmptyResponseError("The model gave an empty answer: neither text nor a tool call.")
 
 
-def _shown(payload: bytes) -> str:
+def _format_excerpt(payload: bytes) -> str:
     text = payload.decode(errors="replace")
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return text if len(text) <= _MAX_EXCERPT_CHARS else text[:_MAX_EXCERPT_CHARS] + "…"

@@ -9,84 +9,86 @@ from typing import TypeAlias
 from kimi.application.ports import ChatModel, OpenModel
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.http.client import HttpLayer
-from kimi.infrastructure.http.headers import user_agent_text
+from kimi.infrastructure.http.client import HttpClient
+from kimi.infrastructure.http.headers import format_user_agent
 
 UserAgent: TypeAlias = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class AdapterContext:
     """What an adapter may need beside its settings."""
 
     session_id: str
-    http: HttpLayer
+    http: HttpClient
     user_agent: UserAgent
     environ: Mapping[str, str]
 
 
-def _open_openai_legacy(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.http.client import checked_host
-    from kimi.infrastructure.models.openai.chat import OpenAiChat
-    from kimi.infrastructure.models.openai.compatible import compatible_quirks
+def _open_openai_legacy(settings: ModelSettings, context: AdapterContext) -> ChatModel:
+    from kimi.infrastructure.http.client import parse_host
+    from kimi.infrastructure.models.openai.chat import OpenAiChatModel
+    from kimi.infrastructure.models.openai.compatible import make_compatible_profile
 
-    quirks = compatible_quirks(settings, checked_host(settings.base_url))
-    return OpenAiChat(settings, around.session_id, around.http, around.user_agent, quirks)
-
-
-def _open_kimi(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.kimi.chat import kimi_quirks
-    from kimi.infrastructure.models.openai.chat import OpenAiChat
-
-    quirks = kimi_quirks(around.environ, send_device=settings.device_headers)
-    return OpenAiChat(settings, around.session_id, around.http, around.user_agent, quirks)
+    quirks = make_compatible_profile(settings, parse_host(settings.base_url))
+    return OpenAiChatModel(settings, context.session_id, context.http, context.user_agent, quirks)
 
 
-def _open_openai_responses(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.openai.responses import OpenAiResponses
+def _open_kimi(settings: ModelSettings, context: AdapterContext) -> ChatModel:
+    from kimi.infrastructure.models.kimi.profile import make_kimi_profile
+    from kimi.infrastructure.models.openai.chat import OpenAiChatModel
 
-    return OpenAiResponses(settings, around.http, around.user_agent)
-
-
-def _open_anthropic(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.anthropic.messages import Anthropic
-
-    return Anthropic(settings, around.session_id, around.http, around.user_agent)
+    quirks = make_kimi_profile(context.environ, send_device_headers=settings.device_headers)
+    return OpenAiChatModel(settings, context.session_id, context.http, context.user_agent, quirks)
 
 
-def _open_gemini(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.gemini.generate_content import Gemini, developer_access
+def _open_openai_responses(settings: ModelSettings, context: AdapterContext) -> ChatModel:
+    from kimi.infrastructure.models.openai.responses import OpenAiResponsesModel
 
-    return Gemini(settings, around.http, around.user_agent, developer_access(settings))
-
-
-def _open_vertexai(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.gemini.generate_content import Gemini, vertex_access
-
-    access = vertex_access(settings, around.http, {**around.environ, **settings.env})
-    return Gemini(settings, around.http, around.user_agent, access)
+    return OpenAiResponsesModel(settings, context.http, context.user_agent)
 
 
-def _open_replay(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.offline.cassette import replay_model
+def _open_anthropic(settings: ModelSettings, context: AdapterContext) -> ChatModel:
+    from kimi.infrastructure.models.anthropic.messages import AnthropicModel
 
-    return replay_model(settings, around.session_id, around.environ)
-
-
-def _open_echo(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.offline.scripted import echo_model
-
-    return echo_model(settings.capabilities, settings.max_context_size)
+    return AnthropicModel(settings, context.session_id, context.http, context.user_agent)
 
 
-def _open_scripted(settings: ModelSettings, around: Surroundings) -> ChatModel:
-    from kimi.infrastructure.models.offline.scripted import is_traced, load_scripts, scripted_model
+def _open_gemini(settings: ModelSettings, context: AdapterContext) -> ChatModel:
+    from kimi.infrastructure.models.gemini.generate_content import GeminiModel, make_developer_resolver
 
-    environ = {**around.environ, **settings.env}
-    return scripted_model(load_scripts(environ), is_traced(environ), settings.capabilities, settings.max_context_size)
+    return GeminiModel(settings, context.http, context.user_agent, make_developer_resolver(settings))
 
 
-ADAPTERS: Mapping[str, Callable[[ModelSettings, Surroundings], ChatModel]] = {
+def _open_vertexai(settings: ModelSettings, context: AdapterContext) -> ChatModel:
+    from kimi.infrastructure.models.gemini.generate_content import GeminiModel, make_vertex_resolver
+
+    access = make_vertex_resolver(settings, context.http, {**context.environ, **settings.env})
+    return GeminiModel(settings, context.http, context.user_agent, access)
+
+
+def _open_replay(settings: ModelSettings, context: AdapterContext) -> ChatModel:
+    from kimi.infrastructure.models.offline.cassette import make_replay_model
+
+    return make_replay_model(settings, context.session_id, context.environ)
+
+
+def _open_echo(settings: ModelSettings, context: AdapterContext) -> ChatModel:
+    from kimi.infrastructure.models.offline.scripted import make_echo_model
+
+    return make_echo_model(settings.capabilities, settings.max_context_size)
+
+
+def _open_scripted(settings: ModelSettings, context: AdapterContext) -> ChatModel:
+    from kimi.infrastructure.models.offline.scripted import is_traced, load_scripts, make_scripted_model
+
+    environ = {**context.environ, **settings.env}
+    return make_scripted_model(
+        load_scripts(environ), is_traced(environ), settings.capabilities, settings.max_context_size
+    )
+
+
+ADAPTERS: Mapping[str, Callable[[ModelSettings, AdapterContext], ChatModel]] = {
     "kimi": _open_kimi,
     "openai_legacy": _open_openai_legacy,
     "openai_responses": _open_openai_responses,
@@ -102,7 +104,7 @@ ADAPTERS: Mapping[str, Callable[[ModelSettings, Surroundings], ChatModel]] = {
 
 
 def open_model(
-    settings: ModelSettings, session_id: str, http: HttpLayer, user_agent: UserAgent, environ: Mapping[str, str]
+    settings: ModelSettings, session_id: str, http: HttpClient, user_agent: UserAgent, environ: Mapping[str, str]
 ) -> ChatModel:
     """A new model for a session. Nothing is sent before its first `stream`.
 
@@ -114,27 +116,27 @@ def open_model(
     """
     make = ADAPTERS.get(settings.type)
     if make is None:
-        raise ConfigError(_unknown_type(settings))
+        raise ConfigError(_format_unknown_type(settings))
     if settings.extra_body or settings.omit_fields:
-        from kimi.infrastructure.models.openai.compatible import check_adjustments
+        from kimi.infrastructure.models.openai.compatible import check_body_adjustments
 
-        check_adjustments(settings)
-    model = make(settings, Surroundings(session_id, http, user_agent, environ))
+        check_body_adjustments(settings)
+    model = make(settings, AdapterContext(session_id, http, user_agent, environ))
     if not (session_id and environ.get("KIMI_RECORD", "").strip()):
         return model
-    from kimi.infrastructure.models.offline.cassette import recorded
+    from kimi.infrastructure.models.offline.cassette import make_recording_model
 
-    return recorded(model, settings, session_id, environ)
+    return make_recording_model(model, settings, session_id, environ)
 
 
-def _unknown_type(settings: ModelSettings) -> str:
+def _format_unknown_type(settings: ModelSettings) -> str:
     supported = ", ".join(name for name in ADAPTERS if not name.startswith("_"))
     what = f"Provider '{settings.provider_name}' has the type '{settings.type}', which is unknown"
     return f"{what}; use one of these types: {supported}."
 
 
-def model_opener(
-    settings: ModelSettings | None, http: HttpLayer, version: str, environ: Mapping[str, str]
+def make_model_opener(
+    settings: ModelSettings | None, http: HttpClient, version: str, environ: Mapping[str, str]
 ) -> OpenModel:
     """`OpenModel` for one process; `version` is that of this program.
 
@@ -144,18 +146,18 @@ def model_opener(
     Raises:
         ConfigError: as `open_model`.
     """
-    if settings is None or not settings.usable:
+    if settings is None or not settings.is_usable:
         return lambda session_id, client: None
     chosen = settings
     kept: dict[str, ChatModel] = {}
-    open_model(chosen, "", http, lambda: user_agent_text(version), environ)
+    open_model(chosen, "", http, lambda: format_user_agent(version), environ)
 
-    def opened(session_id: str, client: Callable[[], str]) -> ChatModel:
-        return open_model(chosen, session_id, http, lambda: user_agent_text(version, client()), environ)
+    def open_new(session_id: str, client: Callable[[], str]) -> ChatModel:
+        return open_model(chosen, session_id, http, lambda: format_user_agent(version, client()), environ)
 
-    def opened_once(session_id: str, client: Callable[[], str]) -> ChatModel:
+    def open_kept(session_id: str, client: Callable[[], str]) -> ChatModel:
         if session_id not in kept:
-            kept[session_id] = opened(session_id, client)
+            kept[session_id] = open_new(session_id, client)
         return kept[session_id]
 
-    return opened_once if chosen.type == "_scripted_echo" else opened
+    return open_kept if chosen.type == "_scripted_echo" else open_new

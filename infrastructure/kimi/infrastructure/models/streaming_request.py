@@ -19,12 +19,12 @@ from kimi.application.ports import ModelItem, ResponseEnd
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIConnectionError, APITimeoutError, AuthExpired, ChatProviderError, ConfigError
-from kimi.infrastructure.http.client import HttpError, HttpLayer, HttpTimeout, checked_host
-from kimi.infrastructure.http.headers import checked_headers, merged, printable
+from kimi.infrastructure.http.client import HttpClient, HttpError, HttpTimeout, parse_host
+from kimi.infrastructure.http.headers import merge_headers, to_printable_ascii, validate_headers
 from kimi.infrastructure.http.sse import DONE, SseParser
-from kimi.infrastructure.models.answer_errors import error_text, reported_error, status_error
+from kimi.infrastructure.models.answer_errors import find_error_text, make_reported_error, make_status_error
 from kimi.infrastructure.models.json_object import as_object
-from kimi.infrastructure.models.provider_secrets import masking, provider_secrets
+from kimi.infrastructure.models.provider_secrets import collect_provider_secrets, make_mask
 
 if TYPE_CHECKING:
     from kimi.infrastructure.http.session import HttpResponse
@@ -38,15 +38,15 @@ _ERROR_TEXT_S = 3.0
 """How long the text of an error status may take."""
 
 _MAX_AGENT = 240
-"""Product and client; `headers.user_agent_text` stays below it."""
+"""Product and client; `headers.format_user_agent` stays below it."""
 
 _log = logging.getLogger(__name__)
 
 
-class Reader(Protocol):
+class EventReader(Protocol):
     """Makes parts of the events of one answer, in order."""
 
-    needs_end: bool
+    requires_end_event: bool
     """Must the provider say that the answer has ended? Else the end of a framed body is enough."""
     finished: bool
     """Has it said why it stopped?"""
@@ -57,75 +57,81 @@ class Reader(Protocol):
         """The parts of one event. Raises ChatProviderError: it is broken, or reports an error."""
         ...
 
-    def finish(self) -> Sequence[StreamPart]:
+    def flush(self) -> Sequence[StreamPart]:
         """The parts that still waited at the end of the stream."""
         ...
 
-    def end(self) -> ResponseEnd:
+    def make_response_end(self) -> ResponseEnd:
         """The record that ends the stream. Raises APIEmptyResponseError: there was nothing to see."""
         ...
 
 
-class Exchange:
+class StreamingRequest:
     """The way to one provider.
 
     Raises:
         ConfigError: on creation: `base_url` is no URL, or a custom header cannot be sent.
     """
 
-    def __init__(self, settings: ModelSettings, http: HttpLayer, user_agent: Callable[[], str]) -> None:
+    def __init__(self, settings: ModelSettings, http: HttpClient, user_agent: Callable[[], str]) -> None:
         self._settings = settings
         self._http = http
         self._user_agent = user_agent
-        self._custom = checked_headers(settings.custom_headers)
-        self._mask = masking(provider_secrets(settings))
-        self.host = checked_host(settings.base_url)
+        self._custom_headers = validate_headers(settings.custom_headers)
+        self._mask = make_mask(collect_provider_secrets(settings))
+        self.host = parse_host(settings.base_url)
 
-    def agent(self) -> str:
+    def build_user_agent(self) -> str:
         """The User-Agent of a request that is made now."""
-        return printable(self._user_agent())[:_MAX_AGENT]
+        return to_printable_ascii(self._user_agent())[:_MAX_AGENT]
 
-    def bearer(self) -> dict[str, str]:
+    def build_bearer_header(self) -> dict[str, str]:
         """The header that carries the key, as most providers want it; none without a key."""
-        key = self.key()
+        key = self.get_api_key()
         return {"Authorization": f"Bearer {key}"} if key else {}
 
-    def key(self) -> str:
+    def get_api_key(self) -> str:
         """The key, reduced to what a header can hold."""
-        return printable(self._settings.api_key)
+        return to_printable_ascii(self._settings.api_key)
 
     @asynccontextmanager
-    async def ask(
-        self, url: str, headers: Mapping[str, str], body: bytes, reader: Reader
+    async def send(
+        self, url: str, headers: Mapping[str, str], body: bytes, reader: EventReader
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """Post `body` once, and give the answer as `ChatModel.stream` promises it.
 
         `headers` are the provider's own; configured ones replace those of the same name.
         """
-        common = {"Content-Type": "application/json", "Accept": "text/event-stream", "User-Agent": self.agent()}
-        with self._failures_named():
-            async with self._http.request("POST", url, merged(common, headers, self._custom), [body]) as response:
+        common = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream",
+            "User-Agent": self.build_user_agent(),
+        }
+        with self._translate_errors():
+            async with self._http.request(
+                "POST", url, merge_headers(common, headers, self._custom_headers), [body]
+            ) as response:
                 if response.status != 200:
-                    raise await self._status_error(response)
-                if (kind := _other_kind(response)) is not None:
-                    raise _not_a_stream(kind, await response.read())
-                async with aclosing(self._items(response, reader)) as items:
+                    raise await self._read_status_error(response)
+                if (kind := _find_unexpected_type(response)) is not None:
+                    raise _make_unexpected_type_error(kind, await response.read())
+                async with aclosing(self._read_items(response, reader)) as items:
                     yield items
 
-    async def _items(self, response: HttpResponse, reader: Reader) -> AsyncGenerator[ModelItem]:
+    async def _read_items(self, response: HttpResponse, reader: EventReader) -> AsyncGenerator[ModelItem]:
         """The parts of the answer, then its end."""
-        with self._failures_named():
-            async with aclosing(_payloads(response, reader)) as payloads:
+        with self._translate_errors():
+            async with aclosing(_read_payloads(response, reader)) as payloads:
                 async for events in payloads:
                     for payload in events:
                         for part in reader.read(payload):
                             yield part
-        for part in reader.finish():
+        for part in reader.flush():
             yield part
-        yield reader.end()
+        yield reader.make_response_end()
 
     @contextmanager
-    def _failures_named(self) -> Generator[None]:
+    def _translate_errors(self) -> Generator[None]:
         """Failures as those of the model branch, without our secrets: a provider's words may repeat what was sent."""
         try:
             yield
@@ -139,29 +145,29 @@ class Exchange:
         except HttpError as error:
             raise APIConnectionError(f"The connection to the provider at {self.host} failed: {error}.") from error
 
-    async def _status_error(self, response: HttpResponse) -> ChatProviderError:
+    async def _read_status_error(self, response: HttpResponse) -> ChatProviderError:
         if response.status == 401 and self._settings.oauth:
             return AuthExpired(401, LOGIN_EXPIRED)
         trace = response.headers.get("x-trace-id") or response.headers.get("request-id")
         _log.warning("HTTP %d from %s, trace %s", response.status, self.host, trace)
-        content = await _error_body(response)
-        body = _json(content)
+        content = await _read_error_body(response)
+        body = _parse_json_body(content)
         location = response.headers.get("location")
         nothing = f"the address has moved to {location}" if location else "no further text"
-        text = error_text(body) or content.decode(errors="replace").strip() or nothing
-        return status_error(response.status, text, body, _retry_after(response.headers))
+        text = find_error_text(body) or content.decode(errors="replace").strip() or nothing
+        return make_status_error(response.status, text, body, _parse_retry_headers(response.headers))
 
 
-async def _error_body(response: HttpResponse) -> bytes:
+async def _read_error_body(response: HttpResponse) -> bytes:
     """What a response with an error status says, as far as it comes: the status counts in any case."""
     blocks: list[bytes] = []
     with suppress(HttpError), anyio.move_on_after(_ERROR_TEXT_S):
-        while (block := await response.block()) and sum(map(len, blocks)) < _MAX_ERROR_BYTES:
+        while (block := await response.read_block()) and sum(map(len, blocks)) < _MAX_ERROR_BYTES:
             blocks.append(block)
     return b"".join(blocks)
 
 
-async def _payloads(response: HttpResponse, reader: Reader) -> AsyncGenerator[list[bytes]]:
+async def _read_payloads(response: HttpResponse, reader: EventReader) -> AsyncGenerator[list[bytes]]:
     """The events of a response, those that came together in one list.
 
     Ends at `[DONE]`, or when the reader has seen the last event; without either at the end of the body, if the reader
@@ -169,12 +175,12 @@ async def _payloads(response: HttpResponse, reader: Reader) -> AsyncGenerator[li
     """
     parser = SseParser()
     try:
-        while block := await response.block():
+        while block := await response.read_block():
             events = parser.feed(block)
             if DONE in events:
                 response.release()
                 yield events[: events.index(DONE)]
-                if reader.finished or not reader.needs_end:
+                if reader.finished or not reader.requires_end_event:
                     return
                 break
             yield events
@@ -185,29 +191,29 @@ async def _payloads(response: HttpResponse, reader: Reader) -> AsyncGenerator[li
         if not reader.finished:
             raise
     yield [event for event in parser.flush() if event != DONE]
-    if not (reader.finished or (response.framed and not reader.needs_end)):
+    if not (reader.finished or (response.is_framed and not reader.requires_end_event)):
         raise HttpError("the answer broke off")
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def _parse_retry_headers(headers: Mapping[str, str]) -> float | None:
     """Seconds until the next try makes sense; some providers say it in milliseconds as well, more exactly."""
     try:
         return max(0.0, float(headers["retry-after-ms"]) / 1000)
     except (KeyError, ValueError):
-        return seconds(headers.get("retry-after"))
+        return parse_retry_after(headers.get("retry-after"))
 
 
-def seconds(retry_after: str | None) -> float | None:
+def parse_retry_after(retry_after: str | None) -> float | None:
     """`Retry-After` in seconds from now, given as a number or as a date; None when it is absent or unreadable."""
     if not retry_after:
         return None
     try:
         return max(0.0, float(retry_after))
     except ValueError:
-        return _seconds_until(retry_after)
+        return _count_seconds_until(retry_after)
 
 
-def _seconds_until(date: str) -> float | None:
+def _count_seconds_until(date: str) -> float | None:
     from datetime import datetime
     from email.utils import parsedate_to_datetime
 
@@ -219,7 +225,7 @@ def _seconds_until(date: str) -> float | None:
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
-def _json(body: bytes) -> object:
+def _parse_json_body(body: bytes) -> object:
     """A body as JSON; of a list, which some servers wrap an error in, the first entry."""
     try:
         value = from_json(body)
@@ -228,15 +234,15 @@ def _json(body: bytes) -> object:
     return next(iter(cast(list[object], value)), None) if isinstance(value, list) else cast(object, value)
 
 
-def _other_kind(response: HttpResponse) -> str | None:
+def _find_unexpected_type(response: HttpResponse) -> str | None:
     """What a successful response is, if it says that it is no stream of events."""
     content_type = response.headers.get("content-type", "")
     return next((kind for kind in ("json", "html") if kind in content_type), None)
 
 
-def _not_a_stream(kind: str, body: bytes) -> ChatProviderError:
-    answer = as_object(_json(body)) or {}
+def _make_unexpected_type_error(kind: str, body: bytes) -> ChatProviderError:
+    answer = as_object(_parse_json_body(body)) or {}
     if "error" in answer:
-        return reported_error(answer)
+        return make_reported_error(answer)
     what = "a web page" if kind == "html" else "a JSON document"
     return ChatProviderError(f"The provider answered with {what} instead of a stream of events; check its base URL.")

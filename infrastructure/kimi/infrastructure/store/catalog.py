@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from kimi.domain.history.session import SessionSummary, checked_session_id
-from kimi.infrastructure.store.kimi_json import known_work_dirs
-from kimi.infrastructure.store.layout import normal_path, work_dir_directory
-from kimi.infrastructure.store.listing import context_path, summaries
+from kimi.domain.history.session import SessionSummary, check_session_id
+from kimi.infrastructure.store.kimi_json import list_known_work_dirs
+from kimi.infrastructure.store.layout import normalize_path, sessions_directory
+from kimi.infrastructure.store.session_listing import find_context_file, list_summaries
 
 
 class JsonlCatalog:
@@ -20,22 +20,22 @@ class JsonlCatalog:
     def __init__(self, share_dir: str) -> None:
         self._share_dir = share_dir
 
-    def list(self, work_dir: str | None = None) -> Sequence[SessionSummary]:
+    def list_sessions(self, work_dir: str | None = None) -> Sequence[SessionSummary]:
         """The non-empty sessions of one work dir, or of all that are known."""
-        chosen = known_work_dirs(self._share_dir) if work_dir is None else [normal_path(work_dir)]
-        return [one for path in chosen for one in summaries(work_dir_directory(self._share_dir, path), path)]
+        chosen = list_known_work_dirs(self._share_dir) if work_dir is None else [normalize_path(work_dir)]
+        return [one for path in chosen for one in list_summaries(sessions_directory(self._share_dir, path), path)]
 
-    def work_dirs(self, session_id: str) -> Sequence[str | None]:
+    def find_work_dirs(self, session_id: str) -> Sequence[str | None]:
         """The work dirs that have a session of this id."""
-        name = checked_session_id(session_id)
-        known = {work_dir_directory(self._share_dir, path): path for path in known_work_dirs(self._share_dir)}
-        return [known.get(directory) for directory in self._directories() if _has(directory, name)]
+        name = check_session_id(session_id)
+        known = {sessions_directory(self._share_dir, path): path for path in list_known_work_dirs(self._share_dir)}
+        return [known.get(directory) for directory in self._list_directories() if _has_session(directory, name)]
 
-    def has(self, work_dir: str, session_id: str) -> bool:
+    def has_session(self, work_dir: str, session_id: str) -> bool:
         """Does this work dir have a session of this id?"""
-        return _has(work_dir_directory(self._share_dir, work_dir), checked_session_id(session_id))
+        return _has_session(sessions_directory(self._share_dir, work_dir), check_session_id(session_id))
 
-    def _directories(self) -> Iterator[str]:
+    def _list_directories(self) -> Iterator[str]:
         sessions = os.path.join(self._share_dir, "sessions")
         try:
             names = sorted(os.listdir(sessions))
@@ -44,5 +44,5 @@ class JsonlCatalog:
         yield from (os.path.join(sessions, name) for name in names)
 
 
-def _has(directory: str, session_id: str) -> bool:
-    return os.path.isdir(os.path.join(directory, session_id)) or context_path(directory, session_id) is not None
+def _has_session(directory: str, session_id: str) -> bool:
+    return os.path.isdir(os.path.join(directory, session_id)) or find_context_file(directory, session_id) is not None

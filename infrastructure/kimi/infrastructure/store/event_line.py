@@ -19,9 +19,9 @@ from kimi.domain.tools.tool import ToolReturnValue
 logger = logging.getLogger(__name__)
 
 PROTOCOL_VERSION = "1.10"
-HEADER = b'{"type":"metadata","protocol_version":"%s"}\n' % PROTOCOL_VERSION.encode()
+METADATA_LINE = b'{"type":"metadata","protocol_version":"%s"}\n' % PROTOCOL_VERSION.encode()
 
-_START = re.compile(rb'\{"timestamp": ?[0-9.eE+-]+, ?"message": ?(?=\{)')
+_LINE_START = re.compile(rb'\{"timestamp": ?[0-9.eE+-]+, ?"message": ?(?=\{)')
 
 
 def encode_event_line(envelope: bytes, timestamp: float) -> bytes:
@@ -29,35 +29,35 @@ def encode_event_line(envelope: bytes, timestamp: float) -> bytes:
     return b'{"timestamp": %s, "message": %s}\n' % (repr(float(timestamp)).encode(), envelope)
 
 
-def envelope_of(line: bytes) -> bytes | None:
+def extract_envelope(line: bytes) -> bytes | None:
     """The envelope in a line, as it stands there where that is possible; None when the line holds none."""
-    start = _START.match(line)
+    start = _LINE_START.match(line)
     if start is not None and line.endswith(b"}"):
         envelope = line[start.end() : -1]
-        if _is_envelope(_parsed(envelope)):
+        if _is_envelope(_parse_json(envelope)):
             return envelope
-    message = message_of(line)
+    message = parse_envelope(line)
     return None if message is None else encode_json(message)
 
 
-def message_of(line: bytes) -> JsonObject | None:
+def parse_envelope(line: bytes) -> JsonObject | None:
     """The parsed envelope in a line; None when the line holds none."""
     source = parse_object(line)
     message = None if source is None else source.get("message")
     return message if _is_envelope(message) else None
 
 
-def envelopes(path: str, lines: Iterable[bytes]) -> Iterator[bytes]:
+def read_envelopes(path: str, lines: Iterable[bytes]) -> Iterator[bytes]:
     """The envelopes in `lines`; one warning for each line that should hold one and does not."""
     for number, line in enumerate(lines, 1):
-        envelope = envelope_of(line)
+        envelope = extract_envelope(line)
         if envelope is not None:
             yield envelope
         elif line.strip() and not _is_metadata(line):
             logger.warning("line %d of %s cannot be read and is left out", number, path)
 
 
-def timed_envelopes(path: str, lines: Iterable[bytes]) -> Iterator[tuple[bytes, float]]:
+def read_timed_envelopes(path: str, lines: Iterable[bytes]) -> Iterator[tuple[bytes, float]]:
     """The same as `envelopes`, each with its timestamp; 0 without a usable one."""
     latest = b""
 
@@ -66,11 +66,11 @@ def timed_envelopes(path: str, lines: Iterable[bytes]) -> Iterator[tuple[bytes, 
         latest = line
         return line
 
-    for envelope in envelopes(path, map(noted, lines)):
-        yield envelope, first_timestamp([latest]) or 0.0
+    for envelope in read_envelopes(path, map(noted, lines)):
+        yield envelope, find_first_timestamp([latest]) or 0.0
 
 
-def first_timestamp(lines: Iterable[bytes]) -> float | None:
+def find_first_timestamp(lines: Iterable[bytes]) -> float | None:
     """The first usable timestamp in `lines`; None when there is none."""
     for line in lines:
         source = parse_object(line) or {}
@@ -80,20 +80,20 @@ def first_timestamp(lines: Iterable[bytes]) -> float | None:
     return None
 
 
-def last_timestamp(lines: Iterable[bytes]) -> float:
+def find_last_timestamp(lines: Iterable[bytes]) -> float:
     """The first usable timestamp in `lines`, which come newest first; minus infinity when there is none."""
-    found = first_timestamp(lines)
+    found = find_first_timestamp(lines)
     return -math.inf if found is None else found
 
 
-def results_of_last_step(lines: Iterable[bytes]) -> dict[str, ToolReturnValue]:
+def find_last_step_results(lines: Iterable[bytes]) -> dict[str, ToolReturnValue]:
     """The tool results since the last step or turn began, by call id; `lines` come newest first.
 
     No further back: providers number their calls anew in each step.
     """
     found: dict[str, ToolReturnValue] = {}
     for line in lines:
-        message = message_of(line) or {}
+        message = parse_envelope(line) or {}
         if message.get("type") in ("StepBegin", "TurnBegin"):
             break
         if message.get("type") == "ToolResult":
@@ -111,7 +111,7 @@ def _add_result(payload: JsonObject, found: dict[str, ToolReturnValue]) -> None:
         found.setdefault(call_id, result)
 
 
-def _parsed(data: bytes) -> Any:
+def _parse_json(data: bytes) -> Any:
     try:
         return from_json(data)
     except ValueError:

@@ -11,26 +11,26 @@ import anyio
 
 from kimi.application.codec.envelope import encode_json
 from kimi.domain.errors import InvalidSessionId, SessionBusy, StoreFailed
-from kimi.domain.history.session import SessionSummary, checked_session_id
+from kimi.domain.history.session import SessionSummary, check_session_id
 from kimi.infrastructure.store import kimi_json
 from kimi.infrastructure.store.files import removal
-from kimi.infrastructure.store.files.disk import failing_as, make_private_directory, remove_file, replace_file
+from kimi.infrastructure.store.files.disk import make_private_directory, remove_file, replace_file, wrap_os_errors
 from kimi.infrastructure.store.files.lock import FileLock
 from kimi.infrastructure.store.layout import (
-    CONTEXT,
-    FRESH,
-    LOCK,
-    OLD_METADATA,
-    STATE,
-    normal_path,
-    work_dir_directory,
+    CONTEXT_FILE,
+    LOCK_FILE,
+    NEW_SUFFIX,
+    OLD_METADATA_FILE,
+    STATE_FILE,
+    normalize_path,
+    sessions_directory,
 )
-from kimi.infrastructure.store.listing import context_path, summaries
 from kimi.infrastructure.store.session_files import JsonlSession
-from kimi.infrastructure.store.state import read_raw, with_old_metadata
+from kimi.infrastructure.store.session_listing import find_context_file, list_summaries
+from kimi.infrastructure.store.state import read_json_object, with_legacy_metadata
 
 LOCK_WAIT_S = 5.0
-_PAUSE_S = 0.05
+_LOCK_RETRY_S = 0.05
 
 
 class JsonlStore:
@@ -41,70 +41,72 @@ class JsonlStore:
 
     def __init__(self, share_dir: str, work_dir: str, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
         self._share_dir = share_dir
-        self._work_dir = normal_path(work_dir)
-        self._root = work_dir_directory(share_dir, work_dir)
+        self._work_dir = normalize_path(work_dir)
+        self._root = sessions_directory(share_dir, work_dir)
         self._lock_wait_s = lock_wait_s
 
     async def create(self, session_id: str) -> JsonlSession:
         """A new session; its directory is made with its first record."""
-        directory = os.path.join(self._root, checked_session_id(session_id))
-        return JsonlSession(session_id, directory, FileLock(os.path.join(directory, LOCK)), emptied=self._forget)
+        directory = os.path.join(self._root, check_session_id(session_id))
+        return JsonlSession(
+            session_id, directory, FileLock(os.path.join(directory, LOCK_FILE)), on_removed=self._forget_last
+        )
 
     async def open(self, session_id: str) -> JsonlSession | None:
         """An existing session, or None. Raises SessionBusy, StoreFailed, InvalidSessionId."""
-        lock = await self._locked(session_id)
+        lock = await self._acquire_lock(session_id)
         if lock is None:
             return None
         directory = os.path.join(self._root, session_id)
         try:
-            with failing_as("open", directory):
+            with wrap_os_errors("open", directory):
                 self._migrate(session_id, directory)
-            return JsonlSession(session_id, directory, lock, emptied=self._forget)
+            return JsonlSession(session_id, directory, lock, on_removed=self._forget_last)
         except BaseException:
             lock.release()
             raise
 
-    def last(self) -> str | None:
+    def last_session_id(self) -> str | None:
         """The session that was marked last, else the one that was written last (R-57)."""
-        marked = kimi_json.last_session_id(self._share_dir, self._work_dir)
+        marked = kimi_json.read_last_session_id(self._share_dir, self._work_dir)
         if marked is not None and self._exists(marked):
             return marked
-        return next((summary.id for summary in self.list()), None)
+        return next((summary.id for summary in self.list_sessions()), None)
 
     def mark_last(self, session_id: str) -> None:
         """Remember the session in `kimi.json`. Raises StoreFailed."""
-        kimi_json.set_last_session_id(self._share_dir, self._work_dir, checked_session_id(session_id))
+        kimi_json.set_last_session_id(self._share_dir, self._work_dir, check_session_id(session_id))
 
-    def list(self) -> Sequence[SessionSummary]:
+    def list_sessions(self) -> Sequence[SessionSummary]:
         """The sessions that are not empty, newest first."""
-        return summaries(self._root, self._work_dir)
+        return list_summaries(self._root, self._work_dir)
 
     async def delete(self, session_id: str) -> bool:
         """Remove a session. Raises SessionBusy, and StoreFailed when files of other programs are in it."""
-        lock = await self._locked(session_id)
+        lock = await self._acquire_lock(session_id)
         if lock is None:
             return False
         directory = os.path.join(self._root, session_id)
         try:
-            with failing_as("remove", directory):
+            with wrap_os_errors("remove", directory):
                 removal.remove_session(directory)
         finally:
             lock.release()
-        removal.remove_directories([directory])
-        self._forget(session_id)
+        removal.remove_empty_directories([directory])
+        self._forget_last(session_id)
         return True
 
     def _exists(self, session_id: str) -> bool:
         try:
-            return context_path(self._root, checked_session_id(session_id)) is not None
+            return find_context_file(self._root, check_session_id(session_id)) is not None
         except InvalidSessionId:
             return False
 
-    async def _locked(self, session_id: str) -> FileLock | None:
+    async def _acquire_lock(self, session_id: str) -> FileLock | None:
         """The lock of an existing session; None when there is no such session."""
-        checked_session_id(session_id)
+        check_session_id(session_id)
         directory = os.path.join(self._root, session_id)
-        lock = FileLock(os.path.join(directory, LOCK))
+        lock = FileLock(os.path.join(directory, LOCK_FILE))
         deadline = time.monotonic() + self._lock_wait_s
         while self._exists(session_id):
             if _try_lock(lock, directory):
@@ -112,33 +114,35 @@ class JsonlStore:
                     return lock
                 lock.release()
             elif time.monotonic() >= deadline:
-                raise SessionBusy(_busy(session_id, lock.owner()))
+                raise SessionBusy(_format_busy(session_id, lock.read_owner()))
             else:
-                await anyio.sleep(_PAUSE_S)
+                await anyio.sleep(_LOCK_RETRY_S)
         return None
 
     def _migrate(self, session_id: str, directory: str) -> None:
         """Bring what older versions left into today's layout; remove what a crash left. Raises OSError."""
-        context = os.path.join(directory, CONTEXT)
+        context = os.path.join(directory, CONTEXT_FILE)
         if not os.path.exists(context):
             os.replace(os.path.join(self._root, session_id + ".jsonl"), context)
-        for name in (CONTEXT, STATE):
-            remove_file(os.path.join(directory, name + FRESH))
-        old_path, state_path = os.path.join(directory, OLD_METADATA), os.path.join(directory, STATE)
-        old = read_raw(old_path)
+        for name in (CONTEXT_FILE, STATE_FILE):
+            remove_file(os.path.join(directory, name + NEW_SUFFIX))
+        old_path, state_path = os.path.join(directory, OLD_METADATA_FILE), os.path.join(directory, STATE_FILE)
+        old = read_json_object(old_path)
         if old is not None:
-            replace_file(state_path, encode_json(with_old_metadata(read_raw(state_path) or {"version": 1}, old)))
+            replace_file(
+                state_path, encode_json(with_legacy_metadata(read_json_object(state_path) or {"version": 1}, old))
+            )
             os.unlink(old_path)
 
-    def _forget(self, session_id: str) -> None:
+    def _forget_last(self, session_id: str) -> None:
         """No longer the last session of the work dir, if it was."""
         with suppress(StoreFailed):
-            if kimi_json.last_session_id(self._share_dir, self._work_dir) == session_id:
+            if kimi_json.read_last_session_id(self._share_dir, self._work_dir) == session_id:
                 kimi_json.set_last_session_id(self._share_dir, self._work_dir, None, only_if=session_id)
 
 
 def _try_lock(lock: FileLock, directory: str) -> bool:
-    with failing_as("open", directory):
+    with wrap_os_errors("open", directory):
         try:
             make_private_directory(directory)  # the oldest layout has none
             return lock.try_acquire()
@@ -146,7 +150,7 @@ def _try_lock(lock: FileLock, directory: str) -> bool:
             return False
 
 
-def _busy(session_id: str, owner: int | None) -> str:
+def _format_busy(session_id: str, owner: int | None) -> str:
     if owner == os.getpid():
         return f"Session {session_id} is already open in this process; close it there first."
     by = f" (process {owner})" if owner else ""

@@ -6,35 +6,35 @@ import hashlib
 import os
 import re
 
-CONTEXT = "context.jsonl"
-EVENTS = "wire.jsonl"
-STATE = "state.json"
-OLD_METADATA = "metadata.json"
-LOCK = "session.lock"
-REGISTRY = "kimi.json"
-REGISTRY_LOCK = "kimi.json.lock"
-SUBAGENTS = "subagents"
-META = "meta.json"
-PROMPT = "prompt.txt"
-OUTPUT = "output"
-FRESH = ".new"
+CONTEXT_FILE = "context.jsonl"
+EVENTS_FILE = "wire.jsonl"
+STATE_FILE = "state.json"
+OLD_METADATA_FILE = "metadata.json"
+LOCK_FILE = "session.lock"
+REGISTRY_FILE = "kimi.json"
+REGISTRY_LOCK_FILE = "kimi.json.lock"
+SUBAGENTS_DIRECTORY = "subagents"
+META_FILE = "meta.json"
+PROMPT_FILE = "prompt.txt"
+OUTPUT_FILE = "output"
+NEW_SUFFIX = ".new"
 """Ending of a file that is being written and will replace the one without it."""
 
 _OUR_FILES = re.compile(
     r"(context(_\d+|_sub_\d+)?\.jsonl|wire\.jsonl|state\.json|metadata\.json)(\.new)?|session\.lock"
 )
-_OUR_DIRECTORIES = frozenset({SUBAGENTS, "tasks", "notifications", "output"})
-_ROTATED = re.compile(r"context_(\d+)\.jsonl")
+_OUR_DIRECTORIES = frozenset({SUBAGENTS_DIRECTORY, "tasks", "notifications", "output"})
+_ROTATED_NAME = re.compile(r"context_(\d+)\.jsonl")
 
 
-def normal_path(path: str) -> str:
+def normalize_path(path: str) -> str:
     """The work dir as it is hashed: absolute, without `.` and `..`, symlinks kept."""
     return os.path.abspath(path)
 
 
-def work_dir_directory(share_dir: str, work_dir: str) -> str:
+def sessions_directory(share_dir: str, work_dir: str) -> str:
     """The directory that holds the sessions of a work dir: named by the MD5 of its path (R-51)."""
-    name = hashlib.md5(os.fsencode(normal_path(work_dir)), usedforsecurity=False).hexdigest()
+    name = hashlib.md5(os.fsencode(normalize_path(work_dir)), usedforsecurity=False).hexdigest()
     return os.path.join(share_dir, "sessions", name)
 
 
@@ -48,19 +48,19 @@ def is_our_directory(name: str) -> bool:
     return name in _OUR_DIRECTORIES
 
 
-def next_rotated(directory: str) -> str:
+def next_rotated_path(directory: str) -> str:
     """The path for the next older context: `context_N.jsonl`, N one more than the highest there is."""
-    return _rotated(directory, max(_rotations(directory), default=0) + 1)
+    return _rotated_path(directory, max(_list_rotation_numbers(directory), default=0) + 1)
 
 
-def rotated(directory: str) -> list[str]:
+def list_rotated_paths(directory: str) -> list[str]:
     """The paths of the older contexts, newest first. Raises OSError."""
-    return [_rotated(directory, number) for number in sorted(_rotations(directory), reverse=True)]
+    return [_rotated_path(directory, number) for number in sorted(_list_rotation_numbers(directory), reverse=True)]
 
 
-def _rotated(directory: str, number: int) -> str:
+def _rotated_path(directory: str, number: int) -> str:
     return os.path.join(directory, f"context_{number}.jsonl")
 
 
-def _rotations(directory: str) -> list[int]:
-    return [int(found[1]) for name in os.listdir(directory) if (found := _ROTATED.fullmatch(name))]
+def _list_rotation_numbers(directory: str) -> list[int]:
+    return [int(found[1]) for name in os.listdir(directory) if (found := _ROTATED_NAME.fullmatch(name))]

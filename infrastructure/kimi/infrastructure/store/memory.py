@@ -13,47 +13,47 @@ import anyio
 from kimi.application.ports import Now
 from kimi.domain.content.message import Message
 from kimi.domain.errors import SessionBusy, StoreFailed
-from kimi.domain.history.session import ContextRecord, SessionState, SessionSummary, checked_session_id
-from kimi.infrastructure.store.event_line import encode_event_line, envelopes, timed_envelopes
-from kimi.infrastructure.store.listing import first_input, shown_title
-from kimi.infrastructure.store.repair import answered
+from kimi.domain.history.session import ContextRecord, SessionState, SessionSummary, check_session_id
+from kimi.infrastructure.store.call_repair import answer_open_calls
+from kimi.infrastructure.store.event_line import encode_event_line, read_envelopes, read_timed_envelopes
+from kimi.infrastructure.store.session_listing import find_first_input, format_title
 
 if TYPE_CHECKING:
     from kimi.domain.agents.subagent import SubagentRecord
 
-_PAUSE_S = 0.02
+_LOCK_RETRY_S = 0.02
 
 
 @dataclass(slots=True)
-class _Stored:
+class _StoredSession:
     records: list[ContextRecord] = field(default_factory=list[ContextRecord])
     rotated: list[list[ContextRecord]] = field(default_factory=list[list[ContextRecord]])
-    lines: list[bytes] = field(default_factory=list[bytes])
+    event_lines: list[bytes] = field(default_factory=list[bytes])
     timestamp: float = 0.0
     state: SessionState = field(default_factory=SessionState)
     updated_at: float = 0.0
-    held: bool = True
-    children: dict[str, _Stored] = field(default_factory=dict[str, "_Stored"])
+    is_open: bool = True
+    children: dict[str, _StoredSession] = field(default_factory=dict[str, "_StoredSession"])
     subagent: SubagentRecord | None = None
     prompt: str = ""
     output: list[str] = field(default_factory=list[str])
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         messages = any(isinstance(record, Message) for record in self.records)
-        return not (self.lines or messages or self.state.custom_title or self.subagent)
+        return not (self.event_lines or messages or self.state.custom_title or self.subagent)
 
 
 class MemorySession:
     """One open session; see the port `SessionFiles`."""
 
-    def __init__(self, session_id: str, stored: _Stored, sessions: dict[str, _Stored], now: Now) -> None:
+    def __init__(self, session_id: str, stored: _StoredSession, sessions: dict[str, _StoredSession], now: Now) -> None:
         self._id = session_id
         self._stored = stored
         self._sessions = sessions
         self._now = now
-        self._resumed = bool(stored.lines)
-        self._created = sessions.get(session_id) is not stored
+        self._is_resumed = bool(stored.event_lines)
+        self._is_new = sessions.get(session_id) is not stored
         self._closed = False
 
     @property
@@ -67,9 +67,9 @@ class MemorySession:
         return None
 
     @property
-    def resumed(self) -> bool:
+    def is_resumed(self) -> bool:
         """Did the session have at least one recorded event when it was opened?"""
-        return self._resumed
+        return self._is_resumed
 
     @property
     def state(self) -> SessionState:
@@ -78,18 +78,18 @@ class MemorySession:
 
     def load_context(self) -> list[ContextRecord]:
         """All records with every call answered."""
-        fixed, changed = answered(self._stored.records, lambda: reversed(self._stored.lines))
+        fixed, changed = answer_open_calls(self._stored.records, lambda: reversed(self._stored.event_lines))
         if changed:
             self._stored.records = list(fixed)
         return fixed
 
     def append_context(self, records: Sequence[ContextRecord]) -> None:
         """Add records. Raises StoreFailed when the session is closed."""
-        self._written().records.extend(records)
+        self._mark_written().records.extend(records)
 
     def rotate_context(self, records: Iterable[ContextRecord]) -> None:
         """Replace the context; the old one is kept. Raises StoreFailed when the session is closed."""
-        stored = self._written()
+        stored = self._mark_written()
         fresh = list(records)
         if stored.records:
             stored.rotated.append(stored.records)
@@ -97,19 +97,19 @@ class MemorySession:
 
     def append_event(self, envelope: bytes, timestamp: float) -> None:
         """Add one event. Raises StoreFailed when the session is closed."""
-        stored = self._written()
+        stored = self._mark_written()
         stored.timestamp = max(stored.timestamp, timestamp)
-        stored.lines.append(encode_event_line(envelope, stored.timestamp).rstrip(b"\n"))
+        stored.event_lines.append(encode_event_line(envelope, stored.timestamp).rstrip(b"\n"))
 
     def events(self) -> Iterator[bytes]:
         """The envelopes recorded until now."""
-        lines = self._stored.lines
-        return envelopes(self._id, islice(lines, len(lines)))
+        lines = self._stored.event_lines
+        return read_envelopes(self._id, islice(lines, len(lines)))
 
     def timed_events(self) -> Iterator[tuple[bytes, float]]:
         """The same with their times."""
-        lines = self._stored.lines
-        return timed_envelopes(self._id, islice(lines, len(lines)))
+        lines = self._stored.event_lines
+        return read_timed_envelopes(self._id, islice(lines, len(lines)))
 
     def older_contexts(self) -> Iterator[list[ContextRecord]]:
         """The contexts that were replaced, newest first."""
@@ -119,7 +119,7 @@ class MemorySession:
         """Store the state. Raises StoreFailed when the session is closed."""
         self._check_open()
         if state.custom_title is not None:
-            self._written()
+            self._mark_written()
         self._stored.state = state
 
     async def sync(self) -> None:
@@ -130,16 +130,16 @@ class MemorySession:
         if self._closed:
             return
         self._closed = True
-        self._stored.held = False
-        if self._created and self._stored.empty and self._sessions.get(self._id) is self._stored:
+        self._stored.is_open = False
+        if self._is_new and self._stored.is_empty and self._sessions.get(self._id) is self._stored:
             del self._sessions[self._id]
 
-    def child(self, agent_id: str) -> MemorySubagent:
+    def subagent_files(self, agent_id: str) -> MemorySubagent:
         """What is kept of a subagent."""
         children = self._stored.children
-        return MemorySubagent(self._id, checked_session_id(agent_id), children, self._now)
+        return MemorySubagent(self._id, check_session_id(agent_id), children, self._now)
 
-    def children(self) -> Sequence[str]:
+    def list_subagent_ids(self) -> Sequence[str]:
         """The ids of the subagents, sorted."""
         return sorted(self._stored.children)
 
@@ -147,7 +147,7 @@ class MemorySession:
         if self._closed:
             raise StoreFailed(f"Session {self._id} is closed; open it again to write to it.")
 
-    def _written(self) -> _Stored:
+    def _mark_written(self) -> _StoredSession:
         """What is stored, marked as changed now and known to the store."""
         self._check_open()
         if self._sessions.setdefault(self._id, self._stored) is not self._stored:
@@ -159,8 +159,8 @@ class MemorySession:
 class MemorySubagent(MemorySession):
     """What is kept of a subagent of an open session; see the port `SubagentFiles`."""
 
-    def __init__(self, session_id: str, agent_id: str, children: dict[str, _Stored], now: Now) -> None:
-        stored = children.get(agent_id) or _Stored()
+    def __init__(self, session_id: str, agent_id: str, children: dict[str, _StoredSession], now: Now) -> None:
+        stored = children.get(agent_id) or _StoredSession()
         super().__init__(agent_id, stored, children, now)
         self._session_id = session_id
 
@@ -176,15 +176,15 @@ class MemorySubagent(MemorySession):
 
     def save_record(self, record: SubagentRecord) -> None:
         """Keep the record. Raises StoreFailed when the files are closed."""
-        self._written().subagent = record
+        self._mark_written().subagent = record
 
     def save_prompt(self, text: str) -> None:
         """Keep the prompt. Raises StoreFailed when the files are closed."""
-        self._written().prompt = text
+        self._mark_written().prompt = text
 
     def append_output(self, text: str) -> None:
         """Keep one more answer. Raises StoreFailed when the files are closed."""
-        self._written().output.append(text)
+        self._mark_written().output.append(text)
 
 
 class MemoryStore:
@@ -197,60 +197,60 @@ class MemoryStore:
         self._work_dir = work_dir
         self._lock_wait_s = lock_wait_s
         self._now = now
-        self._sessions: dict[str, _Stored] = {}
+        self._sessions: dict[str, _StoredSession] = {}
         self._last: str | None = None
 
     async def create(self, session_id: str) -> MemorySession:
         """A new, empty session."""
-        return MemorySession(checked_session_id(session_id), _Stored(), self._sessions, self._now)
+        return MemorySession(check_session_id(session_id), _StoredSession(), self._sessions, self._now)
 
     async def open(self, session_id: str) -> MemorySession | None:
         """An existing session, or None. Raises SessionBusy, InvalidSessionId."""
-        stored = await self._free(checked_session_id(session_id))
+        stored = await self._wait_until_free(check_session_id(session_id))
         if stored is None:
             return None
-        stored.held = True
+        stored.is_open = True
         return MemorySession(session_id, stored, self._sessions, self._now)
 
-    def last(self) -> str | None:
+    def last_session_id(self) -> str | None:
         """The session that was marked last, else the one that was written last."""
         if self._last in self._sessions:
             return self._last
-        return next((summary.id for summary in self.list()), None)
+        return next((summary.id for summary in self.list_sessions()), None)
 
     def mark_last(self, session_id: str) -> None:
         """Remember the session as the last one."""
-        self._last = checked_session_id(session_id)
+        self._last = check_session_id(session_id)
 
-    def list(self) -> Sequence[SessionSummary]:
+    def list_sessions(self) -> Sequence[SessionSummary]:
         """The sessions that are not empty, newest first."""
         found = [
             SessionSummary(
                 session_id,
                 self._work_dir,
-                shown_title(stored.state.custom_title or first_input(stored.lines)),
+                format_title(stored.state.custom_title or find_first_input(stored.event_lines)),
                 stored.updated_at,
             )
             for session_id, stored in self._sessions.items()
-            if not stored.empty
+            if not stored.is_empty
         ]
         return sorted(found, key=lambda one: one.updated_at, reverse=True)
 
     async def delete(self, session_id: str) -> bool:
         """Forget a session. Raises SessionBusy, InvalidSessionId."""
-        if await self._free(checked_session_id(session_id)) is None:
+        if await self._wait_until_free(check_session_id(session_id)) is None:
             return False
         del self._sessions[session_id]
         return True
 
-    def recorded(self, session_id: str) -> Sequence[bytes]:
+    def recorded_lines(self, session_id: str) -> Sequence[bytes]:
         """The lines of the event log of a session, as `wire.jsonl` would hold them. Raises KeyError."""
-        return tuple(self._sessions[session_id].lines)
+        return tuple(self._sessions[session_id].event_lines)
 
-    async def _free(self, session_id: str) -> _Stored | None:
+    async def _wait_until_free(self, session_id: str) -> _StoredSession | None:
         deadline = anyio.current_time() + self._lock_wait_s
-        while (stored := self._sessions.get(session_id)) is not None and stored.held:
+        while (stored := self._sessions.get(session_id)) is not None and stored.is_open:
             if anyio.current_time() >= deadline:
                 raise SessionBusy(f"Session {session_id} is already open in this process; close it there first.")
-            await anyio.sleep(_PAUSE_S)
+            await anyio.sleep(_LOCK_RETRY_S)
         return stored

@@ -12,21 +12,21 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from kimi.application.codec.envelope import scrubbed
+from kimi.application.codec.envelope import replace_surrogates
 from kimi.application.sessions.export_session import StoredFile, StoredSession
 from kimi.domain.errors import InvalidSessionId, StoreFailed
-from kimi.domain.history.session import checked_session_id
-from kimi.infrastructure.store.event_line import first_timestamp, last_timestamp
-from kimi.infrastructure.store.files.disk import failing_as
-from kimi.infrastructure.store.files.lines import lines_backward, lines_until
+from kimi.domain.history.session import check_session_id
+from kimi.infrastructure.store.event_line import find_first_timestamp, find_last_timestamp
+from kimi.infrastructure.store.files.disk import wrap_os_errors
+from kimi.infrastructure.store.files.lines import read_lines_backward, read_lines_until
 from kimi.infrastructure.store.jsonl import JsonlStore
-from kimi.infrastructure.store.layout import CONTEXT, EVENTS, LOCK, work_dir_directory
-from kimi.infrastructure.store.listing import context_path
+from kimi.infrastructure.store.layout import CONTEXT_FILE, EVENTS_FILE, LOCK_FILE, sessions_directory
+from kimi.infrastructure.store.session_listing import find_context_file
 
 MANIFEST = "manifest.json"
 
 
-class ZipArchives:
+class ZipSessionArchives:
     """Archives of the sessions below a share directory; see the port `SessionArchives`."""
 
     def __init__(self, share_dir: str, work_dir: str) -> None:
@@ -35,61 +35,63 @@ class ZipArchives:
 
     def last(self) -> str | None:
         """The session that `--continue` means."""
-        return JsonlStore(self._share_dir, self._work_dir).last()
+        return JsonlStore(self._share_dir, self._work_dir).last_session_id()
 
     def find(self, session_id: str) -> StoredSession | None:
         """Look in the work dir first, then in all others in the order of their names. Raises StoreFailed."""
         try:
-            checked_session_id(session_id)
+            check_session_id(session_id)
         except InvalidSessionId:
             return None
-        for directory in self._directories():
-            context = context_path(directory, session_id)
+        for directory in self._find_directories():
+            context = find_context_file(directory, session_id)
             if context is not None:
-                with failing_as("read", context):
-                    return _stored(session_id, os.path.join(directory, session_id), context)
+                with wrap_os_errors("read", context):
+                    return _load_stored_session(session_id, os.path.join(directory, session_id), context)
         return None
 
     def logs(self) -> Sequence[StoredFile]:
         """What `logs` in the share directory holds."""
-        return list(_files_below(os.path.join(self._share_dir, "logs")))
+        return list(_find_files(os.path.join(self._share_dir, "logs")))
 
     def write(self, path: str, manifest: bytes, files: Iterable[StoredFile]) -> None:
         """Write beside `path` first, then rename. Raises StoreFailed."""
         try:
             _check_target(path)
-            _write_beside(path, manifest, files)
+            _write_archive(path, manifest, files)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise StoreFailed(f"cannot write {scrubbed(path)}: {reason}; name another file with --output.") from error
+            raise StoreFailed(
+                f"cannot write {replace_surrogates(path)}: {reason}; name another file with --output."
+            ) from error
 
-    def _directories(self) -> Iterator[str]:
-        own = work_dir_directory(self._share_dir, self._work_dir)
+    def _find_directories(self) -> Iterator[str]:
+        own = sessions_directory(self._share_dir, self._work_dir)
         yield own
         root = os.path.dirname(own)
         with suppress(OSError):
             yield from (os.path.join(root, name) for name in sorted(os.listdir(root)) if name != os.path.basename(own))
 
 
-def _stored(session_id: str, directory: str, context: str) -> StoredSession:
-    files = [file for file in _files_below(directory) if file.name != LOCK]
+def _load_stored_session(session_id: str, directory: str, context: str) -> StoredSession:
+    files = [file for file in _find_files(directory) if file.name != LOCK_FILE]
     if os.path.dirname(context) != directory:  # the oldest layout
-        files.append(_file(CONTEXT, context))
-    first, last = _activity(os.path.join(directory, EVENTS))
+        files.append(_stat_file(CONTEXT_FILE, context))
+    first, last = _read_activity(os.path.join(directory, EVENTS_FILE))
     written = os.stat(context).st_mtime
     return StoredSession(session_id, files, first or written, last or first or written)
 
 
-def _activity(events: str) -> tuple[float | None, float | None]:
+def _read_activity(events: str) -> tuple[float | None, float | None]:
     """When the first and the last event were recorded."""
     try:
-        first = first_timestamp(lines_until(events, os.path.getsize(events)))
+        first = find_first_timestamp(read_lines_until(events, os.path.getsize(events)))
     except FileNotFoundError:
         return None, None
-    return first, None if first is None else last_timestamp(lines_backward(events))
+    return first, None if first is None else find_last_timestamp(read_lines_backward(events))
 
 
-def _files_below(directory: str) -> Iterator[StoredFile]:
+def _find_files(directory: str) -> Iterator[StoredFile]:
     """All regular files, with paths relative to `directory`; links are not followed."""
     for parent, names, files in os.walk(directory):
         names.sort()
@@ -97,12 +99,12 @@ def _files_below(directory: str) -> Iterator[StoredFile]:
             path = os.path.join(parent, name)
             if os.path.isfile(path) and not os.path.islink(path):
                 with suppress(FileNotFoundError):  # removed while we look
-                    yield _file(os.path.relpath(path, directory).replace(os.sep, "/"), path)
+                    yield _stat_file(os.path.relpath(path, directory).replace(os.sep, "/"), path)
 
 
-def _file(name: str, path: str) -> StoredFile:
+def _stat_file(name: str, path: str) -> StoredFile:
     found = os.stat(path)
-    return StoredFile(scrubbed(name), path, found.st_size, found.st_mtime)
+    return StoredFile(replace_surrogates(name), path, found.st_size, found.st_mtime)
 
 
 def _check_target(path: str) -> None:
@@ -113,7 +115,7 @@ def _check_target(path: str) -> None:
         raise OSError(0, "Is not a regular file")
 
 
-def _write_beside(path: str, manifest: bytes, files: Iterable[StoredFile]) -> None:
+def _write_archive(path: str, manifest: bytes, files: Iterable[StoredFile]) -> None:
     """Make a private file next to `path` and put it in its place; nothing is left of one that failed."""
     descriptor, fresh = tempfile.mkstemp(prefix=".kimi-export-", dir=os.path.dirname(path))
     try:
@@ -121,7 +123,7 @@ def _write_beside(path: str, manifest: bytes, files: Iterable[StoredFile]) -> No
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
                 archive.writestr(MANIFEST, manifest)
                 for member in files:
-                    _add(archive, member)
+                    _add_member(archive, member)
             file.flush()
             os.fsync(descriptor)
         os.replace(fresh, path)
@@ -131,7 +133,7 @@ def _write_beside(path: str, manifest: bytes, files: Iterable[StoredFile]) -> No
         raise
 
 
-def _add(archive: zipfile.ZipFile, member: StoredFile) -> None:
+def _add_member(archive: zipfile.ZipFile, member: StoredFile) -> None:
     """Add a file in blocks; one that is gone is left out, one that still grows is taken as far as it is read."""
     try:
         source = open(member.path, "rb")  # noqa: SIM115 - what fails afterwards is no missing file

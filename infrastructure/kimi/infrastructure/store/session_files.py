@@ -13,25 +13,25 @@ import anyio.to_thread
 from kimi.application.codec.context_line import decode_record, encode_record
 from kimi.domain.content.message import Message
 from kimi.domain.errors import StoreFailed
-from kimi.domain.history.session import ContextRecord, SessionState, checked_session_id
+from kimi.domain.history.session import ContextRecord, SessionState, check_session_id
 from kimi.infrastructure.store import event_line
+from kimi.infrastructure.store.call_repair import answer_open_calls
 from kimi.infrastructure.store.files import removal, rotation
 from kimi.infrastructure.store.files.append_file import AppendFile
-from kimi.infrastructure.store.files.disk import failing_as, make_private_directory, replace_file
-from kimi.infrastructure.store.files.lines import all_lines, lines_backward, lines_until
+from kimi.infrastructure.store.files.disk import make_private_directory, replace_file, wrap_os_errors
+from kimi.infrastructure.store.files.lines import read_lines, read_lines_backward, read_lines_until
 from kimi.infrastructure.store.files.lock import BorrowedLock, FileLock
 from kimi.infrastructure.store.layout import (
-    CONTEXT,
-    EVENTS,
-    META,
-    OUTPUT,
-    PROMPT,
-    STATE,
-    SUBAGENTS,
-    rotated,
+    CONTEXT_FILE,
+    EVENTS_FILE,
+    META_FILE,
+    OUTPUT_FILE,
+    PROMPT_FILE,
+    STATE_FILE,
+    SUBAGENTS_DIRECTORY,
+    list_rotated_paths,
 )
-from kimi.infrastructure.store.repair import answered
-from kimi.infrastructure.store.state import decode_state, merged_state, read_raw
+from kimi.infrastructure.store.state import decode_state, merge_state, read_json_object
 
 if TYPE_CHECKING:
     from kimi.domain.agents.subagent import SubagentRecord
@@ -48,23 +48,23 @@ class JsonlSession:
     """
 
     def __init__(
-        self, session_id: str, directory: str, lock: FileLock | BorrowedLock, *, emptied: Callable[[str], None]
+        self, session_id: str, directory: str, lock: FileLock | BorrowedLock, *, on_removed: Callable[[str], None]
     ) -> None:
         self._id = session_id
         self._directory = directory
         self._lock = lock
-        self._emptied = emptied
-        self._ready = lock.held
+        self._on_removed = on_removed
+        self._is_ready = lock.is_held
         self._closed = False
-        self._made: list[str] = []
-        self._context = AppendFile(self._path(CONTEXT))
-        self._events = AppendFile(self._path(EVENTS), event_line.HEADER)
+        self._created_directories: list[str] = []
+        self._context = AppendFile(self._path(CONTEXT_FILE))
+        self._events = AppendFile(self._path(EVENTS_FILE), event_line.METADATA_LINE)
         self._last_timestamp: float | None = None
-        self._used = False
-        self._state = decode_state(read_raw(self._path(STATE)) or {})
+        self._was_used = False
+        self._state = decode_state(read_json_object(self._path(STATE_FILE)) or {})
         self._stored_title = self._state.custom_title
-        self._state_waits = False
-        self._resumed = next(self.events(), None) is not None
+        self._state_pending = False
+        self._is_resumed = next(self.events(), None) is not None
 
     @property
     def id(self) -> str:
@@ -77,9 +77,9 @@ class JsonlSession:
         return self._directory
 
     @property
-    def resumed(self) -> bool:
+    def is_resumed(self) -> bool:
         """Did the session have at least one recorded event when it was opened?"""
-        return self._resumed
+        return self._is_resumed
 
     @property
     def state(self) -> SessionState:
@@ -88,9 +88,9 @@ class JsonlSession:
 
     def load_context(self) -> list[ContextRecord]:
         """All usable records with every call answered; what had to be added or put right is stored too."""
-        records = _records(self._path(CONTEXT))
-        with failing_as("read", self._path(EVENTS)):
-            fixed, changed = answered(records, lambda: lines_backward(self._path(EVENTS)))
+        records = _read_records(self._path(CONTEXT_FILE))
+        with wrap_os_errors("read", self._path(EVENTS_FILE)):
+            fixed, changed = answer_open_calls(records, lambda: read_lines_backward(self._path(EVENTS_FILE)))
         if changed:
             self._store_repair(records, fixed)
         return fixed
@@ -99,56 +99,56 @@ class JsonlSession:
         """Add records with one write. Raises StoreFailed; the file is then as it was."""
         if not records:
             return
-        self._prepare()
-        self._context.append(_context_lines(records))
-        self._note_use(records)
+        self._ensure_ready()
+        self._context.append(_encode_records(records))
+        self._mark_used(records)
 
     def rotate_context(self, records: Iterable[ContextRecord]) -> None:
         """Replace the context atomically; the old one becomes the next `context_N.jsonl`. Raises StoreFailed."""
         kept = list(records)
-        lines = _context_lines(kept)
-        self._prepare()
+        lines = _encode_records(kept)
+        self._ensure_ready()
         self._context.close()
-        with failing_as("write", self._path(CONTEXT)):
-            rotation.rotate(self._path(CONTEXT), lines)
-        self._note_use(kept)
+        with wrap_os_errors("write", self._path(CONTEXT_FILE)):
+            rotation.rotate(self._path(CONTEXT_FILE), lines)
+        self._mark_used(kept)
 
     def append_event(self, envelope: bytes, timestamp: float) -> None:
         """Add one event; a timestamp before the last one is raised to it. Raises StoreFailed."""
-        self._prepare()
+        self._ensure_ready()
         if self._last_timestamp is None:
-            with failing_as("read", self._path(EVENTS)):
-                self._last_timestamp = event_line.last_timestamp(lines_backward(self._path(EVENTS)))
+            with wrap_os_errors("read", self._path(EVENTS_FILE)):
+                self._last_timestamp = event_line.find_last_timestamp(read_lines_backward(self._path(EVENTS_FILE)))
         timestamp = max(timestamp, self._last_timestamp)
         self._events.append(event_line.encode_event_line(envelope, timestamp))
         self._last_timestamp = timestamp
-        self._used = True
+        self._was_used = True
 
     def events(self) -> Iterator[bytes]:
         """The envelopes recorded until now, read as they are asked for."""
-        return self._recorded(event_line.envelopes)
+        return self._read_recorded(event_line.read_envelopes)
 
     def timed_events(self) -> Iterator[tuple[bytes, float]]:
         """The same with their times."""
-        return self._recorded(event_line.timed_envelopes)
+        return self._read_recorded(event_line.read_timed_envelopes)
 
     def older_contexts(self) -> Iterator[list[ContextRecord]]:
         """The contexts that were replaced, newest first. Raises StoreFailed."""
         if not os.path.isdir(self._directory):
             return
-        with failing_as("read", self._directory):
-            paths = rotated(self._directory)
+        with wrap_os_errors("read", self._directory):
+            paths = list_rotated_paths(self._directory)
         for path in paths:
-            yield _records(path)
+            yield _read_records(path)
 
     def save_state(self, state: SessionState) -> None:
         """Store the state; of a session without records only a title is worth a directory. Raises StoreFailed."""
         self._check_open()
-        if not self._ready:
-            self._state, self._state_waits = state, True
+        if not self._is_ready:
+            self._state, self._state_pending = state, True
             if state.custom_title is None:
                 return
-            self._prepare()
+            self._ensure_ready()
         else:
             self._write_state(state)
 
@@ -156,7 +156,7 @@ class JsonlSession:
         """Bring what was appended to the disk; a failure is logged."""
         for file in (self._context, self._events):
             try:
-                fd = file.duplicate()
+                fd = file.duplicate_descriptor()
                 if fd is not None:
                     with anyio.CancelScope(shield=True):  # else the descriptor could be left open
                         await anyio.to_thread.run_sync(_sync_and_close, fd)
@@ -170,20 +170,25 @@ class JsonlSession:
         self._closed = True
         self._context.close()
         self._events.close()
-        if self._made and self._lock.held and self._is_empty() and removal.remove_files(self._directory):
+        if (
+            self._created_directories
+            and self._lock.is_held
+            and self._is_empty()
+            and removal.remove_session_files(self._directory)
+        ):
             self._lock.release()
-            self._emptied(self._id)
+            self._on_removed(self._id)
         self._lock.release()
-        removal.remove_directories(self._made)
+        removal.remove_empty_directories(self._created_directories)
 
-    def child(self, agent_id: str) -> JsonlSubagent:
+    def subagent_files(self, agent_id: str) -> JsonlSubagent:
         """The files of a subagent in `subagents/<id>/`."""
-        return JsonlSubagent(self._id, checked_session_id(agent_id), self._directory)
+        return JsonlSubagent(self._id, check_session_id(agent_id), self._directory)
 
-    def children(self) -> Sequence[str]:
+    def list_subagent_ids(self) -> Sequence[str]:
         """The names of the directories below `subagents/`, sorted."""
         try:
-            with os.scandir(self._path(SUBAGENTS)) as entries:
+            with os.scandir(self._path(SUBAGENTS_DIRECTORY)) as entries:
                 return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
         except OSError:
             return ()
@@ -191,48 +196,48 @@ class JsonlSession:
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
 
-    def _note_use(self, records: Sequence[ContextRecord]) -> None:
-        self._used = self._used or any(isinstance(record, Message) for record in records)
+    def _mark_used(self, records: Sequence[ContextRecord]) -> None:
+        self._was_used = self._was_used or any(isinstance(record, Message) for record in records)
 
     def _check_open(self) -> None:
         if self._closed:
             raise StoreFailed(f"Session {self._id} is closed; open it again to write to it.")
 
-    def _prepare(self) -> None:
+    def _ensure_ready(self) -> None:
         """Make sure that the directory is there and is ours. Idempotent; a failed try can be repeated."""
         self._check_open()
-        if self._ready:
+        if self._is_ready:
             return
-        with failing_as("create", self._directory):
+        with wrap_os_errors("create", self._directory):
             self._make_directory()
             if not self._lock.try_acquire():
                 raise StoreFailed(f"Session {self._id} is in use by another process; choose another session id.")
             self._make_context()
-            if self._state_waits:
+            if self._state_pending:
                 self._write_state(self._state)
-        self._ready = True
+        self._is_ready = True
 
     def _make_directory(self) -> None:
         for path in (os.path.dirname(self._directory), self._directory):
             if make_private_directory(path):
-                self._made.append(path)
+                self._created_directories.append(path)
 
     def _make_context(self) -> None:
-        path = self._path(CONTEXT)
-        if self._directory not in self._made and os.path.exists(path) and os.stat(path).st_size > 0:
+        path = self._path(CONTEXT_FILE)
+        if self._directory not in self._created_directories and os.path.exists(path) and os.stat(path).st_size > 0:
             self._lock.release()
             raise StoreFailed(f"Session {self._id} was begun by another process; resume it or choose another id.")
         with open(path, "ab", opener=_private_opener):
             pass
 
-    def _recorded(self, read: Callable[[str, Iterable[bytes]], Iterator[T]]) -> Iterator[T]:
+    def _read_recorded(self, read: Callable[[str, Iterable[bytes]], Iterator[T]]) -> Iterator[T]:
         """What is recorded until now, through `read`."""
-        path = self._path(EVENTS)
+        path = self._path(EVENTS_FILE)
         try:
             size = os.stat(path).st_size
         except OSError:
             return iter(())
-        return _reading(path, read(path, lines_until(path, size)))
+        return _wrap_read_errors(path, read(path, read_lines_until(path, size)))
 
     def _store_repair(self, records: list[ContextRecord], fixed: list[ContextRecord]) -> None:
         try:
@@ -244,29 +249,29 @@ class JsonlSession:
             logger.warning("the repair of session %s could not be stored: %s", self._id, error)
 
     def _write_state(self, state: SessionState) -> None:
-        path = self._path(STATE)
-        encoded, merged = merged_state(state, read_raw(path), self._stored_title)
-        with failing_as("write", path):
+        path = self._path(STATE_FILE)
+        encoded, merged = merge_state(state, read_json_object(path), self._stored_title)
+        with wrap_os_errors("write", path):
             replace_file(path, encoded)
-        self._state, self._stored_title, self._state_waits = merged, merged.custom_title, False
+        self._state, self._stored_title, self._state_pending = merged, merged.custom_title, False
 
     def _is_empty(self) -> bool:
-        stored = read_raw(self._path(STATE)) or {}
-        return not (self._used or self._resumed or self._state.custom_title or stored.get("custom_title"))
+        stored = read_json_object(self._path(STATE_FILE)) or {}
+        return not (self._was_used or self._is_resumed or self._state.custom_title or stored.get("custom_title"))
 
 
 class JsonlSubagent(JsonlSession):
     """The files of a subagent of an open session; see the port `SubagentFiles`. Its id is that of the session."""
 
     def __init__(self, session_id: str, agent_id: str, session_directory: str) -> None:
-        directory = os.path.join(session_directory, SUBAGENTS, agent_id)
-        lock = BorrowedLock(held=os.path.isdir(directory))
-        super().__init__(session_id, directory, lock, emptied=lambda name: None)
+        directory = os.path.join(session_directory, SUBAGENTS_DIRECTORY, agent_id)
+        lock = BorrowedLock(is_held=os.path.isdir(directory))
+        super().__init__(session_id, directory, lock, on_removed=lambda name: None)
         from kimi.infrastructure.store.subagent_meta import decode_meta  # start-up time
 
         self._session_directory = session_directory
-        self._record = decode_meta(agent_id, read_raw(self._path(META)))
-        self._output = AppendFile(self._path(OUTPUT))
+        self._record = decode_meta(agent_id, read_json_object(self._path(META_FILE)))
+        self._output = AppendFile(self._path(OUTPUT_FILE))
 
     @property
     def directory(self) -> str:
@@ -282,16 +287,16 @@ class JsonlSubagent(JsonlSession):
         """Store the record in `meta.json`. Raises StoreFailed."""
         from kimi.infrastructure.store.subagent_meta import encode_meta
 
-        self._replace(META, encode_meta(record, read_raw(self._path(META))))
+        self._replace(META_FILE, encode_meta(record, read_json_object(self._path(META_FILE))))
         self._record = record
 
     def save_prompt(self, text: str) -> None:
         """Store the prompt in `prompt.txt`. Raises StoreFailed."""
-        self._replace(PROMPT, text.encode("utf-8", "replace"))
+        self._replace(PROMPT_FILE, text.encode("utf-8", "replace"))
 
     def append_output(self, text: str) -> None:
         """Add to `output`. Raises StoreFailed."""
-        self._prepare()
+        self._ensure_ready()
         self._output.append(text.rstrip("\n").encode("utf-8", "replace") + b"\n")
 
     def close(self) -> None:
@@ -300,21 +305,21 @@ class JsonlSubagent(JsonlSession):
         super().close()
 
     def _replace(self, name: str, data: bytes) -> None:
-        self._prepare()
-        with failing_as("write", self._path(name)):
+        self._ensure_ready()
+        with wrap_os_errors("write", self._path(name)):
             replace_file(self._path(name), data)
 
 
-def _reading(path: str, items: Iterator[T]) -> Iterator[T]:
-    with failing_as("read", path):
+def _wrap_read_errors(path: str, items: Iterator[T]) -> Iterator[T]:
+    with wrap_os_errors("read", path):
         yield from items
 
 
-def _records(path: str) -> list[ContextRecord]:
+def _read_records(path: str) -> list[ContextRecord]:
     """The usable records of a context file. Raises StoreFailed."""
     records: list[ContextRecord] = []
-    with failing_as("read", path):
-        lines = all_lines(path)
+    with wrap_os_errors("read", path):
+        lines = read_lines(path)
     for number, line in enumerate(lines, 1):
         record = decode_record(line)
         if record is not None:
@@ -324,7 +329,7 @@ def _records(path: str) -> list[ContextRecord]:
     return records
 
 
-def _context_lines(records: Iterable[ContextRecord]) -> bytes:
+def _encode_records(records: Iterable[ContextRecord]) -> bytes:
     return b"".join([encode_record(record) + b"\n" for record in records])
 
 

@@ -21,13 +21,13 @@ from kimi.domain.tools.tool import TodoItem
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_OURS = frozenset(
+_OWN_KEYS = frozenset(
     {
         *("approval", "additional_dirs", "custom_title", "plan_mode", "plan_session_id", "plan_slug", "todos"),
         *("model_alias", "thinking"),
     }
 )
-_MIGRATED = (
+_MIGRATED_KEYS = (
     "title_generated",
     "title_generate_attempts",
     "archived",
@@ -37,7 +37,7 @@ _MIGRATED = (
 )
 
 
-def read_raw(path: str) -> dict[str, Any] | None:
+def read_json_object(path: str) -> dict[str, Any] | None:
     """The object in a JSON file; None without one, with a warning when there is a file that cannot be used."""
     try:
         with open(path, "rb") as file:
@@ -54,42 +54,42 @@ def read_raw(path: str) -> dict[str, Any] | None:
 
 def decode_state(source: Mapping[str, Any]) -> SessionState:
     """The state in a `state.json`. Directories that no longer exist are left out."""
-    approval = _read(source, "approval", _object, {})
+    approval = _read_member(source, "approval", _check_object, {})
     return SessionState(
-        yolo=_read(approval, "yolo", _flag, False),
-        afk=_read(approval, "afk", _flag, False),
-        auto_approve_actions=frozenset(_read(approval, "auto_approve_actions", _texts, ())),
-        additional_dirs=tuple(filter(os.path.isdir, _read(source, "additional_dirs", _texts, ()))),
-        custom_title=_read(source, "custom_title", _text, None),
-        plan_mode=_read(source, "plan_mode", _flag, False),
-        plan_session_id=_read(source, "plan_session_id", _text, None),
-        plan_slug=_read(source, "plan_slug", _text, None),
-        todos=_read(source, "todos", _todos, ()),
-        model_alias=_read(source, "model_alias", _text, None),
-        thinking=_read(source, "thinking", _flag, None),
-        foreign=_foreign(source, approval),
+        yolo=_read_member(approval, "yolo", _check_flag, False),
+        afk=_read_member(approval, "afk", _check_flag, False),
+        auto_approve_actions=frozenset(_read_member(approval, "auto_approve_actions", _check_texts, ())),
+        additional_dirs=tuple(filter(os.path.isdir, _read_member(source, "additional_dirs", _check_texts, ()))),
+        custom_title=_read_member(source, "custom_title", _check_text, None),
+        plan_mode=_read_member(source, "plan_mode", _check_flag, False),
+        plan_session_id=_read_member(source, "plan_session_id", _check_text, None),
+        plan_slug=_read_member(source, "plan_slug", _check_text, None),
+        todos=_read_member(source, "todos", _decode_todos, ()),
+        model_alias=_read_member(source, "model_alias", _check_text, None),
+        thinking=_read_member(source, "thinking", _check_flag, None),
+        unknown_keys=_collect_foreign(source, approval),
     )
 
 
-def merged_state(
-    state: SessionState, disk: Mapping[str, Any] | None, stored_title: str | None
+def merge_state(
+    state: SessionState, stored: Mapping[str, Any] | None, stored_title: str | None
 ) -> tuple[bytes, SessionState]:
     """What to write for `state`, and the state that then holds.
 
     `disk` is the file as it is now, `stored_title` the title that we last read or wrote: when the file has another
     one, somebody else chose it and it stays (R-61).
     """
-    there = disk or {}
-    title_there = _read(there, "custom_title", _text, None)
-    title = state.custom_title if disk is None or title_there == stored_title else title_there
-    approval = _read(there, "approval", _object, {})
-    foreign = {**state.foreign, **_foreign(there, approval)}
+    on_disk = stored or {}
+    title_there = _read_member(on_disk, "custom_title", _check_text, None)
+    title = state.custom_title if stored is None or title_there == stored_title else title_there
+    approval = _read_member(on_disk, "approval", _check_object, {})
+    foreign = {**state.unknown_keys, **_collect_foreign(on_disk, approval)}
     kept = {key: value for key, value in foreign.items() if key != "approval"}
     encoded = {
         "version": 1,
         **kept,
         "approval": {
-            **_read(foreign, "approval", _object, {}),
+            **_read_member(foreign, "approval", _check_object, {}),
             "yolo": state.yolo,
             "afk": state.afk,
             "auto_approve_actions": sorted(state.auto_approve_actions),
@@ -100,38 +100,38 @@ def merged_state(
         "plan_session_id": state.plan_session_id,
         "plan_slug": state.plan_slug,
         "todos": [{"title": item.title, "status": item.status} for item in state.todos],
-        **_chosen_model(state),
+        **_encode_chosen_model(state),
     }
-    return encode_json(encoded), replace(state, custom_title=title, foreign=foreign)
+    return encode_json(encoded), replace(state, custom_title=title, unknown_keys=foreign)
 
 
-def with_old_metadata(source: dict[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+def with_legacy_metadata(source: dict[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
     """`source` with the title and the archive fields of a legacy `metadata.json`, where it says nothing itself."""
     found = dict(source)
-    title = old_title(old)
+    title = find_legacy_title(old)
     if title is not None and not found.get("custom_title"):
         found["custom_title"] = title
-    for key in _MIGRATED:
+    for key in _MIGRATED_KEYS:
         if key in old and not found.get(key):
             found[key] = old[key]
     return found
 
 
-def old_title(old: Mapping[str, Any]) -> str | None:
+def find_legacy_title(old: Mapping[str, Any]) -> str | None:
     """The title in a legacy `metadata.json`; None when none was given."""
     title = old.get("custom_title") or old.get("title")
     return title if isinstance(title, str) and title.strip() and title != "Untitled" else None
 
 
-def _chosen_model(state: SessionState) -> dict[str, Any]:
+def _encode_chosen_model(state: SessionState) -> dict[str, Any]:
     """Keys that other programs do not know: only there when a model was chosen."""
     if state.model_alias is None:
         return {}
     return {"model_alias": state.model_alias, "thinking": state.thinking}
 
 
-def _foreign(source: Mapping[str, Any], approval: Mapping[str, Any]) -> dict[str, Any]:
-    found = {key: value for key, value in source.items() if key not in _OURS}
+def _collect_foreign(source: Mapping[str, Any], approval: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: value for key, value in source.items() if key not in _OWN_KEYS}
     # Unknown members of `approval` are kept under that name.
     rest = {k: v for k, v in approval.items() if k not in ("yolo", "afk", "auto_approve_actions")}
     if rest:
@@ -139,7 +139,7 @@ def _foreign(source: Mapping[str, Any], approval: Mapping[str, Any]) -> dict[str
     return found
 
 
-def _read(source: Mapping[str, Any], key: str, check: Callable[[Any], T], default: T) -> T:
+def _read_member(source: Mapping[str, Any], key: str, check: Callable[[Any], T], default: T) -> T:
     value = source.get(key)
     if value is None:
         return default
@@ -150,33 +150,33 @@ def _read(source: Mapping[str, Any], key: str, check: Callable[[Any], T], defaul
         return default
 
 
-def _flag(value: Any) -> bool:
+def _check_flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError
     return value
 
 
-def _text(value: Any) -> str | None:
+def _check_text(value: Any) -> str | None:
     if not isinstance(value, str):
         raise ValueError
     return value
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(item for item in _list(value) if isinstance(item, str))
+def _check_texts(value: Any) -> tuple[str, ...]:
+    return tuple(item for item in _check_list(value) if isinstance(item, str))
 
 
-def _todos(value: Any) -> tuple[TodoItem, ...]:
-    return tuple(decode_todo_item(item) for item in _list(value))
+def _decode_todos(value: Any) -> tuple[TodoItem, ...]:
+    return tuple(decode_todo_item(item) for item in _check_list(value))
 
 
-def _list(value: Any) -> list[object]:
+def _check_list(value: Any) -> list[object]:
     if not isinstance(value, list):
         raise ValueError
     return cast("list[object]", value)
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _check_object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ValueError
     return cast("Mapping[str, Any]", value)

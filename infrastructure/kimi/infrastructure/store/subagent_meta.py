@@ -17,17 +17,17 @@ def decode_meta(agent_id: str, source: Mapping[str, Any] | None) -> SubagentReco
     return SubagentRecord(
         agent_id=agent_id,
         type=kind,
-        status=_status(source.get("status")),
-        description=_text(source.get("description")) or "",
-        model=_text(_launch(source).get("model_override")),
-        created_at=_number(source.get("created_at")),
-        updated_at=_number(source.get("updated_at")),
+        status=_decode_status(source.get("status")),
+        description=_decode_text(source.get("description")) or "",
+        model=_decode_text(_launch_spec(source).get("model_override")),
+        created_at=_decode_number(source.get("created_at")),
+        updated_at=_decode_number(source.get("updated_at")),
     )
 
 
-def encode_meta(record: SubagentRecord, there: Mapping[str, Any] | None) -> bytes:
+def encode_meta(record: SubagentRecord, stored: Mapping[str, Any] | None) -> bytes:
     """What to write for `record`; members of the file as it is that are not ours are kept."""
-    source = there or {}
+    source = stored or {}
     ours = {
         "agent_id": record.agent_id,
         "subagent_type": record.type,
@@ -36,7 +36,7 @@ def encode_meta(record: SubagentRecord, there: Mapping[str, Any] | None) -> byte
         "created_at": record.created_at,
         "updated_at": record.updated_at,
         "launch_spec": {
-            **_launch(source),
+            **_launch_spec(source),
             "agent_id": record.agent_id,
             "subagent_type": record.type,
             "model_override": record.model,
@@ -46,18 +46,18 @@ def encode_meta(record: SubagentRecord, there: Mapping[str, Any] | None) -> byte
     return encode_json({**source, **ours})
 
 
-def _launch(source: Mapping[str, Any]) -> dict[str, Any]:
+def _launch_spec(source: Mapping[str, Any]) -> dict[str, Any]:
     found = source.get("launch_spec")
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def _status(value: object) -> SubagentStatus:
+def _decode_status(value: object) -> SubagentStatus:
     return cast("SubagentStatus", value) if value in get_args(SubagentStatus) else "idle"
 
 
-def _text(value: object) -> str | None:
+def _decode_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _number(value: object) -> float:
+def _decode_number(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0

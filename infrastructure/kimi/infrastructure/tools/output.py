@@ -1,6 +1,6 @@
 """Output limits: what of a long text reaches the model (tools spec 1.6).
 
-`OutputBuilder` keeps the beginning; `HeadTail` keeps beginning and end, with the rest in a file. Both take any
+`OutputBuilder` keeps the beginning; `HeadTailBuffer` keeps beginning and end, with the rest in a file. Both take any
 amount of text in pieces and use a fixed amount of memory.
 """
 
@@ -19,16 +19,16 @@ MAX_CHARS = 50_000
 MAX_LINE_CHARS = 2_000
 HEAD_CHARS = 30_000
 TAIL_CHARS = 20_000
-SPILL_BYTES = 10 * 1024 * 1024
+MAX_SPILL_BYTES = 10 * 1024 * 1024
 """Largest file for the full output, the closing remark not counted."""
 
-MARKER = "[...truncated]"
+TRUNCATION_MARKER = "[...truncated]"
 TRUNCATED_SENTENCE = "Output is truncated to fit in the message."
-_SPILL_END = "\n[...the rest is not kept: the output is longer than 10 MiB]\n"
+_SPILL_LIMIT_NOTE = "\n[...the rest is not kept: the output is longer than 10 MiB]\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class ToolOutput:
     """The text for the model; `truncated` when anything at all is missing from it."""
 
     text: str
@@ -40,13 +40,13 @@ class Output:
         """A success with this output. The message ends in a full stop."""
         if message and not message.endswith("."):
             message += "."
-        return tool_ok(self.text, self._noted(message), brief=brief, display=display)
+        return tool_ok(self.text, self._append_truncation_note(message), brief=brief, display=display)
 
     def error(self, message: str, brief: str) -> ToolReturnValue:
         """A failure with this output."""
-        return tool_error(self._noted(message), brief, output=self.text)
+        return tool_error(self._append_truncation_note(message), brief, output=self.text)
 
-    def _noted(self, message: str) -> str:
+    def _append_truncation_note(self, message: str) -> str:
         if not self.truncated:
             return message
         return f"{message} {TRUNCATED_SENTENCE}" if message else TRUNCATED_SENTENCE
@@ -63,125 +63,125 @@ class OutputBuilder:
         self._max_line = max_chars if max_line_chars is None else max_line_chars
         self._lines: list[str] = []
         self._size = 0
-        self._open = ""
-        self._line_cut = False
-        self._full = False
+        self._open_line = ""
+        self._has_cut_line = False
+        self._is_full = False
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Is the limit reached, so that further text would be dropped?"""
-        return self._full
+        return self._is_full
 
     def write(self, text: str) -> None:
         """Add text; a line may come in several pieces."""
         for piece in text.splitlines(keepends=True):
-            if self._full:
+            if self._is_full:
                 return
-            self._extend(piece)
+            self._extend_line(piece)
 
-    def build(self) -> Output:
+    def build(self) -> ToolOutput:
         """What has been kept. The builder takes no more text."""
         self._close_line()
-        return Output("".join(self._lines), self._full or self._line_cut)
+        return ToolOutput("".join(self._lines), self._is_full or self._has_cut_line)
 
-    def _extend(self, piece: str) -> None:
+    def _extend_line(self, piece: str) -> None:
         """Add to the line that is open. Of one that is too long no more is kept than shows that it is."""
-        line_break = _line_break(piece)
+        line_break = _trailing_line_break(piece)
         body = piece.removesuffix(line_break)
-        room = self._max_line + 1 - len(self._open)
-        self._open += body[: max(room, 0)] + line_break
+        capacity = self._max_line + 1 - len(self._open_line)
+        self._open_line += body[: max(capacity, 0)] + line_break
         if line_break:
             self._close_line()
 
     def _close_line(self) -> None:
-        line, self._open = self._open, ""
+        line, self._open_line = self._open_line, ""
         if not line:
             return
-        cut = limited_line(line, self._max_line)
-        self._line_cut = self._line_cut or cut != line
+        cut = truncate_line(line, self._max_line)
+        self._has_cut_line = self._has_cut_line or cut != line
         if self._size + len(cut) <= self._max_chars:
             self._append(cut)
         else:
-            self._end_with(cut)
+            self._append_truncated(cut)
 
     def _append(self, line: str) -> None:
         self._lines.append(line)
         self._size += len(line)
 
-    def _end_with(self, line: str) -> None:
+    def _append_truncated(self, line: str) -> None:
         """Shorten `line`, or the last one that still fits, so that the marker is within the limit."""
-        self._full = True
-        while self._lines and self._max_chars - self._size < len(MARKER) + len(_line_break(line)):
+        self._is_full = True
+        while self._lines and self._max_chars - self._size < len(TRUNCATION_MARKER) + len(_trailing_line_break(line)):
             line = self._lines.pop()
             self._size -= len(line)
-        self._append(_marked(line, min(self._max_chars - self._size, self._max_line)))
+        self._append(_truncate_with_marker(line, min(self._max_chars - self._size, self._max_line)))
 
 
-class HeadTail:
+class HeadTailBuffer:
     """The beginning and the end of a stream of bytes: at most `HEAD_CHARS` + `TAIL_CHARS`, and a line between them.
 
     What is read as UTF-8 has U+FFFD in place of invalid bytes. As soon as something has to be dropped, the full
-    text goes to the file that `spill` names (mode 0600, at most `SPILL_BYTES`), if it names one and the file can be
+    text goes to the file that `spill` names (mode 0600, at most `MAX_SPILL_BYTES`), if it names one and the file can be
     made.
     """
 
-    def __init__(self, spill: Callable[[], str | None]) -> None:
-        self._spill = spill
+    def __init__(self, new_spill_path: Callable[[], str | None]) -> None:
+        self._new_spill_path = new_spill_path
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._head: list[str] = []
         self._tail: deque[str] = deque()
         self._tail_size = 0
         self._size = 0
-        self._file: SpillFile | None = None
+        self._spill_file: SpillFile | None = None
 
     def write(self, block: bytes) -> None:
         """Add a block of the stream; a character may be spread over two."""
-        self._add(self._decoder.decode(block))
+        self._add_text(self._decoder.decode(block))
 
-    def build(self) -> Output:
+    def build(self) -> ToolOutput:
         """What has been kept, with long lines cut. The builder takes no more text."""
-        self._add(self._decoder.decode(b"", True))
-        if self._file is not None:
-            self._file.close()
+        self._add_text(self._decoder.decode(b"", True))
+        if self._spill_file is not None:
+            self._spill_file.close()
         dropped = self._size - HEAD_CHARS - TAIL_CHARS
         head, tail = "".join(self._head), "".join(self._tail)
         if dropped <= 0:
-            text = limited_lines(head + tail)
-            return Output(text, text != head + tail)
-        head = _with_line_break(limited_lines(head))
-        return Output(head + self._middle(dropped) + limited_lines(tail[-TAIL_CHARS:]), truncated=True)
+            text = truncate_lines(head + tail)
+            return ToolOutput(text, text != head + tail)
+        head = _ensure_line_break(truncate_lines(head))
+        return ToolOutput(head + self._format_gap(dropped) + truncate_lines(tail[-TAIL_CHARS:]), truncated=True)
 
     def close(self) -> None:
         """Close the file, if there is one; for a stream whose end does not matter any more. Idempotent."""
-        if self._file is not None:
-            self._file.close()
+        if self._spill_file is not None:
+            self._spill_file.close()
 
-    def _middle(self, dropped: int) -> str:
-        place = f"; full output: {self._file.path}" if self._file is not None else ""
+    def _format_gap(self, dropped: int) -> str:
+        place = f"; full output: {self._spill_file.path}" if self._spill_file is not None else ""
         return f"[...truncated {dropped} chars{place}]\n"
 
-    def _add(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         if not text:
             return
         before, self._size = self._size, self._size + len(text)
         if before <= HEAD_CHARS + TAIL_CHARS < self._size:
-            self._open_file()
-        if self._file is not None:
-            self._file.write(text)
-        room = HEAD_CHARS - before
-        if room > 0:
-            self._head.append(text[:room])
-            text = text[room:]
-        self._keep_end(text)
+            self._open_spill_file()
+        if self._spill_file is not None:
+            self._spill_file.write(text)
+        capacity = HEAD_CHARS - before
+        if capacity > 0:
+            self._head.append(text[:capacity])
+            text = text[capacity:]
+        self._keep_tail(text)
 
-    def _open_file(self) -> None:
+    def _open_spill_file(self) -> None:
         """Begin the file with all that has come so far, none of which has been dropped yet."""
-        path = self._spill()
-        self._file = SpillFile.create(path) if path is not None else None
-        if self._file is not None:
-            self._file.write("".join([*self._head, *self._tail]))
+        path = self._new_spill_path()
+        self._spill_file = SpillFile.create(path) if path is not None else None
+        if self._spill_file is not None:
+            self._spill_file.write("".join([*self._head, *self._tail]))
 
-    def _keep_end(self, text: str) -> None:
+    def _keep_tail(self, text: str) -> None:
         text = text[-TAIL_CHARS:]
         if not text:
             return
@@ -197,7 +197,7 @@ class SpillFile:
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor: int | None = descriptor
-        self._left = SPILL_BYTES
+        self._bytes_left = MAX_SPILL_BYTES
 
     @classmethod
     def create(cls, path: str) -> SpillFile | None:
@@ -215,14 +215,14 @@ class SpillFile:
             return
         data = text.encode("utf-8", "replace")
         try:
-            self._write_all(self._descriptor, data[: self._left])
-            if len(data) > self._left:
-                self._write_all(self._descriptor, _SPILL_END.encode())
+            self._write_all(self._descriptor, data[: self._bytes_left])
+            if len(data) > self._bytes_left:
+                self._write_all(self._descriptor, _SPILL_LIMIT_NOTE.encode())
         except OSError:
             self.close()
             return
-        self._left -= len(data)
-        if self._left < 0:
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
             self.close()
 
     def close(self) -> None:
@@ -238,8 +238,8 @@ class SpillFile:
             rest = rest[os.write(descriptor, rest) :]
 
 
-def spilled(path: str, text: str) -> str | None:
-    """`path`, once it is a new file with `text` (at most `SPILL_BYTES` of it); None when it cannot be made. Blocks."""
+def write_spill_file(path: str, text: str) -> str | None:
+    """`path`, once it is a new file with `text` (at most `MAX_SPILL_BYTES` of it); None if not made. Blocks."""
     file = SpillFile.create(path)
     if file is None:
         return None
@@ -248,27 +248,27 @@ def spilled(path: str, text: str) -> str | None:
     return path
 
 
-def limited_lines(text: str) -> str:
+def truncate_lines(text: str) -> str:
     """`text` with every line cut to `MAX_LINE_CHARS` characters, marker and line break counted."""
-    return "".join([limited_line(line, MAX_LINE_CHARS) for line in text.splitlines(keepends=True)])
+    return "".join([truncate_line(line, MAX_LINE_CHARS) for line in text.splitlines(keepends=True)])
 
 
-def limited_line(line: str, limit: int) -> str:
+def truncate_line(line: str, limit: int) -> str:
     """One line with its line break, cut to `limit` characters if it is longer (T-19)."""
-    return line if len(line) <= limit else _marked(line, limit)
+    return line if len(line) <= limit else _truncate_with_marker(line, limit)
 
 
-def _marked(line: str, limit: int) -> str:
+def _truncate_with_marker(line: str, limit: int) -> str:
     """The beginning of `line`, the marker once and its line break, together at most `limit` characters."""
-    line_break = _line_break(line)
-    room = max(limit - len(MARKER) - len(line_break), 0)
-    return line.removesuffix(line_break).removesuffix(MARKER)[:room] + MARKER + line_break
+    line_break = _trailing_line_break(line)
+    capacity = max(limit - len(TRUNCATION_MARKER) - len(line_break), 0)
+    return line.removesuffix(line_break).removesuffix(TRUNCATION_MARKER)[:capacity] + TRUNCATION_MARKER + line_break
 
 
-def _line_break(line: str) -> str:
+def _trailing_line_break(line: str) -> str:
     """What ends the line: one or two characters, or nothing."""
     return line[len(line.splitlines()[0]) :] if line else ""
 
 
-def _with_line_break(text: str) -> str:
+def _ensure_line_break(text: str) -> str:
     return text if not text or text.endswith("\n") else text + "\n"

@@ -19,15 +19,15 @@ P = TypeVar("P", bound=BaseModel)
 MAX_ERROR_CHARS = 2_000
 """Longest text of a validation error, its prefix included (T-09)."""
 
-_PREFIX = "Error validating JSON arguments: "
+_ERROR_PREFIX = "Error validating JSON arguments: "
 _LOCAL_REF = "#/$defs/"
-_NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "dependentSchemas"})
+_SCHEMA_MAP_KEYWORDS = frozenset({"properties", "patternProperties", "dependentSchemas"})
 """Keywords whose keys are names that somebody chose, so that a property may be called `title`."""
-_PLAIN_DATA = frozenset({"default", "const", "enum", "examples"})
+_DATA_KEYWORDS = frozenset({"default", "const", "enum", "examples"})
 """Keywords whose values are data, not schemas."""
 
 
-def schema_of(params: type[BaseModel]) -> dict[str, Any]:
+def build_schema(params: type[BaseModel]) -> dict[str, Any]:
     """The JSON Schema of `params` as the model gets it: by alias, without titles, references inlined.
 
     Where definitions refer to each other in a circle, the `$ref` that would close it stays, together with its
@@ -35,7 +35,7 @@ def schema_of(params: type[BaseModel]) -> dict[str, Any]:
     """
     raw = params.model_json_schema(by_alias=True)
     definitions = cast("dict[str, Any]", raw.pop("$defs", {}))
-    root = _inlined(raw, definitions, (), kept := dict[str, Any]())
+    root = _inline_schema(raw, definitions, (), kept := dict[str, Any]())
     root.pop("description", None)
     return {**root, "$defs": kept} if kept else root
 
@@ -45,19 +45,19 @@ def parse_arguments(params: type[P], arguments: JsonObject) -> P | ToolReturnVal
     try:
         return params.model_validate(dict(arguments))
     except ValidationError as error:
-        return tool_error(_error_text(error), "Invalid arguments")
+        return tool_error(_format_validation_error(error), "Invalid arguments")
 
 
-def prepared(
+def prepare_call(
     params: type[P], arguments: JsonObject, prepare: Callable[[P], PreparedCall | ToolReturnValue]
 ) -> PreparedCall:
     """What `prepare` makes of the arguments; a result in its place, as for those that are invalid, is the answer."""
     parsed = parse_arguments(params, arguments)
-    made = parsed if isinstance(parsed, ToolReturnValue) else prepare(parsed)
-    return made if isinstance(made, PreparedCall) else answered(made)
+    outcome = parsed if isinstance(parsed, ToolReturnValue) else prepare(parsed)
+    return outcome if isinstance(outcome, PreparedCall) else prepare_finished_call(outcome)
 
 
-def answered(result: ToolReturnValue) -> PreparedCall:
+def prepare_finished_call(result: ToolReturnValue) -> PreparedCall:
     """A prepared call whose result is known already: it does nothing, so there is nothing to decide."""
 
     async def run() -> ToolReturnValue:
@@ -66,47 +66,51 @@ def answered(result: ToolReturnValue) -> PreparedCall:
     return PreparedCall(run)
 
 
-def _error_text(error: ValidationError) -> str:
+def _format_validation_error(error: ValidationError) -> str:
     """What pydantic says, headed `Params`, without the lines that point to its website, cut to the limit."""
     count = error.error_count()
     heading = f"{count} validation error{'' if count == 1 else 's'} for Params"
     lines = [line for line in str(error).split("\n")[1:] if not line.startswith("    For further information visit ")]
-    return (_PREFIX + "\n".join([heading, *lines]))[:MAX_ERROR_CHARS]
+    return (_ERROR_PREFIX + "\n".join([heading, *lines]))[:MAX_ERROR_CHARS]
 
 
-def _inlined(
+def _inline_schema(
     schema: Mapping[str, Any], definitions: Mapping[str, Any], path: tuple[str, ...], kept: dict[str, Any]
 ) -> dict[str, Any]:
     """A copy of `schema` without titles and local references. `path` names the definitions it lies in."""
-    name = _local_name(schema)
+    name = _local_definition_name(schema)
     if name is None:
-        return {key: _value(key, value, definitions, path, kept) for key, value in schema.items() if key != "title"}
+        return {
+            key: _inline_value(key, value, definitions, path, kept) for key, value in schema.items() if key != "title"
+        }
     beside = {key: value for key, value in schema.items() if key not in ("$ref", "title")}
     if name in path:
-        _keep(name, definitions, kept)
+        _keep_definition(name, definitions, kept)
         return {"$ref": f"{_LOCAL_REF}{name}", **beside}
-    return {**_inlined(definitions[name], definitions, (*path, name), kept), **beside}
+    return {**_inline_schema(definitions[name], definitions, (*path, name), kept), **beside}
 
 
-def _value(key: str, value: Any, definitions: Mapping[str, Any], path: tuple[str, ...], kept: dict[str, Any]) -> Any:
-    if key in _PLAIN_DATA:
+def _inline_value(
+    key: str, value: Any, definitions: Mapping[str, Any], path: tuple[str, ...], kept: dict[str, Any]
+) -> Any:
+    if key in _DATA_KEYWORDS:
         return value
-    if key in _NAMED_SCHEMAS:
-        return {name: _inlined(schema, definitions, path, kept) for name, schema in value.items()}
+    if key in _SCHEMA_MAP_KEYWORDS:
+        return {name: _inline_schema(schema, definitions, path, kept) for name, schema in value.items()}
     if isinstance(value, dict):
-        return _inlined(cast("dict[str, Any]", value), definitions, path, kept)
+        return _inline_schema(cast("dict[str, Any]", value), definitions, path, kept)
     if isinstance(value, list):
-        return [_value("", item, definitions, path, kept) for item in cast("list[Any]", value)]
+        return [_inline_value("", item, definitions, path, kept) for item in cast("list[Any]", value)]
     return value
 
 
-def _keep(name: str, definitions: Mapping[str, Any], kept: dict[str, Any]) -> None:
+def _keep_definition(name: str, definitions: Mapping[str, Any], kept: dict[str, Any]) -> None:
     if name not in kept:
         kept[name] = {}
-        kept[name] = _inlined(definitions[name], definitions, (name,), kept)
+        kept[name] = _inline_schema(definitions[name], definitions, (name,), kept)
 
 
-def _local_name(schema: Mapping[str, Any]) -> str | None:
+def _local_definition_name(schema: Mapping[str, Any]) -> str | None:
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith(_LOCAL_REF):
         return reference.removeprefix(_LOCAL_REF)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-_CLOUD = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
+_CLOUD_SERVICE_NETWORKS = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
 """Addresses that count as public, where machines of a cloud reach the services of their host (Oracle, Azure)."""
 
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
@@ -19,12 +19,12 @@ def is_public(address: str) -> bool:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    if isinstance(parsed, IPv6Address) and (inner := _inner(parsed)) is not None:
-        return _is_public(inner)
-    return _is_public(parsed)
+    if isinstance(parsed, IPv6Address) and (inner := _find_embedded_ipv4(parsed)) is not None:
+        return _is_public_ip(inner)
+    return _is_public_ip(parsed)
 
 
-def is_literal(host: str) -> bool:
+def is_ip_literal(host: str) -> bool:
     """Is the host of a URL an address and not a name?"""
     try:
         ip_address(host.strip("[]").partition("%")[0])
@@ -33,15 +33,15 @@ def is_literal(host: str) -> bool:
     return True
 
 
-def _is_public(address: IPv4Address | IPv6Address) -> bool:
+def _is_public_ip(address: IPv4Address | IPv6Address) -> bool:
     if isinstance(address, IPv6Address) and address.is_site_local:  # what private networks had before fd00::/8
         return False
-    if any(address in network for network in _CLOUD):
+    if any(address in network for network in _CLOUD_SERVICE_NETWORKS):
         return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
-def _inner(address: IPv6Address) -> IPv4Address | None:
+def _find_embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address.sixtofour is not None:

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 
 from kimi.application.ports import Shell
 
-_UNLESS_SET = {"GIT_TERMINAL_PROMPT": "0", "PAGER": "cat", "GIT_PAGER": "cat"}
+_DEFAULT_VARIABLES = {"GIT_TERMINAL_PROMPT": "0", "PAGER": "cat", "GIT_PAGER": "cat"}
 """So that no program waits for somebody at a keyboard."""
 
 
-def command_environment(environ: Mapping[str, str], secret_variables: frozenset[str], shell: Shell) -> dict[str, str]:
+def build_command_environment(
+    environ: Mapping[str, str], secret_variables: frozenset[str], shell: Shell
+) -> dict[str, str]:
     """`environ` without the variables that hold our keys, with `SHELL`, prompts and pagers switched off."""
-    hidden = {_folded(name) for name in secret_variables}
-    inherited = {name: value for name, value in environ.items() if _folded(name) not in hidden}
-    return {**_UNLESS_SET, **inherited, "SHELL": shell.path}
+    hidden = {_fold_name(name) for name in secret_variables}
+    inherited = {name: value for name, value in environ.items() if _fold_name(name) not in hidden}
+    return {**_DEFAULT_VARIABLES, **inherited, "SHELL": shell.path}
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     """Names of variables are the same in any case on Windows."""
     return name.upper() if sys.platform == "win32" else name

@@ -50,7 +50,7 @@ def stat_file(path: str) -> FileStat | None:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _described(os.path.realpath(path), found)
+    return _to_file_stat(os.path.realpath(path), found)
 
 
 def open_file(path: str) -> int:
@@ -98,7 +98,7 @@ def read_small_file(path: str) -> tuple[FileStat, bytes | None] | None:
     finally:
         os.close(descriptor)
     is_short = content is not None and len(content) < BLOCK_BYTES
-    return _described(stat.real_path, found), content if is_short else None
+    return _to_file_stat(stat.real_path, found), content if is_short else None
 
 
 def write_file(path: str, content: bytes, expected: FileStat | None) -> FileStat:
@@ -108,31 +108,31 @@ def write_file(path: str, content: bytes, expected: FileStat | None) -> FileStat
         FileChanged: the file, or a directory above it, is not what `expected` says, or a link has come in.
         OSError: as the system does; a file that may not be written stays as it is.
     """
-    with _directory_of(path) as (directory, name):
-        old = _checked(directory, name, path, expected)
-        temporary = _temporary_beside(name)
+    with _open_directory(path) as (directory, name):
+        old = _check_target(directory, name, path, expected)
+        temporary = _temporary_name(name)
         try:
-            _fill(directory, temporary, content, old)
-            _checked(directory, name, path, expected)
-            _replace(directory, temporary, name)
+            _write_temporary(directory, temporary, content, old)
+            _check_target(directory, name, path, expected)
+            _replace_target(directory, temporary, name)
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=directory)
             raise
-        return _described(path, os.stat(name, dir_fd=directory, follow_symlinks=False))
+        return _to_file_stat(path, os.stat(name, dir_fd=directory, follow_symlinks=False))
 
 
-def _described(real_path: str, found: os.stat_result) -> FileStat:
+def _to_file_stat(real_path: str, found: os.stat_result) -> FileStat:
     mode = found.st_mode
     kind: Literal["file", "directory", "other"] = "other"
     if modes.S_ISREG(mode):
         kind = "file"
     elif modes.S_ISDIR(mode):
         kind = "directory"
-    return FileStat(real_path, kind, found.st_size, modes.S_IMODE(mode), _identity(found))
+    return FileStat(real_path, kind, found.st_size, modes.S_IMODE(mode), _file_identity(found))
 
 
-def _identity(found: os.stat_result) -> tuple[int, ...]:
+def _file_identity(found: os.stat_result) -> tuple[int, ...]:
     """Device, number, size and both times: the change time cannot be set back by a program, as the other can."""
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
@@ -144,28 +144,28 @@ def _check_regular(found: os.stat_result, path: str) -> None:
         raise OSError(errno.EINVAL, "Not a regular file", path)
 
 
-def _changed(path: str) -> FileChanged:
+def _changed_error(path: str) -> FileChanged:
     return FileChanged(errno.ESTALE, "The file has changed since it was looked at", path)
 
 
 @contextmanager
-def _directory_of(path: str) -> Generator[tuple[int | None, str], None, None]:
+def _open_directory(path: str) -> Generator[tuple[int | None, str], None, None]:
     """The open directory of `path`, made if need be, and the name in it; None and the path where that is impossible."""
     if os.path.realpath(path) != path:
-        raise _changed(path)
+        raise _changed_error(path)
     if sys.platform == "win32":
         os.makedirs(os.path.dirname(path), exist_ok=True)
         yield None, path
         return
     parent, name = os.path.split(path)
-    directory = _walk_down(parent, path)
+    directory = _open_without_links(parent, path)
     try:
         yield directory, name
     finally:
         os.close(directory)
 
 
-def _walk_down(parent: str, path: str) -> int:
+def _open_without_links(parent: str, path: str) -> int:
     """A descriptor of the directory `parent`, reached without following any link; missing ones are made."""
     current = os.open("/", _DIRECTORY_FLAGS)
     for component in parent.split("/"):
@@ -173,13 +173,13 @@ def _walk_down(parent: str, path: str) -> int:
             continue
         above = current
         try:
-            current = _enter(above, component, path)
+            current = _open_component(above, component, path)
         finally:
             os.close(above)
     return current
 
 
-def _enter(above: int, component: str, path: str) -> int:
+def _open_component(above: int, component: str, path: str) -> int:
     try:
         return os.open(component, _DIRECTORY_FLAGS, dir_fd=above)
     except FileNotFoundError:
@@ -189,34 +189,34 @@ def _enter(above: int, component: str, path: str) -> int:
     except OSError as error:
         found = os.stat(component, dir_fd=above, follow_symlinks=False)
         if modes.S_ISLNK(found.st_mode):
-            raise _changed(path) from error
+            raise _changed_error(path) from error
         raise
 
 
-def _checked(directory: int | None, name: str, path: str, expected: FileStat | None) -> os.stat_result | None:
+def _check_target(directory: int | None, name: str, path: str, expected: FileStat | None) -> os.stat_result | None:
     """What is at `name` now, if it is what the caller looked at; None when nothing is there."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         if expected is not None:
-            raise _changed(path) from None
+            raise _changed_error(path) from None
         return None
     if modes.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if expected is None or _identity(found) != expected.identity:
-        raise _changed(path)
+    if expected is None or _file_identity(found) != expected.identity:
+        raise _changed_error(path)
     _check_regular(found, path)
     if not os.access(name, os.W_OK, dir_fd=directory):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     return found
 
 
-def _temporary_beside(name: str) -> str:
+def _temporary_name(name: str) -> str:
     """A name in the directory of `name` that is never longer than the system allows."""
     return os.path.join(os.path.dirname(name), f".kimi-{secrets.token_hex(8)}.tmp")
 
 
-def _fill(directory: int | None, temporary: str, content: bytes, old: os.stat_result | None) -> None:
+def _write_temporary(directory: int | None, temporary: str, content: bytes, old: os.stat_result | None) -> None:
     """Make the temporary file with the whole content, on the disk, with the mode and owner of the old one."""
     descriptor = os.open(temporary, _CREATE_FLAGS, 0o666 if old is None else 0o600, dir_fd=directory)
     try:
@@ -245,7 +245,7 @@ def _copy_rights(descriptor: int, old: os.stat_result) -> None:
     os.fchmod(descriptor, mode)
 
 
-def _replace(directory: int | None, temporary: str, name: str) -> None:
+def _replace_target(directory: int | None, temporary: str, name: str) -> None:
     if directory is None:
         os.replace(temporary, name)
     else:

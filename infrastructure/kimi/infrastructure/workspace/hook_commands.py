@@ -18,8 +18,8 @@ from kimi.application.ports import RunHook, Shell
 from kimi.application.settings.settings import ShellSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import HookAnswer
-from kimi.domain.hook import ALLOW, BLOCKING_STATUS, CommandHook, patience, verdict
-from kimi.infrastructure.workspace.environment import command_environment
+from kimi.domain.hook import ALLOW, BLOCKING_STATUS, CommandHook, clamp_timeout_s, parse_hook_result
+from kimi.infrastructure.workspace.environment import build_command_environment
 from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
 from kimi.infrastructure.workspace.processes import LEAVING_GRACE_S, LocalProcess
 from kimi.infrastructure.workspace.shells import choose_shell
@@ -30,7 +30,7 @@ MAX_KEPT_BYTES: Final = 256 * 1024
 """What is kept of stdout and of stderr; the rest is read and dropped, so that the command does not stall."""
 
 
-def hook_runner(
+def make_hook_runner(
     work_dir: str, settings: ShellSettings, secret_variables: frozenset[str], environ: Mapping[str, str]
 ) -> RunHook:
     """A runner for `work_dir`. Commands get `environ` as those of the agent do: without the variables that hold our
@@ -38,14 +38,14 @@ def hook_runner(
     """
     shell = choose_shell(settings.path, environ)
     hidden = frozenset[str]() if settings.inherit_secrets else secret_variables
-    environment = command_environment(environ, hidden, shell)
+    environment = build_command_environment(environ, hidden, shell)
 
     async def run(hook: CommandHook, payload: JsonObject) -> HookAnswer:
         try:
-            with anyio.fail_after(patience(hook)):
-                return await _run(hook, encode_json(payload), shell, work_dir, environment)
+            with anyio.fail_after(clamp_timeout_s(hook)):
+                return await _run_command(hook, encode_json(payload), shell, work_dir, environment)
         except TimeoutError:
-            logger.warning("hook command killed after %s s, it allows: %s", patience(hook), hook.command)
+            logger.warning("hook command killed after %s s, it allows: %s", clamp_timeout_s(hook), hook.command)
         except Exception:
             logger.exception("hook command could not be run, it allows: %s", hook.command)
         return ALLOW
@@ -53,22 +53,22 @@ def hook_runner(
     return run
 
 
-async def _run(
-    hook: CommandHook, told: bytes, shell: Shell, work_dir: str, environment: Mapping[str, str]
+async def _run_command(
+    hook: CommandHook, payload: bytes, shell: Shell, work_dir: str, environment: Mapping[str, str]
 ) -> HookAnswer:
     words = [shell.path, *shell.arguments, hook.command]
     output, errors = bytearray(), bytearray()
-    async with _started(words, told, work_dir, environment) as (process, streams):
+    async with _open_command(words, payload, work_dir, environment) as (process, streams):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_collect, streams.output, output)
-            tasks.start_soon(_collect, streams.errors, errors)
+            tasks.start_soon(_collect_output, streams.output, output)
+            tasks.start_soon(_collect_output, streams.errors, errors)
         status = await process.wait()
     if status not in (0, BLOCKING_STATUS):
         logger.warning("hook command ended with status %s, it allows: %s", status, hook.command)
-    return verdict(status, bytes(output), bytes(errors))
+    return parse_hook_result(status, bytes(output), bytes(errors))
 
 
-class _Streams:
+class _CommandStreams:
     """Stdout and stderr of a command: for its process one thing to hurry and to close, to us two to read."""
 
     def __init__(self) -> None:
@@ -78,51 +78,51 @@ class _Streams:
         """The next block of stdout."""
         return await self.output.read()
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """See `OutputPipe`, for both."""
-        self.output.hurry()
-        self.errors.hurry()
+        self.output.stop_waiting()
+        self.errors.stop_waiting()
 
     def close(self) -> None:
         """See `OutputPipe`, for both."""
         self.output.close()
         self.errors.close()
 
-    def close_writing(self) -> None:
+    def close_write_ends(self) -> None:
         """Let go of the ends that the command writes to."""
         os.close(self.output_end)
         os.close(self.errors_end)
 
 
 @asynccontextmanager
-async def _started(
-    words: list[str], told: bytes, work_dir: str, environment: Mapping[str, str]
-) -> AsyncGenerator[tuple[LocalProcess, _Streams], None]:
+async def _open_command(
+    words: list[str], payload: bytes, work_dir: str, environment: Mapping[str, str]
+) -> AsyncGenerator[tuple[LocalProcess, _CommandStreams], None]:
     """The running command; leaving while it runs kills its process tree. Raises OSError, ValueError."""
-    streams = _Streams()
+    streams = _CommandStreams()
     try:
-        child = _start(words, told, work_dir, environment, streams)
+        child = _start_process(words, payload, work_dir, environment, streams)
     except BaseException:
         streams.close()
         raise
     finally:
-        streams.close_writing()
+        streams.close_write_ends()
     process = LocalProcess(child, streams)
     try:
         yield process, streams
     finally:
-        if process.running:
+        if process.is_running:
             with anyio.CancelScope(shield=True):
                 await process.kill(LEAVING_GRACE_S)
         process.close()
 
 
-def _start(
-    words: list[str], told: bytes, work_dir: str, environment: Mapping[str, str], streams: _Streams
+def _start_process(
+    words: list[str], payload: bytes, work_dir: str, environment: Mapping[str, str], streams: _CommandStreams
 ) -> subprocess.Popen[bytes]:
     """Start the command with `told` on stdin: from a file without a name, so that nobody waits for it to be read."""
     with tempfile.TemporaryFile() as file:
-        file.write(told)
+        file.write(payload)
         file.seek(0)
         return subprocess.Popen(
             words,
@@ -136,6 +136,6 @@ def _start(
         )
 
 
-async def _collect(pipe: OutputPipe, kept: bytearray) -> None:
+async def _collect_output(pipe: OutputPipe, kept: bytearray) -> None:
     while block := await pipe.read():
         kept += block[: MAX_KEPT_BYTES - len(kept)]

@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from kimi.application.ports import FileStat, Process, Shell, ToolCallContext
 from kimi.application.settings.settings import ShellSettings
-from kimi.infrastructure.workspace.environment import command_environment
+from kimi.infrastructure.workspace.environment import build_command_environment
 from kimi.infrastructure.workspace.files import (
     BLOCK_BYTES,
     open_file,
@@ -41,7 +41,7 @@ class LocalWorkspace:
         self._shell = choose_shell(settings.path, environ)
         self._kill_orphans = settings.kill_orphans
         hidden = frozenset[str]() if settings.inherit_secrets else secret_variables
-        self._environment = command_environment(environ, hidden, self._shell)
+        self._environment = build_command_environment(environ, hidden, self._shell)
 
     @property
     def work_dir(self) -> str:
@@ -66,7 +66,7 @@ class LocalWorkspace:
         """See `Workspace`. A small file costs one visit to a worker thread."""
         descriptor, first = await to_thread.run_sync(_open_and_read, path, offset)
         try:
-            yield _blocks(descriptor, first)
+            yield _read_blocks(descriptor, first)
         finally:
             os.close(descriptor)
 
@@ -108,7 +108,7 @@ def _open_and_read(path: str, offset: int) -> tuple[int, bytes]:
         raise
 
 
-async def _blocks(descriptor: int, block: bytes) -> AsyncIterator[bytes]:
+async def _read_blocks(descriptor: int, block: bytes) -> AsyncIterator[bytes]:
     """`block` and those after it; only a full one can have another after it."""
     while block:
         yield block

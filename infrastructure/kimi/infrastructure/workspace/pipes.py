@@ -30,7 +30,7 @@ class OutputPipe(Protocol):
         """The next block; empty at the end, or when nothing is there after `hurry`."""
         ...
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Wait for nothing any more: give what has been written by now, at most `PIPE_BYTES` of it, then the end."""
         ...
 
@@ -42,7 +42,7 @@ class OutputPipe(Protocol):
 def open_pipe() -> tuple[OutputPipe, int]:
     """A pipe of the kind for this system: its reading end, and the descriptor to write to, which the caller closes."""
     reading, writing = os.pipe()
-    _widen(reading)
+    _enlarge_pipe(reading)
     return (ThreadPipe(reading) if sys.platform == "win32" else SelectorPipe(reading)), writing
 
 
@@ -64,29 +64,31 @@ class SelectorPipe:
         if sys.platform != "win32":
             os.set_blocking(descriptor, False)
         self._descriptor: int | None = descriptor
-        self._left: int | None = None
+        self._bytes_left: int | None = None
         self._readable = asyncio.Event()
 
     async def read(self) -> bytes:
         """See `OutputPipe`. Gives other tasks a turn with every block."""
         await anyio.lowlevel.checkpoint()
-        while self._descriptor is not None and self._left != 0:
+        while self._descriptor is not None and self._bytes_left != 0:
             try:
-                block = os.read(self._descriptor, min(BLOCK_BYTES, BLOCK_BYTES if self._left is None else self._left))
+                block = os.read(
+                    self._descriptor, min(BLOCK_BYTES, BLOCK_BYTES if self._bytes_left is None else self._bytes_left)
+                )
             except BlockingIOError:
-                if self._left is not None:
+                if self._bytes_left is not None:
                     return b""
-                await self._wait(self._descriptor)
+                await self._wait_readable(self._descriptor)
                 continue
-            if self._left is not None:
-                self._left -= len(block)
+            if self._bytes_left is not None:
+                self._bytes_left -= len(block)
             return block
         return b""
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """See `OutputPipe`."""
-        if self._left is None:
-            self._left = PIPE_BYTES
+        if self._bytes_left is None:
+            self._bytes_left = PIPE_BYTES
             self._readable.set()
 
     def close(self) -> None:
@@ -95,7 +97,7 @@ class SelectorPipe:
             os.close(self._descriptor)
             self._descriptor = None
 
-    async def _wait(self, descriptor: int) -> None:
+    async def _wait_readable(self, descriptor: int) -> None:
         loop = asyncio.get_running_loop()
         self._readable.clear()
         loop.add_reader(descriptor, self._readable.set)
@@ -111,46 +113,46 @@ class ThreadPipe:
     def __init__(self, descriptor: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._blocks: deque[bytes] = deque()
-        self._held = 0
-        self._room = threading.Condition()
+        self._held_bytes = 0
+        self._capacity = threading.Condition()
         self._closed = False
-        self._hurry = False
+        self._is_waiting_stopped = False
         self._arrived = asyncio.Event()
         threading.Thread(target=self._pump, args=(descriptor,), name="command output", daemon=True).start()
 
     async def read(self) -> bytes:
         """See `OutputPipe`."""
         await anyio.lowlevel.checkpoint()
-        while not self._blocks and not self._hurry:
+        while not self._blocks and not self._is_waiting_stopped:
             self._arrived.clear()
             await self._arrived.wait()
-        return self._take() if self._blocks else b""
+        return self._take_block() if self._blocks else b""
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """See `OutputPipe`. What the thread has not read by now is not waited for."""
-        self._hurry = True
+        self._is_waiting_stopped = True
         self._arrived.set()
 
     def close(self) -> None:
         """See `OutputPipe`. A thread that waits for a writer ends with it, and takes the descriptor along."""
-        with self._room:
+        with self._capacity:
             self._closed = True
-            self._room.notify()
+            self._capacity.notify()
 
-    def _take(self) -> bytes:
-        with self._room:
+    def _take_block(self) -> bytes:
+        with self._capacity:
             block = self._blocks[0]
             if block:
                 # The empty block of the end stays, so that every later read finds it.
                 self._blocks.popleft()
-                self._held -= len(block)
-                self._room.notify()
+                self._held_bytes -= len(block)
+                self._capacity.notify()
         return block
 
     def _pump(self, descriptor: int) -> None:
         try:
             block = b"?"
-            while block and self._wait_for_room():
+            while block and self._wait_for_capacity():
                 block = self._read_blocking(descriptor)
                 self._blocks.append(block)
                 with suppress(RuntimeError):  # The loop may be gone already.
@@ -158,9 +160,9 @@ class ThreadPipe:
         finally:
             os.close(descriptor)
 
-    def _wait_for_room(self) -> bool:
-        with self._room:
-            self._room.wait_for(lambda: self._closed or self._held < PIPE_BYTES)
+    def _wait_for_capacity(self) -> bool:
+        with self._capacity:
+            self._capacity.wait_for(lambda: self._closed or self._held_bytes < PIPE_BYTES)
             return not self._closed
 
     def _read_blocking(self, descriptor: int) -> bytes:
@@ -168,12 +170,12 @@ class ThreadPipe:
             block = os.read(descriptor, BLOCK_BYTES)
         except OSError:
             return b""
-        with self._room:
-            self._held += len(block)
+        with self._capacity:
+            self._held_bytes += len(block)
         return block
 
 
-def _widen(descriptor: int) -> None:
+def _enlarge_pipe(descriptor: int) -> None:
     """Linux lets a pipe hold more than its usual 64 KiB; a refusal (the user's quota) costs speed only."""
     if sys.platform == "linux":
         import fcntl

@@ -20,14 +20,14 @@ _PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ProcessEntry:
     """A line of the process table. `started` tells it from a later process of the same number."""
 
     pid: int
     parent: int
     group: int
     session: int
-    started: str
+    start_time: str
 
 
 def end_tree_now(leader: int, grace_s: float) -> None:
@@ -35,43 +35,43 @@ def end_tree_now(leader: int, grace_s: float) -> None:
     if sys.platform == "win32":
         end_windows_tree(leader)
         return
-    others = escaped(leader)
-    send(leader, others, signal.SIGTERM)
+    others = find_escaped(leader)
+    send_signal(leader, others, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline:
-        if is_gone(leader, others):
+        if is_tree_gone(leader, others):
             return
         time.sleep(_PAUSE_S)
-    send(leader, others | escaped(leader), signal.SIGKILL)
+    send_signal(leader, others | find_escaped(leader), signal.SIGKILL)
 
 
-def living(leader: int) -> bool:
+def is_group_alive(leader: int) -> bool:
     """Is anybody left in the session or the group of `leader`? Zombies do not count where that can be seen."""
-    table = _process_table()
+    table = _read_process_table()
     if table is None:
         return _group_exists(leader)
     return any(leader in (member.group, member.session) for member in table)
 
 
-def is_gone(leader: int, others: Iterable[Member]) -> bool:
+def is_tree_gone(leader: int, others: Iterable[ProcessEntry]) -> bool:
     """Is nobody of the tree left?"""
-    return not living(leader) and not any(_is_alive(member) for member in others)
+    return not is_group_alive(leader) and not any(_is_alive(member) for member in others)
 
 
-def send(leader: int, others: Iterable[Member], number: int) -> None:
+def send_signal(leader: int, others: Iterable[ProcessEntry], signal_number: int) -> None:
     """Send a signal to the group of `leader` and to `others`; who is gone by now is passed over."""
     if sys.platform != "win32":
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(leader, number)
+            os.killpg(leader, signal_number)
     for member in others:
         if _is_alive(member):
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(member.pid, number)
+                os.kill(member.pid, signal_number)
 
 
-def escaped(leader: int) -> frozenset[Member]:
+def find_escaped(leader: int) -> frozenset[ProcessEntry]:
     """Those of the tree that a signal to the group of `leader` does not reach."""
-    table = _process_table() or []
+    table = _read_process_table() or []
     tree, size = {leader}, 0
     while size != len(tree):
         size = len(tree)
@@ -79,10 +79,10 @@ def escaped(leader: int) -> frozenset[Member]:
     return frozenset(member for member in table if member.pid in tree and member.group != leader)
 
 
-def start_mark(pid: int) -> str:
+def read_start_mark(pid: int) -> str:
     """What tells the process of this number from a later one; empty where the system does not say, or it is gone."""
-    member = _member(pid) if sys.platform == "linux" else None
-    return member.started if member is not None else ""
+    member = _read_process(pid) if sys.platform == "linux" else None
+    return member.start_time if member is not None else ""
 
 
 def end_windows_tree(leader: int) -> None:
@@ -109,7 +109,7 @@ def _group_exists(leader: int) -> bool:
     return True
 
 
-def _process_table() -> list[Member] | None:
+def _read_process_table() -> list[ProcessEntry] | None:
     """Every living process; None where there is no `/proc` in Linux' form."""
     if sys.platform != "linux":
         return None
@@ -117,10 +117,10 @@ def _process_table() -> list[Member] | None:
         numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     except OSError:
         return None
-    return [member for number in numbers if (member := _member(number)) is not None]
+    return [member for number in numbers if (member := _read_process(number)) is not None]
 
 
-def _member(pid: int) -> Member | None:
+def _read_process(pid: int) -> ProcessEntry | None:
     """The process of that number; None when there is none, or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -131,9 +131,9 @@ def _member(pid: int) -> Member | None:
     fields = line.rpartition(")")[2].split()
     if len(fields) < 20 or fields[0] in ("Z", "X"):
         return None
-    return Member(pid, int(fields[1]), int(fields[2]), int(fields[3]), fields[19])
+    return ProcessEntry(pid, int(fields[1]), int(fields[2]), int(fields[3]), fields[19])
 
 
-def _is_alive(member: Member) -> bool:
-    now = _member(member.pid)
-    return now is not None and now.started == member.started
+def _is_alive(member: ProcessEntry) -> bool:
+    now = _read_process(member.pid)
+    return now is not None and now.start_time == member.start_time

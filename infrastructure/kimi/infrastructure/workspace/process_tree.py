@@ -9,7 +9,13 @@ from collections.abc import Iterable
 import anyio
 import anyio.to_thread
 
-from kimi.infrastructure.workspace.process_table import Member, end_windows_tree, escaped, is_gone, send
+from kimi.infrastructure.workspace.process_table import (
+    ProcessEntry,
+    end_windows_tree,
+    find_escaped,
+    is_tree_gone,
+    send_signal,
+)
 
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.05
@@ -23,16 +29,16 @@ async def end_tree(leader: int, grace_s: float) -> None:
     if sys.platform == "win32":
         await anyio.to_thread.run_sync(end_windows_tree, leader)
         return
-    others = escaped(leader)
-    send(leader, others, signal.SIGTERM)
+    others = find_escaped(leader)
+    send_signal(leader, others, signal.SIGTERM)
     with anyio.move_on_after(grace_s):
-        await _gone(leader, others)
+        await _wait_until_gone(leader, others)
         return
-    send(leader, others | escaped(leader), signal.SIGKILL)
+    send_signal(leader, others | find_escaped(leader), signal.SIGKILL)
 
 
-async def _gone(leader: int, others: Iterable[Member]) -> None:
+async def _wait_until_gone(leader: int, others: Iterable[ProcessEntry]) -> None:
     pause = _FIRST_PAUSE_S
-    while not is_gone(leader, others):
+    while not is_tree_gone(leader, others):
         await anyio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE_S)

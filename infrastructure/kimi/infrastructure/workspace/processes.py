@@ -30,7 +30,7 @@ class LocalProcess:
         self._pipe = pipe
         self._status: int | None = None
         self._ended = asyncio.Event()
-        self._drain: asyncio.TimerHandle | None = None
+        self._drain_timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._stop_watching = watch_exit(child, self._on_exit)
 
@@ -54,7 +54,7 @@ class LocalProcess:
             await self._ended.wait()
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Has the program itself not ended yet?"""
         return self._status is None
 
@@ -62,15 +62,15 @@ class LocalProcess:
         """Let go of pipe and process. The process has ended, or could not be ended."""
         self._closed = True
         self._stop_watching()
-        if self._drain is not None:
-            self._drain.cancel()
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
         self._pipe.close()
         self._child.poll()
 
     def _on_exit(self, status: int) -> None:
         self._status = status
         self._ended.set()
-        self._drain = asyncio.get_running_loop().call_later(DRAIN_S, self._pipe.hurry)
+        self._drain_timer = asyncio.get_running_loop().call_later(DRAIN_S, self._pipe.stop_waiting)
 
 
 @asynccontextmanager
@@ -84,7 +84,7 @@ async def run_process(
     """
     pipe, writing = open_pipe()
     try:
-        child = _start(command, cwd, env, writing, merge_stderr)
+        child = _spawn(command, cwd, env, writing, merge_stderr)
     except BaseException:
         pipe.close()
         raise
@@ -94,13 +94,13 @@ async def run_process(
     try:
         yield process
     finally:
-        if process.running or kill_orphans:
+        if process.is_running or kill_orphans:
             with anyio.CancelScope(shield=True):
                 await process.kill(LEAVING_GRACE_S)
         process.close()
 
 
-def _start(
+def _spawn(
     command: Sequence[str], cwd: str, env: Mapping[str, str], writing: int, merge_stderr: bool
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
@@ -115,19 +115,19 @@ def _start(
     )
 
 
-def watch_exit(child: subprocess.Popen[bytes], ended: Callable[[int], None]) -> Callable[[], None]:
+def watch_exit(child: subprocess.Popen[bytes], on_ended: Callable[[int], None]) -> Callable[[], None]:
     """Call `ended` with the exit status, on the event loop, when the child has ended; gives a function to stop that.
 
     Where the system can tell without it, the child is not reaped: its number stays taken until the tree is gone.
     """
     if sys.platform == "linux":
         with suppress(OSError):
-            return _watch_descriptor(child, os.pidfd_open(child.pid), ended)
-    return watch_in_thread(child, ended)
+            return _watch_descriptor(child, os.pidfd_open(child.pid), on_ended)
+    return watch_in_thread(child, on_ended)
 
 
 def _watch_descriptor(
-    child: subprocess.Popen[bytes], descriptor: int, ended: Callable[[int], None]
+    child: subprocess.Popen[bytes], descriptor: int, on_ended: Callable[[int], None]
 ) -> Callable[[], None]:
     loop = asyncio.get_running_loop()
     open_descriptors = [descriptor]
@@ -139,13 +139,13 @@ def _watch_descriptor(
 
     def look() -> None:
         stop()
-        ended(_status_of(child))
+        on_ended(_read_exit_status(child))
 
     loop.add_reader(descriptor, look)
     return stop
 
 
-def _status_of(child: subprocess.Popen[bytes]) -> int:
+def _read_exit_status(child: subprocess.Popen[bytes]) -> int:
     """The exit status of a child that has ended, which stays a zombie; a signal is a negative number."""
     if sys.platform != "linux":
         return child.wait()
@@ -158,14 +158,14 @@ def _status_of(child: subprocess.Popen[bytes]) -> int:
     return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
-def watch_in_thread(child: subprocess.Popen[bytes], ended: Callable[[int], None]) -> Callable[[], None]:
+def watch_in_thread(child: subprocess.Popen[bytes], on_ended: Callable[[int], None]) -> Callable[[], None]:
     """The same with a thread that waits; the child is reaped as soon as it has ended."""
     loop = asyncio.get_running_loop()
     wanted = [True]
 
     def on_loop(status: int) -> None:
         if wanted:
-            ended(status)
+            on_ended(status)
 
     def wait() -> None:
         status = child.wait()

@@ -20,18 +20,18 @@ GIT_BASH_VARIABLE = "KIMI_CLI_GIT_BASH_PATH"
 def choose_shell(path: str | None, environ: Mapping[str, str]) -> Shell:
     """The shell of this machine; `path` is the one that the configuration names, taken as it is."""
     if path is not None:
-        return described_shell(path)
+        return describe_shell(path)
     if sys.platform == "win32":
-        return windows_shell(environ)
-    return posix_shell()
+        return find_windows_shell(environ)
+    return find_posix_shell()
 
 
-def posix_shell() -> Shell:
+def find_posix_shell() -> Shell:
     """Bash where it exists, else the system's shell; without a login and without start-up files."""
-    return described_shell(next((path for path in POSIX_SHELLS if os.path.exists(path)), "/bin/sh"))
+    return describe_shell(next((path for path in POSIX_SHELLS if os.path.exists(path)), "/bin/sh"))
 
 
-def described_shell(path: str) -> Shell:
+def describe_shell(path: str) -> Shell:
     """The shell at `path`; its file name tells the language and how it takes a command line."""
     name = PurePath(path.replace("\\", "/")).name.lower().removesuffix(".exe")
     if name in ("pwsh", "powershell"):
@@ -39,30 +39,30 @@ def described_shell(path: str) -> Shell:
     return Shell(name, path, "bash")
 
 
-def windows_shell(environ: Mapping[str, str]) -> Shell:
+def find_windows_shell(environ: Mapping[str, str]) -> Shell:
     """Git's bash when it can be found, else PowerShell 7, else the PowerShell that Windows comes with."""
-    bash = next((path for path in _git_bash_places(environ) if os.path.isfile(path)), None)
+    bash = next((path for path in _find_git_bash_paths(environ) if os.path.isfile(path)), None)
     if bash is not None:
-        return described_shell(bash)
+        return describe_shell(bash)
     search = environ.get("PATH")
     powershell = shutil.which("pwsh", path=search) or shutil.which("powershell", path=search)
-    return described_shell(powershell or "powershell.exe")
+    return describe_shell(powershell or "powershell.exe")
 
 
-def _git_bash_places(environ: Mapping[str, str]) -> Iterator[str]:
+def _find_git_bash_paths(environ: Mapping[str, str]) -> Iterator[str]:
     """Where bash may be: named by the user, beside git, where git says its programs are, the usual folders."""
     if named := environ.get(GIT_BASH_VARIABLE):
         yield named
     if git := shutil.which("git", path=environ.get("PATH")):
         root = os.path.dirname(os.path.dirname(git))
         yield os.path.join(root, "bin", "bash.exe")
-        yield from _beside_git_programs(git)
+        yield from _find_bash_beside_git(git)
     for variable in ("ProgramFiles", "ProgramFiles(x86)"):
         if folder := environ.get(variable):
             yield os.path.join(folder, "Git", "bin", "bash.exe")
 
 
-def _beside_git_programs(git: str) -> Iterator[str]:
+def _find_bash_beside_git(git: str) -> Iterator[str]:
     """`git --exec-path` is `ROOT/mingw64/libexec/git-core`; bash is in `ROOT/bin`."""
     try:
         answer = subprocess.run([git, "--exec-path"], capture_output=True, text=True, timeout=5, check=False)

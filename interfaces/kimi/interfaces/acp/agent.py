@@ -19,33 +19,33 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
 from kimi.domain.history.session import SessionSummary
-from kimi.interfaces.acp.auth import LOGIN
+from kimi.interfaces.acp.auth import LOGIN_METHOD_ID
 from kimi.interfaces.acp.handshake import Handshake
 from kimi.interfaces.acp.sessions import options
 from kimi.interfaces.acp.sessions.live_session import LiveSession
-from kimi.interfaces.acp.sessions.open_sessions import OpenSession, OpenSessions, chosen_model
-from kimi.interfaces.acp.sessions.prompt_queue import Ticket
-from kimi.interfaces.acp.sessions.session_settings import SessionPlace, place_in
-from kimi.interfaces.acp.sessions.stored_sessions import page_of, where_stored
+from kimi.interfaces.acp.sessions.open_sessions import OpenSession, OpenSessions, resolve_chosen_model
+from kimi.interfaces.acp.sessions.prompt_queue import QueuedPrompt
+from kimi.interfaces.acp.sessions.session_location import SessionLocation, parse_location
+from kimi.interfaces.acp.sessions.stored_sessions import build_page, locate_stored_session
 from kimi.interfaces.acp.transport.errors import (
-    CANCELLED,
-    Refused,
+    REQUEST_CANCELLED,
+    RpcError,
     invalid_params,
-    refusal_for,
+    to_rpc_error,
 )
-from kimi.interfaces.acp.transport.lines import incoming
-from kimi.interfaces.acp.updates.content import BadPrompt, user_input
+from kimi.interfaces.acp.transport.lines import current_request
+from kimi.interfaces.acp.updates.prompt_content import InvalidPrompt, parse_prompt_blocks
 from kimi.interfaces.rpc.jsonrpc import INVALID_PARAMS, INVALID_REQUEST
 
 logger = logging.getLogger(__name__)
 
-Params: TypeAlias = Mapping[str, Any]
-Method: TypeAlias = Callable[[Params], Awaitable[JsonObject]]
+RpcParams: TypeAlias = Mapping[str, Any]
+RpcMethod: TypeAlias = Callable[[RpcParams], Awaitable[JsonObject]]
 
-MAX_TURNS: Final = 64
+MAX_CONCURRENT_TURNS: Final = 64
 """How many turns may run at a time; the prompts of further ones wait."""
 
-_CANCELLED: Final = {"stopReason": "cancelled"}
+_CANCELLED_RESULT: Final = {"stopReason": "cancelled"}
 
 
 class AcpAgent:
@@ -56,214 +56,218 @@ class AcpAgent:
         self._sessions = sessions
         self._catalog = catalog
         self._new_id = new_id
-        self._turns = anyio.Semaphore(MAX_TURNS)
-        self._cancels: dict[Any, Callable[[], None]] = {}
+        self._turn_slots = anyio.Semaphore(MAX_CONCURRENT_TURNS)
+        self._cancel_callbacks: dict[Any, Callable[[], None]] = {}
 
     # --- the table ------------------------------------------------------------------------------------------------
 
-    def requests(self) -> Mapping[str, Method]:
+    def request_handlers(self) -> Mapping[str, RpcMethod]:
         """The methods that are answered, by name, each with its errors turned into `Refused`."""
-        methods: dict[str, Method] = {
+        methods: dict[str, RpcMethod] = {
             "authenticate": self._authenticate,
-            "session/new": self._new,
-            "session/load": self._load,
-            "session/resume": self._resume,
-            "session/fork": self._fork,
-            "session/list": self._list,
-            "session/close": self._close,
-            "session/delete": self._delete,
+            "session/new": self._create_session,
+            "session/load": self._load_session,
+            "session/resume": self._resume_session,
+            "session/fork": self._fork_session,
+            "session/list": self._list_sessions,
+            "session/close": self._close_session,
+            "session/delete": self._delete_session,
             "session/prompt": self._prompt,
             "session/set_mode": self._set_mode,
             "session/set_config_option": self._set_config_option,
             "session/set_model": self._set_model,
             "_session/steering": self._steer,
         }
-        return {name: self._guarded(method) for name, method in methods.items()}
+        return {name: self._wrap_method(method) for name, method in methods.items()}
 
-    def notifications(self) -> Mapping[str, Callable[[Params], None]]:
+    def notification_handlers(self) -> Mapping[str, Callable[[RpcParams], None]]:
         """The notifications that are heeded, by name."""
-        return {"session/cancel": self._cancel, "$/cancel_request": self._cancel_request}
+        return {"session/cancel": self._cancel_prompts, "$/cancel_request": self._cancel_request}
 
-    def _guarded(self, method: Method) -> Method:
-        async def answer(params: Params) -> JsonObject:
-            request = incoming()
+    def _wrap_method(self, method: RpcMethod) -> RpcMethod:
+        async def answer(params: RpcParams) -> JsonObject:
+            request = current_request()
             with anyio.CancelScope() as scope:
-                self._cancels[_key(request.id)] = scope.cancel
+                self._cancel_callbacks[_request_key(request.id)] = scope.cancel
                 try:
-                    self._handshake.check()
+                    self._handshake.require_initialized()
                     if not isinstance(cast("object", params), dict):
                         raise invalid_params("params: must be an object")
                     return await method(params)
                 except Exception as error:
-                    raise refusal_for(error, self._handshake.methods()) from None
+                    raise to_rpc_error(error, self._handshake.auth_methods()) from None
                 finally:
-                    self._cancels.pop(_key(request.id), None)
-            raise Refused(CANCELLED, "Request cancelled")
+                    self._cancel_callbacks.pop(_request_key(request.id), None)
+            raise RpcError(REQUEST_CANCELLED, "Request cancelled")
 
         return answer
 
     # --- authentication -------------------------------------------------------------------------------------------
 
-    async def _authenticate(self, params: Params) -> JsonObject:
-        if params.get("methodId") != LOGIN:
-            raise Refused(INVALID_PARAMS, "Invalid params", {"method_id": "Unknown auth method"})
-        self._handshake.gate()
+    async def _authenticate(self, params: RpcParams) -> JsonObject:
+        if params.get("methodId") != LOGIN_METHOD_ID:
+            raise RpcError(INVALID_PARAMS, "Invalid params", {"method_id": "Unknown auth method"})
+        self._handshake.require_credentials()
         return {}
 
     # --- opening and closing sessions -----------------------------------------------------------------------------
 
-    async def _new(self, params: Params) -> JsonObject:
-        self._handshake.gate()
-        session = self._session(self._new_id(), place_in(params))
-        async with self._sessions.added(session) as live:
-            return {"sessionId": session.id, **_opened(session, live, is_new=True)}
+    async def _create_session(self, params: RpcParams) -> JsonObject:
+        self._handshake.require_credentials()
+        session = self._build_session(self._new_id(), parse_location(params))
+        async with self._sessions.open_session(session) as live:
+            return {"sessionId": session.id, **_build_opening_result(session, live, is_new=True)}
 
-    async def _load(self, params: Params) -> JsonObject:
-        async with self._sessions.changing(_text(params, "sessionId")):
-            session = await self._stored(params)
-            async with self._sessions.added(session) as live:
+    async def _load_session(self, params: RpcParams) -> JsonObject:
+        async with self._sessions.lock_changes(_require_text(params, "sessionId")):
+            session = await self._resolve_session(params)
+            async with self._sessions.open_session(session) as live:
                 await live.replay()
-                return _opened(session, live)
+                return _build_opening_result(session, live)
 
-    async def _resume(self, params: Params) -> JsonObject:
-        async with self._sessions.changing(_text(params, "sessionId")):
-            session = await self._stored(params)
-            async with self._sessions.added(session) as live:
-                return _opened(session, live)
+    async def _resume_session(self, params: RpcParams) -> JsonObject:
+        async with self._sessions.lock_changes(_require_text(params, "sessionId")):
+            session = await self._resolve_session(params)
+            async with self._sessions.open_session(session) as live:
+                return _build_opening_result(session, live)
 
-    async def _fork(self, params: Params) -> JsonObject:
-        self._handshake.gate()
-        source_id, place = _text(params, "sessionId"), place_in(params)
-        async with self._sessions.changing(source_id):
-            new_id, place = await self._forked(source_id, place)
-        session = self._session(new_id, place)
-        async with self._sessions.added(session) as live:
-            return {"sessionId": new_id, **_opened(session, live)}
+    async def _fork_session(self, params: RpcParams) -> JsonObject:
+        self._handshake.require_credentials()
+        source_id, place = _require_text(params, "sessionId"), parse_location(params)
+        async with self._sessions.lock_changes(source_id):
+            new_id, place = await self._copy_session(source_id, place)
+        session = self._build_session(new_id, place)
+        async with self._sessions.open_session(session) as live:
+            return {"sessionId": new_id, **_build_opening_result(session, live)}
 
-    def _session(self, session_id: str, place: SessionPlace) -> OpenSession:
+    def _build_session(self, session_id: str, location: SessionLocation) -> OpenSession:
         handshake = self._handshake
-        return OpenSession(session_id, place, handshake.abilities, handshake.client, handshake.settings())
+        return OpenSession(
+            session_id, location, handshake.client_capabilities, handshake.client, handshake.current_settings()
+        )
 
-    async def _stored(self, params: Params) -> OpenSession:
+    async def _resolve_session(self, params: RpcParams) -> OpenSession:
         """The session that load or resume names: one that is open already, or one from the store."""
-        self._handshake.gate()
-        session_id, place = _text(params, "sessionId"), place_in(params)
+        self._handshake.require_credentials()
+        session_id, place = _require_text(params, "sessionId"), parse_location(params)
         session = self._sessions.find(session_id)
         if session is None:
-            place = await anyio.to_thread.run_sync(where_stored, self._catalog, session_id, place)
-            return self._session(session_id, place)
-        if session.place.cwd != place.cwd:
+            place = await anyio.to_thread.run_sync(locate_stored_session, self._catalog, session_id, place)
+            return self._build_session(session_id, place)
+        if session.location.cwd != place.cwd:
             raise invalid_params("session belongs to another directory", cwd=place.cwd)
-        if session.lane.is_empty:
-            await self._sessions.equip(session, place)
+        if session.prompt_queue.is_empty:
+            await self._sessions.update_location(session, place)
         return session
 
-    async def _forked(self, source_id: str, place: SessionPlace) -> tuple[str, SessionPlace]:
+    async def _copy_session(self, source_id: str, location: SessionLocation) -> tuple[str, SessionLocation]:
         """A copy of a session, as it is now: its id and place."""
         source = self._sessions.find(source_id)
-        if source is not None and source.place.cwd == place.cwd:
-            async with self._sessions.using(source) as live:
+        if source is not None and source.location.cwd == location.cwd:
+            async with self._sessions.use_session(source) as live:
                 if live.conversation.turn is not None:
-                    raise Refused(INVALID_REQUEST, "A turn of this session is running; fork it afterwards.")
+                    raise RpcError(INVALID_REQUEST, "A turn of this session is running; fork it afterwards.")
                 live.conversation.flush()
-                new_id = await fork(self._sessions.store(source), live.conversation.files, self._new_id)
-            return new_id, replace(place, stored_in=source.place.stored_in)
-        place = await anyio.to_thread.run_sync(where_stored, self._catalog, source_id, place)
-        store = self._sessions.store(self._session(source_id, place))
+                new_id = await fork(self._sessions.find_store(source), live.conversation.files, self._new_id)
+            return new_id, replace(location, stored_work_dir=source.location.stored_work_dir)
+        location = await anyio.to_thread.run_sync(locate_stored_session, self._catalog, source_id, location)
+        store = self._sessions.find_store(self._build_session(source_id, location))
         files = await store.open(source_id)
         if files is None:
-            raise Refused(INVALID_PARAMS, "Session not found")
+            raise RpcError(INVALID_PARAMS, "Session not found")
         try:
-            return await fork(store, files, self._new_id), place
+            return await fork(store, files, self._new_id), location
         finally:
             files.close()
 
-    async def _list(self, params: Params) -> JsonObject:
+    async def _list_sessions(self, params: RpcParams) -> JsonObject:
         cwd: object = params.get("cwd")
         if cwd is not None:
             if not isinstance(cwd, str) or not os.path.isabs(cwd):
                 raise invalid_params("cwd must be an absolute path", cwd=cwd)
             cwd = os.path.abspath(cwd)
-        stored = await anyio.to_thread.run_sync(self._catalog.list, cwd)
+        stored = await anyio.to_thread.run_sync(self._catalog.list_sessions, cwd)
         known = {one.id for one in stored}
-        shown = [one for one in self._unstored() if one.id not in known and cwd in (None, one.work_dir)]
-        return page_of([*stored, *shown], params.get("cursor"))
+        shown = [one for one in self._summarize_open_sessions() if one.id not in known and cwd in (None, one.work_dir)]
+        return build_page([*stored, *shown], params.get("cursor"))
 
-    def _unstored(self) -> Iterable[SessionSummary]:
-        for session in self._sessions.all():
-            yield SessionSummary(session.id, session.place.cwd, "Untitled", session.opened_at)
+    def _summarize_open_sessions(self) -> Iterable[SessionSummary]:
+        for session in self._sessions.list_open():
+            yield SessionSummary(session.id, session.location.cwd, "Untitled", session.opened_at)
 
-    def _keep_going(self) -> None:
+    def _forbid_cancel(self) -> None:
         """The request that is being answered cannot be cancelled: half of it would leave a session to nobody."""
-        self._cancels.pop(_key(incoming().id), None)
+        self._cancel_callbacks.pop(_request_key(current_request().id), None)
 
-    async def _close(self, params: Params) -> JsonObject:
-        self._keep_going()
-        session_id = _text(params, "sessionId")
-        async with self._sessions.changing(session_id):
+    async def _close_session(self, params: RpcParams) -> JsonObject:
+        self._forbid_cancel()
+        session_id = _require_text(params, "sessionId")
+        async with self._sessions.lock_changes(session_id):
             await self._sessions.close(session_id)
         return {}
 
-    async def _delete(self, params: Params) -> JsonObject:
-        self._keep_going()
-        session_id = _text(params, "sessionId")
-        async with self._sessions.changing(session_id):
-            await self._removed(session_id)
+    async def _delete_session(self, params: RpcParams) -> JsonObject:
+        self._forbid_cancel()
+        session_id = _require_text(params, "sessionId")
+        async with self._sessions.lock_changes(session_id):
+            await self._remove_session(session_id)
         return {}
 
-    async def _removed(self, session_id: str) -> None:
+    async def _remove_session(self, session_id: str) -> None:
         session = self._sessions.find(session_id)
-        owners = {path for path in await anyio.to_thread.run_sync(self._catalog.work_dirs, session_id) if path}
+        owners = {path for path in await anyio.to_thread.run_sync(self._catalog.find_work_dirs, session_id) if path}
         if session is not None:
-            owners.add(session.place.stored_in or session.place.cwd)
+            owners.add(session.location.stored_work_dir or session.location.cwd)
             await self._sessions.close(session_id)
         for path in owners:
-            await self._sessions.store(self._session(session_id, SessionPlace(path))).delete(session_id)
+            await self._sessions.find_store(self._build_session(session_id, SessionLocation(path))).delete(session_id)
 
     # --- prompts --------------------------------------------------------------------------------------------------
 
-    async def _prompt(self, params: Params) -> JsonObject:
-        session = self._sessions.get(_text(params, "sessionId"))
-        given = _user_input(params)
-        ticket = session.lane.enter()  # before anything is awaited: a cancel that follows finds it (A-70)
-        self._cancels[_key(incoming().id)] = ticket.cancel
+    async def _prompt(self, params: RpcParams) -> JsonObject:
+        session = self._sessions.get(_require_text(params, "sessionId"))
+        given = _parse_prompt(params)
+        ticket = session.prompt_queue.enqueue()  # before anything is awaited: a cancel that follows finds it (A-70)
+        self._cancel_callbacks[_request_key(current_request().id)] = ticket.cancel
         try:
-            return await self._run(session, ticket, given)
+            return await self._run_prompt(session, ticket, given)
         finally:
-            session.lane.leave(ticket)
+            session.prompt_queue.remove(ticket)
 
-    async def _run(self, session: OpenSession, ticket: Ticket, given: UserInput) -> JsonObject:
+    async def _run_prompt(
+        self, session: OpenSession, queued_prompt: QueuedPrompt, prompt_input: UserInput
+    ) -> JsonObject:
         live: LiveSession | None = None
         async with AsyncExitStack() as held:
-            with ticket.before:
-                await session.lane.turn_comes(ticket)
-                await held.enter_async_context(self._turns)
-                live = await held.enter_async_context(self._sessions.using(session))
-            if live is None or ticket.cancelled:
-                return _CANCELLED
-            self._sessions.refresh(session, live)
-            self._handshake.gate(chosen_model(live.conversation))
-            result = await live.run(ticket, given)
-            incoming().afterwards.append(live.save)
+            with queued_prompt.wait_scope:
+                await session.prompt_queue.wait_for_turn(queued_prompt)
+                await held.enter_async_context(self._turn_slots)
+                live = await held.enter_async_context(self._sessions.use_session(session))
+            if live is None or queued_prompt.is_cancelled:
+                return _CANCELLED_RESULT
+            self._sessions.refresh_settings(session, live)
+            self._handshake.require_credentials(resolve_chosen_model(live.conversation))
+            result = await live.run_prompt(queued_prompt, prompt_input)
+            current_request().after_answer.append(live.schedule_sync)
             return result
 
-    def _cancel(self, params: Params) -> None:
+    def _cancel_prompts(self, params: RpcParams) -> None:
         session_id: object = params.get("sessionId")
         session = self._sessions.find(session_id) if isinstance(session_id, str) else None
         if session is None:
             logger.info("cancel of a session that is not open: %r", session_id)
         else:
-            session.lane.cancel()
+            session.prompt_queue.cancel_all()
 
-    def _cancel_request(self, params: Params) -> None:
-        cancel = self._cancels.get(_key(params.get("requestId")))
+    def _cancel_request(self, params: RpcParams) -> None:
+        cancel = self._cancel_callbacks.get(_request_key(params.get("requestId")))
         if cancel is not None:
             cancel()
 
-    async def _steer(self, params: Params) -> JsonObject:
-        session = self._sessions.get(_text(params, "sessionId"))
-        given = _user_input(params)
-        live = self._sessions.live(session)
+    async def _steer(self, params: RpcParams) -> JsonObject:
+        session = self._sessions.get(_require_text(params, "sessionId"))
+        given = _parse_prompt(params)
+        live = self._sessions.find_live(session)
         try:
             if live is None:
                 raise StateError("The session is suspended")
@@ -275,54 +279,54 @@ class AcpAgent:
 
     # --- options and modes ----------------------------------------------------------------------------------------
 
-    async def _set_mode(self, params: Params) -> JsonObject:
-        session, mode_id = self._sessions.get(_text(params, "sessionId")), _text(params, "modeId")
-        async with self._sessions.using(session) as live:
+    async def _set_mode(self, params: RpcParams) -> JsonObject:
+        session, mode_id = self._sessions.get(_require_text(params, "sessionId")), _require_text(params, "modeId")
+        async with self._sessions.use_session(session) as live:
             options.set_mode(live.conversation, mode_id)
-            live.set_told()
+            live.acknowledge_client_change()
         return {}
 
-    async def _set_config_option(self, params: Params) -> JsonObject:
-        session, option_id = self._sessions.get(_text(params, "sessionId")), _text(params, "configId")
-        async with self._sessions.using(session) as live:
+    async def _set_config_option(self, params: RpcParams) -> JsonObject:
+        session, option_id = self._sessions.get(_require_text(params, "sessionId")), _require_text(params, "configId")
+        async with self._sessions.use_session(session) as live:
             options.set_option(live.conversation, option_id, params.get("value"))
-            live.set_told()
-            return {"configOptions": options.config_options(live.conversation)}
+            live.acknowledge_client_change()
+            return {"configOptions": options.build_config_options(live.conversation)}
 
-    async def _set_model(self, params: Params) -> JsonObject:
-        session, model_id = self._sessions.get(_text(params, "sessionId")), _text(params, "modelId")
-        async with self._sessions.using(session) as live:
+    async def _set_model(self, params: RpcParams) -> JsonObject:
+        session, model_id = self._sessions.get(_require_text(params, "sessionId")), _require_text(params, "modelId")
+        async with self._sessions.use_session(session) as live:
             options.set_legacy_model(live.conversation, model_id)
-            live.set_told()
-            incoming().afterwards.append(live.tell_options)
+            live.acknowledge_client_change()
+            current_request().after_answer.append(live.send_options)
         return {}
 
 
-def _opened(session: OpenSession, live: LiveSession, *, is_new: bool = False) -> JsonObject:
+def _build_opening_result(session: OpenSession, live: LiveSession, *, is_new: bool = False) -> JsonObject:
     """What the answer says of the session; what follows the answer is put down."""
-    incoming().afterwards.append(live.tell_commands)
+    current_request().after_answer.append(live.send_commands)
     if not is_new:
-        incoming().afterwards.append(live.tell_state)
-    if session.lost_model:
-        session.lost_model = False
-        incoming().afterwards.append(live.tell_options)
-    return options.session_options(live.conversation)
+        current_request().after_answer.append(live.send_state)
+    if session.has_lost_model:
+        session.has_lost_model = False
+        current_request().after_answer.append(live.send_options)
+    return options.build_session_options(live.conversation)
 
 
-def _text(params: Params, name: str) -> str:
+def _require_text(params: RpcParams, name: str) -> str:
     value: object = params.get(name)
     if not isinstance(value, str):
         raise invalid_params(f"{name}: must be a string")
     return value
 
 
-def _user_input(params: Params) -> UserInput:
+def _parse_prompt(params: RpcParams) -> UserInput:
     try:
-        return user_input(params.get("prompt"))
-    except BadPrompt as error:
+        return parse_prompt_blocks(params.get("prompt"))
+    except InvalidPrompt as error:
         raise invalid_params(str(error)) from None
 
 
-def _key(call_id: object) -> object:
+def _request_key(call_id: object) -> object:
     """The id of a request as a key; JSON allows ids of any type."""
     return call_id if isinstance(call_id, (str, int, float, type(None))) else repr(call_id)

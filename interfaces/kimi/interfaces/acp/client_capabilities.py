@@ -7,7 +7,7 @@ from typing import Any, cast
 
 
 @dataclass(frozen=True, slots=True)
-class ClientAbilities:
+class ClientCapabilities:
     """The capabilities of the client; everything it did not name is off."""
 
     fs_read: bool = False
@@ -20,22 +20,22 @@ class ClientAbilities:
     plan: bool = False
 
 
-def client_abilities(raw: object) -> ClientAbilities:
+def parse_client_capabilities(raw: object) -> ClientCapabilities:
     """The abilities in raw `clientCapabilities`. What is missing, null or malformed counts as none (A-23)."""
-    fs, elicitation = _member(raw, "fs"), _member(raw, "elicitation")
-    session = _member(raw, "session")
-    return ClientAbilities(
-        fs_read=_member(fs, "readTextFile") is True,
-        fs_write=_member(fs, "writeTextFile") is True,
-        terminal=_member(raw, "terminal") is True,
-        auth_terminal=_member(_member(raw, "auth"), "terminal") is True,
-        elicitation_form=_is_object(_member(elicitation, "form")),
-        compaction=_is_object(_member(session, "compaction")),
-        plan=_is_object(_member(session, "plan")) or _is_object(_member(raw, "plan")),
+    fs, elicitation = _get_member(raw, "fs"), _get_member(raw, "elicitation")
+    session = _get_member(raw, "session")
+    return ClientCapabilities(
+        fs_read=_get_member(fs, "readTextFile") is True,
+        fs_write=_get_member(fs, "writeTextFile") is True,
+        terminal=_get_member(raw, "terminal") is True,
+        auth_terminal=_get_member(_get_member(raw, "auth"), "terminal") is True,
+        elicitation_form=_is_object(_get_member(elicitation, "form")),
+        compaction=_is_object(_get_member(session, "compaction")),
+        plan=_is_object(_get_member(session, "plan")) or _is_object(_get_member(raw, "plan")),
     )
 
 
-def _member(value: object, name: str) -> Any:
+def _get_member(value: object, name: str) -> Any:
     return cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
 
 

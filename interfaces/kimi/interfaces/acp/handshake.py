@@ -8,17 +8,17 @@ from typing import Any, Final, cast
 from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.client import Client
 from kimi.domain.content.message import JsonObject
-from kimi.interfaces.acp.auth import auth_methods, is_usable, missing_model_details
-from kimi.interfaces.acp.client_capabilities import ClientAbilities, client_abilities
-from kimi.interfaces.acp.sessions.session_settings import CurrentSettings
-from kimi.interfaces.acp.transport.errors import Refused, auth_required, invalid_params
+from kimi.interfaces.acp.auth import build_auth_methods, explain_missing_model, is_model_usable
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities, parse_client_capabilities
+from kimi.interfaces.acp.sessions.session_location import ReloadingSettings
+from kimi.interfaces.acp.transport.errors import RpcError, auth_required, invalid_params
 from kimi.interfaces.rpc.jsonrpc import INVALID_REQUEST
 from kimi.interfaces.version import __version__
 
 PROTOCOL_VERSION: Final = 1
 AGENT_NAME: Final = "Kimi Code CLI"
 
-CAPABILITIES: Final[JsonObject] = {
+AGENT_CAPABILITIES: Final[JsonObject] = {
     "loadSession": True,
     "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
     "mcpCapabilities": {"http": True, "sse": True},
@@ -33,57 +33,59 @@ CAPABILITIES: Final[JsonObject] = {
     "_meta": {"kimi": {"promptQueueing": True}},
 }
 
-_WIRE: Final = (1, 10)
+_WIRE_VERSION: Final = (1, 10)
 """What the features of the conversation are named after: those of the newest wire protocol."""
 
 
 class Handshake:
     """What `initialize` has told; a later one replaces it, for sessions that are opened from then on."""
 
-    def __init__(self, current: CurrentSettings, environ: Mapping[str, str]) -> None:
-        self.current = current
+    def __init__(self, settings_source: ReloadingSettings, environ: Mapping[str, str]) -> None:
+        self.settings_source = settings_source
         self._environ = environ
-        self._done = False
-        self.abilities = ClientAbilities()
-        self.client = _client(None)
+        self._is_initialized = False
+        self.client_capabilities = ClientCapabilities()
+        self.client = _parse_client(None)
 
     def initialize(self, params: object) -> JsonObject:
         """Take what the client says; the result. Nothing is loaded for it. Raises Refused for no object."""
         if not isinstance(params, dict):
             raise invalid_params("params: must be an object")
         given = cast("dict[str, Any]", params)
-        self.abilities = client_abilities(given.get("clientCapabilities"))
-        self.client = _client(given.get("clientInfo"))
-        self._done = True
+        self.client_capabilities = parse_client_capabilities(given.get("clientCapabilities"))
+        self.client = _parse_client(given.get("clientInfo"))
+        self._is_initialized = True
         return {
             "protocolVersion": PROTOCOL_VERSION,
             "agentInfo": {"name": AGENT_NAME, "title": AGENT_NAME, "version": __version__},
-            "agentCapabilities": CAPABILITIES,
-            "authMethods": self.methods(),
+            "agentCapabilities": AGENT_CAPABILITIES,
+            "authMethods": self.auth_methods(),
             "_meta": {"steering": {"supported": True}},
         }
 
-    def check(self) -> None:
+    def require_initialized(self) -> None:
         """Raises Refused before the first `initialize`."""
-        if not self._done:
-            raise Refused(INVALID_REQUEST, "Connection not initialized")
+        if not self._is_initialized:
+            raise RpcError(INVALID_REQUEST, "Connection not initialized")
 
-    def methods(self) -> Sequence[JsonObject]:
+    def auth_methods(self) -> Sequence[JsonObject]:
         """How credentials are got."""
-        return auth_methods(self.abilities, self._environ)
+        return build_auth_methods(self.client_capabilities, self._environ)
 
-    def settings(self) -> Settings:
+    def current_settings(self) -> Settings:
         """The settings of the process as they are now."""
-        return self.current.get()
+        return self.settings_source.get()
 
-    def gate(self, model: ModelSettings | None = None) -> None:
+    def require_credentials(self, model: ModelSettings | None = None) -> None:
         """Raises Refused unless `model`, or the one of the settings as they are now, has credentials."""
-        chosen = model if model is not None else self.settings().model
-        if not is_usable(chosen):
-            raise auth_required(self.methods(), **missing_model_details(chosen))
+        chosen = model if model is not None else self.current_settings().model
+        if not is_model_usable(chosen):
+            raise auth_required(self.auth_methods(), **explain_missing_model(chosen))
 
 
-def _client(info: object) -> Client:
+def _parse_client(info: object) -> Client:
     given = cast("dict[str, Any]", info) if isinstance(info, dict) else {}
     name, version = (value if isinstance(value, str) else None for value in (given.get("name"), given.get("version")))
-    return Client(name, version, _WIRE, supports_question=True, supports_plan_mode=True, wants_model_command=True)
+    return Client(
+        name, version, _WIRE_VERSION, supports_question=True, supports_plan_mode=True, wants_model_command=True
+    )

@@ -26,14 +26,14 @@ from kimi.interfaces.admin.doctor_checks import (
     check_ripgrep,
     check_terminal,
 )
-from kimi.interfaces.bootstrap.config_file import configuration_file
-from kimi.interfaces.process.plain_text import plain_line
-from kimi.interfaces.process.process import hide_secrets, masked, start_logging, take_streams
+from kimi.interfaces.bootstrap.config_file import resolve_config_path
+from kimi.interfaces.process.process import hide_secrets, mask_secrets, start_logging, take_streams
+from kimi.interfaces.process.terminal_escape import escape_line
 
-BOUND_S: Final = 45.0
+CHECKS_TIMEOUT_S: Final = 45.0
 """The longest time that all checks together may take: each has its own limit, and they run side by side."""
 
-CLOSING_S: Final = 14.0
+CLEANUP_TIMEOUT_S: Final = 14.0
 """How long what the checks have started may take to be gone."""
 
 Check: TypeAlias = Callable[[], Awaitable[Finding]]
@@ -49,20 +49,20 @@ def run_doctor(flags: Flags, as_json: bool) -> int:
     share = share_directory(environ)
     streams = take_streams(share, protocol=False)
     start_logging(share, flags.debug)
-    report = Report(as_json, lambda text: _print(streams.stdout_fd, text))
+    report = DoctorReport(as_json, lambda text: _write_line(streams.stdout_fd, text))
     watchdog = Watchdog(report)
-    watchdog.start(BOUND_S)
-    checks = _checks(flags, environ)
+    watchdog.start(CHECKS_TIMEOUT_S)
+    checks = _build_checks(flags, environ)
     try:
-        anyio.run(_run_all, checks, report.take, lambda: watchdog.start(CLOSING_S))
+        anyio.run(_run_checks, checks, report.add_finding, lambda: watchdog.start(CLEANUP_TIMEOUT_S))
     except KeyboardInterrupt:
         return 130
     finally:
         watchdog.stop()
-    return report.end()
+    return report.finish()
 
 
-def _checks(flags: Flags, environ: Mapping[str, str]) -> list[Check]:
+def _build_checks(flags: Flags, environ: Mapping[str, str]) -> list[Check]:
     """In the order of the report. Without a configuration there is little to look at."""
     from kimi.interfaces.bootstrap.containers import load_settings
 
@@ -72,28 +72,28 @@ def _checks(flags: Flags, environ: Mapping[str, str]) -> list[Check]:
     except KimiError as error:
         advice = "Correct it, or the command line; 'kimi setup' needs a file that can be read."
         broken = Finding("configuration", "failed", str(error), advice)
-        return [_done(lambda: broken), _done(lambda: check_terminal(environ))]
+        return [_make_async(lambda: broken), _make_async(lambda: check_terminal(environ))]
     hide_secrets(settings.secret_values)
-    path = configuration_file(share, flags.config_file) if flags.config is None else "--config"
+    path = resolve_config_path(share, flags.config_file) if flags.config is None else "--config"
     return [
-        _done(lambda: check_files(path, settings)),
-        _done(lambda: check_model(settings)),
-        _done(lambda: check_key(settings, environ)),
-        _done(lambda: check_proxy(settings, environ)),
+        _make_async(lambda: check_files(path, settings)),
+        _make_async(lambda: check_model(settings)),
+        _make_async(lambda: check_key(settings, environ)),
+        _make_async(lambda: check_proxy(settings, environ)),
         lambda: check_endpoint(settings, environ),
-        *_mcp_checks(settings, environ),
+        *_build_mcp_checks(settings, environ),
         lambda: check_ripgrep(settings, environ),
-        _done(lambda: check_terminal(environ)),
+        _make_async(lambda: check_terminal(environ)),
     ]
 
 
-def _mcp_checks(settings: Settings, environ: Mapping[str, str]) -> list[Check]:
+def _build_mcp_checks(settings: Settings, environ: Mapping[str, str]) -> list[Check]:
     if not settings.mcp.servers:
-        return [_done(lambda: Finding("mcp", "ok", "No servers are configured."))]
+        return [_make_async(lambda: Finding("mcp", "ok", "No servers are configured."))]
     return [lambda server=server: check_mcp_server(server, settings, environ) for server in settings.mcp.servers]
 
 
-def _done(check: Callable[[], Finding]) -> Check:
+def _make_async(check: Callable[[], Finding]) -> Check:
     async def checked() -> Finding:
         await anyio.lowlevel.checkpoint()
         return check()
@@ -101,18 +101,18 @@ def _done(check: Callable[[], Finding]) -> Check:
     return checked
 
 
-async def _run_all(checks: list[Check], show: Show, on_done: Callable[[], None]) -> None:
+async def _run_checks(checks: list[Check], show: Show, on_done: Callable[[], None]) -> None:
     """Run all side by side and show each finding as soon as those before it are there."""
-    slots = [_Slot() for _ in checks]
+    slots = [_FindingSlot() for _ in checks]
     async with anyio.create_task_group() as tasks:
         for check, slot in zip(checks, slots, strict=True):
             tasks.start_soon(slot.fill, check)
         for slot in slots:
-            show(await slot.taken())
+            show(await slot.wait())
     on_done()
 
 
-class _Slot:
+class _FindingSlot:
     """The place of a finding in the report."""
 
     def __init__(self) -> None:
@@ -126,12 +126,12 @@ class _Slot:
             self._finding = Finding("doctor", "failed", f"A check failed. {type(error).__name__}: {error}")
         self._ready.set()
 
-    async def taken(self) -> Finding:
+    async def wait(self) -> Finding:
         await self._ready.wait()
         return self._finding
 
 
-class Report:
+class DoctorReport:
     """Prints findings as lines as they come, or all as one object at the end."""
 
     def __init__(self, as_json: bool, print_text: Callable[[str], None]) -> None:
@@ -139,16 +139,16 @@ class Report:
         self._print = print_text
         self._found: list[Finding] = []
 
-    def take(self, finding: Finding) -> None:
+    def add_finding(self, finding: Finding) -> None:
         """One more finding."""
-        shown = replace(finding, message=_clean(finding.message), advice=_clean(finding.advice))
+        shown = replace(finding, message=_clean_text(finding.message), advice=_clean_text(finding.advice))
         self._found.append(shown)
         if not self._as_json:
             said = shown.message if shown.message.endswith((".", "!", "?")) else f"{shown.message}."
-            words = [f"{shown.status:<8}", f"{plain_line(shown.name)}:", said, shown.advice]
+            words = [f"{shown.status:<8}", f"{escape_line(shown.name)}:", said, shown.advice]
             self._print(" ".join(word for word in words if word))
 
-    def end(self) -> int:
+    def finish(self) -> int:
         """Print what is left to print; gives the exit status."""
         failed = sum(finding.status == "failed" for finding in self._found)
         if self._as_json:
@@ -160,14 +160,14 @@ class Report:
         return 1 if failed else 0
 
 
-def _clean(text: str) -> str:
-    return plain_line(masked(text), limit=600)
+def _clean_text(text: str) -> str:
+    return escape_line(mask_secrets(text), limit=600)
 
 
 class Watchdog:
     """Ends the process when it hangs: with the report, as far as there is one."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: DoctorReport) -> None:
         self._report = report
         self._timer: threading.Timer | None = None
         self._complete = False
@@ -176,7 +176,7 @@ class Watchdog:
         """Bark in so many seconds from now. The second start says that all findings are there."""
         self._complete = self._timer is not None
         self.stop()
-        self._timer = threading.Timer(seconds, self._bark)
+        self._timer = threading.Timer(seconds, self._end_process)
         self._timer.daemon = True
         self._timer.start()
 
@@ -185,13 +185,15 @@ class Watchdog:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _bark(self) -> None:
+    def _end_process(self) -> None:
         if not self._complete:
-            self._report.take(Finding("doctor", "failed", f"The other checks did not end within {BOUND_S:.0f} s."))
-        os._exit(self._report.end())
+            self._report.add_finding(
+                Finding("doctor", "failed", f"The other checks did not end within {CHECKS_TIMEOUT_S:.0f} s.")
+            )
+        os._exit(self._report.finish())
 
 
-def _print(descriptor: int, text: str) -> None:
+def _write_line(descriptor: int, text: str) -> None:
     rest = f"{text}\n".encode("utf-8", "backslashreplace")
     while rest:
         rest = rest[os.write(descriptor, rest) :]

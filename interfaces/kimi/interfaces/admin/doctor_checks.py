@@ -27,10 +27,10 @@ from kimi.domain.errors import (
     McpUnauthorized,
     ModelError,
 )
-from kimi.interfaces.admin.provider_presets import RUN_TIME_KEYS
-from kimi.interfaces.bootstrap.doctor import configured_model, count_mcp_tools, proxy_of, ripgrep_path
+from kimi.interfaces.admin.provider_presets import API_KEY_VARIABLES
+from kimi.interfaces.bootstrap.doctor import count_mcp_tools, find_ripgrep, open_configured_model, resolve_proxy
 
-Status: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
+FindingStatus: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
 
 ENDPOINT_S: Final = 30.0
 """How long the endpoint may take to begin its answer, in seconds."""
@@ -48,7 +48,7 @@ class Finding:
     """What a check came to; `advice` says what to do about it."""
 
     name: str
-    status: Status
+    status: FindingStatus
     message: str
     advice: str = ""
 
@@ -63,7 +63,7 @@ def check_files(path: str, settings: Settings) -> Finding:
     except OSError as error:
         advice = "Make it writable, or set KIMI_SHARE_DIR to another directory."
         return Finding("configuration", "failed", f"{share} cannot be written: {error.strerror}.", advice)
-    if _others_may_read(path):
+    if _is_readable_by_others(path):
         message = f"{path} is valid, but other users can read it, and the keys in it."
         return Finding("configuration", "warning", message, f"Run: chmod 600 {path}")
     return Finding("configuration", "ok", f"{path} is valid.")
@@ -72,7 +72,7 @@ def check_files(path: str, settings: Settings) -> Finding:
 def check_model(settings: Settings) -> Finding:
     """Is there a model that a prompt could go to?"""
     model = settings.model
-    if model is None or not model.usable:
+    if model is None or not model.is_usable:
         return Finding("model", "failed", "No model is configured.", SETUP)
     return Finding("model", "ok", f"{model.model} of provider '{model.provider_name}' ({model.type}).")
 
@@ -80,9 +80,9 @@ def check_model(settings: Settings) -> Finding:
 def check_key(settings: Settings, environ: Mapping[str, str]) -> Finding:
     """Is there a key, and where from?"""
     model = settings.model
-    if model is None or not model.usable or model.type.startswith("_"):
+    if model is None or not model.is_usable or model.type.startswith("_"):
         return Finding("key", "skipped", "No provider that could need one.")
-    variable = RUN_TIME_KEYS.get(model.type)
+    variable = API_KEY_VARIABLES.get(model.type)
     if model.api_key:
         source = f"the variable {variable}" if variable and environ.get(variable) == model.api_key else "the file"
         return Finding("key", "ok", f"Taken from {source}.")
@@ -98,15 +98,15 @@ def check_key(settings: Settings, environ: Mapping[str, str]) -> Finding:
 def check_proxy(settings: Settings, environ: Mapping[str, str]) -> Finding:
     """Which way do requests to the provider take?"""
     url = settings.model.base_url if settings.model else ""
-    if not _host_in(url):
+    if not _parse_host(url):
         return Finding("proxy", "skipped", "No provider to reach.")
     try:
-        proxy = proxy_of(url, environ)
+        proxy = resolve_proxy(url, environ)
     except ConfigError as error:
         return Finding("proxy", "failed", str(error))
     if proxy is None:
         return Finding("proxy", "ok", "None is used.")
-    if _is_here(url):
+    if _is_local_url(url):
         message = f"Requests to this machine go through {proxy}."
         return Finding("proxy", "warning", message, "Set NO_PROXY=localhost,127.0.0.1")
     return Finding("proxy", "ok", f"{proxy} is used.")
@@ -115,17 +115,19 @@ def check_proxy(settings: Settings, environ: Mapping[str, str]) -> Finding:
 async def check_endpoint(settings: Settings, environ: Mapping[str, str], limit_s: float = ENDPOINT_S) -> Finding:
     """Ask the model one short question and wait for the beginning of an answer, at most `limit_s` seconds."""
     model = settings.model
-    if model is None or not model.usable or model.type.startswith("_"):
+    if model is None or not model.is_usable or model.type.startswith("_"):
         return Finding("endpoint", "skipped", "No provider to ask.")
     try:
         with anyio.fail_after(limit_s):
-            await _ask(settings, environ)
+            await _ask_model(settings, environ)
     except TimeoutError:
         advice = "A server on this machine may still be loading the model: try again. Else check network and proxy."
-        return Finding("endpoint", "failed", f"{_host(model)} gave no answer within {limit_s:g} s.", advice)
+        return Finding("endpoint", "failed", f"{_describe_host(model)} gave no answer within {limit_s:g} s.", advice)
     except (ModelError, ConfigError) as error:
-        return Finding("endpoint", "failed", f"{_host(model)}: {error}", _advice(error, model, environ))
-    return Finding("endpoint", "ok", f"{_host(model)} answers.")
+        return Finding(
+            "endpoint", "failed", f"{_describe_host(model)}: {error}", _advise_on_error(error, model, environ)
+        )
+    return Finding("endpoint", "ok", f"{_describe_host(model)} answers.")
 
 
 async def check_mcp_server(server: McpServer, settings: Settings, environ: Mapping[str, str]) -> Finding:
@@ -138,20 +140,20 @@ async def check_mcp_server(server: McpServer, settings: Settings, environ: Mappi
         with anyio.fail_after(limit):
             count = await count_mcp_tools(server, settings, environ)
     except TimeoutError:
-        return Finding(name, "failed", f"No answer within {limit:g} s.", _mcp_advice(server))
+        return Finding(name, "failed", f"No answer within {limit:g} s.", _advise_on_mcp_server(server))
     except McpUnauthorized:
         return Finding(name, "failed", "It wants you to log in.", f"Run: kimi mcp auth {server.name}")
     except KimiError as error:
         return Finding(name, "failed", str(error), "Correct its entry in the MCP configuration.")
     except Exception as error:  # the library and the server may fail in any way
-        return Finding(name, "failed", f"{type(error).__name__}: {error}", _mcp_advice(server))
+        return Finding(name, "failed", f"{type(error).__name__}: {error}", _advise_on_mcp_server(server))
     return Finding(name, "ok", f"Connected, {count} tool{'' if count == 1 else 's'}.")
 
 
 async def check_ripgrep(settings: Settings, environ: Mapping[str, str]) -> Finding:
     """Is the fast searcher there?"""
     with anyio.move_on_after(RIPGREP_S):
-        if (path := await ripgrep_path(settings, environ)) is not None:
+        if (path := await find_ripgrep(settings, environ)) is not None:
             return Finding("ripgrep", "ok", f"{path} is used.")
     advice = "Install ripgrep, or kimi-wire[search], or set tools.ripgrep_path."
     return Finding("ripgrep", "warning", "Not found: Grep works, but slowly.", advice)
@@ -173,22 +175,22 @@ def check_terminal(environ: Mapping[str, str]) -> Finding:
 # --- what they have in common ----------------------------------------------------------------------------------
 
 
-async def _ask(settings: Settings, environ: Mapping[str, str]) -> None:
+async def _ask_model(settings: Settings, environ: Mapping[str, str]) -> None:
     """Send the question; the connection is closed with the first piece of the answer."""
-    async with configured_model(settings, environ) as model:
+    async with open_configured_model(settings, environ) as model:
         assert model is not None  # it is usable
         async with model.stream("Answer in one word.", [user_message("Say: ok")], (), 0) as items:
             async for _ in items:
                 return
 
 
-def _advice(error: KimiError, model: ModelSettings, environ: Mapping[str, str]) -> str:
+def _advise_on_error(error: KimiError, model: ModelSettings, environ: Mapping[str, str]) -> str:
     """How to mend what the endpoint complained of."""
     match error:
         case AuthExpired():
             return "Enter an API key with 'kimi setup'."
         case APIStatusError(status_code=401 | 403):
-            variable = RUN_TIME_KEYS.get(model.type)
+            variable = API_KEY_VARIABLES.get(model.type)
             return f"Enter another key with 'kimi setup'{f', or correct {variable}' if variable else ''}."
         case APIStatusError(status_code=404):
             return f"Check base_url '{model.base_url}' and the id of the model, '{model.model}'."
@@ -197,31 +199,31 @@ def _advice(error: KimiError, model: ModelSettings, environ: Mapping[str, str]) 
         case APIStatusError(status_code=code) if code >= 500:
             return "The provider has trouble: try again later."
         case APIConnectionError() | APITimeoutError():
-            return _advice_on_the_way(model.base_url, environ)
+            return _advise_on_connection(model.base_url, environ)
         case APIEmptyResponseError():
             return "Try another model."
         case _:
             return "Check the provider and the model in the configuration."
 
 
-def _advice_on_the_way(url: str, environ: Mapping[str, str]) -> str:
-    if proxy_of(url, environ) is not None:
+def _advise_on_connection(url: str, environ: Mapping[str, str]) -> str:
+    if resolve_proxy(url, environ) is not None:
         return "Check the proxy that the environment names, or except the host from it with NO_PROXY."
-    return "Start the server." if _is_here(url) else "Check base_url and the network."
+    return "Start the server." if _is_local_url(url) else "Check base_url and the network."
 
 
-def _mcp_advice(server: McpServer) -> str:
+def _advise_on_mcp_server(server: McpServer) -> str:
     if server.command is None:
         return "Check its url in the MCP configuration, and the network."
     return "Check its command in the MCP configuration; what it wrote is below logs/mcp."
 
 
-def _host(model: ModelSettings) -> str:
-    where = urlsplit(model.base_url).netloc if _host_in(model.base_url) else ""
+def _describe_host(model: ModelSettings) -> str:
+    where = urlsplit(model.base_url).netloc if _parse_host(model.base_url) else ""
     return where.rpartition("@")[2] or f"provider '{model.provider_name}'"
 
 
-def _host_in(url: str) -> str:
+def _parse_host(url: str) -> str:
     """The host that `url` names; empty when it is no URL."""
     try:
         return urlsplit(url).hostname or ""
@@ -229,18 +231,18 @@ def _host_in(url: str) -> str:
         return ""
 
 
-def _is_here(url: str) -> bool:
-    host = _host_in(url)
+def _is_local_url(url: str) -> bool:
+    host = _parse_host(url)
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _needs_no_key(model: ModelSettings) -> bool:
     """A server on this machine, Google Cloud's own credentials, or a header that stands for the key."""
     headers = {name.lower() for name in model.custom_headers}
-    return _is_here(model.base_url) or model.type == "vertexai" or bool(headers & {"authorization", "x-api-key"})
+    return _is_local_url(model.base_url) or model.type == "vertexai" or bool(headers & {"authorization", "x-api-key"})
 
 
-def _others_may_read(path: str) -> bool:
+def _is_readable_by_others(path: str) -> bool:
     try:
         return os.name != "nt" and bool(stat.S_IMODE(os.stat(path).st_mode) & 0o077)
     except OSError:

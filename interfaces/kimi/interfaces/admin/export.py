@@ -22,37 +22,37 @@ _PRIVACY = "Logs are in the archive: look through it before you pass it on, it m
 
 def run_export(session_id: str | None, output: str | None, yes: bool, work_dir: str) -> int:
     """Export a session, without an id the last one of the work dir; the result is the exit status."""
-    from kimi.interfaces.bootstrap.containers import session_archives
+    from kimi.interfaces.bootstrap.containers import build_session_archives
 
-    archives = session_archives(share_directory(os.environ), work_dir)
+    archives = build_session_archives(share_directory(os.environ), work_dir)
     try:
         if session_id is not None:
-            return _export(archives, session_id, output)
+            return _export_session(archives, session_id, output)
         return _export_last(archives, output, yes)
     except KimiError as error:
-        return _failed(str(error))
+        return _report_error(str(error))
 
 
 def _export_last(archives: SessionArchives, output: str | None, yes: bool) -> int:
     last = archives.last()
     if last is None:
-        return _failed(_NO_HISTORY)
+        return _report_error(_NO_HISTORY)
     if not yes:
         write_stderr(f"Export the last session of this directory, {last}? [y/N]: ")
         answer = sys.stdin.readline()
         if not answer:
             write_stderr("\n")
-            return _failed(_NO_ANSWER)
+            return _report_error(_NO_ANSWER)
         if answer.strip().lower() not in ("y", "yes"):
             write_stderr(_CANCELLED)
             return 0
-    return _export(archives, last, output)
+    return _export_session(archives, last, output)
 
 
-def _export(archives: SessionArchives, session_id: str, output: str | None) -> int:
-    done = export_session(archives, session_id, output, about=_about(), now=time.time())
+def _export_session(archives: SessionArchives, session_id: str, output: str | None) -> int:
+    done = export_session(archives, session_id, output, program_info=_collect_versions(), now=time.time())
     if done is None:
-        return _failed(f"session '{session_id}' not found.")
+        return _report_error(f"session '{session_id}' not found.")
     if done.with_logs:
         write_stderr(_PRIVACY)
     sys.stdout.buffer.write(os.fsencode(done.path) + b"\n")
@@ -60,7 +60,7 @@ def _export(archives: SessionArchives, session_id: str, output: str | None) -> i
     return 0
 
 
-def _about() -> dict[str, str]:
+def _collect_versions() -> dict[str, str]:
     return {
         "kimi_cli_version": __version__,
         "wire_protocol_version": WIRE_PROTOCOL_VERSION,
@@ -69,6 +69,6 @@ def _about() -> dict[str, str]:
     }
 
 
-def _failed(message: str) -> int:
+def _report_error(message: str) -> int:
     write_stderr(f"Error: {message}\n")
     return 1

@@ -11,7 +11,7 @@ AGENT_SPEC_VERSIONS = ("1",)
 WIRE_PROTOCOL_VERSION = "1.10"
 
 
-def info_text(as_json: bool) -> str:
+def format_info(as_json: bool) -> str:
     """Four labelled lines, or one JSON object on one line; without the final newline."""
     python = platform.python_version()
     if as_json:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
-class Dialogue(Protocol):
+class SetupDialogue(Protocol):
     """Who answers the questions of a setup. What cannot be answered any more raises EOFError."""
 
     def say(self, text: str) -> None:
@@ -24,7 +24,7 @@ class Dialogue(Protocol):
         ...
 
 
-class PlainDialogue:
+class PlainSetupDialogue:
     """On stdin and stdout, whatever they are."""
 
     def say(self, text: str) -> None:
@@ -35,7 +35,7 @@ class PlainDialogue:
         """Ask on a line of its own."""
         shown = f"{question} [{default}]: " if default else f"{question}: "
         print(shown, end="", flush=True)
-        return _answer(sys.stdin.readline() if sys.stdin else "") or default
+        return _parse_answer(sys.stdin.readline() if sys.stdin else "") or default
 
     def ask_secret(self, question: str) -> str:
         """Hidden on a terminal; a pipe has nothing to hide."""
@@ -44,13 +44,13 @@ class PlainDialogue:
         return self.ask(question)
 
 
-def _answer(line: str) -> str:
+def _parse_answer(line: str) -> str:
     if not line:
         raise EOFError
     return line.strip()
 
 
-def choose(dialogue: Dialogue, question: str, titles: Sequence[str]) -> int:
+def choose(dialogue: SetupDialogue, question: str, titles: Sequence[str]) -> int:
     """The position of one of the titles, which are numbered from 1; asks again until it gets one."""
     for number, title in enumerate(titles, start=1):
         dialogue.say(f"{number:>3}  {title}")

@@ -12,20 +12,20 @@ import anyio
 from kimi.application.settings.flags import Flags
 from kimi.domain.errors import KimiError
 from kimi.interfaces.admin.doctor_checks import check_endpoint
-from kimi.interfaces.bootstrap.doctor import offered_models
-from kimi.interfaces.process.plain_text import plain_line
-from kimi.interfaces.process.process import hide_secrets, masked, start_logging
+from kimi.interfaces.bootstrap import doctor as doctor_adapters
+from kimi.interfaces.process.process import hide_secrets, mask_secrets, start_logging
+from kimi.interfaces.process.terminal_escape import escape_line
 
 MODELS_S: Final = 5.0
 """How long a server may take to list its models, in seconds."""
 
 
-def models_there(base_url: str, api_key: str, environ: Mapping[str, str]) -> list[str]:
+def list_offered_models(base_url: str, api_key: str, environ: Mapping[str, str]) -> list[str]:
     """The models that the server lists; none when it does not, or not in time."""
-    return anyio.run(partial(offered_models, base_url, api_key, environ, MODELS_S))
+    return anyio.run(partial(doctor_adapters.list_offered_models, base_url, api_key, environ, MODELS_S))
 
 
-def try_out(share: str, config_file: str | None, environ: Mapping[str, str]) -> str:
+def try_model(share: str, config_file: str | None, environ: Mapping[str, str]) -> str:
     """Ask the configured model one short question; gives a sentence about what came of it, without secrets."""
     from kimi.interfaces.bootstrap.containers import load_settings
 
@@ -36,4 +36,4 @@ def try_out(share: str, config_file: str | None, environ: Mapping[str, str]) -> 
         return str(error)
     hide_secrets(settings.secret_values)
     found = anyio.run(check_endpoint, settings, environ)
-    return masked(plain_line(f"{found.message} {found.advice}", 600))
+    return mask_secrets(escape_line(f"{found.message} {found.advice}", 600))

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-Changes: TypeAlias = Mapping[tuple[str, ...], str | int | bool | Sequence[str] | Mapping[str, str] | None]
+ConfigChanges: TypeAlias = Mapping[tuple[str, ...], str | int | bool | Sequence[str] | Mapping[str, str] | None]
 """Paths of keys and their new values; None takes a key away."""
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class ConfigSummary:
     """What a configuration file holds: providers with whether they have a key, models with their provider."""
 
     providers: Mapping[str, bool]
@@ -20,34 +20,34 @@ class Configured:
     default_model: str = ""
 
 
-def configuration_file(share: str, named: str | None) -> str:
+def resolve_config_path(share: str, config_file: str | None) -> str:
     """The file that is read and written: the one that was named, else the default one."""
-    return named or os.path.join(share, "config.toml")
+    return config_file or os.path.join(share, "config.toml")
 
 
-def read_configuration(share: str, named: str | None) -> Configured:
+def read_configuration(share: str, config_file: str | None) -> ConfigSummary:
     """What is configured; the default file is made if it is missing, as at any start.
 
     Raises:
         ConfigError: the file cannot be used.
     """
-    from kimi.infrastructure.config.file import configuration_in
+    from kimi.infrastructure.config.file import load_configuration_file
     from kimi.infrastructure.config.migration import ensure_default_file
 
-    path = configuration_file(share, named)
-    if named is None and not os.path.exists(path):
+    path = resolve_config_path(share, config_file)
+    if config_file is None and not os.path.exists(path):
         ensure_default_file(share, path)
     if not os.path.exists(path):
-        return Configured({}, {})
-    found = configuration_in(path)
-    return Configured(
+        return ConfigSummary({}, {})
+    found = load_configuration_file(path)
+    return ConfigSummary(
         {name: bool(provider.api_key) for name, provider in found.providers.items()},
         {alias: model.provider for alias, model in found.models.items()},
         found.default_model,
     )
 
 
-def change_configuration(share: str, changes: Changes, named: str | None = None) -> str:
+def change_configuration(share: str, changes: ConfigChanges, config_file: str | None = None) -> str:
     """Change these keys of the file and leave everything else as it is; gives its path.
 
     Raises:
@@ -55,6 +55,6 @@ def change_configuration(share: str, changes: Changes, named: str | None = None)
     """
     from kimi.infrastructure.config.edit import edit_configuration
 
-    path = configuration_file(share, named)
+    path = resolve_config_path(share, config_file)
     edit_configuration(path, changes)
     return path

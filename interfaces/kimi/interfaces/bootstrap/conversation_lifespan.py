@@ -9,17 +9,17 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from kimi.application.conversation.background_tasks import ended_tasks, ending_tasks
-from kimi.application.hooks.session_hooks import session_hooks
+from kimi.application.conversation.background_tasks import stop_tasks_on_exit, wait_for_tasks_on_exit
+from kimi.application.hooks.session_hooks import session_hooks_lifespan
 
 if TYPE_CHECKING:
     from kimi.application.conversation.conversation import Conversation
-    from kimi.interfaces.bootstrap.containers import Session
+    from kimi.interfaces.bootstrap.containers import SessionContainer
 
 
 @asynccontextmanager
-async def living(
-    session: Session, time_left: Callable[[], float], *, connect_servers: bool
+async def conversation_lifespan(
+    session: SessionContainer, time_left: Callable[[], float], *, connect_servers: bool
 ) -> AsyncGenerator[Conversation, None]:
     """The conversation of a container while the context is open. On leaving, background tasks and MCP servers are
     asked to end first, then the hooks of the end run, then all are waited for, within `time_left()` seconds.
@@ -29,16 +29,16 @@ async def living(
     conversation = session.conversation()
     background = conversation.background
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(ended_tasks(background))
+        await stack.enter_async_context(wait_for_tasks_on_exit(background))
         if session.settings().mcp.servers:
-            from kimi.application.control.mcp_servers import connected_servers, ending_servers  # start-up time
+            from kimi.application.control.mcp_servers import servers_lifespan, stop_servers_on_exit  # start-up time
 
-            connected = connected_servers(conversation, session.server_tools(), time_left, connect=connect_servers)
+            connected = servers_lifespan(conversation, session.server_tools(), time_left, connect=connect_servers)
             await stack.enter_async_context(connected)
-            ending = ending_servers(conversation)
+            ending = stop_servers_on_exit(conversation)
         else:
             ending = nullcontext()
-        await stack.enter_async_context(session_hooks(conversation, time_left))
-        await stack.enter_async_context(ending_tasks(background))
+        await stack.enter_async_context(session_hooks_lifespan(conversation, time_left))
+        await stack.enter_async_context(stop_tasks_on_exit(background))
         await stack.enter_async_context(ending)
         yield conversation

@@ -21,7 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def configured_model(settings: Settings, environ: Mapping[str, str]) -> AsyncGenerator[ChatModel | None, None]:
+async def open_configured_model(
+    settings: Settings, environ: Mapping[str, str]
+) -> AsyncGenerator[ChatModel | None, None]:
     """The model that would answer a prompt, None when there is none; its connections are closed on leaving.
 
     Raises:
@@ -35,15 +37,15 @@ async def configured_model(settings: Settings, environ: Mapping[str, str]) -> As
         await app.http().close()
 
 
-async def offered_models(base_url: str, api_key: str, environ: Mapping[str, str], limit_s: float) -> list[str]:
+async def list_offered_models(base_url: str, api_key: str, environ: Mapping[str, str], timeout_s: float) -> list[str]:
     """The ids of the models that a server with OpenAI's interface lists; none when it does not, or not in time."""
-    from kimi.infrastructure.http.client import HttpError, HttpLayer
-    from kimi.infrastructure.models.catalogue import listed_models
+    from kimi.infrastructure.http.client import HttpClient, HttpError
+    from kimi.infrastructure.models.model_listing import list_model_ids
 
-    http = HttpLayer(environ)
+    http = HttpClient(environ)
     try:
-        with anyio.move_on_after(limit_s):
-            return await listed_models(base_url, api_key, http)
+        with anyio.move_on_after(timeout_s):
+            return await list_model_ids(base_url, api_key, http)
     except (HttpError, ConfigError, ValueError) as error:
         logger.info("the models of %s are not known: %s", base_url, error)
     finally:
@@ -51,7 +53,7 @@ async def offered_models(base_url: str, api_key: str, environ: Mapping[str, str]
     return []
 
 
-def proxy_of(url: str, environ: Mapping[str, str]) -> str | None:
+def resolve_proxy(url: str, environ: Mapping[str, str]) -> str | None:
     """The proxy for requests to `url`, as `scheme://host:port` without its password; None without one.
 
     Raises:
@@ -59,25 +61,25 @@ def proxy_of(url: str, environ: Mapping[str, str]) -> str | None:
     """
     from urllib.parse import urlsplit
 
-    from kimi.infrastructure.http.client import socks_library
-    from kimi.infrastructure.http.proxy import is_socks, proxy_for
+    from kimi.infrastructure.http.client import import_socks_library
+    from kimi.infrastructure.http.proxy import find_proxy, is_socks
 
-    proxy = proxy_for(url, environ)
+    proxy = find_proxy(url, environ)
     if proxy is None:
         return None
     if is_socks(proxy):
-        socks_library()
+        import_socks_library()
     parts = urlsplit(proxy)
     return f"{parts.scheme}://{parts.hostname}:{parts.port}"
 
 
-async def ripgrep_path(settings: Settings, environ: Mapping[str, str]) -> str | None:
+async def find_ripgrep(settings: Settings, environ: Mapping[str, str]) -> str | None:
     """The ripgrep that searches would use; None when there is none that starts."""
     from kimi.infrastructure.tools.search.ripgrep import Ripgrep
     from kimi.infrastructure.workspace.local import LocalWorkspace
 
     workspace = LocalWorkspace(settings.work_dir, settings.shell, settings.secret_variables, environ)
-    command = await Ripgrep(settings.tools.ripgrep_path, environ).command(workspace)
+    command = await Ripgrep(settings.tools.ripgrep_path, environ).find_command(workspace)
     return command[0] if command[0] != sys.executable else None
 
 
@@ -89,9 +91,9 @@ async def count_mcp_tools(server: McpServer, settings: Settings, environ: Mappin
         Exception: whatever else the library raises when it cannot connect.
     """
     from kimi.infrastructure.json_schema import check_schema
-    from kimi.infrastructure.mcp.host_context import Place
-    from kimi.infrastructure.mcp.probe import offered_tools
+    from kimi.infrastructure.mcp.host_context import McpHostContext
+    from kimi.infrastructure.mcp.probe import list_offered_tools
 
     here = settings.work_dir
-    place = Place(here, settings.share_dir, environ, __version__, check_schema, lambda: [here], hide_secrets)
-    return len(await offered_tools(server, place))
+    place = McpHostContext(here, settings.share_dir, environ, __version__, check_schema, lambda: [here], hide_secrets)
+    return len(await list_offered_tools(server, place))

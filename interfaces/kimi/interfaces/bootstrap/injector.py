@@ -10,12 +10,14 @@ import sys
 from typing import cast
 
 _modules = cast("dict[str, object]", sys.modules)
-_hidden = [name for name in ("starlette", "fastapi", "flask", "yaml", "pydantic_settings") if name not in _modules]
-_modules.update(dict.fromkeys(_hidden))  # None makes an import fail, which the library takes as "not installed"
+_hidden_modules = [
+    name for name in ("starlette", "fastapi", "flask", "yaml", "pydantic_settings") if name not in _modules
+]
+_modules.update(dict.fromkeys(_hidden_modules))  # None makes an import fail, which the library takes as "not installed"
 try:
     from dependency_injector import containers, errors, providers
 finally:
-    for _name in _hidden:
+    for _name in _hidden_modules:
         del _modules[_name]
 
 __all__ = ["containers", "errors", "providers"]

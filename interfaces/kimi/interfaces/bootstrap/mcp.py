@@ -14,47 +14,49 @@ import anyio.to_thread
 
 from kimi.application.ports import SessionFiles, ToolSource, Workspace
 from kimi.application.settings.settings import Settings
-from kimi.interfaces.bootstrap.tools import spill_directory
+from kimi.interfaces.bootstrap.tools import find_spill_directory
 from kimi.interfaces.process.process import hide_secrets
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
     from kimi.application.toolset.mcp_tools import ServerTools
-    from kimi.interfaces.bootstrap.containers import Session
+    from kimi.interfaces.bootstrap.containers import SessionContainer
 
 
-def tool_source(
+def build_tool_source(
     settings: Settings, workspace: Workspace, files: SessionFiles, environ: Mapping[str, str]
 ) -> ToolSource:
     """The configured servers, not yet connected."""
     from kimi.infrastructure.json_schema import check_schema
-    from kimi.infrastructure.mcp.host_context import Place
-    from kimi.infrastructure.mcp.servers import McpServers
+    from kimi.infrastructure.mcp.host_context import McpHostContext
+    from kimi.infrastructure.mcp.tool_source import McpToolSource
 
     def roots() -> Sequence[str]:
         return [workspace.work_dir, *settings.additional_dirs, *files.state.additional_dirs]
 
-    place = Place(workspace.work_dir, settings.share_dir, environ, __version__, check_schema, roots, hide_secrets)
-    return McpServers(settings.mcp, place)
+    place = McpHostContext(
+        workspace.work_dir, settings.share_dir, environ, __version__, check_schema, roots, hide_secrets
+    )
+    return McpToolSource(settings.mcp, place)
 
 
-def server_tools(session: Session, source: ToolSource) -> ServerTools:
+def build_server_tools(session: SessionContainer, source: ToolSource) -> ServerTools:
     """What the conversation makes of them."""
     from kimi.application.toolset.mcp_tool import ServerToolDeps
     from kimi.application.toolset.mcp_tools import ServerTools
     from kimi.infrastructure.json_schema import check_arguments
-    from kimi.infrastructure.tools.output import spilled
+    from kimi.infrastructure.tools.output import write_spill_file
 
     def may_ask() -> bool:
         conversation = session.conversation()
-        return conversation.client.supports_question and not conversation.policy.nobody_there
+        return conversation.client.supports_question and not conversation.policy.is_user_absent
 
     async def spill(text: str) -> str | None:
-        directory = spill_directory(session.files())
+        directory = find_spill_directory(session.files())
         if directory is None:
             return None
         path = os.path.join(directory, f"mcp-{secrets.token_hex(8)}.txt")
-        return await anyio.to_thread.run_sync(spilled, path, text)
+        return await anyio.to_thread.run_sync(write_spill_file, path, text)
 
     settings, new_id = session.settings().mcp, session.new_id()
     deps = ServerToolDeps(source, check_arguments, new_id, may_ask, spill, settings.max_output_chars)

@@ -14,7 +14,7 @@ def walk_files(directory: str) -> Sequence[str]:
     return walk(directory)
 
 
-def end_tree(pid: int, grace_s: float) -> None:
+def end_process_tree(pid: int, grace_s: float) -> None:
     """Ask a process and its descendants to end, and make them after so many seconds. Blocks until then.
 
     Where the system does not show descendants, only a process that leads a group is found.
@@ -24,7 +24,7 @@ def end_tree(pid: int, grace_s: float) -> None:
     end_tree_now(pid, grace_s)
 
 
-def demo_model() -> ChatModel:
+def build_demo_model() -> ChatModel:
     """The model that needs no account."""
     from kimi.infrastructure.models.offline.demo import DemoModel
 

@@ -11,61 +11,61 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from kimi.application.control.plan_mode import active_plan_file, plan_file, switch_plan_mode
-from kimi.application.conversation.background_tasks import TaskBook
-from kimi.application.conversation.skill_registry import SkillBook
+from kimi.application.control.plan_mode import find_active_plan_file, resolve_plan_file, switch_plan_mode
+from kimi.application.conversation.background_tasks import BackgroundTaskRegistry
+from kimi.application.conversation.skill_registry import SkillRegistry
 from kimi.application.ports import BackgroundTasks, MakeTool, NewId, SessionFiles, ThirdPartyTool, Tool, Workspace
 from kimi.application.settings.flags import home_directory
 from kimi.application.settings.settings import Settings
-from kimi.domain.agents.agent import KNOWN_TOOLS, AgentSpec, built_in, check_tools
+from kimi.domain.agents.agent import KNOWN_TOOLS, AgentSpec, builtin_tool_ids, check_tools
 from kimi.domain.content.message import JsonObject
 from kimi.domain.skills.skill import Skill
 from kimi.domain.tools.tool import TodoItem
-from kimi.interfaces.bootstrap.agent_toolset import tool_maker
+from kimi.interfaces.bootstrap.agent_toolset import build_tool_factory
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.web_tools import SEARCH_TOOL
 
 if TYPE_CHECKING:
-    from kimi.application.agents.run_subagent import Subagents
-    from kimi.infrastructure.definitions.skill_files import SkillPlaces
-    from kimi.infrastructure.tools.dialog.plan_mode import PlanMode
+    from kimi.application.agents.run_subagent import SubagentRegistry
+    from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
+    from kimi.infrastructure.tools.dialog.plan_mode import PlanModeControls
     from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy
     from kimi.infrastructure.tools.search.ripgrep import Ripgrep
-    from kimi.interfaces.bootstrap.containers import Session
+    from kimi.interfaces.bootstrap.containers import SessionContainer
 
 
-(MEDIA_TOOL,) = built_in("ReadMediaFile")
+(MEDIA_TOOL,) = builtin_tool_ids("ReadMediaFile")
 """Only for models that can see."""
 
 
-def spill_directory(files: SessionFiles) -> str | None:
+def find_spill_directory(files: SessionFiles) -> str | None:
     """Where the full text of what is too long for the model is kept; None for a store without files."""
     return os.path.join(files.directory, "output") if files.directory else None
 
 
-def ripgrep(settings: Settings, environ: Mapping[str, str]) -> Ripgrep:
+def build_ripgrep(settings: Settings, environ: Mapping[str, str]) -> Ripgrep:
     """The ripgrep that is configured, else the one that is found."""
     from kimi.infrastructure.tools.search.ripgrep import Ripgrep
 
     return Ripgrep(settings.tools.ripgrep_path, environ)
 
 
-def file_record() -> FileRecord:
+def build_file_record() -> FileRecord:
     """What the model knows of the files of the conversation."""
     from kimi.infrastructure.tools.files.path_policy import FileRecord
 
     return FileRecord()
 
 
-def skill_places(settings: Settings, environ: Mapping[str, str]) -> SkillPlaces:
+def build_skill_places(settings: Settings, environ: Mapping[str, str]) -> SkillSearchPaths:
     """Where skills are looked for."""
-    from kimi.infrastructure.definitions.skill_files import SkillPlaces
+    from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
 
     skills = settings.skills
-    return SkillPlaces(settings.work_dir, home_directory(environ), skills.only, skills.extra, skills.merge)
+    return SkillSearchPaths(settings.work_dir, home_directory(environ), skills.only, skills.extra, skills.merge)
 
 
-def skills(places: Callable[[], SkillPlaces]) -> SkillBook:
+def build_skill_registry(places: Callable[[], SkillSearchPaths]) -> SkillRegistry:
     """The skills of these places, read when they are asked for."""
 
     def load() -> Sequence[Skill]:
@@ -74,27 +74,27 @@ def skills(places: Callable[[], SkillPlaces]) -> SkillBook:
         return load_skills(places())
 
     def read(path: str) -> str:
-        from kimi.infrastructure.definitions.skill_files import read_skill
+        from kimi.infrastructure.definitions.skill_files import read_skill_text
 
-        return read_skill(path)
+        return read_skill_text(path)
 
-    return SkillBook(load, read)
+    return SkillRegistry(load, read)
 
 
-def path_policy(
-    settings: Settings, workspace: Workspace, files: SessionFiles, places: Callable[[], SkillPlaces]
+def build_path_policy(
+    settings: Settings, workspace: Workspace, files: SessionFiles, places: Callable[[], SkillSearchPaths]
 ) -> PathPolicy:
     """Where tools may read and write: skills and spilled output can be read too."""
     from kimi.infrastructure.tools.files.path_policy import PathPolicy
 
     @cache
     def skill_directories() -> list[str]:
-        from kimi.infrastructure.definitions.skill_files import skill_roots
+        from kimi.infrastructure.definitions.skill_files import find_skill_roots
 
-        return [root for _, root in skill_roots(places())]
+        return [root for _, root in find_skill_roots(places())]
 
     def readable() -> list[str]:
-        spilled = spill_directory(files)
+        spilled = find_spill_directory(files)
         own = [spilled, os.path.join(os.path.dirname(spilled), "tasks")] if spilled else []
         return [*own, *skill_directories()]
 
@@ -109,160 +109,162 @@ def path_policy(
     )
 
 
-def background_tasks(
+def build_background_tasks(
     settings: Settings, workspace: Workspace, files: SessionFiles, environ: Mapping[str, str]
 ) -> BackgroundTasks:
     """The background tasks on this machine. They get our keys only if the settings say so."""
-    from kimi.infrastructure.background.tasks import LocalTasks
-    from kimi.infrastructure.workspace.environment import command_environment
+    from kimi.infrastructure.background.tasks import LocalBackgroundTasks
+    from kimi.infrastructure.workspace.environment import build_command_environment
 
     hidden = frozenset[str]() if settings.shell.inherit_secrets else settings.secret_variables
-    inherited = command_environment(environ, hidden, workspace.shell)
-    return LocalTasks(files.directory, settings.background, workspace.work_dir, inherited)
+    inherited = build_command_environment(environ, hidden, workspace.shell)
+    return LocalBackgroundTasks(files.directory, settings.background, workspace.work_dir, inherited)
 
 
-def background(settings: Settings, tasks: Callable[[], BackgroundTasks]) -> TaskBook:
+def build_background_registry(settings: Settings, tasks: Callable[[], BackgroundTasks]) -> BackgroundTaskRegistry:
     """What the conversation knows of its background tasks; they are not made before one is needed."""
-    return TaskBook(tasks, settings.background)
+    return BackgroundTaskRegistry(tasks, settings.background)
 
 
-def task_list(tasks: BackgroundTasks) -> Tool:
-    from kimi.infrastructure.tools.shell.background_tasks import TaskList
+def build_task_list(tasks: BackgroundTasks) -> Tool:
+    from kimi.infrastructure.tools.shell.background_tasks import TaskListTool
 
-    return TaskList(tasks)
+    return TaskListTool(tasks)
 
 
-def task_output(settings: Settings, tasks: BackgroundTasks) -> Tool:
+def build_task_output(settings: Settings, tasks: BackgroundTasks) -> Tool:
     from kimi.infrastructure.tools.shell.background_tasks import TaskOutputTool
 
     return TaskOutputTool(tasks, settings.background.wait_poll_interval_ms / 1000)
 
 
-def task_stop(session: Session, tasks: BackgroundTasks) -> Tool:
-    from kimi.infrastructure.tools.shell.background_tasks import TaskStop
+def build_task_stop(session: SessionContainer, tasks: BackgroundTasks) -> Tool:
+    from kimi.infrastructure.tools.shell.background_tasks import TaskStopTool
 
-    return TaskStop(tasks, lambda: session.conversation().policy.plan)
+    return TaskStopTool(tasks, lambda: session.conversation().policy.plan)
 
 
-def shell(settings: Settings, workspace: Workspace, files: SessionFiles, tasks: Callable[[], BackgroundTasks]) -> Tool:
+def build_shell(
+    settings: Settings, workspace: Workspace, files: SessionFiles, tasks: Callable[[], BackgroundTasks]
+) -> Tool:
     from kimi.infrastructure.tools.shell.shell import ShellTool
 
     def spill(name: str) -> str | None:
-        directory = spill_directory(files)
+        directory = find_spill_directory(files)
         return os.path.join(directory, name) if directory else None
 
     return ShellTool(workspace, settings.shell, spill, lambda order: tasks().start(order))
 
 
-def read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
-    from kimi.infrastructure.tools.files.read_file import ReadFile
+def build_read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
+    from kimi.infrastructure.tools.files.read_file import ReadFileTool
 
-    return ReadFile(workspace, policy, record)
-
-
-def read_media_file(session: Session, workspace: Workspace, policy: PathPolicy) -> Tool:
-    from kimi.infrastructure.tools.files.read_media_file import ReadMediaFile
-
-    return ReadMediaFile(workspace, policy, _media(session))
+    return ReadFileTool(workspace, policy, record)
 
 
-def _media(session: Session) -> frozenset[str]:
+def build_read_media_file(session: SessionContainer, workspace: Workspace, policy: PathPolicy) -> Tool:
+    from kimi.infrastructure.tools.files.read_media_file import ReadMediaFileTool
+
+    return ReadMediaFileTool(workspace, policy, _supported_media(session))
+
+
+def _supported_media(session: SessionContainer) -> frozenset[str]:
     """The media that the model of the conversation can take in."""
     model = session.conversation().model
     return model.capabilities & {"image_in", "video_in"} if model is not None else frozenset()
 
 
-def write_file(session: Session, workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
-    from kimi.infrastructure.tools.files.write_file import WriteFile
+def build_write_file(session: SessionContainer, workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
+    from kimi.infrastructure.tools.files.write_file import WriteFileTool
 
-    return WriteFile(workspace, policy, record, partial(_active_plan_file, session))
+    return WriteFileTool(workspace, policy, record, partial(_find_active_plan_file, session))
 
 
-def str_replace_file(
-    session: Session, settings: Settings, workspace: Workspace, policy: PathPolicy, record: FileRecord
+def build_str_replace_file(
+    session: SessionContainer, settings: Settings, workspace: Workspace, policy: PathPolicy, record: FileRecord
 ) -> Tool:
-    from kimi.infrastructure.tools.files.str_replace_file import StrReplaceFile
+    from kimi.infrastructure.tools.files.str_replace_file import StrReplaceFileTool
 
-    plan = partial(_active_plan_file, session)
-    return StrReplaceFile(workspace, policy, record, plan, strict=settings.files.strict_edit)
-
-
-def _active_plan_file(session: Session) -> str | None:
-    return active_plan_file(session.conversation())
+    plan = partial(_find_active_plan_file, session)
+    return StrReplaceFileTool(workspace, policy, record, plan, strict=settings.files.strict_edit)
 
 
-def glob(workspace: Workspace, policy: PathPolicy) -> Tool:
-    from kimi.infrastructure.tools.search.glob import Glob
-
-    return Glob(workspace, policy)
+def _find_active_plan_file(session: SessionContainer) -> str | None:
+    return find_active_plan_file(session.conversation())
 
 
-def grep(workspace: Workspace, policy: PathPolicy, ripgrep: Ripgrep) -> Tool:
-    from kimi.infrastructure.tools.search.grep import Grep
+def build_glob(workspace: Workspace, policy: PathPolicy) -> Tool:
+    from kimi.infrastructure.tools.search.glob import GlobTool
 
-    return Grep(workspace, policy, ripgrep)
+    return GlobTool(workspace, policy)
 
 
-def todo(files: SessionFiles) -> Tool:
-    from kimi.infrastructure.tools.dialog.todo import TodoTool
+def build_grep(workspace: Workspace, policy: PathPolicy, ripgrep: Ripgrep) -> Tool:
+    from kimi.infrastructure.tools.search.grep import GrepTool
+
+    return GrepTool(workspace, policy, ripgrep)
+
+
+def build_todo(files: SessionFiles) -> Tool:
+    from kimi.infrastructure.tools.dialog.set_todo_list import SetTodoListTool
 
     def save(todos: Sequence[TodoItem]) -> None:
         files.save_state(replace(files.state, todos=tuple(todos)))
 
-    return TodoTool(lambda: files.state.todos, save)
+    return SetTodoListTool(lambda: files.state.todos, save)
 
 
-def ask(session: Session, new_id: NewId) -> Tool:
-    from kimi.infrastructure.tools.dialog.ask_user import AskUserQuestion
+def build_ask_user(session: SessionContainer, new_id: NewId) -> Tool:
+    from kimi.infrastructure.tools.dialog.ask_user_question import AskUserQuestionTool
 
     def supported() -> bool:
         return session.conversation().client.supports_question
 
-    return AskUserQuestion(supported, lambda: session.conversation().policy.nobody_there, new_id)
+    return AskUserQuestionTool(supported, lambda: session.conversation().policy.is_user_absent, new_id)
 
 
-def plan_mode(session: Session, new_id: NewId) -> PlanMode:
+def build_plan_mode(session: SessionContainer, new_id: NewId) -> PlanModeControls:
     """What the two tools of plan mode know and do."""
-    from kimi.infrastructure.tools.dialog.plan_mode import PlanMode
+    from kimi.infrastructure.tools.dialog.plan_mode import PlanModeControls
 
     conversation = session.conversation
-    return PlanMode(
+    return PlanModeControls(
         is_on=lambda: conversation().policy.plan,
-        set=lambda enabled: switch_plan_mode(conversation(), enabled),
-        file=lambda: plan_file(conversation()),
-        supported=lambda: conversation().client.supports_plan_mode,
-        yolo=lambda: conversation().policy.yolo,
-        nobody_there=lambda: conversation().policy.nobody_there,
+        set_enabled=lambda enabled: switch_plan_mode(conversation(), enabled),
+        plan_path=lambda: resolve_plan_file(conversation()),
+        is_supported=lambda: conversation().client.supports_plan_mode,
+        is_yolo=lambda: conversation().policy.yolo,
+        is_user_absent=lambda: conversation().policy.is_user_absent,
         new_id=new_id,
     )
 
 
-def enter_plan_mode(mode: PlanMode) -> Tool:
-    from kimi.infrastructure.tools.dialog.plan_mode import EnterPlanMode
+def build_enter_plan_mode(mode: PlanModeControls) -> Tool:
+    from kimi.infrastructure.tools.dialog.plan_mode import EnterPlanModeTool
 
-    return EnterPlanMode(mode)
-
-
-def exit_plan_mode(mode: PlanMode) -> Tool:
-    from kimi.infrastructure.tools.dialog.plan_mode import ExitPlanMode
-
-    return ExitPlanMode(mode)
+    return EnterPlanModeTool(mode)
 
 
-def send_dmail(session: Session) -> Tool:
+def build_exit_plan_mode(mode: PlanModeControls) -> Tool:
+    from kimi.infrastructure.tools.dialog.plan_mode import ExitPlanModeTool
+
+    return ExitPlanModeTool(mode)
+
+
+def build_send_dmail(session: SessionContainer) -> Tool:
     from kimi.application.step.checkpoints import send_dmail as send
-    from kimi.infrastructure.tools.dialog.dmail import SendDMailTool
+    from kimi.infrastructure.tools.dialog.send_dmail import SendDMailTool
 
     return SendDMailTool(lambda message, checkpoint_id: send(session.conversation(), message, checkpoint_id))
 
 
-def think() -> Tool:
+def build_think() -> Tool:
     from kimi.infrastructure.tools.dialog.think import ThinkTool
 
     return ThinkTool()
 
 
-def agent_tool(subagents: Subagents) -> Tool:
+def build_agent(subagents: SubagentRegistry) -> Tool:
     from kimi.application.agents.background_subagents import start_in_background
     from kimi.application.agents.run_subagent import run_subagent
     from kimi.infrastructure.tools.dialog.subagents import AgentTool
@@ -270,14 +272,14 @@ def agent_tool(subagents: Subagents) -> Tool:
     return AgentTool(partial(run_subagent, subagents), partial(start_in_background, subagents), lambda: subagents.types)
 
 
-def task(subagents: Subagents) -> Tool:
+def build_task(subagents: SubagentRegistry) -> Tool:
     from kimi.application.agents.run_subagent import run_subagent
     from kimi.infrastructure.tools.dialog.subagents import TaskTool
 
     return TaskTool(partial(run_subagent, subagents), lambda: subagents.types)
 
 
-def create_subagent(subagents: Subagents, agent: AgentSpec) -> Tool:
+def build_create_subagent(subagents: SubagentRegistry, agent: AgentSpec) -> Tool:
     from kimi.application.agents.run_subagent import create_subagent_type
     from kimi.infrastructure.tools.dialog.subagents import CreateSubagentTool
 
@@ -287,11 +289,11 @@ def create_subagent(subagents: Subagents, agent: AgentSpec) -> Tool:
     return CreateSubagentTool(create, lambda: subagents.types)
 
 
-def make_tool(
+def build_usable_tool_factory(
     tools: providers.Aggregate[Tool],
     extra: Mapping[str, ThirdPartyTool],
     workspace: Workspace,
-    session: Session,
+    session: SessionContainer,
 ) -> MakeTool:
     """Makes the tools of the conversation; None for one that it cannot use."""
 
@@ -300,10 +302,10 @@ def make_tool(
 
         return load_tool(tool_id)
 
-    make = tool_maker(tools, extra, registered, workspace, check_schema)
+    make = build_tool_factory(tools, extra, registered, workspace, check_schema)
 
     def make_usable(tool_id: str) -> Tool | None:
-        if tool_id == MEDIA_TOOL and not _media(session):
+        if tool_id == MEDIA_TOOL and not _supported_media(session):
             return None
         if tool_id == SEARCH_TOOL and session.settings().web.search is None:
             return None
@@ -321,10 +323,10 @@ def check_schema(schema: JsonObject) -> str | None:
 
 def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool]) -> AgentSpec:
     """The agent that the process runs. Raises ConfigError: its file cannot be used, or names an unknown tool."""
-    from kimi.infrastructure.definitions.agent_files import builtin_agent, load_agent_file
+    from kimi.infrastructure.definitions.agent_files import load_agent_file, load_builtin_agent
 
     if settings.agent_file is None:
-        return builtin_agent(settings.agent)
+        return load_builtin_agent(settings.agent)
     agent = load_agent_file(settings.agent_file)
     check_tools(agent, lambda tool_id: tool_id in KNOWN_TOOLS or tool_id in extra or _is_registered(tool_id))
     return agent

@@ -7,37 +7,37 @@ from typing import TYPE_CHECKING
 
 from kimi.application.ports import Tool
 from kimi.application.settings.settings import ServiceSettings, Settings
-from kimi.domain.agents.agent import built_in
+from kimi.domain.agents.agent import builtin_tool_ids
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
-    from kimi.infrastructure.http.client import HttpLayer
-    from kimi.infrastructure.web.services import Service
+    from kimi.infrastructure.http.client import HttpClient
+    from kimi.infrastructure.web.vendor_service import VendorService
 
-(SEARCH_TOOL,) = built_in("SearchWeb")
+(SEARCH_TOOL,) = builtin_tool_ids("SearchWeb")
 """Only where a search service is configured."""
 
 
-def search_web(settings: Settings, http: HttpLayer) -> Tool:
+def build_search_web(settings: Settings, http: HttpClient) -> Tool:
     """SearchWeb over the configured service; without one it can only say so."""
-    from kimi.infrastructure.tools.web.search_web import SearchWeb
+    from kimi.infrastructure.tools.web.search_web import SearchWebTool
 
-    return SearchWeb(_service(settings.web.search, http).search if settings.web.search else None)
+    return SearchWebTool(_build_web_service(settings.web.search, http).search if settings.web.search else None)
 
 
-def fetch_url(settings: Settings, http: HttpLayer, environ: Mapping[str, str]) -> Tool:
+def build_fetch_url(settings: Settings, http: HttpClient, environ: Mapping[str, str]) -> Tool:
     """FetchURL, over the configured service if there is one."""
-    from kimi.infrastructure.tools.web.fetch_url import FetchUrl
-    from kimi.infrastructure.web.pages import PageFetcher
+    from kimi.infrastructure.tools.web.fetch_url import FetchUrlTool
+    from kimi.infrastructure.web.page_fetcher import PageFetcher
 
     web = settings.web
-    by_service = _service(web.fetch, http).fetch if web.fetch else None
+    by_service = _build_web_service(web.fetch, http).fetch if web.fetch else None
     fetcher = PageFetcher(environ, None) if web.allow_private else PageFetcher(environ)
-    return FetchUrl(fetcher.fetch, by_service, ask=web.ask)
+    return FetchUrlTool(fetcher.fetch, by_service, needs_approval=web.ask)
 
 
-def _service(settings: ServiceSettings, http: HttpLayer) -> Service:
-    from kimi.infrastructure.http.headers import user_agent_text
-    from kimi.infrastructure.web.services import Service
+def _build_web_service(settings: ServiceSettings, http: HttpClient) -> VendorService:
+    from kimi.infrastructure.http.headers import format_user_agent
+    from kimi.infrastructure.web.vendor_service import VendorService
 
-    return Service(settings, http, user_agent_text(__version__))
+    return VendorService(settings, http, format_user_agent(__version__))

@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.main import get_command
 
-from kimi.application.settings.flags import Flags, Ui, share_directory
+from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.cli import mcp as cli_mcp
 from kimi.interfaces.process.startup_errors import (
     ACP_IS_DEPRECATED,
     NO_LOGIN,
     NOT_PROVIDED,
-    check_conflicts,
-    failure_text,
-    usage_message,
-    usage_panel,
+    check_option_conflicts,
+    format_failure,
+    format_usage_error,
+    format_usage_panel,
     write_stderr,
 )
 from kimi.interfaces.version import __version__
@@ -36,38 +36,40 @@ app = typer.Typer(
     epilog="Options stand before the command. Without a command an agent is run, in the interactive shell.",
 )
 
-_FLAGS = "kimi.flags"
+_FLAGS_KEY = "kimi.flags"
 """Where the root leaves its options for a command that runs an agent."""
 
 _SESSION_OPTIONS = frozenset({"--session", "--resume", "-S", "-r"})
-_MODES: dict[str, Ui] = {"--print": "print", "--quiet": "print", "--acp": "acp", "--wire": "wire"}
+_MODE_OPTIONS: dict[str, UiMode] = {"--print": "print", "--quiet": "print", "--acp": "acp", "--wire": "wire"}
 
 
-def _start(flags: Flags) -> int:
-    from kimi.interfaces.cli.start import start
+def _start_driver(flags: Flags) -> int:
+    from kimi.interfaces.cli.start import start_driver
 
-    return start(flags, os.environ)
+    return start_driver(flags, os.environ)
 
 
-def run(arguments: Sequence[str], start: Callable[[Flags], int] = _start) -> int:
+def run(arguments: Sequence[str], start: Callable[[Flags], int] = _start_driver) -> int:
     """Parse `arguments` and do what they say; the result is the exit status. Errors go to stderr.
 
     `start` is given the flags when an agent is to be run.
     """
     command = get_command(app)
-    switches = {name for option in command.params if getattr(option, "is_flag", False) for name in _names(option)}
+    switches = {
+        name for option in command.params if getattr(option, "is_flag", False) for name in _option_names(option)
+    }
     arguments = with_session_value(arguments, frozenset({*_HELP, *switches}))
     try:
         result = command.main(args=arguments, prog_name="kimi", standalone_mode=False, obj=start)
     except UsageError as error:
-        write_stderr(usage_panel(usage_message(error)))
+        write_stderr(format_usage_panel(format_usage_error(error)))
         return 2
     except typer.TyperException as error:
-        write_stderr(_framework_panel(error))
+        write_stderr(_format_framework_error(error))
         return error.exit_code
     except Exception as error:
         log = os.path.join(share_directory(os.environ), "logs", "kimi.log")
-        write_stderr(failure_text(error, log, "--debug" in arguments))
+        write_stderr(format_failure(error, log, "--debug" in arguments))
         return 1
     return result if isinstance(result, int) else 0
 
@@ -83,7 +85,7 @@ def with_session_value(arguments: Sequence[str], options_without_value: frozense
     while rest and _is_option(rest[0]) and rest[0] != "--":
         argument = rest.pop(0)
         result.append(argument)
-        option = _waiting_option(argument, options_without_value)
+        option = _find_valueless_option(argument, options_without_value)
         if option in _SESSION_OPTIONS and (not rest or _is_option(rest[0])):
             result.append("")
         elif option is not None and rest:
@@ -91,7 +93,7 @@ def with_session_value(arguments: Sequence[str], options_without_value: frozense
     return result + rest
 
 
-def _waiting_option(argument: str, options_without_value: frozenset[str]) -> str | None:
+def _find_valueless_option(argument: str, options_without_value: frozenset[str]) -> str | None:
     """The option in `argument` that takes the next argument as its value: `--x`, `-x`, or the last of `-abx`."""
     if argument.startswith("--"):
         return None if "=" in argument or argument in options_without_value else argument
@@ -105,19 +107,19 @@ def _is_option(argument: str) -> bool:
     return len(argument) > 1 and argument.startswith("-")
 
 
-def _names(option: Any) -> list[str]:
+def _option_names(option: Any) -> list[str]:
     return [*option.opts, *option.secondary_opts]
 
 
-def _framework_panel(error: typer.TyperException) -> str:
+def _format_framework_error(error: typer.TyperException) -> str:
     context: Any = getattr(error, "ctx", None)
     if context is None:
-        return usage_panel(error.format_message())
-    return usage_panel(error.format_message(), context.get_usage(), context.command_path)
+        return format_usage_panel(error.format_message())
+    return format_usage_panel(error.format_message(), context.get_usage(), context.command_path)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"kimi, version {__version__}")
         raise typer.Exit
 
@@ -234,61 +236,61 @@ def root(
         "--final-message-only": final_message_only,
     }
     flags = Flags(
-        work_dir=_absolute(work_dir) or os.getcwd(),
-        ui=_mode(given),
+        work_dir=_make_absolute(work_dir) or os.getcwd(),
+        ui=_select_ui(given),
         verbose=verbose,
         debug=debug,
-        add_dirs=_all_absolute(add_dir),
+        add_dirs=_make_all_absolute(add_dir),
         session=session if session and session.strip() else None,
         pick_session=session is not None and not session.strip(),
         continue_last=continue_last,
-        config=_stripped(config),
-        config_file=_absolute(config_file),
+        config=_strip_text(config),
+        config_file=_make_absolute(config_file),
         model=model,
         thinking=thinking,
         yolo=yolo,
         plan=plan,
         afk=afk,
-        prompt=_stripped(prompt),
+        prompt=_strip_text(prompt),
         input_format=input_format or "text",
         output_format=output_format or "text",
         final_message_only=final_message_only or quiet,
         agent=agent,
-        agent_file=_absolute(agent_file),
-        mcp_config_files=_all_absolute(mcp_config_file),
+        agent_file=_make_absolute(agent_file),
+        mcp_config_files=_make_all_absolute(mcp_config_file),
         mcp_configs=tuple(mcp_config or ()),
-        skills_dirs=_all_absolute(skills_dir),
+        skills_dirs=_make_all_absolute(skills_dir),
         max_steps_per_turn=max_steps_per_turn,
         max_retries_per_step=max_retries_per_step,
         max_ralph_iterations=max_ralph_iterations,
     )
-    check_conflicts(flags, given)
+    check_option_conflicts(flags, given)
     if command is not None:
-        context.meta[_FLAGS] = flags
+        context.meta[_FLAGS_KEY] = flags
         return None
     if acp:
         write_stderr(ACP_IS_DEPRECATED)
     if acp_setup:
-        return _set_up(context)
+        return _run_setup(context)
     return context.obj(flags)
 
 
-def _mode(given: Mapping[str, bool]) -> Ui:
-    for option, ui in _MODES.items():
-        if given[option]:
+def _select_ui(used_options: Mapping[str, bool]) -> UiMode:
+    for option, ui in _MODE_OPTIONS.items():
+        if used_options[option]:
             return ui
     return "shell"
 
 
-def _absolute(path: Path | None) -> str | None:
+def _make_absolute(path: Path | None) -> str | None:
     return None if path is None else os.path.abspath(path)
 
 
-def _all_absolute(paths: list[Path] | None) -> tuple[str, ...]:
+def _make_all_absolute(paths: list[Path] | None) -> tuple[str, ...]:
     return tuple(os.path.abspath(path) for path in paths or ())
 
 
-def _stripped(text: str | None) -> str | None:
+def _strip_text(text: str | None) -> str | None:
     return None if text is None else text.strip()
 
 
@@ -300,20 +302,20 @@ def acp(
     context: typer.Context,
     setup: Annotated[bool, typer.Option("--setup", help="Set up a provider in this terminal instead.")] = False,
 ) -> int:
-    return _set_up(context) if setup else context.obj(context.meta[_FLAGS])
+    return _run_setup(context) if setup else context.obj(context.meta[_FLAGS_KEY])
 
 
-def _set_up(context: typer.Context) -> int:
+def _run_setup(context: typer.Context) -> int:
     from kimi.interfaces.admin.setup import run_setup
 
-    return run_setup(config_file=_file_to_write(context))
+    return run_setup(config_file=_resolve_config_file(context))
 
 
 @app.command(help="Print the versions of the program and its protocols.")
 def info(json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False) -> None:
-    from kimi.interfaces.admin.info import info_text
+    from kimi.interfaces.admin.info import format_info
 
-    typer.echo(info_text(json))
+    typer.echo(format_info(json))
 
 
 @app.command(help="Watch a session with a scripted model; no account needed.")
@@ -339,8 +341,8 @@ def export(
 ) -> int:
     from kimi.interfaces.admin.export import run_export
 
-    work_dir = _absolute(context.find_root().params.get("work_dir")) or os.getcwd()
-    return run_export(session_id, _absolute(output), yes, work_dir)
+    work_dir = _make_absolute(context.find_root().params.get("work_dir")) or os.getcwd()
+    return run_export(session_id, _make_absolute(output), yes, work_dir)
 
 
 @app.command(help="Write provider, key and model into the configuration; asks, unless --provider is given.")
@@ -367,19 +369,19 @@ def setup(
         bool, typer.Option("--remove-key", help="Remove the stored key of the provider instead.")
     ] = False,
 ) -> int:
-    from kimi.interfaces.admin.setup import Wanted, run_setup
+    from kimi.interfaces.admin.setup import SetupOptions, run_setup
 
     named = tuple(capability) if capability else None
-    wanted = Wanted(provider, base_url, api_key_env, model, context_size, named, remove_key)
-    return run_setup(wanted, config_file=_file_to_write(context))
+    wanted = SetupOptions(provider, base_url, api_key_env, model, context_size, named, remove_key)
+    return run_setup(wanted, config_file=_resolve_config_file(context))
 
 
-def _file_to_write(context: typer.Context) -> str | None:
+def _resolve_config_file(context: typer.Context) -> str | None:
     """The configuration file that the root's options name. Raises UsageError for a text, which is no file."""
     options = context.find_root().params
     if options.get("config") is not None:
         raise UsageError("There is no file to write to; use --config-file", "--config")
-    return _absolute(options.get("config_file"))
+    return _make_absolute(options.get("config_file"))
 
 
 @app.command(help="Check configuration, key, endpoint, proxy, MCP servers, ripgrep and terminal; say what to mend.")
@@ -388,20 +390,20 @@ def doctor(
 ) -> int:
     from kimi.interfaces.admin.doctor import run_doctor
 
-    return run_doctor(context.meta[_FLAGS], json)
+    return run_doctor(context.meta[_FLAGS_KEY], json)
 
 
 @app.command(help="Say how to enter an API key.")
 def login(json: Annotated[bool, typer.Option("--json", help="As one event.")] = False) -> int:
-    return _no_login(json)
+    return _print_no_login(json)
 
 
 @app.command(help="Say how to remove an API key.")
 def logout(json: Annotated[bool, typer.Option("--json", help="As one event.")] = False) -> int:
-    return _no_login(json)
+    return _print_no_login(json)
 
 
-def _no_login(as_json: bool) -> int:
+def _print_no_login(as_json: bool) -> int:
     if as_json:
         from json import dumps
 
@@ -411,7 +413,7 @@ def _no_login(as_json: bool) -> int:
     return 1
 
 
-def _refuse(context: typer.Context) -> None:
+def _reject_command(context: typer.Context) -> None:
     raise UsageError(NOT_PROVIDED[context.info_name or ""])
 
 
@@ -423,4 +425,4 @@ for _name in NOT_PROVIDED:
         hidden=True,
         help="Not provided.",
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )(_refuse)
+    )(_reject_command)

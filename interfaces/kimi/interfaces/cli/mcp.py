@@ -12,13 +12,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the server.")]
-Json = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
+ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the server.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="As one JSON object.")]
 
 
 @app.command(help="Add a server, or replace the one of this name.")
 def add(
-    name: Name,
+    name: ServerName,
     targets: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND [ARGS]... | URL]", help="How to reach it.")
     ] = None,
@@ -37,60 +37,60 @@ def add(
 ) -> int:
     from kimi.interfaces.bootstrap import mcp_commands
 
-    return mcp_commands.add(name, targets or (), transport, env=env or (), headers=header or (), auth=auth)
+    return mcp_commands.add_server(name, targets or (), transport, env=env or (), headers=header or (), auth=auth)
 
 
 @app.command(help="Remove a server.")
-def remove(name: Name) -> int:
+def remove(name: ServerName) -> int:
     from kimi.interfaces.bootstrap import mcp_commands
 
-    return mcp_commands.remove(name)
+    return mcp_commands.remove_server(name)
 
 
 @app.command("list", help="Show all servers.")
-def list_servers(json: Json = False) -> int:
+def list_servers(json: JsonFlag = False) -> int:
     from kimi.interfaces.bootstrap import mcp_commands
 
     return mcp_commands.list_servers(json)
 
 
 @app.command(help="Show the entry of a server, without secrets.")
-def get(name: Name) -> int:
+def get(name: ServerName) -> int:
     from kimi.interfaces.bootstrap import mcp_commands
 
-    return mcp_commands.get(name)
+    return mcp_commands.show_server(name)
 
 
 @app.command(help="Let sessions use a server again.")
-def enable(name: Name) -> int:
+def enable(name: ServerName) -> int:
     from kimi.interfaces.bootstrap import mcp_commands
 
-    return mcp_commands.switch(name, True)
+    return mcp_commands.switch_server(name, True)
 
 
 @app.command(help="Keep a server, unused.")
-def disable(name: Name) -> int:
+def disable(name: ServerName) -> int:
     from kimi.interfaces.bootstrap import mcp_commands
 
-    return mcp_commands.switch(name, False)
+    return mcp_commands.switch_server(name, False)
 
 
 @app.command(help="Log in at a server, in a browser.")
-def auth(name: Name) -> int:
+def auth(name: ServerName) -> int:
     from kimi.interfaces.bootstrap import mcp_commands
 
-    return mcp_commands.auth(name)
+    return mcp_commands.log_in_at_server(name)
 
 
 @app.command("reset-auth", help="Forget the login at a server.")
-def reset_auth(name: Name) -> int:
+def reset_auth(name: ServerName) -> int:
     from kimi.interfaces.bootstrap import mcp_commands
 
     return mcp_commands.reset_auth(name)
 
 
 @app.command("test", help="Connect to a server and show its tools.")
-def try_out(name: Name, json: Json = False) -> int:
+def try_out(name: ServerName, json: JsonFlag = False) -> int:
     from kimi.interfaces.bootstrap import mcp_commands
 
-    return mcp_commands.test(name, json)
+    return mcp_commands.try_server(name, json)

@@ -6,10 +6,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from kimi.application.settings.flags import Flags, Ui, share_directory
+from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
-from kimi.interfaces.process.process import Streams, hide_secrets, log_path, masked, start_logging, take_streams
-from kimi.interfaces.process.startup_errors import failure_text, only_cause, usage_message, usage_panel
+from kimi.interfaces.process.process import Streams, hide_secrets, log_path, mask_secrets, start_logging, take_streams
+from kimi.interfaces.process.startup_errors import (
+    format_failure,
+    format_usage_error,
+    format_usage_panel,
+    unwrap_single_cause,
+)
 
 if TYPE_CHECKING:
     from kimi.application.settings.settings import Settings
@@ -17,10 +22,10 @@ if TYPE_CHECKING:
     LoadSettings: TypeAlias = Callable[[Flags, Mapping[str, str]], Settings]
     Serve: TypeAlias = Callable[[Flags, Settings, Streams], int]
 
-_log = logging.getLogger("kimi.start")
+logger = logging.getLogger("kimi.start")
 
 
-def start(
+def start_driver(
     flags: Flags,
     environ: Mapping[str, str],
     load: LoadSettings | None = None,
@@ -36,27 +41,29 @@ def start(
     streams = take_streams(share, protocol or flags.ui == "print")  # what is printed is for programs, too
     start_logging(share, flags.debug)
     try:
-        return _run(flags, environ, streams, load or _load_settings, serve or _DRIVERS[flags.ui])
+        return _load_and_serve(flags, environ, streams, load or _load_settings, serve or _DRIVERS[flags.ui])
     except KeyboardInterrupt:
         return 0 if protocol else 1 if flags.ui == "print" else 130
     except Exception as error:
-        return _refuse(only_cause(error), streams, log_path(share), flags.debug)
+        return _report_start_failure(unwrap_single_cause(error), streams, log_path(share), flags.debug)
 
 
-def _run(flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings, serve: Serve) -> int:
+def _load_and_serve(
+    flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings, serve: Serve
+) -> int:
     settings = load(flags, environ)
     hide_secrets(settings.secret_values)
     if flags.prompt is not None and flags.ui == "wire":
-        _log.warning("--prompt is ignored in wire mode")
+        logger.warning("--prompt is ignored in wire mode")
     return serve(flags, settings, streams)
 
 
-def _refuse(error: BaseException, streams: Streams, log: str, debug: bool) -> int:
+def _report_start_failure(error: BaseException, streams: Streams, log: str, debug: bool) -> int:
     if isinstance(error, UsageError):
-        streams.write_error(masked(usage_panel(usage_message(error))))
+        streams.write_error(mask_secrets(format_usage_panel(format_usage_error(error))))
         return 2
-    _log.error("The start failed", exc_info=error)
-    streams.write_error(masked(failure_text(error, log, debug)))
+    logger.error("The start failed", exc_info=error)
+    streams.write_error(mask_secrets(format_failure(error, log, debug)))
     return 1
 
 
@@ -78,7 +85,7 @@ def _serve_acp(flags: Flags, settings: Settings, streams: Streams) -> int:
     return run_acp(flags, settings, streams)
 
 
-def _print(flags: Flags, settings: Settings, streams: Streams) -> int:
+def _serve_print(flags: Flags, settings: Settings, streams: Streams) -> int:
     from kimi.interfaces.print.run import run_print
 
     return run_print(flags, settings, streams)
@@ -90,9 +97,9 @@ def _serve_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
     return run_shell(flags, settings, streams)
 
 
-_DRIVERS: Mapping[Ui, Callable[[Flags, Settings, Streams], int]] = {
+_DRIVERS: Mapping[UiMode, Callable[[Flags, Settings, Streams], int]] = {
     "wire": _serve_wire,
     "acp": _serve_acp,
-    "print": _print,
+    "print": _serve_print,
     "shell": _serve_shell,
 }

@@ -27,7 +27,7 @@ Direction: TypeAlias = Literal["out", "in"]
 Trace: TypeAlias = Callable[[Direction, str], None]
 """Is shown every line."""
 
-Take: TypeAlias = Callable[[str, Json], Json | None]
+HandleMessage: TypeAlias = Callable[[str, Json], Json | None]
 """Is given type and payload of each event and request, and gives the result for a request."""
 
 SILENCE_S: Final = 30.0
@@ -45,15 +45,15 @@ class WireClient:
     """A running `kimi --wire` and the client's end of the protocol. Ended on leaving the context, whatever happens."""
 
     def __init__(
-        self, options: Sequence[str], cwd: Path, environ: Mapping[str, str], errors: Path, trace: Trace
+        self, options: Sequence[str], cwd: Path, environ: Mapping[str, str], stderr_path: Path, trace: Trace
     ) -> None:
         if not sys.executable:
             raise DemoFailed("This Python does not know its own executable, so the demo cannot start a second one.")
         self._trace = trace
-        self._errors = errors
+        self._stderr_path = stderr_path
         self._calls = 0
         self._lines: SimpleQueue[bytes] = SimpleQueue()
-        with errors.open("wb") as stderr:
+        with stderr_path.open("wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "kimi", "--wire", *options],
                 cwd=cwd,
@@ -62,7 +62,7 @@ class WireClient:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
             )
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._read_stdout, daemon=True)
         self._reader.start()
 
     def __enter__(self) -> WireClient:
@@ -71,7 +71,7 @@ class WireClient:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stop()
 
-    def call(self, method: str, params: Json, take: Take) -> Json:
+    def call(self, method: str, params: Json, handle_message: HandleMessage) -> Json:
         """Send a request and serve what comes until its response; gives the result.
 
         Raises:
@@ -83,9 +83,9 @@ class WireClient:
         while True:
             message = self._receive()
             if "method" in message:
-                self._serve(message, take)
+                self._serve_message(message, handle_message)
             elif message.get("id") == call_id:
-                return _result(method, message)
+                return _extract_result(method, message)
 
     def finish(self) -> str:
         """End the input, wait for the end of the server, and give what it wrote to its stderr.
@@ -99,14 +99,14 @@ class WireClient:
         except subprocess.TimeoutExpired:
             raise DemoFailed("The kimi process did not end when its input did.") from None
         if status:
-            raise self._ended()
-        return self._stderr()
+            raise self._build_early_end_error()
+        return self._read_stderr()
 
     # --- lines --------------------------------------------------------------------------------------------------
 
-    def _serve(self, message: Json, take: Take) -> None:
+    def _serve_message(self, message: Json, handle_message: HandleMessage) -> None:
         params = message["params"]
-        result = take(params["type"], params["payload"])
+        result = handle_message(params["type"], params["payload"])
         if message["method"] == "request":
             self._send({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
@@ -118,7 +118,7 @@ class WireClient:
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
         except OSError:
-            raise self._ended() from None
+            raise self._build_early_end_error() from None
 
     def _receive(self) -> Json:
         try:
@@ -126,7 +126,7 @@ class WireClient:
         except Empty:
             raise DemoFailed(f"The kimi process said nothing for {SILENCE_S:.0f} seconds.") from None
         if not line:
-            raise self._ended()
+            raise self._build_early_end_error()
         text = line.decode("utf-8", "replace").rstrip("\n")
         self._trace("in", text)
         try:
@@ -134,7 +134,7 @@ class WireClient:
         except ValueError:
             raise DemoFailed(f"The kimi process wrote a line that is not JSON: {text[:200]}") from None
 
-    def _read(self) -> None:
+    def _read_stdout(self) -> None:
         assert self._process.stdout is not None
         with suppress(OSError, ValueError):  # closed while we were reading
             for line in self._process.stdout:
@@ -143,17 +143,17 @@ class WireClient:
 
     # --- the end ------------------------------------------------------------------------------------------------
 
-    def _ended(self) -> DemoFailed:
+    def _build_early_end_error(self) -> DemoFailed:
         """What to say of a server that is gone: its own words are the best there are."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
-        said = " ".join(self._stderr().split())[:400]
+        said = " ".join(self._read_stderr().split())[:400]
         return DemoFailed(
             f"The kimi process ended early with status {self._process.poll()}: {said or 'no reason given'}"
         )
 
-    def _stderr(self) -> str:
-        return self._errors.read_text("utf-8", "replace")
+    def _read_stderr(self) -> str:
+        return self._stderr_path.read_text("utf-8", "replace")
 
     def _close_stdin(self) -> None:
         assert self._process.stdin is not None
@@ -174,7 +174,7 @@ class WireClient:
             self._process.stdout.close()
 
 
-def _result(method: str, message: Json) -> Json:
+def _extract_result(method: str, message: Json) -> Json:
     if "error" in message:
         raise DemoFailed(f"The kimi process refused '{method}': {message['error'].get('message')}")
     return message["result"]

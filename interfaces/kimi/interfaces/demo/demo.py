@@ -20,17 +20,17 @@ from typing import Final
 
 from kimi.application.settings.flags import share_directory
 from kimi.interfaces.demo.client import DemoFailed, Direction, Json, WireClient
-from kimi.interfaces.demo.screen import Screen, open_screen, terminal_output
+from kimi.interfaces.demo.screen import DemoScreen, create_screen, open_stdout
 from kimi.interfaces.demo.story import (
-    AFTER,
     EXTERNAL_TOOL,
-    FILE,
+    FILE_NAME,
     FIRST_PROMPT,
     SECOND_PROMPT,
-    scripts_file,
-    write_place,
+    TEXT_AFTER,
+    scripts_path,
+    write_demo_files,
 )
-from kimi.interfaces.demo.view import View, check
+from kimi.interfaces.demo.view import DemoView, check
 from kimi.interfaces.process.process import RESUME_HINT
 from kimi.interfaces.process.startup_errors import write_stderr
 from kimi.interfaces.version import __version__
@@ -45,18 +45,20 @@ def run_demo(trace: bool, fast: bool) -> int:
     `trace` shows every line of the protocol as well, `fast` leaves out the pauses that a terminal gets. A failure is
     one sentence on stderr and status 1; after a signal the status is 128 and its number.
     """
-    screen = open_screen(terminal_output(), os.environ)
+    screen = create_screen(open_stdout(), os.environ)
     screen.paced = screen.paced and not fast
-    with _interruptible() as received:
+    with _catch_signals() as received:
         try:
             with tempfile.TemporaryDirectory(prefix="kimi-demo-") as directory:
-                _play(_Stage(Path(directory).resolve(), screen, trace))
-            screen.line(f"\nDone: both processes have ended, and their directory is removed.\n{_what_next()}")
+                _play_demo(_DemoStage(Path(directory).resolve(), screen, trace))
+            screen.write_line(
+                f"\nDone: both processes have ended, and their directory is removed.\n{_format_next_steps()}"
+            )
         except KeyboardInterrupt:
             write_stderr("\nThe demo was stopped; nothing of it is left.\n")
             return 128 + (received[0] if received else signal.SIGINT)
         except BrokenPipeError:
-            _forget_stdout()
+            _discard_stdout()
             return 1
         except DemoFailed as error:
             write_stderr(f"{error}\n")
@@ -68,7 +70,7 @@ def run_demo(trace: bool, fast: bool) -> int:
 
 
 @contextmanager
-def _interruptible() -> Generator[list[int]]:
+def _catch_signals() -> Generator[list[int]]:
     """Signals end the demo in good order; a second one does not disturb the clearing up. Gives what came."""
     received: list[int] = []
 
@@ -91,7 +93,7 @@ def _interruptible() -> Generator[list[int]]:
             signal.signal(number, before[number])
 
 
-def _forget_stdout() -> None:
+def _discard_stdout() -> None:
     """The reader is gone: what is still buffered goes nowhere, or the interpreter complains at its end."""
     with suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
@@ -103,95 +105,97 @@ def _forget_stdout() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _DemoStage:
     """Where the demo happens and what it is shown on."""
 
     root: Path
-    screen: Screen
+    screen: DemoScreen
     trace: bool
 
     @property
-    def file(self) -> Path:
-        return self.root / "work" / FILE
+    def edited_file(self) -> Path:
+        return self.root / "work" / FILE_NAME
 
-    def start(self, number: int, *options: str) -> WireClient:
+    def start_client(self, number: int, *options: str) -> WireClient:
         """The first or second process, with the scripts of its model."""
-        self.screen.line(f"$ kimi --wire {' '.join(options)}".rstrip(), "strong")
+        self.screen.write_line(f"$ kimi --wire {' '.join(options)}".rstrip(), "strong")
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("KIMI_", "OPENAI_"))}
         environ["KIMI_SHARE_DIR"] = str(self.root / "share")
-        environ["KIMI_SCRIPTED_ECHO_SCRIPTS"] = str(scripts_file(self.root, number))
-        return WireClient(options, self.root / "work", environ, self.root / f"stderr-{number}.txt", self._traced)
+        environ["KIMI_SCRIPTED_ECHO_SCRIPTS"] = str(scripts_path(self.root, number))
+        return WireClient(options, self.root / "work", environ, self.root / f"stderr-{number}.txt", self._write_trace)
 
-    def _traced(self, direction: Direction, line: str) -> None:
+    def _write_trace(self, direction: Direction, line: str) -> None:
         if self.trace:
-            self.screen.traced(_ARROWS[direction] + line)
+            self.screen.write_trace(_ARROWS[direction] + line)
 
-    def records(self, session: str, name: str) -> int:
+    def count_records(self, session: str, name: str) -> int:
         """How many lines a file of the stored session has."""
         files = list((self.root / "share" / "sessions").glob(f"*/{session}/{name}"))
         check(len(files) == 1, f"the session has no {name}")
         return len(files[0].read_text(encoding="utf-8").splitlines())
 
 
-def _play(stage: _Stage) -> None:
-    write_place(stage.root)
+def _play_demo(stage: _DemoStage) -> None:
+    write_demo_files(stage.root)
     screen = stage.screen
-    screen.line("A conversation with a real `kimi --wire` process. The model is scripted: no account, no network.\n")
-    session = _first_process(stage)
-    stored = stage.records(session, "context.jsonl")
-    events = stage.records(session, "wire.jsonl")
-    screen.line(f"\nThat process has ended. On disk: {stored} lines of context, {events} of events.", "faint")
-    screen.line("A second process takes the session over.\n", "faint")
-    _second_process(stage, session)
-    grown = stage.records(session, "context.jsonl")
+    screen.write_line(
+        "A conversation with a real `kimi --wire` process. The model is scripted: no account, no network.\n"
+    )
+    session = _run_first_process(stage)
+    stored = stage.count_records(session, "context.jsonl")
+    events = stage.count_records(session, "wire.jsonl")
+    screen.write_line(f"\nThat process has ended. On disk: {stored} lines of context, {events} of events.", "faint")
+    screen.write_line("A second process takes the session over.\n", "faint")
+    _run_second_process(stage, session)
+    grown = stage.count_records(session, "context.jsonl")
     check(grown > stored, "the second turn was not stored in the same session")
-    screen.line(f"\nThe context of the same session has grown to {grown} lines.", "faint")
+    screen.write_line(f"\nThe context of the same session has grown to {grown} lines.", "faint")
 
 
-def _first_process(stage: _Stage) -> str:
+def _run_first_process(stage: _DemoStage) -> str:
     """Handshake, one prompt with everything in it; gives the id of the session for the next process."""
     screen = stage.screen
-    with stage.start(1) as client:
-        view = View(screen)
-        hello = _shake_hands(client, view, [EXTERNAL_TOOL])
+    with stage.start_client(1) as client:
+        view = DemoView(screen)
+        hello = _initialize_client(client, view, [EXTERNAL_TOOL])
         tools = hello.get("external_tools", {})
         check(tools.get("accepted") == [EXTERNAL_TOOL["name"]], "the client's tool was not accepted")
-        screen.line(f"  our own tool {EXTERNAL_TOOL['name']} was accepted", "faint")
-        _prompt(screen, client, view, FIRST_PROMPT)
+        screen.write_line(f"  our own tool {EXTERNAL_TOOL['name']} was accepted", "faint")
+        _send_prompt(screen, client, view, FIRST_PROMPT)
         check("ApprovalRequest" in view.seen and "ToolCallRequest" in view.seen, "a question of the agent is missing")
-        check(stage.file.read_text(encoding="utf-8") == AFTER, f"{FILE} was not changed")
-        screen.line(f"\n{FILE} on disk:", "faint")
-        screen.line("\n".join(f"    {line}" for line in AFTER.splitlines()))
-        screen.line("We close its input:", "faint")
+        check(stage.edited_file.read_text(encoding="utf-8") == TEXT_AFTER, f"{FILE_NAME} was not changed")
+        screen.write_line(f"\n{FILE_NAME} on disk:", "faint")
+        screen.write_line("\n".join(f"    {line}" for line in TEXT_AFTER.splitlines()))
+        screen.write_line("We close its input:", "faint")
         hint = client.finish()
-    screen.line(f"  {hint.strip()}")
+    screen.write_line(f"  {hint.strip()}")
     _, found, session = hint.strip().rpartition(RESUME_HINT)
     check(bool(found), "the process did not say how to resume the session")
     return session
 
 
-def _second_process(stage: _Stage, session: str) -> None:
-    with stage.start(2, "--session", session) as client:
-        view = View(stage.screen)
-        _shake_hands(client, view, [])
-        _prompt(stage.screen, client, view, SECOND_PROMPT)
+def _run_second_process(stage: _DemoStage, session: str) -> None:
+    with stage.start_client(2, "--session", session) as client:
+        view = DemoView(stage.screen)
+        _initialize_client(client, view, [])
+        _send_prompt(stage.screen, client, view, SECOND_PROMPT)
         client.finish()
 
 
-def _shake_hands(client: WireClient, view: View, tools: list[Json]) -> Json:
+def _initialize_client(client: WireClient, view: DemoView, tools: list[Json]) -> Json:
     params: Json = {"protocol_version": "1.10", "client": {"name": "kimi-demo", "version": __version__}}
-    return client.call("initialize", params | ({"external_tools": tools} if tools else {}), view.take)
+    return client.call("initialize", params | ({"external_tools": tools} if tools else {}), view.handle_message)
 
 
-def _prompt(screen: Screen, client: WireClient, view: View, text: str) -> None:
-    screen.line(f"\n  you: {text}", "user")
-    result = client.call("prompt", {"user_input": text}, view.take)
+def _send_prompt(screen: DemoScreen, client: WireClient, view: DemoView, text: str) -> None:
+    screen.write_line(f"\n  you: {text}", "user")
+    result = client.call("prompt", {"user_input": text}, view.handle_message)
     screen.end_line()
     check(result == {"status": "finished"}, f"the turn ended with {result}")
-    screen.line(f"  (turn {result['status']})", "faint")
+    screen.write_line(f"  (turn {result['status']})", "faint")
 
 
-def _what_next() -> str:
+def _format_next_steps() -> str:
     config = os.path.join(share_directory(os.environ), "config.toml")
     return f"""
 What next?

@@ -27,7 +27,7 @@ PIECE_PAUSE_S: Final = 0.06
 
 
 @dataclass(slots=True)
-class Screen:
+class DemoScreen:
     """Writes lines and streamed pieces of lines; a line that is still open is ended before another begins.
 
     `colour` turns styles into escape sequences; `paced` waits a moment after each piece and line.
@@ -38,20 +38,20 @@ class Screen:
     paced: bool = False
     _open: Style | None = field(default=None, init=False)
 
-    def line(self, text: str = "", style: Style = "plain") -> None:
+    def write_line(self, text: str = "", style: Style = "plain") -> None:
         """One or more whole lines."""
         self.end_line()
         for line in text.split("\n"):
-            self._write(self._styled(line, style) + "\n")
+            self._write(self._apply_style(line, style) + "\n")
         self._pause(LINE_PAUSE_S)
 
-    def piece(self, text: str, style: Style, prefix: str) -> None:
+    def write_piece(self, text: str, style: Style, prefix: str) -> None:
         """More of a streamed line. `prefix` starts it; another style than that of the open line starts another."""
         if self._open != style:
             self.end_line()
-            self._write(self._styled(prefix, style))
+            self._write(self._apply_style(prefix, style))
             self._open = style
-        self._write(self._styled(text, style))
+        self._write(self._apply_style(text, style))
         self._pause(PIECE_PAUSE_S)
 
     def end_line(self) -> None:
@@ -60,12 +60,12 @@ class Screen:
             self._write("\n")
             self._open = None
 
-    def traced(self, line: str) -> None:
+    def write_trace(self, line: str) -> None:
         """A line of the protocol, never split and without waiting."""
         self.end_line()
-        self._write(self._styled(line, "faint") + "\n")
+        self._write(self._apply_style(line, "faint") + "\n")
 
-    def _styled(self, text: str, style: Style) -> str:
+    def _apply_style(self, text: str, style: Style) -> str:
         code = _CODES[style]
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code and text else text
 
@@ -79,19 +79,19 @@ class Screen:
             time.sleep(seconds)
 
 
-def open_screen(output: TextIO, environ: Mapping[str, str]) -> Screen:
+def create_screen(output: TextIO, environ: Mapping[str, str]) -> DemoScreen:
     """The screen for an output: colour only on a terminal that can and without NO_COLOR, pace only on a terminal."""
     terminal = output.isatty()
-    plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb" or not _shows_escapes(environ)
-    return Screen(output, colour=terminal and not plain, paced=terminal)
+    plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb" or not _supports_escapes(environ)
+    return DemoScreen(output, colour=terminal and not plain, paced=terminal)
 
 
-def _shows_escapes(environ: Mapping[str, str]) -> bool:
+def _supports_escapes(environ: Mapping[str, str]) -> bool:
     """Old Windows consoles print escape sequences as they are; the newer hosts say who they are."""
     return sys.platform != "win32" or any(name in environ for name in ("WT_SESSION", "ANSICON", "TERM", "ConEmuANSI"))
 
 
-def terminal_output() -> TextIO:
+def open_stdout() -> TextIO:
     """Where the demo writes; to nowhere when the process was started with a closed stdout."""
     output: TextIO | None = sys.stdout
     return output if output is not None else open(os.devnull, "w", encoding="utf-8")

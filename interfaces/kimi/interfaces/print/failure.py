@@ -11,38 +11,38 @@ from kimi.domain.turn import TurnStatus
 
 _log = logging.getLogger("kimi.print")
 
-FAILED: Final = 1
-TRY_AGAIN: Final = 75
+EXIT_FAILED: Final = 1
+EXIT_TRY_AGAIN: Final = 75
 """The exit status for a failure of the moment: the same command may work later."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RunFailure:
     """Why a run did not do what it was asked: one sentence, and whether another attempt may help."""
 
     message: str
     retryable: bool = False
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """The exit status."""
-        return TRY_AGAIN if self.retryable else FAILED
+        return EXIT_TRY_AGAIN if self.retryable else EXIT_FAILED
 
 
-INTERRUPTED: Final = Failure("Interrupted by user")
+INTERRUPTED: Final = RunFailure("Interrupted by user")
 
 
-def failure_of(error: Exception) -> Failure:
+def classify_error(error: Exception) -> RunFailure:
     """What to say of an error that `run_turn` raised."""
     if isinstance(error, ModelNotSet):
-        return Failure("LLM not set")
+        return RunFailure("LLM not set")
     if isinstance(error, KimiError):
-        return Failure(str(error), isinstance(error, ChatProviderError) and error.transient)
+        return RunFailure(str(error), isinstance(error, ChatProviderError) and error.transient)
     _log.error("a run failed", exc_info=error)
-    return Failure(f"Unknown error: {error}")
+    return RunFailure(f"Unknown error: {error}")
 
 
-def failure_in(status: TurnStatus) -> Failure | None:
+def classify_turn_status(status: TurnStatus) -> RunFailure | None:
     """What to say of a turn that ended without being finished; None for one that was."""
     match status.status:
         case "finished":
@@ -50,4 +50,4 @@ def failure_in(status: TurnStatus) -> Failure | None:
         case "cancelled":
             return INTERRUPTED
         case "max_steps_reached":
-            return Failure(f"Max number of steps reached: {status.steps}")
+            return RunFailure(f"Max number of steps reached: {status.steps}")

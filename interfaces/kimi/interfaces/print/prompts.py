@@ -8,27 +8,29 @@ from typing import Any, TypeAlias, cast
 
 from kimi.application.codec.payloads import decode_content
 from kimi.application.settings.flags import Flags
-from kimi.domain.content.parts import TextPart, UserInput, joined_text
+from kimi.domain.content.parts import TextPart, UserInput, join_text
 from kimi.interfaces.rpc.jsonrpc import LineSplitter, parse_json
 
 _log = logging.getLogger("kimi.print")
 
-Read: TypeAlias = Callable[[], Awaitable[bytes]]
+ReadBlock: TypeAlias = Callable[[], Awaitable[bytes]]
 
 
-async def prompts(flags: Flags, read: Read, *, terminal: bool, max_line_bytes: int) -> AsyncGenerator[UserInput, None]:
+async def read_prompts(
+    flags: Flags, read_block: ReadBlock, *, stdin_is_terminal: bool, max_line_bytes: int
+) -> AsyncGenerator[UserInput, None]:
     """The prompts in order. `read` gives blocks of stdin, at the end an empty one; `terminal` says stdin is one."""
     if flags.prompt is not None:
         yield flags.prompt
     if flags.input_format == "stream-json":
-        async for line in _lines(read, max_line_bytes):
-            if (user_input := prompt_of(line)) is not None:
+        async for line in _read_lines(read_block, max_line_bytes):
+            if (user_input := parse_prompt_line(line)) is not None:
                 yield user_input
-    elif flags.prompt is None and not terminal and (text := await _all_text(read)):
+    elif flags.prompt is None and not stdin_is_terminal and (text := await _read_all_text(read_block)):
         yield text
 
 
-def prompt_of(line: bytes | None) -> UserInput | None:
+def parse_prompt_line(line: bytes | None) -> UserInput | None:
     """The prompt in a line of stream-json, None for one that holds none: it is skipped, with a line in the log.
 
     Text alone is joined by line ends; where there are other parts too, all are kept (R-29). `line` is None when it
@@ -37,7 +39,7 @@ def prompt_of(line: bytes | None) -> UserInput | None:
     try:
         if line is None:
             raise ValueError("it is too long")
-        content = _content(parse_json(line))
+        content = _extract_user_content(parse_json(line))
         if not (content.strip() if isinstance(content, str) else content):
             raise ValueError("it is empty")
     except ValueError as error:
@@ -46,7 +48,7 @@ def prompt_of(line: bytes | None) -> UserInput | None:
     return content
 
 
-def _content(message: Any) -> UserInput:
+def _extract_user_content(message: Any) -> UserInput:
     if not isinstance(message, dict):
         raise ValueError("it is no message")
     fields = cast("dict[str, Any]", message)
@@ -55,20 +57,20 @@ def _content(message: Any) -> UserInput:
     content = decode_content(fields.get("content"))
     if isinstance(content, str) or any(not isinstance(part, TextPart) for part in content):
         return content
-    return joined_text(content, "\n")
+    return join_text(content, "\n")
 
 
-async def _lines(read: Read, max_line_bytes: int) -> AsyncGenerator[bytes | None, None]:
+async def _read_lines(read_block: ReadBlock, max_line_bytes: int) -> AsyncGenerator[bytes | None, None]:
     splitter = LineSplitter(max_line_bytes)
-    while block := await read():
+    while block := await read_block():
         for line in splitter.feed(block):
             yield line
     for line in splitter.end():
         yield line
 
 
-async def _all_text(read: Read) -> str:
+async def _read_all_text(read_block: ReadBlock) -> str:
     blocks: list[bytes] = []
-    while block := await read():
+    while block := await read_block():
         blocks.append(block)
     return b"".join(blocks).decode("utf-8-sig", "replace").strip()

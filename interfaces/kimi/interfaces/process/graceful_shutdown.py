@@ -13,66 +13,66 @@ from typing import Final
 
 import anyio
 
-from kimi.interfaces.process.stdio import hung_up
+from kimi.interfaces.process.stdio import wait_for_hangup
 
 logger = logging.getLogger(__name__)
 
 STOP_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
 
 
-EXIT_BOUND_S: Final = 2.0
+EXIT_TIMEOUT_S: Final = 2.0
 """From what asks for the end (of the input, a signal) to the end of the process at the latest."""
 
-KILLING_S: Final = 0.9
+KILL_RESERVE_S: Final = 0.9
 """What is kept of that for ending programs that are still running."""
 
 
-class Stopping:
+class GracefulShutdown:
     """What asks a driver to end, and the watchdog that sees to it that it does.
 
-    `bound_exit` is called when the end begins; the process is gone `bound_s` seconds later, by `give_up` if need be.
+    `arm_watchdog` is called when the end begins; the process is gone `timeout_s` seconds later, by `give_up`.
     `signal` is the first signal that came. A second one of `at_once` ends the process on the spot.
     """
 
     def __init__(
         self,
-        bound_s: float,
+        timeout_s: float,
         stop: Callable[[], None],
-        give_up: Callable[[], None],
-        at_once: frozenset[signal.Signals] = frozenset({signal.SIGINT}),
+        on_timeout: Callable[[], None],
+        immediate_signals: frozenset[signal.Signals] = frozenset({signal.SIGINT}),
     ) -> None:
-        self._bound_s = bound_s
+        self._timeout_s = timeout_s
         self._stop = stop
-        self._give_up = give_up
-        self._at_once = at_once
+        self._on_timeout = on_timeout
+        self._immediate_signals = immediate_signals
         self._watchdog: threading.Timer | None = None
         self._deadline = 0.0
-        self.signal: signal.Signals | None = None
+        self.first_signal: signal.Signals | None = None
 
     @property
-    def ended_by(self) -> signal.Signals | None:
+    def exit_signal(self) -> signal.Signals | None:
         """The signal by which the process is to end; none for an interrupt, after which it ends by itself."""
-        return None if self.signal == signal.SIGINT else self.signal
+        return None if self.first_signal == signal.SIGINT else self.first_signal
 
     @property
     def has_begun(self) -> bool:
         """Is the process about to end?"""
         return self._watchdog is not None
 
-    def bound_exit(self) -> None:
+    def arm_watchdog(self) -> None:
         """Whatever hangs from now on, the process is gone in time. Idempotent."""
         if self._watchdog is None:
-            self._deadline = time.monotonic() + self._bound_s
-            self._watchdog = threading.Timer(self._bound_s, self._leave)
+            self._deadline = time.monotonic() + self._timeout_s
+            self._watchdog = threading.Timer(self._timeout_s, self._force_exit)
             self._watchdog.daemon = True
             self._watchdog.start()
 
     def time_left(self) -> float:
         """Seconds until the process is gone; the end begins with this call at the latest."""
-        self.bound_exit()
+        self.arm_watchdog()
         return self._deadline - time.monotonic()
 
-    def release(self) -> None:
+    def disarm_watchdog(self) -> None:
         """Everything has ended in time."""
         if self._watchdog is not None:
             self._watchdog.cancel()
@@ -83,26 +83,26 @@ class Stopping:
             return
         with anyio.open_signal_receiver(*STOP_SIGNALS) as received:
             async for number in received:
-                if self.signal is not None and number in self._at_once:
+                if self.first_signal is not None and number in self._immediate_signals:
                     os._exit(128 + number)
                 logger.info("ending because of %s", number.name)
-                self.signal = self.signal or number
-                self.bound_exit()
+                self.first_signal = self.first_signal or number
+                self.arm_watchdog()
                 self._stop()
 
-    def _leave(self) -> None:
-        logger.error("the end took longer than %s s; leaving at once", self._bound_s)
-        self._give_up()
+    def _force_exit(self) -> None:
+        logger.error("the end took longer than %s s; leaving at once", self._timeout_s)
+        self._on_timeout()
 
 
 async def watch_output(fd: int, on_gone: Callable[[], None]) -> None:
     """Call `on_gone` once nobody reads this output any more: that is the end as after a failed write (W-32)."""
-    await hung_up(fd)
+    await wait_for_hangup(fd)
     logger.info("stdout was closed by the client")
     on_gone()
 
 
-def end_by(number: signal.Signals) -> None:
+def exit_by_signal(signal_number: signal.Signals) -> None:
     """End the process by this signal, so that the parent sees it."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+    signal.signal(signal_number, signal.SIG_DFL)
+    os.kill(os.getpid(), signal_number)

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 from kimi.interfaces.process.startup_errors import write_stderr
 
-TRACE = 5
+TRACE_LEVEL = 5
 """The level of `--debug`, below DEBUG."""
 
-DAYS_KEPT = 10
+KEPT_LOG_FILES = 10
 
 RESUME_HINT = "To resume this session: kimi -r "
 
-_session: ContextVar[str] = ContextVar("session", default="-")
-_OLD_LOG = re.compile(r"kimi\.\d{4}-\d\d-\d\d\.log")
+_session_id: ContextVar[str] = ContextVar("session", default="-")
+_DATED_LOG_PATTERN = re.compile(r"kimi\.\d{4}-\d\d-\d\d\.log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Streams:
     stdout_fd: int
     write_error: Callable[[str], None]
 
-    def tell_how_to_resume(self, session_id: str) -> None:
+    def write_resume_hint(self, session_id: str) -> None:
         """The last words about a session that can be taken up again."""
         self.write_error(f"\n{RESUME_HINT}{session_id}\n")
 
@@ -50,7 +50,7 @@ def take_streams(share: str, protocol: bool) -> Streams:
 
     A descriptor that was closed from the start counts as one that holds nothing.
     """
-    _open_the_closed()
+    _fill_closed_descriptors()
     log = _open_log(log_path(share), local_date())
     stderr = os.dup(2)
     os.dup2(log, 2)
@@ -77,7 +77,7 @@ def local_date(seconds: float | None = None) -> str:
 
 def set_session_id(session_id: str) -> None:
     """Name the session of the current task, and of those it starts, in every log record from now on."""
-    _session.set(session_id)
+    _session_id.set(session_id)
 
 
 def start_logging(share: str, debug: bool, secrets: Iterable[str] = ()) -> None:
@@ -86,61 +86,61 @@ def start_logging(share: str, debug: bool, secrets: Iterable[str] = ()) -> None:
     Values of `secrets` are masked; `hide_secrets` adds to them. Whatever goes wrong with the log, nothing is raised.
     Called again, it replaces what it set up before.
     """
-    logging.addLevelName(TRACE, "TRACE")
+    logging.addLevelName(TRACE_LEVEL, "TRACE")
     root = logging.getLogger()
-    for handler in _our_handlers():
+    for handler in _find_log_handlers():
         root.removeHandler(handler)
         handler.close()
-    root.addHandler(DailyLog(log_path(share)))
+    root.addHandler(DailyLogHandler(log_path(share)))
     root.setLevel(logging.INFO)
-    logging.getLogger("kimi").setLevel(TRACE if debug else logging.INFO)
+    logging.getLogger("kimi").setLevel(TRACE_LEVEL if debug else logging.INFO)
     hide_secrets(secrets)
 
 
 def hide_secrets(secrets: Iterable[str]) -> None:
     """Mask these values too, in every later record."""
     values = frozenset(secrets)
-    for handler in _our_handlers():
-        handler.hide(values)
+    for handler in _find_log_handlers():
+        handler.add_secrets(values)
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """`text` as the log would show it, for what goes elsewhere."""
-    for handler in _our_handlers():
-        text = handler.masked(text)
+    for handler in _find_log_handlers():
+        text = handler.mask_secrets(text)
     return text
 
 
-def _our_handlers() -> list[DailyLog]:
-    return [handler for handler in logging.getLogger().handlers if isinstance(handler, DailyLog)]
+def _find_log_handlers() -> list[DailyLogHandler]:
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, DailyLogHandler)]
 
 
-class DailyLog(logging.Handler):
+class DailyLogHandler(logging.Handler):
     """Appends records to one file, which several processes may share; each day starts a new one."""
 
     def __init__(self, path: str, today: Callable[[], str] = local_date) -> None:
         super().__init__()
-        self.setFormatter(_RecordText())
+        self.setFormatter(_RecordFormatter())
         self._path = path
         self._today = today
-        self._day = today()
-        self._descriptor = _open_log(path, self._day)
+        self._current_date = today()
+        self._descriptor = _open_log(path, self._current_date)
         self._secrets: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record; a log that cannot be written, or a record that cannot be formatted, is dropped."""
         with suppress(Exception):
-            self._follow_the_day()
-            line = self.masked(self.format(record)) + "\n"
+            self._roll_over()
+            line = self.mask_secrets(self.format(record)) + "\n"
             os.write(self._descriptor, line.encode("utf-8", "backslashreplace"))
 
-    def hide(self, secrets: frozenset[str]) -> None:
+    def add_secrets(self, secrets: frozenset[str]) -> None:
         """Mask these values as well."""
         self._secrets |= secrets
-        self._pattern = _secrets_pattern(self._secrets)
+        self._pattern = _compile_secrets_pattern(self._secrets)
 
-    def masked(self, text: str) -> str:
+    def mask_secrets(self, text: str) -> str:
         """`text` without secrets."""
         return self._pattern.sub("***", text) if self._pattern else text
 
@@ -150,32 +150,32 @@ class DailyLog(logging.Handler):
             os.close(self._descriptor)
         super().close()
 
-    def _follow_the_day(self) -> None:
+    def _roll_over(self) -> None:
         """At the first record of a day go over to its file, with those public descriptors that led to the old one."""
         today = self._today()
-        if today == self._day:
+        if today == self._current_date:
             return
-        self._day = today
+        self._current_date = today
         old, new = self._descriptor, _open_log(self._path, today)
         for descriptor in (1, 2):
-            if _same_file(descriptor, old):
+            if _is_same_file(descriptor, old):
                 os.dup2(new, descriptor)
         self._descriptor = new
         os.close(old)
 
 
-class _RecordText(logging.Formatter):
+class _RecordFormatter(logging.Formatter):
     """Time, level, session, source, message; a traceback follows on lines of its own."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s | %(levelname)-5s | %(session)s | %(name)s | %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        record.__dict__["session"] = _session.get()
+        record.__dict__["session"] = _session_id.get()
         return super().format(record)
 
 
-def _secrets_pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
+def _compile_secrets_pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
     """Matches each secret, plain or escaped; a short one as a whole word only, or the log would be unreadable."""
     forms = {form for value in secrets if value for form in (value, repr(value)[1:-1], json.dumps(value)[1:-1])}
     longest_first = sorted(forms, key=len, reverse=True)
@@ -191,7 +191,7 @@ def _open_log(path: str, today: str) -> int:
     try:
         for directory in (os.path.dirname(os.path.dirname(path)), os.path.dirname(path)):
             os.makedirs(directory, mode=0o700, exist_ok=True)
-        _put_old_log_away(path, today)
+        _archive_old_log(path, today)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
@@ -201,7 +201,7 @@ def _open_log(path: str, today: str) -> int:
     return descriptor
 
 
-def _put_old_log_away(path: str, today: str) -> None:
+def _archive_old_log(path: str, today: str) -> None:
     """Rename a log of an earlier day, unless another process did, and remove the oldest ones."""
     if not os.path.exists(path):
         return
@@ -211,17 +211,17 @@ def _put_old_log_away(path: str, today: str) -> None:
         return
     with suppress(OSError):
         os.rename(path, dated)
-        _remove_oldest(os.path.dirname(path))
+        _remove_oldest_logs(os.path.dirname(path))
 
 
-def _remove_oldest(directory: str) -> None:
-    ours = sorted(name for name in os.listdir(directory) if _OLD_LOG.fullmatch(name))
-    for name in ours[:-DAYS_KEPT]:
+def _remove_oldest_logs(directory: str) -> None:
+    ours = sorted(name for name in os.listdir(directory) if _DATED_LOG_PATTERN.fullmatch(name))
+    for name in ours[:-KEPT_LOG_FILES]:
         with suppress(OSError):
             os.unlink(os.path.join(directory, name))
 
 
-def _open_the_closed() -> None:
+def _fill_closed_descriptors() -> None:
     """Fill the gaps among 0, 1, 2, or the next file that is opened becomes standard input or output."""
     for descriptor in (0, 1, 2):
         try:
@@ -230,7 +230,7 @@ def _open_the_closed() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
-def _same_file(one: int, other: int) -> bool:
+def _is_same_file(one: int, other: int) -> bool:
     try:
         return os.path.sameopenfile(one, other)
     except OSError:

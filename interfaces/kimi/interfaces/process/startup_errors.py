@@ -33,7 +33,7 @@ NO_LOGIN = (
 )
 
 
-def usage_panel(message: str, usage: str = USAGE, command: str = "kimi") -> str:
+def format_usage_panel(message: str, usage: str = USAGE, command: str = "kimi") -> str:
     """A usage error as the reference shows it: usage line, where help is, and the message in a box.
 
     A word that is longer than the terminal is never cut: the box grows instead, so that paths can be copied.
@@ -47,15 +47,15 @@ def usage_panel(message: str, usage: str = USAGE, command: str = "kimi") -> str:
     inner = max(width - 4, *(len(line) for line in lines))
     body = "\n".join(f"│ {line.ljust(inner)} │" for line in lines)
     box = f"╭─ Error {'─' * (inner - 6)}╮\n{body}\n╰{'─' * (inner + 2)}╯\n"
-    return f"{usage}\nTry '{command} -h' for help.\n{_drawable(box)}"
+    return f"{usage}\nTry '{command} -h' for help.\n{_replace_undrawable(box)}"
 
 
-def usage_message(error: UsageError) -> str:
+def format_usage_error(error: UsageError) -> str:
     """The text for the box: with the option it is about, if it is about one."""
     return f"Invalid value for {error.hint}: {error}" if error.hint else str(error)
 
 
-def only_cause(error: BaseException) -> BaseException:
+def unwrap_single_cause(error: BaseException) -> BaseException:
     """The error inside the groups that task groups wrap around it, as long as it is the only one."""
     while isinstance(error, BaseExceptionGroup):
         inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
@@ -65,7 +65,7 @@ def only_cause(error: BaseException) -> BaseException:
     return cast(BaseException, error)
 
 
-def failure_text(error: BaseException, log_path: str, debug: bool) -> str:
+def format_failure(error: BaseException, log_path: str, debug: bool) -> str:
     """A failure before the program runs: its message, then where to look further, or with `--debug` its traceback."""
     message = str(error) or type(error).__name__
     if debug:
@@ -73,57 +73,57 @@ def failure_text(error: BaseException, log_path: str, debug: bool) -> str:
     return f"{message}\nThe log is in {log_path}\nRun again with --debug to see a traceback.\n"
 
 
-def check_conflicts(flags: Flags, given: Mapping[str, bool]) -> None:
+def check_option_conflicts(flags: Flags, used_options: Mapping[str, bool]) -> None:
     """Refuse options that exclude each other or need another mode; `given` tells which were on the command line.
 
     Raises:
         UsageError: the first of the rows of runtime spec 1.3 that applies.
     """
-    _check_quiet(flags, given)
+    _check_quiet(flags, used_options)
     for group in (
         ("--print", "--acp", "--wire"),
         ("--agent", "--agent-file"),
         ("--continue", "--session"),
         ("--config", "--config-file"),
     ):
-        active = [option for option in group if given[option]]
+        active = [option for option in group if used_options[option]]
         if len(active) > 1:
             raise UsageError(f"Cannot combine {', '.join(active)}.", active[0])
-    _check_texts(flags)
-    _check_mode(flags, given)
+    _check_text_options(flags)
+    _check_mode(flags, used_options)
 
 
-def _check_quiet(flags: Flags, given: Mapping[str, bool]) -> None:
-    if not given["--quiet"]:
+def _check_quiet(flags: Flags, used_options: Mapping[str, bool]) -> None:
+    if not used_options["--quiet"]:
         return
-    if given["--acp"] or given["--wire"]:
+    if used_options["--acp"] or used_options["--wire"]:
         raise UsageError("Quiet mode cannot be combined with ACP or Wire UI", "--quiet")
     if flags.output_format == "stream-json":
         raise UsageError("Quiet mode implies `--output-format text`", "--quiet")
 
 
-def _check_texts(flags: Flags) -> None:
+def _check_text_options(flags: Flags) -> None:
     if flags.prompt == "":
         raise UsageError("Prompt cannot be empty", "--prompt")
     if flags.config == "":
         raise UsageError("Config cannot be empty", "--config")
     if flags.session is not None:
         # Late: help and the refusals need no part of the domain.
-        from kimi.domain.history.session import checked_session_id
+        from kimi.domain.history.session import check_session_id
 
         try:
-            checked_session_id(flags.session)
+            check_session_id(flags.session)
         except InvalidSessionId as error:
             raise UsageError(str(error), "--session") from None
 
 
-def _check_mode(flags: Flags, given: Mapping[str, bool]) -> None:
+def _check_mode(flags: Flags, used_options: Mapping[str, bool]) -> None:
     if flags.ui != "print":
-        if given["--input-format"]:
+        if used_options["--input-format"]:
             raise UsageError("Input format is only supported for print UI", "--input-format")
-        if given["--output-format"]:
+        if used_options["--output-format"]:
             raise UsageError("Output format is only supported for print UI", "--output-format")
-        if given["--final-message-only"]:
+        if used_options["--final-message-only"]:
             raise UsageError(
                 "Final-message-only output is only supported for print UI",
                 "--final-message-only",
@@ -132,7 +132,7 @@ def _check_mode(flags: Flags, given: Mapping[str, bool]) -> None:
         raise UsageError("--session without a session ID is only supported for shell UI", "--session")
 
 
-def _drawable(box: str) -> str:
+def _replace_undrawable(box: str) -> str:
     """The box in ASCII when the encoding of stderr lacks line drawing."""
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     try:

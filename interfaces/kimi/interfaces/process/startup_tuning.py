@@ -12,7 +12,7 @@ import sys
 from types import ModuleType
 from typing import Any, Final
 
-_METADATA: Final = "importlib.metadata"
+_METADATA_MODULE: Final = "importlib.metadata"
 
 
 def begin() -> None:
@@ -21,8 +21,8 @@ def begin() -> None:
     pydantic looks through the metadata of all installed distributions for them, which takes thirty modules.
     """
     gc.disable()
-    if _METADATA not in sys.modules:
-        sys.modules[_METADATA] = importlib.__dict__["metadata"] = _Metadata(_METADATA)
+    if _METADATA_MODULE not in sys.modules:
+        sys.modules[_METADATA_MODULE] = importlib.__dict__["metadata"] = _MetadataStub(_METADATA_MODULE)
 
 
 def end(*, freeze: bool = True) -> None:
@@ -30,30 +30,30 @@ def end(*, freeze: bool = True) -> None:
 
     Without `freeze` it does: there are objects already that will not stay, and frozen ones are never collected.
     """
-    _make_room()
+    _remove_stub()
     if freeze:
         gc.freeze()
     gc.enable()
 
 
-class _Metadata(ModuleType):
+class _MetadataStub(ModuleType):
     """Stands for `importlib.metadata` until somebody asks for more of it than for plugins of pydantic."""
 
     def entry_points(self, **selected: str) -> Any:
         """What is installed under this group; no plugins of pydantic."""
-        return () if selected == {"group": "pydantic"} else _real().entry_points(**selected)
+        return () if selected == {"group": "pydantic"} else _import_metadata().entry_points(**selected)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # every import asks for some of these
             raise AttributeError(name)
-        return getattr(_real(), name)
+        return getattr(_import_metadata(), name)
 
 
-def _real() -> Any:
-    _make_room()
-    return importlib.import_module(_METADATA)
+def _import_metadata() -> Any:
+    _remove_stub()
+    return importlib.import_module(_METADATA_MODULE)
 
 
-def _make_room() -> None:
-    if isinstance(sys.modules.get(_METADATA), _Metadata):
-        del sys.modules[_METADATA], importlib.__dict__["metadata"]
+def _remove_stub() -> None:
+    if isinstance(sys.modules.get(_METADATA_MODULE), _MetadataStub):
+        del sys.modules[_METADATA_MODULE], importlib.__dict__["metadata"]

@@ -17,11 +17,11 @@ from collections import deque
 import anyio
 import anyio.to_thread
 
-BLOCK = 65_536
+BLOCK_BYTES = 65_536
 PIPE_BUF: int = getattr(select, "PIPE_BUF", 0)
 """How many bytes a pipe takes in one piece; 0 on Windows, whose pipes cannot be polled."""
 
-AHEAD = 16
+MAX_BLOCKS_AHEAD = 16
 """How many blocks the reading thread may be ahead: it stops reading when nobody takes them."""
 
 
@@ -32,35 +32,35 @@ class BlockReader:
         self._fd = fd
         self._blocks: deque[bytes] = deque()
         self._arrived = anyio.Event()
-        self._slots = threading.Semaphore(AHEAD)
+        self._slots = threading.Semaphore(MAX_BLOCKS_AHEAD)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def read(self) -> bytes:
         """The next block; empty at the end of the input."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            threading.Thread(target=self._pump, name="stdin", daemon=True).start()
+            threading.Thread(target=self._read_blocks, name="stdin", daemon=True).start()
         while not self._blocks:
             self._arrived = anyio.Event()
             await self._arrived.wait()
         self._slots.release()
         return self._blocks.popleft()
 
-    def _pump(self) -> None:
+    def _read_blocks(self) -> None:
         assert self._loop is not None
         block = b"?"
         while block:
             self._slots.acquire()
             try:
-                block = os.read(self._fd, BLOCK)
+                block = os.read(self._fd, BLOCK_BYTES)
             except OSError:  # the other side of a terminal or socket is gone: the end of the input
                 block = b""
             try:
-                self._loop.call_soon_threadsafe(self._arrive, block)
+                self._loop.call_soon_threadsafe(self._append_block, block)
             except RuntimeError:  # the loop has ended while we were reading
                 return
 
-    def _arrive(self, block: bytes) -> None:
+    def _append_block(self, block: bytes) -> None:
         self._blocks.append(block)
         self._arrived.set()
 
@@ -72,9 +72,9 @@ async def write_all(fd: int, data: bytes) -> None:
     there and back costs as much as a hundred small pieces.
     """
     if len(data) <= PIPE_BUF and _has_room(fd):
-        _write(fd, data)
+        _write_blocking(fd, data)
     else:
-        await anyio.to_thread.run_sync(_write, fd, data, abandon_on_cancel=True)
+        await anyio.to_thread.run_sync(_write_blocking, fd, data, abandon_on_cancel=True)
 
 
 def _has_room(fd: int) -> bool:
@@ -86,13 +86,13 @@ def _has_room(fd: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _write(fd: int, data: bytes) -> None:
+def _write_blocking(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
-async def hung_up(fd: int) -> None:
+async def wait_for_hangup(fd: int) -> None:
     """Wait until the other side of an output pipe or socket is gone; for ever where that cannot be seen.
 
     A write would tell it too, but only after a tool may have run for nobody.

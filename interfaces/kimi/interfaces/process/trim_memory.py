@@ -6,7 +6,7 @@ import gc
 import sys
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Find what only its own circles hold, and give free pages back. Takes milliseconds: for rare moments."""
     gc.collect()
     if sys.platform == "linux":

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, TypeAlias, cast
 import anyio
 from pydantic_core import from_json, to_json
 
-from kimi.application.codec.envelope import encode_json, scrubbed
+from kimi.application.codec.envelope import encode_json, replace_surrogates
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -18,37 +18,37 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 
-Id: TypeAlias = str | int
+RpcId: TypeAlias = str | int
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RpcCall:
     """A request (`id` is set) or a notification (`id` is None)."""
 
     method: str
     params: Any
-    id: Id | None
+    id: RpcId | None
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RpcReply:
     """A response to one of our requests. `error` is None when absent or null; `has_result` tells null from absent."""
 
-    id: Id
+    id: RpcId
     result: Any
     has_result: bool
     error: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RpcFault:
     """A line that is no message: the error to answer with, `id` null."""
 
     code: int
     message: str
 
 
-Inbound: TypeAlias = Call | Reply | Fault
+InboundMessage: TypeAlias = RpcCall | RpcReply | RpcFault
 
 
 class LineSplitter:
@@ -57,35 +57,37 @@ class LineSplitter:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         # One buffer that grows: the blocks of a very long line, kept one by one, would leave holes in the memory.
-        self._begun = bytearray()
-        self._size = 0
-        self._first = True
+        self._partial_line = bytearray()
+        self._line_size = 0
+        self._is_first_line = True
 
     def feed(self, block: bytes) -> Iterator[bytes | None]:
         """The lines that `block` completes, without their line end; a byte-order mark before the first is dropped."""
         *ends, rest = block.split(b"\n")
         for end in ends:
-            self._size += len(end)
-            yield self._take(end)
-        self._size += len(rest)
-        if self._size > self._limit:
-            self._begun = bytearray()
+            self._line_size += len(end)
+            yield self._complete_line(end)
+        self._line_size += len(rest)
+        if self._line_size > self._limit:
+            self._partial_line = bytearray()
         else:
-            self._begun += rest
+            self._partial_line += rest
 
     def end(self) -> Iterator[bytes | None]:
         """The last line, when the stream ended without a line end."""
-        if self._size:
-            yield self._take(b"")
+        if self._line_size:
+            yield self._complete_line(b"")
 
-    def _take(self, end: bytes) -> bytes | None:
-        line = (bytes(self._begun + end) if self._begun else end) if self._size <= self._limit else None
-        if self._begun:
-            self._begun = bytearray()
-        self._size = 0
-        if self._first and line is not None:
+    def _complete_line(self, end: bytes) -> bytes | None:
+        line = (
+            (bytes(self._partial_line + end) if self._partial_line else end) if self._line_size <= self._limit else None
+        )
+        if self._partial_line:
+            self._partial_line = bytearray()
+        self._line_size = 0
+        if self._is_first_line and line is not None:
             line = line.removeprefix(b"\xef\xbb\xbf")
-        self._first = False
+        self._is_first_line = False
         return line
 
 
@@ -100,58 +102,58 @@ def parse_json(line: bytes) -> Any:
         pass
     # The fast parser refuses what we must repair: bad UTF-8 and lone surrogates.
     try:
-        return scrubbed(json.loads(line.decode("utf-8", "replace"), parse_constant=_refuse_constant))
+        return replace_surrogates(json.loads(line.decode("utf-8", "replace"), parse_constant=_reject_constant))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def parse_message(line: bytes) -> Inbound | None:
+def parse_message(line: bytes) -> InboundMessage | None:
     """The message in a line; None for a blank one (wire spec 1.3)."""
     if not line.strip():
         return None
     try:
         value = parse_json(line)
     except ValueError:
-        return Fault(PARSE_ERROR, "Invalid JSON format")
+        return RpcFault(PARSE_ERROR, "Invalid JSON format")
     if not isinstance(value, dict):
-        return _INVALID
+        return _INVALID_REQUEST_FAULT
     message = cast("dict[str, Any]", value)
     if message.get("jsonrpc", "2.0") != "2.0":
-        return _INVALID
-    return _call(message) if "method" in message else _reply(message)
+        return _INVALID_REQUEST_FAULT
+    return _parse_call(message) if "method" in message else _parse_reply(message)
 
 
-_INVALID: Final = Fault(INVALID_REQUEST, "Invalid request")
+_INVALID_REQUEST_FAULT: Final = RpcFault(INVALID_REQUEST, "Invalid request")
 
 
-def _call(message: dict[str, Any]) -> Inbound:
+def _parse_call(message: dict[str, Any]) -> InboundMessage:
     method, call_id = message["method"], message.get("id")
     if not isinstance(method, str) or (call_id is not None and not _is_id(call_id)):
-        return _INVALID
-    return Call(method, message.get("params"), call_id)
+        return _INVALID_REQUEST_FAULT
+    return RpcCall(method, message.get("params"), call_id)
 
 
-def _reply(message: dict[str, Any]) -> Inbound:
+def _parse_reply(message: dict[str, Any]) -> InboundMessage:
     reply_id = message.get("id")
     if not _is_id(reply_id):
-        return _INVALID
-    return Reply(cast("Id", reply_id), message.get("result"), "result" in message, message.get("error"))
+        return _INVALID_REQUEST_FAULT
+    return RpcReply(cast("RpcId", reply_id), message.get("result"), "result" in message, message.get("error"))
 
 
 def _is_id(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
 
 
-def result_line(call_id: Id, result: object) -> bytes:
+def encode_result(call_id: RpcId, result: object) -> bytes:
     """A success response; it has no `error` key."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(call_id), encode_json(result))
 
 
-def error_line(call_id: Id | None, code: int, message: str) -> bytes:
+def encode_error(call_id: RpcId | None, code: int, message: str) -> bytes:
     """An error response; it has no `result` key and `data` is null."""
     return b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":%b,"data":null}}' % (
         encode_json(call_id),
@@ -160,17 +162,17 @@ def error_line(call_id: Id | None, code: int, message: str) -> bytes:
     )
 
 
-def notification_line(method: bytes, params: bytes) -> bytes:
+def encode_notification(method: bytes, params: bytes) -> bytes:
     """A notification; `params` is JSON."""
     return b'{"jsonrpc":"2.0","method":"%b","params":%b}' % (method, params)
 
 
-def request_line(method: bytes, request_id: str, params: bytes) -> bytes:
+def encode_request(method: bytes, request_id: str, params: bytes) -> bytes:
     """A request of ours; `params` is JSON."""
     return b'{"jsonrpc":"2.0","method":"%b","id":%b,"params":%b}' % (method, to_json(request_id), params)
 
 
-def one_line(message: bytes) -> bytes:
+def frame_message(message: bytes) -> bytes:
     """`message` with its line end, and without the separators at which some readers split lines (W-06)."""
     if not message.isascii():
         # Looking for one byte is ten times as fast as looking for two.
@@ -199,48 +201,48 @@ class Outbox:
         self._arrived = anyio.Event()
         self._written = anyio.Event()
         self._writing = False
-        self.broken = False
+        self.is_broken = False
 
     def put(self, line: bytes) -> None:
         """Queue a line, line end included."""
-        if self.broken:
+        if self.is_broken:
             return
         self._lines.append(line)
         self._size += len(line)
         self._arrived.set()
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until less than the high-water mark is queued."""
-        while self._size > self._high_water and not self.broken:
+        while self._size > self._high_water and not self.is_broken:
             await self._written.wait()
 
     async def flush(self) -> None:
         """Wait until everything is written, or cannot be."""
-        while (not self._is_empty() or self._writing) and not self.broken:
+        while (not self._is_empty() or self._writing) and not self.is_broken:
             await self._written.wait()
 
     @property
-    def stuck(self) -> bool:
+    def is_write_stuck(self) -> bool:
         """Is a write under way? After `run` was cancelled: one that nobody reads."""
-        return self._writing and not self.broken
+        return self._writing and not self.is_broken
 
     def fail(self) -> None:
         """The other side is gone. Idempotent."""
-        if self.broken:
+        if self.is_broken:
             return
-        self.broken = True
+        self.is_broken = True
         self._lines.clear()
         self._size = 0
         self._on_broken()
-        self._notify()
+        self._notify_written()
 
     async def run(self) -> None:
         """Write until cancelled."""
-        while not self.broken:
+        while not self.is_broken:
             if self._is_empty():
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
-            block = self.take()
+            block = self.take_all()
             self._writing = True
             try:
                 await self._write(block)
@@ -248,16 +250,16 @@ class Outbox:
                 self.fail()
                 return
             self._writing = False
-            self._notify()
+            self._notify_written()
 
     def _is_empty(self) -> bool:
         return not self._lines
 
-    def take(self) -> bytes:
+    def take_all(self) -> bytes:
         """Everything that waits, as one piece; it waits no longer."""
         block, self._lines, self._size = b"".join(self._lines), [], 0
         return block
 
-    def _notify(self) -> None:
+    def _notify_written(self) -> None:
         self._written.set()
         self._written = anyio.Event()

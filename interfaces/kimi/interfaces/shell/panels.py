@@ -14,14 +14,14 @@ from kimi.domain.events.request import (
     QuestionRequest,
 )
 from kimi.domain.tools.tool import BriefBlock, DiffBlock, ShellBlock
-from kimi.interfaces.shell.render.blocks import Preview
+from kimi.interfaces.shell.render.blocks import ApprovalPreview
 
 _Item = TypeVar("_Item")
-Key: TypeAlias = Literal["up", "down", "left", "right", "enter", "escape", "space", "toggle"]
+MenuKey: TypeAlias = Literal["up", "down", "left", "right", "enter", "escape", "space", "toggle"]
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class MenuOption:
     """One line to choose. `wants_text`: choosing it asks for words."""
 
     label: str
@@ -30,7 +30,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class MenuSelection:
     """What was chosen: positions in the order of the options, and words where they were asked for."""
 
     positions: tuple[int, ...]
@@ -42,94 +42,94 @@ class Picked:
 class Menu:
     """A list with one line marked.
 
-    `typing`: the marked option waits for words. `chosen` counts with `multi` only. `toggle` names what Ctrl-A does.
+    `typing`: the marked option waits for words. `chosen` counts with `multi` only. `toggle_label` names Ctrl-A.
     """
 
     title: str
-    options: tuple[Option, ...]
+    options: tuple[MenuOption, ...]
     detail: str = ""
-    preview: Preview | None = None
+    preview: ApprovalPreview | None = None
     multi: bool = False
-    at: int = 0
+    cursor: int = 0
     chosen: frozenset[int] = frozenset()
     typing: bool = False
     text: str = ""
-    toggle: str = ""
+    toggle_label: str = ""
     tabs: tuple[str, ...] = ()
     tab: int = 0
 
 
-Step: TypeAlias = Menu | Picked | None
+MenuOutcome: TypeAlias = Menu | MenuSelection | None
 """The menu as it is now, what was picked, or None: dismissed."""
 
 
-def press(menu: Menu, key: Key) -> Step:
+def press_key(menu: Menu, key: MenuKey) -> MenuOutcome:
     """What a key does to a menu that is not waiting for words, except Escape, which ends that."""
     if key == "escape":
         return replace(menu, typing=False) if menu.typing else None
     if key == "enter":
-        return _accept(menu)
+        return _accept_option(menu)
     if key in ("up", "down"):
         step = 1 if key == "down" else -1
-        return replace(menu, at=(menu.at + step) % max(1, len(menu.options)), typing=False)
+        return replace(menu, cursor=(menu.cursor + step) % max(1, len(menu.options)), typing=False)
     if key == "space" and menu.multi:
-        return replace(menu, chosen=menu.chosen ^ {menu.at})
-    if key == "toggle" and menu.toggle:
-        return Picked((), toggled=True)
+        return replace(menu, chosen=menu.chosen ^ {menu.cursor})
+    if key == "toggle" and menu.toggle_label:
+        return MenuSelection((), toggled=True)
     return menu
 
 
-def press_number(menu: Menu, number: int) -> Step:
+def press_number(menu: Menu, number: int) -> MenuOutcome:
     """A digit chooses the option with this number, counted from 1."""
     if not 1 <= number <= len(menu.options):
         return menu
-    menu = replace(menu, at=number - 1)
-    if menu.multi and not menu.options[menu.at].wants_text:
-        return replace(menu, chosen=menu.chosen ^ {menu.at})
-    return _accept(menu)
+    menu = replace(menu, cursor=number - 1)
+    if menu.multi and not menu.options[menu.cursor].wants_text:
+        return replace(menu, chosen=menu.chosen ^ {menu.cursor})
+    return _accept_option(menu)
 
 
-def type_text(menu: Menu, text: str) -> Step:
+def enter_text(menu: Menu, text: str) -> MenuOutcome:
     """The words for the marked option were entered; without any the list is back."""
     if not text.strip():
         return replace(menu, typing=False)
     if menu.multi:
-        return Picked(tuple(sorted(menu.chosen | {menu.at})), text.strip())
-    return Picked((menu.at,), text.strip())
+        return MenuSelection(tuple(sorted(menu.chosen | {menu.cursor})), text.strip())
+    return MenuSelection((menu.cursor,), text.strip())
 
 
-def _accept(menu: Menu) -> Step:
+def _accept_option(menu: Menu) -> MenuOutcome:
     if not menu.options:
         return None
-    if menu.options[menu.at].wants_text:
+    if menu.options[menu.cursor].wants_text:
         return replace(menu, typing=True)
     if menu.multi:
-        return Picked(tuple(sorted(menu.chosen or {menu.at})))
-    return Picked((menu.at,))
+        return MenuSelection(tuple(sorted(menu.chosen or {menu.cursor})))
+    return MenuSelection((menu.cursor,))
 
 
 # --- approvals --------------------------------------------------------------------------------------------------
 
 APPROVAL_OPTIONS = (
-    Option("Approve once"),
-    Option("Approve for this session"),
-    Option("Reject"),
-    Option("Reject, and say what to do instead", wants_text=True),
+    MenuOption("Approve once"),
+    MenuOption("Approve for this session"),
+    MenuOption("Reject"),
+    MenuOption("Reject, and say what to do instead", wants_text=True),
 )
 
 
-def approval_menu(request: ApprovalRequest) -> Menu:
+def build_approval_menu(request: ApprovalRequest) -> Menu:
     """The panel of an approval."""
     by = f" (subagent {request.subagent_type})" if request.subagent_type else ""
     if request.source_description:
         by += f" - {request.source_description}"
     told = any(isinstance(block, DiffBlock | ShellBlock | BriefBlock) for block in request.display)
-    preview = Preview(request.display, "" if told else request.description)
+    preview = ApprovalPreview(request.display, "" if told else request.description)
     title = f"{request.sender}{by} wants to: {request.action}"
     return Menu(title, APPROVAL_OPTIONS, detail=request.description, preview=preview)
 
 
-def approval_answer(picked: Picked | None) -> ApprovalAnswer:
+def build_approval_answer(picked: MenuSelection | None) -> ApprovalAnswer:
     """The decision; a panel that was dismissed rejects."""
     position = picked.positions[0] if picked and picked.positions else 2
     if position == 0:
@@ -143,30 +143,32 @@ def approval_answer(picked: Picked | None) -> ApprovalAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Tabs:
+class TabbedMenus:
     """Several menus of which one is shown; all must be answered."""
 
     menus: tuple[Menu, ...]
-    answers: tuple[Picked | None, ...]
-    at: int = 0
+    answers: tuple[MenuSelection | None, ...]
+    current_index: int = 0
 
     @property
-    def menu(self) -> Menu:
+    def current_menu(self) -> Menu:
         """The one that is shown."""
-        return self.menus[self.at]
+        return self.menus[self.current_index]
 
 
-def question_tabs(request: QuestionRequest) -> Tabs:
+def build_question_menus(request: QuestionRequest) -> TabbedMenus:
     """The panel of a question request."""
     titles = tuple(question.header or f"Question {n}" for n, question in enumerate(request.questions, start=1))
     shown = titles if len(titles) > 1 else ()
-    menus = tuple(_question_menu(question, shown, n) for n, question in enumerate(request.questions))
-    return Tabs(menus, (None,) * len(menus))
+    menus = tuple(_build_question_menu(question, shown, n) for n, question in enumerate(request.questions))
+    return TabbedMenus(menus, (None,) * len(menus))
 
 
-def _question_menu(question: Question, tabs: tuple[str, ...], tab: int) -> Menu:
-    options = [Option(option.label, option.description) for option in question.options]
-    other = Option(question.other_label or "Other", question.other_description or "in your own words", wants_text=True)
+def _build_question_menu(question: Question, tabs: tuple[str, ...], tab: int) -> Menu:
+    options = [MenuOption(option.label, option.description) for option in question.options]
+    other = MenuOption(
+        question.other_label or "Other", question.other_description or "in your own words", wants_text=True
+    )
     return Menu(
         question.question,
         (*options, other),
@@ -177,30 +179,30 @@ def _question_menu(question: Question, tabs: tuple[str, ...], tab: int) -> Menu:
     )
 
 
-def change_tab(tabs: Tabs, step: int) -> Tabs:
+def change_tab(tabs: TabbedMenus, step: int) -> TabbedMenus:
     """Another question, to the right or to the left."""
-    return replace(tabs, at=(tabs.at + step) % len(tabs.menus))
+    return replace(tabs, current_index=(tabs.current_index + step) % len(tabs.menus))
 
 
-def answer_tab(tabs: Tabs, step: Step) -> Tabs | tuple[Picked, ...] | None:
+def apply_menu_outcome(tabs: TabbedMenus, outcome: MenuOutcome) -> TabbedMenus | tuple[MenuSelection, ...] | None:
     """What came of a key in the shown menu: the tabs as they are now, all answers, or None: dismissed."""
-    if step is None:
+    if outcome is None:
         return None
-    if isinstance(step, Menu):
-        return replace(tabs, menus=_with(tabs.menus, tabs.at, step))
-    answers = _with(tabs.answers, tabs.at, step)
+    if isinstance(outcome, Menu):
+        return replace(tabs, menus=_replace_item(tabs.menus, tabs.current_index, outcome))
+    answers = _replace_item(tabs.answers, tabs.current_index, outcome)
     missing = [n for n, answer in enumerate(answers) if answer is None]
     if not missing:
         return tuple(answer for answer in answers if answer is not None)
-    following = next((n for n in missing if n > tabs.at), missing[0])
-    return replace(tabs, answers=answers, at=following)
+    following = next((n for n in missing if n > tabs.current_index), missing[0])
+    return replace(tabs, answers=answers, current_index=following)
 
 
-def _with(items: tuple[_Item, ...], position: int, item: _Item) -> tuple[_Item, ...]:
+def _replace_item(items: tuple[_Item, ...], position: int, item: _Item) -> tuple[_Item, ...]:
     return (*items[:position], item, *items[position + 1 :])
 
 
-def question_answer(request: QuestionRequest, picked: Sequence[Picked] | None) -> QuestionAnswer:
+def build_question_answer(request: QuestionRequest, picked: Sequence[MenuSelection] | None) -> QuestionAnswer:
     """Question text to the chosen label, labels joined by commas, or the person's own words."""
     answers: dict[str, str] = {}
     for question, one in zip(request.questions, picked or (), strict=False):

@@ -9,15 +9,15 @@ import sys
 from dataclasses import replace
 
 from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices
-from kimi.application.conversation.model_choice import aliases
-from kimi.application.sessions.open_session import Choice
+from kimi.application.conversation.model_catalog import models_by_alias
+from kimi.application.sessions.open_session import SessionSelector
 from kimi.domain.errors import KimiError, StateError
-from kimi.interfaces.bootstrap.config_file import Changes, change_configuration
-from kimi.interfaces.bootstrap.shell import demo_model
+from kimi.interfaces.bootstrap.config_file import ConfigChanges, change_configuration
+from kimi.interfaces.bootstrap.shell import build_demo_model
 from kimi.interfaces.process.startup_errors import NO_LOGIN
-from kimi.interfaces.shell.panels import Menu, Option
+from kimi.interfaces.shell.panels import Menu, MenuOption
 from kimi.interfaces.shell.render.blocks import Note
-from kimi.interfaces.shell.session import GoOn, Outcome, ShellSession
+from kimi.interfaces.shell.session import SessionOutcome, ShellSession, SwitchSession
 
 _EDITORS = ("code --wait", "vim", "nano")
 _DEFAULT_EDITOR = "$VISUAL, then $EDITOR"
@@ -26,38 +26,38 @@ _THINKING = {"": None, "on": True, "off": False}
 
 async def choose_model(session: ShellSession, arguments: str) -> None:
     """`/model [ALIAS] [on|off]`: from the next step on, and as the default from now on."""
-    _refuse_with_given_configuration(session)
+    _require_editable_configuration(session)
     alias, _, thinking = arguments.partition(" ")
     if thinking.strip() not in _THINKING:
         raise StateError("Thinking is on or off: /model [alias] [on|off]")
-    wanted = (alias, _THINKING[thinking.strip()]) if alias else await _picked_model(session)
+    wanted = (alias, _THINKING[thinking.strip()]) if alias else await _pick_model(session)
     if wanted is None:
         return
     choice = switch_model(session.conversation, *wanted)
-    session.front.show(Note(f"Model: {choice.alias}{' (thinking)' if choice.thinking else ''}", "success"))
+    session.ui.show(Note(f"Model: {choice.alias}{' (thinking)' if choice.thinking else ''}", "success"))
     if choice.alias:
-        session.place.flags = replace(session.place.flags, model=choice.alias, thinking=choice.thinking)
-        _keep(session, {("default_model",): choice.alias, ("default_thinking",): choice.thinking})
+        session.shell_context.flags = replace(session.shell_context.flags, model=choice.alias, thinking=choice.thinking)
+        _save_preferences(session, {("default_model",): choice.alias, ("default_thinking",): choice.thinking})
 
 
-async def _picked_model(session: ShellSession) -> tuple[str, bool | None] | None:
+async def _pick_model(session: ShellSession) -> tuple[str, bool | None] | None:
     """The alias that the person picks, and whether the model shall think; None when they pick nothing."""
-    known = aliases(session.conversation.models())
+    known = models_by_alias(session.conversation.require_models())
     names = sorted(known)
     if not names:
         raise StateError("No models are configured: /login sets one up.")
     now = current_choice(session.conversation)
     options = tuple(
-        Option(name or "(environment)", known[name].model + (", in use" if now and now.alias == name else ""))
+        MenuOption(name or "(environment)", known[name].model + (", in use" if now and now.alias == name else ""))
         for name in names
     )
-    picked = await session.front.ask(Menu("Model", options))
+    picked = await session.ui.ask(Menu("Model", options))
     if picked is None:
         return None
     alias = names[picked.positions[0]]
     if len(thinking_choices(known[alias])) < 2:
         return alias, None
-    answer = await session.front.ask(Menu("Let it think first?", (Option("Yes"), Option("No"))))
+    answer = await session.ui.ask(Menu("Let it think first?", (MenuOption("Yes"), MenuOption("No"))))
     return alias, None if answer is None else answer.positions == (0,)
 
 
@@ -66,90 +66,94 @@ async def choose_theme(session: ShellSession, arguments: str) -> None:
     names = ("dark", "light")
     name = arguments.strip().lower()
     if name not in names:
-        picked = await session.front.ask(Menu("Theme", tuple(map(Option, names))))
+        picked = await session.ui.ask(Menu("Theme", tuple(map(MenuOption, names))))
         if picked is None:
             return
         name = names[picked.positions[0]]
-    session.front.set_theme(name)
-    session.front.show(Note(f"Theme: {name}", "success"))
-    _keep(session, {("theme",): name})
+    session.ui.set_theme(name)
+    session.ui.show(Note(f"Theme: {name}", "success"))
+    _save_preferences(session, {("theme",): name})
 
 
 async def choose_editor(session: ShellSession, arguments: str) -> None:
     """`/editor [COMMAND]`."""
     command = arguments.strip()
     if not command:
-        options = (*map(Option, _EDITORS), Option(_DEFAULT_EDITOR), Option("Another command", wants_text=True))
-        picked = await session.front.ask(Menu(f"Editor, now: {session.place.editor or _DEFAULT_EDITOR}", options))
+        options = (
+            *map(MenuOption, _EDITORS),
+            MenuOption(_DEFAULT_EDITOR),
+            MenuOption("Another command", wants_text=True),
+        )
+        picked = await session.ui.ask(Menu(f"Editor, now: {session.shell_context.editor or _DEFAULT_EDITOR}", options))
         if picked is None:
             return
         at = picked.positions[0]
         command = picked.text or (_EDITORS[at] if at < len(_EDITORS) else "")
-    session.place.editor = command
-    session.front.show(Note(f"Editor: {command or _DEFAULT_EDITOR}", "success"))
-    _keep(session, {("default_editor",): command})
+    session.shell_context.editor = command
+    session.ui.show(Note(f"Editor: {command or _DEFAULT_EDITOR}", "success"))
+    _save_preferences(session, {("default_editor",): command})
 
 
-async def log_in(session: ShellSession, arguments: str) -> Outcome | None:
+async def log_in(session: ShellSession, arguments: str) -> SessionOutcome | None:
     """`/login`: runs `kimi setup` on this terminal, then goes on with what it wrote."""
-    if arguments == FIRST_RUN:
-        return await _first_run(session)
-    return await _set_up(session)
+    if arguments == FIRST_RUN_ARGUMENT:
+        return await _offer_first_run(session)
+    return await _run_setup(session)
 
 
-FIRST_RUN = "first"
+FIRST_RUN_ARGUMENT = "first"
 """What `/login` is given when the shell starts without a model."""
 
 
-async def _first_run(session: ShellSession) -> Outcome | None:
+async def _offer_first_run(session: ShellSession) -> SessionOutcome | None:
     options = (
-        Option("Set up a provider", "kimi setup: base URL, key and model"),
-        Option("Try the demo model", "built in; no account, no network"),
-        Option("Go on without a model"),
+        MenuOption("Set up a provider", "kimi setup: base URL, key and model"),
+        MenuOption("Try the demo model", "built in; no account, no network"),
+        MenuOption("Go on without a model"),
     )
-    picked = await session.front.ask(Menu("No model is configured yet. What do you want to do?", options))
+    picked = await session.ui.ask(Menu("No model is configured yet. What do you want to do?", options))
     if picked is not None and picked.positions == (0,):
-        return await _set_up(session)
+        return await _run_setup(session)
     if picked is not None and picked.positions == (1,):
-        session.conversation.model = demo_model()
-        session.front.show(Note("This is the demo model: it knows one story only. Say anything.", "success"))
+        session.conversation.model = build_demo_model()
+        session.ui.show(Note("This is the demo model: it knows one story only. Say anything.", "success"))
     return None
 
 
-async def _set_up(session: ShellSession) -> Outcome | None:
-    _refuse_with_given_configuration(session)
-    if not session.front.interactive:
-        session.front.show(Note("Run `kimi setup` in another terminal, then type /reload."))
+async def _run_setup(session: ShellSession) -> SessionOutcome | None:
+    _require_editable_configuration(session)
+    if not session.ui.is_interactive:
+        session.ui.show(Note("Run `kimi setup` in another terminal, then type /reload."))
         return None
     command = [sys.executable, "-P", "-m", "kimi", "setup"]  # not a `kimi` that lies in the work dir
-    status = await session.front.run_local(command, session.place.settings.work_dir)
+    status = await session.ui.run_program(command, session.shell_context.settings.work_dir)
     if status != 0:
-        session.front.show(Note("Nothing was changed.", "warning"))
+        session.ui.show(Note("Nothing was changed.", "warning"))
         return None
-    return GoOn(Choice(session.conversation.id), reload=True)
+    return SwitchSession(SessionSelector(session.conversation.id), reload=True)
 
 
 async def log_out(session: ShellSession, arguments: str) -> None:
     """`/logout`."""
-    _refuse_with_given_configuration(session)
-    session.front.show(Note(NO_LOGIN))
+    _require_editable_configuration(session)
+    session.ui.show(Note(NO_LOGIN))
 
 
-def _refuse_with_given_configuration(session: ShellSession) -> None:
-    if _is_given(session):
+def _require_editable_configuration(session: ShellSession) -> None:
+    if _is_configuration_given(session):
         raise StateError("This command changes the configuration file: not with --config or --config-file.")
 
 
-def _is_given(session: ShellSession) -> bool:
-    flags = session.place.flags
+def _is_configuration_given(session: ShellSession) -> bool:
+    flags = session.shell_context.flags
     return flags.config is not None or flags.config_file is not None
 
 
-def _keep(session: ShellSession, changes: Changes) -> None:
+def _save_preferences(session: ShellSession, changes: ConfigChanges) -> None:
     """Write what was chosen; where that fails, or the configuration was given, it holds until the end only."""
-    if _is_given(session):
+    if _is_configuration_given(session):
         return
     try:
-        change_configuration(session.place.settings.share_dir, changes)
+        change_configuration(session.shell_context.settings.share_dir, changes)
     except KimiError as error:
-        session.front.show(Note(f"It holds until you leave: {error}", "warning"))
+        session.ui.show(Note(f"It holds until you leave: {error}", "warning"))

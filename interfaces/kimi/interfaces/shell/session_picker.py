@@ -8,28 +8,28 @@ from collections.abc import Sequence
 
 import anyio.to_thread
 
-from kimi.domain.history.session import SessionSummary, shortened_title
-from kimi.interfaces.bootstrap.containers import session_catalog
-from kimi.interfaces.shell.panels import Menu, Option
+from kimi.domain.history.session import SessionSummary, shorten_title
+from kimi.interfaces.bootstrap.containers import build_session_catalog
+from kimi.interfaces.shell.panels import Menu, MenuOption
 from kimi.interfaces.shell.render.blocks import Note
-from kimi.interfaces.shell.terminal.terminal_ui import Front
+from kimi.interfaces.shell.terminal.terminal_ui import TerminalUI
 
 NO_SESSIONS = "There are no sessions of this directory yet."
 
 
-async def pick_session(front: Front, share_dir: str, work_dir: str, current: str | None = None) -> str | None:
+async def pick_session(ui: TerminalUI, share_dir: str, work_dir: str, current: str | None = None) -> str | None:
     """Let the person choose a session of the work dir; None when they would not, or chose one of elsewhere: then the
     command that resumes it has been shown.
     """
-    catalog = session_catalog(share_dir)
+    catalog = build_session_catalog(share_dir)
     everywhere = False
     while True:
-        found = await anyio.to_thread.run_sync(catalog.list, None if everywhere else work_dir)
+        found = await anyio.to_thread.run_sync(catalog.list_sessions, None if everywhere else work_dir)
         sessions = sorted(found, key=lambda one: one.updated_at, reverse=True)
         if not sessions and not everywhere:
-            front.show(Note(NO_SESSIONS, "warning"))
+            ui.show(Note(NO_SESSIONS, "warning"))
             return None
-        picked = await front.ask(picker_menu(sessions, everywhere, time.time(), current))
+        picked = await ui.ask(build_session_menu(sessions, everywhere, time.time(), current))
         if picked is None:
             return None
         if not picked.toggled:
@@ -38,25 +38,25 @@ async def pick_session(front: Front, share_dir: str, work_dir: str, current: str
     chosen = sessions[picked.positions[0]]
     if chosen.work_dir == work_dir:
         return chosen.id
-    front.show(Note("This session belongs to another directory. Resume it with:"), Note(resume_command(chosen)))
+    ui.show(Note("This session belongs to another directory. Resume it with:"), Note(format_resume_command(chosen)))
     return None
 
 
-def picker_menu(sessions: Sequence[SessionSummary], everywhere: bool, now: float, current: str | None) -> Menu:
+def build_session_menu(sessions: Sequence[SessionSummary], everywhere: bool, now: float, current: str | None) -> Menu:
     """The sessions as a menu."""
     options = tuple(
-        Option(
-            f"{shortened_title(one.title)} ({one.id[:8]})",
-            ", ".join([age(now - one.updated_at), *([one.work_dir] if everywhere else [])])
+        MenuOption(
+            f"{shorten_title(one.title)} ({one.id[:8]})",
+            ", ".join([format_age(now - one.updated_at), *([one.work_dir] if everywhere else [])])
             + (", this one" if one.id == current else ""),
         )
         for one in sessions
     )
     title = "Sessions of all directories" if everywhere else "Sessions of this directory"
-    return Menu(title, options, toggle="this directory only" if everywhere else "all directories")
+    return Menu(title, options, toggle_label="this directory only" if everywhere else "all directories")
 
 
-def age(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """How long ago something was: `just now`, `5 min ago`, `3 h ago`, `2 days ago`."""
     if seconds < 60:
         return "just now"
@@ -67,6 +67,6 @@ def age(seconds: float) -> str:
     return f"{int(seconds // 86_400)} days ago"
 
 
-def resume_command(session: SessionSummary) -> str:
+def format_resume_command(session: SessionSummary) -> str:
     """What to type to go on with a session of another directory."""
     return f"cd {shlex.quote(session.work_dir)} && kimi -r {shlex.quote(session.id)}"

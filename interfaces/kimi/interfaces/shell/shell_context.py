@@ -13,11 +13,11 @@ from kimi.application.settings.settings import Settings
 from kimi.interfaces.bootstrap.containers import App
 
 NO_MODEL_NAME = "no model"
-LONG_TURN_S = 10.0
+DEFAULT_BELL_AFTER_S = 10.0
 
 
 @dataclass(slots=True)
-class Place:
+class ShellContext:
     """One session of the shell, with the process around it."""
 
     app: App
@@ -27,14 +27,14 @@ class Place:
     environ: Mapping[str, str]
     editor: str = ""
     _branch: str | None = None
-    _background: int = 0
+    _active_task_count: int = 0
     _counted_at: float = -1.0
 
     @property
     def bell_after_s(self) -> float:
         """After how many seconds the end of a turn rings the bell."""
         text = self.environ.get("KIMI_BELL_AFTER_S", "")
-        return float(text) if text.replace(".", "", 1).isdecimal() else LONG_TURN_S
+        return float(text) if text.replace(".", "", 1).isdecimal() else DEFAULT_BELL_AFTER_S
 
     @property
     def home(self) -> str:
@@ -46,43 +46,43 @@ class Place:
         """The model as the person knows it."""
         if self.conversation.model is None:
             return NO_MODEL_NAME
-        if self.conversation.choice is not None and self.conversation.choice.alias:
-            return self.conversation.choice.alias
+        if self.conversation.model_choice is not None and self.conversation.model_choice.alias:
+            return self.conversation.model_choice.alias
         model = self.settings.model
-        return (model.alias or model.model or model.type) if model and model.usable else self.conversation.model.name
+        return (model.alias or model.model or model.type) if model and model.is_usable else self.conversation.model.name
 
     @property
-    def thinks(self) -> bool:
+    def is_thinking(self) -> bool:
         """Does the model think before it answers?"""
-        if self.conversation.choice is not None:
-            return self.conversation.choice.thinking
+        if self.conversation.model_choice is not None:
+            return self.conversation.model_choice.thinking
         return bool(self.settings.model and self.settings.model.thinking)
 
     @property
     def branch(self) -> str:
         """The branch of the work dir's repository, empty outside of one; looked up once."""
         if self._branch is None:
-            self._branch = git_branch(self.settings.work_dir)
+            self._branch = find_git_branch(self.settings.work_dir)
         return self._branch
 
     @property
-    def background(self) -> int:
+    def active_task_count(self) -> int:
         """How many background tasks are active; looked up once a second."""
         if time.monotonic() - self._counted_at > 1:
             tasks = self.conversation.background.tasks
-            self._background = sum(task.active for task in tasks.tasks()) if tasks else 0
+            self._active_task_count = sum(task.is_active for task in tasks.list_tasks()) if tasks else 0
             self._counted_at = time.monotonic()
-        return self._background
+        return self._active_task_count
 
-    def look_again(self) -> None:
+    def invalidate_branch(self) -> None:
         """Something has run: the branch may be another one."""
         self._branch = None
 
 
-def git_branch(directory: str) -> str:
+def find_git_branch(directory: str) -> str:
     """The checked out branch, or the beginning of a commit; empty where there is no repository."""
     while True:
-        head = _head(os.path.join(directory, ".git"))
+        head = _read_git_head(os.path.join(directory, ".git"))
         if head is not None:
             prefix = "ref: refs/heads/"
             return head.removeprefix(prefix) if head.startswith(prefix) else head[:8]
@@ -92,14 +92,14 @@ def git_branch(directory: str) -> str:
         directory = parent
 
 
-def _head(git: str) -> str | None:
+def _read_git_head(git_path: str) -> str | None:
     """The content of HEAD; in a worktree `.git` is a file that tells where it is."""
     try:
-        if os.path.isfile(git):
-            with open(git, encoding="utf-8") as file:
+        if os.path.isfile(git_path):
+            with open(git_path, encoding="utf-8") as file:
                 named = file.read(4096).removeprefix("gitdir:").strip()
-            git = os.path.join(os.path.dirname(git), named)
-        with open(os.path.join(git, "HEAD"), encoding="utf-8") as file:
+            git_path = os.path.join(os.path.dirname(git_path), named)
+        with open(os.path.join(git_path, "HEAD"), encoding="utf-8") as file:
             return file.read(4096).strip()
     except (OSError, ValueError):
         return None

@@ -6,8 +6,8 @@ import logging
 from typing import Any, Final, cast, get_args
 
 from kimi.application.codec.envelope import encode_json
-from kimi.application.codec.payloads import decode_tool_return_value, json_object
-from kimi.application.conversation.pending_requests import refusal
+from kimi.application.codec.payloads import decode_tool_return_value, require_object
+from kimi.application.conversation.pending_requests import build_refusal
 from kimi.domain.events.request import (
     Answer,
     ApprovalAnswer,
@@ -22,48 +22,48 @@ from kimi.domain.events.request import (
     ToolCallRequest,
 )
 from kimi.domain.tools.tool import tool_error
-from kimi.interfaces.rpc.jsonrpc import Reply
+from kimi.interfaces.rpc.jsonrpc import RpcReply
 
 logger = logging.getLogger(__name__)
 
 _INVALID_RESULT: Final = tool_error("Invalid tool result payload from client.", "Invalid tool result")
 
 
-def answer_for(request: Request, reply: Reply) -> Answer:
+def decode_answer(request: Request, reply: RpcReply) -> Answer:
     """What `reply` says to `request`. An error reply or a wrong shape refuses; it never leaves the request open."""
     if reply.error is not None:
-        return refusal(request, tool_error(_error_text(reply.error), "External tool error"))
+        return build_refusal(request, tool_error(_format_error(reply.error), "External tool error"))
     try:
         match request:
             case ApprovalRequest():
-                return _approval(request, reply.result)
+                return _decode_approval(request, reply.result)
             case ToolCallRequest():
-                return _tool_result(request, reply.result)
+                return _decode_tool_result(request, reply.result)
             case QuestionRequest():
-                return _question(reply.result)
+                return _decode_question(reply.result)
             case HookRequest():
-                return _hook(reply.result)
+                return _decode_hook(reply.result)
     except ValueError as error:
         logger.warning("the client's answer to %s has a wrong shape: %s", request.id, error)
-        return refusal(request, _INVALID_RESULT)
+        return build_refusal(request, _INVALID_RESULT)
 
 
-def _approval(request: ApprovalRequest, result: object) -> Answer:
-    source = json_object(result, "an approval")
-    _compare(source.get("request_id"), request.id)
+def _decode_approval(request: ApprovalRequest, result: object) -> Answer:
+    source = require_object(result, "an approval")
+    _warn_if_different(source.get("request_id"), request.id)
     response, feedback = source.get("response"), source.get("feedback", "")
     if response not in get_args(ApprovalKind) or not isinstance(feedback, str):
         raise ValueError("`response` must be approve, approve_for_session or reject")
     return ApprovalAnswer(cast("ApprovalKind", response), feedback)
 
 
-def _tool_result(request: ToolCallRequest, result: object) -> Answer:
-    source = json_object(result, "a tool result")
-    _compare(source.get("tool_call_id"), request.id)
+def _decode_tool_result(request: ToolCallRequest, result: object) -> Answer:
+    source = require_object(result, "a tool result")
+    _warn_if_different(source.get("tool_call_id"), request.id)
     return ToolCallAnswer(decode_tool_return_value(source.get("return_value")))
 
 
-def _error_text(error: Any) -> str:
+def _format_error(error: Any) -> str:
     """The text of an error of any shape; a published client answers with a bare string."""
     if isinstance(error, dict):
         message = cast("dict[str, Any]", error).get("message")
@@ -72,19 +72,19 @@ def _error_text(error: Any) -> str:
     return error if isinstance(error, str) and error else encode_json(cast("object", error)).decode()
 
 
-def _question(result: object) -> Answer:
-    source = json_object(result, "a question answer")
-    return QuestionAnswer(json_object(source.get("answers"), "`answers`"))
+def _decode_question(result: object) -> Answer:
+    source = require_object(result, "a question answer")
+    return QuestionAnswer(require_object(source.get("answers"), "`answers`"))
 
 
-def _hook(result: object) -> Answer:
-    source = json_object(result, "a hook answer")
+def _decode_hook(result: object) -> Answer:
+    source = require_object(result, "a hook answer")
     action, reason = source.get("action", "allow"), source.get("reason", "")
     if action not in ("allow", "block") or not isinstance(reason, str):
         raise ValueError("`action` must be allow or block")
     return HookAnswer(action, reason)
 
 
-def _compare(given: object, expected: str) -> None:
-    if given != expected:
-        logger.warning("the client's answer names %r, the request is %s; the request counts", given, expected)
+def _warn_if_different(received: object, expected: str) -> None:
+    if received != expected:
+        logger.warning("the client's answer names %r, the request is %s; the request counts", received, expected)

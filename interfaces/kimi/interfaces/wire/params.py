@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from kimi.application.codec.payloads import decode_user_input, json_object, member, optional_text
+from kimi.application.codec.payloads import decode_user_input, read_member, read_optional_text, require_object
 from kimi.application.sessions.negotiate_initialize import ExternalToolOffer
 from kimi.domain.client import Client, parse_version
 from kimi.domain.content.message import JsonObject
@@ -31,73 +31,75 @@ class InitializeParams:
         modern = parse_version(self.protocol_version) >= (1, 4)
         return modern and self.name is None and self.capabilities is None
 
-    def client(self, before: Client) -> Client:
+    def merge_client(self, previous: Client) -> Client:
         """The client as it is now known."""
-        question, plan = self.capabilities or (before.supports_question, before.supports_plan_mode)
+        question, plan = self.capabilities or (previous.supports_question, previous.supports_plan_mode)
         return Client(self.name, self.version, parse_version(self.protocol_version), question, plan)
 
 
-def initialize_params(params: object) -> InitializeParams:
+def decode_initialize_params(params: object) -> InitializeParams:
     """The parameters of `initialize` (wire spec 3.1)."""
-    source = json_object(params, "params")
-    client = _optional_object(source, "client")
+    source = require_object(params, "params")
+    client = _get_optional_object(source, "client")
     return InitializeParams(
-        protocol_version=member(source, "protocol_version", str),
-        name=member(client, "name", str) if client is not None else None,
-        version=optional_text(client, "version") if client is not None else None,
-        external_tools=tuple(_offer(item) for item in _list(source, "external_tools") or ()),
-        capabilities=_capabilities(_optional_object(source, "capabilities")),
-        hooks=_hooks(_list(source, "hooks")),
+        protocol_version=read_member(source, "protocol_version", str),
+        name=read_member(client, "name", str) if client is not None else None,
+        version=read_optional_text(client, "version") if client is not None else None,
+        external_tools=tuple(
+            _decode_external_tool(item) for item in _get_optional_list(source, "external_tools") or ()
+        ),
+        capabilities=_decode_capabilities(_get_optional_object(source, "capabilities")),
+        hooks=_decode_hooks(_get_optional_list(source, "hooks")),
     )
 
 
-def prompt_params(params: object) -> UserInput:
+def decode_prompt_params(params: object) -> UserInput:
     """The `user_input` of `prompt` (wire spec 3.2)."""
-    source = json_object(params, "params")
+    source = require_object(params, "params")
     return decode_user_input(source.get("user_input"))
 
 
-def plan_mode_params(params: object) -> bool:
+def decode_plan_mode_params(params: object) -> bool:
     """The `enabled` of `set_plan_mode` (wire spec 3.5)."""
-    return member(json_object(params, "params"), "enabled", bool)
+    return read_member(require_object(params, "params"), "enabled", bool)
 
 
-def _offer(value: object) -> ExternalToolOffer:
-    source = json_object(value, "an external tool")
-    parameters = json_object(source.get("parameters"), "`parameters`")
-    return ExternalToolOffer(member(source, "name", str), member(source, "description", str), parameters)
+def _decode_external_tool(value: object) -> ExternalToolOffer:
+    source = require_object(value, "an external tool")
+    parameters = require_object(source.get("parameters"), "`parameters`")
+    return ExternalToolOffer(read_member(source, "name", str), read_member(source, "description", str), parameters)
 
 
-def _capabilities(source: JsonObject | None) -> tuple[bool, bool] | None:
+def _decode_capabilities(source: JsonObject | None) -> tuple[bool, bool] | None:
     if source is None:
         return None
     return (
-        member(source, "supports_question", bool, False),
-        member(source, "supports_plan_mode", bool, False),
+        read_member(source, "supports_question", bool, False),
+        read_member(source, "supports_plan_mode", bool, False),
     )
 
 
-def _hooks(values: Sequence[object] | None) -> tuple[HookSubscription, ...] | None:
+def _decode_hooks(values: Sequence[object] | None) -> tuple[HookSubscription, ...] | None:
     if values is None:
         return None
-    return tuple(_hook(value) for value in values)
+    return tuple(_decode_hook(value) for value in values)
 
 
-def _hook(value: object) -> HookSubscription:
-    source = json_object(value, "a hook subscription")
+def _decode_hook(value: object) -> HookSubscription:
+    source = require_object(value, "a hook subscription")
     return HookSubscription(
-        id=member(source, "id", str),
-        event=member(source, "event", str),
-        matcher=member(source, "matcher", str, ""),
-        timeout_s=member(source, "timeout", int, 30),
+        id=read_member(source, "id", str),
+        event=read_member(source, "event", str),
+        matcher=read_member(source, "matcher", str, ""),
+        timeout_s=read_member(source, "timeout", int, 30),
     )
 
 
-def _optional_object(source: JsonObject, key: str) -> JsonObject | None:
-    return None if source.get(key) is None else json_object(source[key], f"`{key}`")
+def _get_optional_object(source: JsonObject, key: str) -> JsonObject | None:
+    return None if source.get(key) is None else require_object(source[key], f"`{key}`")
 
 
-def _list(source: JsonObject, key: str) -> list[object] | None:
+def _get_optional_list(source: JsonObject, key: str) -> list[object] | None:
     value: Any = source.get(key)
     if value is None:
         return None

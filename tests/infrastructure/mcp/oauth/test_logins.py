@@ -15,12 +15,18 @@ from fastmcp import Client
 
 from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import McpUnauthorized
-from kimi.infrastructure.mcp.config.document import write_document
-from kimi.infrastructure.mcp.config.server_secrets import server_secrets
-from kimi.infrastructure.mcp.host_context import Place
-from kimi.infrastructure.mcp.oauth.logins import browser_auth, clear_tokens, has_tokens, headless_auth, oauth_directory
-from kimi.infrastructure.mcp.probe import offered_tools
-from kimi.infrastructure.mcp.transport.remote import transport_to
+from kimi.infrastructure.mcp.config.config_document import write_document
+from kimi.infrastructure.mcp.config.server_secrets import find_server_secrets
+from kimi.infrastructure.mcp.host_context import McpHostContext
+from kimi.infrastructure.mcp.oauth.logins import (
+    clear_tokens,
+    create_browser_login,
+    has_tokens,
+    load_stored_login,
+    oauth_directory,
+)
+from kimi.infrastructure.mcp.probe import list_offered_tools
+from kimi.infrastructure.mcp.transport.remote import create_transport
 from tests.support.mcp.http_server import TOKEN_PATH, McpSite, mcp_site
 from tests.support.mcp.logins import log_in, stored_login
 
@@ -63,8 +69,8 @@ def site() -> Generator[McpSite, None, None]:
 
 async def tools_of(site: McpSite, share: str) -> list[tuple[str, str]]:
     server = McpServer(name="linear", url=site.url, transport="http", auth="oauth")
-    place = Place(share, share, {}, "1", lambda schema: None, list, lambda secrets: None)
-    return await offered_tools(server, place)
+    place = McpHostContext(share, share, {}, "1", lambda schema: None, list, lambda secrets: None)
+    return await list_offered_tools(server, place)
 
 
 async def test_a_login_is_found_and_removed_without_the_library(share: str) -> None:
@@ -85,7 +91,7 @@ async def test_a_login_is_found_and_removed_without_the_library(share: str) -> N
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"value": {}}', '{"value": {"access_token": ""}}', "null"])
-async def test_a_damaged_login_is_none(share: str, damage: str) -> None:
+async def test_damaged_login_counts_as_missing(share: str, damage: str) -> None:
     await log_in(share, UPSTREAM_URL, "a")
     for path in Path(oauth_directory(share)).glob("S_mcp_oauth_token-*/*.json"):
         path.write_text(damage)
@@ -100,7 +106,7 @@ async def test_logins_of_kimi_cli_are_read(share: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content).replace("DIRECTORY", str(directory)))
     assert has_tokens(share, f"{UPSTREAM_URL}/")
-    login = headless_auth(share, UPSTREAM_URL)
+    login = load_stored_login(share, UPSTREAM_URL)
     assert login is not None
     found = await login.token_storage_adapter.get_tokens()
     assert found is not None
@@ -120,13 +126,13 @@ async def test_a_login_moves_with_its_directory(share: str, site: McpSite) -> No
 
 async def test_a_login_is_among_the_secrets(share: str) -> None:
     server = McpServer(name="a", url=f"{UPSTREAM_URL}/", transport="http", auth="oauth")
-    assert list(server_secrets(server, {}, share)) == []
+    assert list(find_server_secrets(server, {}, share)) == []
     await log_in(share, UPSTREAM_URL, "an-access-token", "a-refresh-token")
-    assert set(server_secrets(server, {}, share)) == {"an-access-token", "a-refresh-token"}
+    assert set(find_server_secrets(server, {}, share)) == {"an-access-token", "a-refresh-token"}
 
 
-async def test_nothing_is_asked_over_the_network_without_a_login(share: str, site: McpSite) -> None:
-    assert headless_auth(share, site.url) is None
+async def test_server_without_login_sends_no_request(share: str, site: McpSite) -> None:
+    assert load_stored_login(share, site.url) is None
     with pytest.raises(McpUnauthorized, match=r"run: kimi mcp auth linear$"):
         await tools_of(site, share)
     assert site.asked == []
@@ -140,7 +146,7 @@ async def test_a_stored_login_is_used(share: str, site: McpSite) -> None:
 
 
 @pytest.mark.parametrize("rotates", [True, False])
-async def test_an_expired_login_is_renewed_wherever_the_server_does_that(
+async def test_expired_login_is_renewed_with_or_without_token_rotation(
     share: str, site: McpSite, rotates: bool
 ) -> None:
     site.refresh, site.rotates = {"again"}, rotates
@@ -153,12 +159,12 @@ async def test_an_expired_login_is_renewed_wherever_the_server_does_that(
     assert stored.refresh_token == "again"
 
 
-async def test_a_login_that_another_process_has_renewed_goes_on(share: str, site: McpSite) -> None:
+async def test_login_renewed_by_another_process_is_used(share: str, site: McpSite) -> None:
     site.access, site.refresh = {"first"}, {"first-refresh"}
     await log_in(share, site.url, "first", "first-refresh")
-    login = headless_auth(share, site.url)
+    login = load_stored_login(share, site.url)
     server = McpServer(name="a", url=site.url, transport="http", auth="oauth")
-    async with Client(transport_to(server, login)) as client:
+    async with Client(create_transport(server, login)) as client:
         assert len(await client.list_tools()) == 1
         site.access, site.refresh = {"second"}, {"second-refresh"}
         await log_in(share, site.url, "second", "second-refresh")
@@ -170,14 +176,14 @@ async def test_a_login_that_another_process_has_renewed_goes_on(share: str, site
 
 
 @pytest.mark.parametrize("expired_s", [60, -3600])
-async def test_a_login_is_renewed_by_one_at_a_time(share: str, site: McpSite, expired_s: float) -> None:
+async def test_login_is_renewed_by_one_client_at_a_time(share: str, site: McpSite, expired_s: float) -> None:
     site.refresh, site.each_once = {"the-refresh"}, True
     await log_in(share, site.url, "of no use", "the-refresh", expires_at=time.time() - expired_s)
     found: list[int] = []
 
     async def use() -> None:
         server = McpServer(name="a", url=site.url, transport="http", auth="oauth")
-        async with Client(transport_to(server, headless_auth(share, site.url))) as client:
+        async with Client(create_transport(server, load_stored_login(share, site.url))) as client:
             found.append(len(await client.list_tools()))
 
     async with anyio.create_task_group() as tasks:
@@ -189,7 +195,7 @@ async def test_a_login_is_renewed_by_one_at_a_time(share: str, site: McpSite, ex
 
 
 @pytest.mark.parametrize("refresh", [None, "refused"])
-async def test_a_login_that_is_over_never_opens_a_browser(
+async def test_expired_login_never_opens_a_browser(
     share: str, site: McpSite, refresh: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = tmp_path / "opened"
@@ -200,19 +206,19 @@ async def test_a_login_that_is_over_never_opens_a_browser(
         await tools_of(site, share)
     assert "GET /authorize" not in site.asked
     assert not opened.exists()
-    login = headless_auth(share, site.url)
+    login = load_stored_login(share, site.url)
     assert login is not None
     with pytest.raises(McpUnauthorized):
         await login.redirect_handler(f"{site.base}/authorize")
-    assert login.refused
+    assert login.is_rejected
 
 
-async def test_nothing_but_a_page_of_the_web_is_opened(
+async def test_only_web_pages_are_opened_in_the_browser(
     share: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = tmp_path / "opened"
     monkeypatch.setenv("BROWSER", f"touch {opened} %s")
-    login = browser_auth(share, UPSTREAM_URL, lambda address: None)
+    login = create_browser_login(share, UPSTREAM_URL, lambda address: None)
     for address in ("file:///etc/passwd", "javascript:alert(1)", "--help", ""):
         with pytest.raises(McpUnauthorized, match="names no web page"):
             await login.redirect_handler(address)
@@ -230,7 +236,7 @@ async def test_logins_and_servers_are_private(share: str) -> None:
     await log_in(share, UPSTREAM_URL, "a")
     directory = Path(oauth_directory(share))
     directory.chmod(0o755)
-    login = headless_auth(share, UPSTREAM_URL)
+    login = load_stored_login(share, UPSTREAM_URL)
     assert login is not None
     kept = await login.token_storage_adapter.get_tokens()
     assert kept is not None

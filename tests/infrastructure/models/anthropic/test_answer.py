@@ -55,7 +55,7 @@ async def test_thinking_and_redacted_thinking_come_with_their_signatures() -> No
 
 
 @pytest.mark.spec("R-77")
-async def test_usage_is_that_of_the_beginning_and_of_the_end() -> None:
+async def test_usage_combines_start_and_end_events() -> None:
     first = {"input_tokens": 7, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 3, "output_tokens": 1}
     begin = {"type": "message_start", "message": {"id": "msg_1", "usage": first}}
     last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 11}}
@@ -78,7 +78,7 @@ async def test_usage_is_that_of_the_beginning_and_of_the_end() -> None:
         ("pause_turn", "unknown"),
     ],
 )
-async def test_why_the_model_stopped(reason: str, expected: StopReason) -> None:
+async def test_stop_reason_is_converted(reason: str, expected: StopReason) -> None:
     events = [start(), *text_block(0, "so"), *end(reason)]
     async with client(Reply(events, done=False)) as c:
         last = (await ask(c.model()))[-1]
@@ -86,7 +86,7 @@ async def test_why_the_model_stopped(reason: str, expected: StopReason) -> None:
     assert last.stop_reason == expected
 
 
-async def test_blocks_that_come_whole_and_calls_without_arguments() -> None:
+async def test_whole_blocks_and_calls_without_arguments_are_read() -> None:
     events: list[Event] = [
         {"type": "content_block_start", "index": 0,
          "content_block": {"type": "thinking", "thinking": "hm", "signature": "E"}},
@@ -110,7 +110,7 @@ async def test_blocks_that_come_whole_and_calls_without_arguments() -> None:
     assert items[4:] == [ToolCall("t2", Function("B")), TextPart("!")]
 
 
-async def test_text_behind_a_call_does_not_wait_for_the_end() -> None:
+async def test_text_after_a_call_is_emitted_before_the_end() -> None:
     """A call without arguments has ended when its block has."""
     events = [start(), *call_block(0, "t1", "A", ""), *text_block(1, "x")]
     stall = Reply(events, done=False, fault="stall", fault_after=len(events))
@@ -120,13 +120,13 @@ async def test_text_behind_a_call_does_not_wait_for_the_end() -> None:
 
 
 @pytest.mark.parametrize("done", [False, True])
-async def test_a_body_that_ends_before_the_message_does_is_a_lost_connection(done: bool) -> None:
+async def test_truncated_message_is_a_connection_error(done: bool) -> None:
     async with client(Reply([start(), *text_block(0, "a")], done=done)) as c:
         with pytest.raises(APIConnectionError):
             await ask(c.model())
 
 
-async def test_a_stop_reason_is_end_enough() -> None:
+async def test_stop_reason_is_enough_to_end_the_answer() -> None:
     events = [start(), *text_block(0, "a"), end("end_turn")[0]]
     async with client(Reply(events, done=False)) as c:
         assert (await ask(c.model()))[-1] == ResponseEnd(MESSAGE_ID, TokenUsage(6, 5, 4), "end")
@@ -157,7 +157,7 @@ async def test_an_error_inside_the_stream_has_the_status_of_its_kind(kind: str, 
 
 
 @pytest.mark.parametrize("event", [{"type": "error"}, {"type": "error", "error": {"type": "new", "message": "odd"}}])
-async def test_an_error_of_no_known_kind_is_final(event: Json) -> None:
+async def test_error_of_unknown_type_is_final(event: Json) -> None:
     async with client(reply(event)) as c:
         with pytest.raises(ChatProviderError) as raised:
             await ask(c.model())

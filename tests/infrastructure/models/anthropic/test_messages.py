@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
-from kimi.infrastructure.http.client import HttpLayer
-from kimi.infrastructure.models.anthropic.body import unit_body, unit_rules
-from kimi.infrastructure.models.anthropic.messages import Anthropic
-from kimi.infrastructure.models.history.encoded_history import KeptHistories
-from kimi.infrastructure.models.history.tool_call_sanitizing import call_id_for_wire
-from kimi.infrastructure.models.openai.responses import OpenAiResponses
+from kimi.infrastructure.http.client import HttpClient
+from kimi.infrastructure.models.anthropic.body import build_message, make_unit_rules
+from kimi.infrastructure.models.anthropic.messages import AnthropicModel
+from kimi.infrastructure.models.history.encoded_history import EncodedHistoryCache
+from kimi.infrastructure.models.history.tool_call_sanitizing import sanitize_call_id
+from kimi.infrastructure.models.openai.responses import OpenAiResponsesModel
 from tests.support.providers.anthropic_client import CAN, HISTORY, MARK, TOOLS, ask, assistant, client
 from tests.support.providers.provider_server import Json
 
@@ -31,7 +31,7 @@ def result(call_id: str, *content: ContentPart) -> Message:
 
 
 def blocks(*messages: Message) -> list[Json]:
-    body = unit_body(messages)
+    body = build_message(messages)
     return [] if body is None else body["content"]
 
 
@@ -90,16 +90,16 @@ MESSAGES = st.lists(
 
 
 SETTINGS = ModelSettings(provider_name="p", type="x", model="M", base_url="http://x", capabilities=CAN)
-OPENED: list[Callable[[], Anthropic | OpenAiResponses]] = [
-    lambda: Anthropic(SETTINGS, "session-1", HttpLayer({}), lambda: ""),
-    lambda: OpenAiResponses(SETTINGS, HttpLayer({}), lambda: ""),
+OPENED: list[Callable[[], AnthropicModel | OpenAiResponsesModel]] = [
+    lambda: AnthropicModel(SETTINGS, "session-1", HttpClient({}), lambda: ""),
+    lambda: OpenAiResponsesModel(SETTINGS, HttpClient({}), lambda: ""),
 ]
 
 
 @pytest.mark.parametrize("opened", OPENED)
 @given(histories=st.lists(MESSAGES, min_size=1, max_size=4))
-def test_what_is_kept_of_a_history_never_shows(
-    opened: Callable[[], Anthropic | OpenAiResponses], histories: list[list[Message]]
+def test_cached_encoding_does_not_depend_on_earlier_histories(
+    opened: Callable[[], AnthropicModel | OpenAiResponsesModel], histories: list[list[Message]]
 ) -> None:
     """The body of a model that has seen other histories is that of a model that has seen none."""
     seen = opened()
@@ -110,29 +110,29 @@ def test_what_is_kept_of_a_history_never_shows(
     assert body_of(seen, whole[:1]) == body_of(opened(), whole[:1])
 
 
-def body_of(model: Anthropic | OpenAiResponses, history: Sequence[Message]) -> Json:
+def body_of(model: AnthropicModel | OpenAiResponsesModel, history: Sequence[Message]) -> Json:
     """The body of a request, without sending it."""
-    return json.loads(model.body("be kind", history, TOOLS, 0))
+    return json.loads(model.encode_body("be kind", history, TOOLS, 0))
 
 
 def test_each_message_is_written_once() -> None:
     written: list[int] = []
-    rules = unit_rules(CAN)
+    rules = make_unit_rules(CAN)
 
     def counted(messages: Sequence[Message]) -> bytes:
         written.append(len(messages))
-        return rules.write(messages)
+        return rules.encode_unit(messages)
 
-    kept = KeptHistories(replace(rules, write=counted))
+    kept = EncodedHistoryCache(replace(rules, encode_unit=counted))
     history = [user_message("go")]
     for number in range(200):
         history = [*history, assistant(calls=(ToolCall(f"t{number}", Function("A")),)), result(f"t{number}")]
-        kept.encoded(history)
+        kept.encode(history)
     assert sum(written) == len(history)
 
 
 @pytest.mark.spec("R-77")
-def test_thinking_goes_back_as_it_came_and_only_with_its_signature() -> None:
+def test_thinking_is_sent_back_unchanged_only_with_its_signature() -> None:
     said = assistant(
         ThinkPart("unsigned"),
         ThinkPart("hm", "Esig"),
@@ -151,7 +151,7 @@ def test_thinking_goes_back_as_it_came_and_only_with_its_signature() -> None:
 
 @pytest.mark.spec("R-77")
 def test_system_messages_in_the_history_are_tagged() -> None:
-    body = unit_body([Message("system", (TextPart("be "), TextPart("brief")))])
+    body = build_message([Message("system", (TextPart("be "), TextPart("brief")))])
     assert body == {"role": "user", "content": [{"type": "text", "text": "<system>be brief</system>"}]}
 
 
@@ -169,7 +169,7 @@ def test_system_messages_in_the_history_are_tagged() -> None:
     ],
 )
 @pytest.mark.parametrize("role", ["user", "tool"])
-def test_pictures(url: str, source: Json | None, role: str) -> None:
+def test_images_are_sent_or_replaced_by_a_placeholder(url: str, source: Json | None, role: str) -> None:
     picture = ImagePart(MediaUrl(url))
     message = result("t", picture) if role == "tool" else Message("user", (picture,))
     content = blocks(message)[0]["content"] if role == "tool" else blocks(message)
@@ -186,12 +186,12 @@ def test_pictures(url: str, source: Json | None, role: str) -> None:
         (AudioPart(MediaUrl("data:audio/wav;base64,AA")), "[audio omitted: the current model cannot read audios]"),
     ],
 )
-def test_other_media_are_named_instead_of_breaking_the_session(part: ContentPart, text: str) -> None:
+def test_other_media_become_placeholders(part: ContentPart, text: str) -> None:
     assert blocks(Message("user", (part,))) == [{"type": "text", "text": text}]
     assert blocks(result("t", part))[0]["content"] == [{"type": "text", "text": text}]
 
 
-def test_blank_text_is_left_out_and_messages_of_it_are_not_sent() -> None:
+def test_blank_text_and_blank_messages_are_omitted() -> None:
     assert blocks(user_message(" \n")) == []
     assert blocks(assistant(TextPart(""), ThinkPart("unsigned"))) == []
     call = ToolCall("t", Function("Shell", None))
@@ -201,14 +201,14 @@ def test_blank_text_is_left_out_and_messages_of_it_are_not_sent() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{broken", "[1]", "null", ""])
-def test_malformed_arguments_are_sent_as_none(arguments: str) -> None:
+def test_malformed_arguments_are_sent_as_empty_object(arguments: str) -> None:
     call = ToolCall("t", Function("Shell", arguments))
     assert blocks(assistant(calls=(call,)))[0]["input"] == {}
 
 
 @given(st.text(max_size=80))
 def test_ids_fit_every_provider_and_stay_apart(call_id: str) -> None:
-    fitted = call_id_for_wire(call_id)
+    fitted = sanitize_call_id(call_id)
     assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", fitted)
-    assert call_id_for_wire(fitted) == fitted
-    assert call_id_for_wire(call_id + ":") != fitted
+    assert sanitize_call_id(fitted) == fitted
+    assert sanitize_call_id(call_id + ":") != fitted

@@ -8,8 +8,8 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import ConfigError
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.http.client import HttpLayer
-from kimi.infrastructure.models.anthropic.messages import is_adaptive, max_tokens
+from kimi.infrastructure.http.client import HttpClient
+from kimi.infrastructure.models.anthropic.messages import compute_max_tokens, has_adaptive_thinking
 from kimi.infrastructure.models.open import open_model
 from tests.support.providers.anthropic_client import HISTORY, MARK, TOOLS, ask, client
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.spec("R-77")
-async def test_the_request() -> None:
+async def test_request_has_the_documented_form() -> None:
     async with client() as c:
         await ask(c.model(thinking=False), tools=TOOLS)
         request = c.server.requests[0]
@@ -41,13 +41,13 @@ async def test_the_request() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
-async def test_the_base_url_may_end_as_it_likes(suffix: str) -> None:
+async def test_base_url_may_have_any_suffix(suffix: str) -> None:
     async with client() as c:
         await ask(c.model(base_url=c.server.base_url.removesuffix("/v1") + suffix))
         assert c.server.requests[0].path == "/v1/messages"
 
 
-async def test_without_key_session_system_and_tools_nothing_is_sent_for_them() -> None:
+async def test_unset_key_session_system_and_tools_are_omitted() -> None:
     async with client() as c:
         settings = ModelSettings(provider_name="p", type="anthropic", model="M", base_url=c.server.base_url)
         async with open_model(settings, "", c.http, lambda: "", {}).stream("", HISTORY, [], 0) as items:
@@ -56,7 +56,7 @@ async def test_without_key_session_system_and_tools_nothing_is_sent_for_them() -
         assert "x-api-key" not in c.server.requests[0].headers
 
 
-async def test_configured_headers_replace_ours() -> None:
+async def test_configured_headers_override_defaults() -> None:
     async with client() as c:
         await ask(c.model(custom_headers={"Anthropic-Version": "2099-01-01", "Authorization": "Bearer t"}))
         sent = c.server.requests[0].headers
@@ -80,8 +80,8 @@ async def test_configured_headers_replace_ours() -> None:
         ("kimi-k2", False),
     ],
 )
-async def test_thinking_by_the_version_of_the_model(model: str, adaptive: bool) -> None:
-    assert is_adaptive(model) is adaptive
+async def test_model_version_determines_thinking_format(model: str, adaptive: bool) -> None:
+    assert has_adaptive_thinking(model) is adaptive
     async with client() as c:
         body = await c.body(model=model, thinking=True)
         beta = c.server.requests[0].headers.get("anthropic-beta")
@@ -110,7 +110,7 @@ async def test_thinking_by_the_version_of_the_model(model: str, adaptive: bool) 
         (frozenset[str](), None, None),
     ],
 )
-async def test_thinking_is_sent_where_it_means_something(
+async def test_thinking_is_sent_only_when_supported(
     capabilities: frozenset[str], thinking: bool | None, kind: str | None
 ) -> None:
     if kind is None and thinking is True:
@@ -136,12 +136,12 @@ async def test_thinking_is_sent_where_it_means_something(
 )
 def test_the_answer_fits_model_and_window(model: str, window: int, tokens: int, expected: int) -> None:
     settings = ModelSettings(provider_name="p", type="anthropic", model=model, max_context_size=window)
-    assert max_tokens(settings, tokens) == expected
+    assert compute_max_tokens(settings, tokens) == expected
     configured = settings.model_copy(update={"max_completion_tokens": 64_000})
-    assert max_tokens(configured, tokens) == max(1, min(64_000, window - tokens - 1024))
+    assert compute_max_tokens(configured, tokens) == max(1, min(64_000, window - tokens - 1024))
 
 
-async def test_thinking_leaves_room_for_the_answer_and_ends_when_there_is_none() -> None:
+async def test_thinking_budget_shrinks_and_is_disabled_when_the_window_is_full() -> None:
     async with client() as c:
         model = c.model(thinking=True)
         for tokens, budget in ((0, 32_000), (170_000, 28_976 * 2 // 3), (197_900, 1024)):
@@ -168,7 +168,7 @@ async def test_functions_of_other_providers_are_left_out() -> None:
         assert "tools" not in c.server.requests[0].json
 
 
-def test_a_base_url_that_is_none_is_refused_at_the_start() -> None:
+def test_invalid_base_url_is_refused_at_the_start() -> None:
     settings = ModelSettings(provider_name="p", type="anthropic", model="M", base_url="ftp://x")
     with pytest.raises(ConfigError):
-        open_model(settings, "s", HttpLayer({}), lambda: "", {})
+        open_model(settings, "s", HttpClient({}), lambda: "", {})

@@ -35,7 +35,7 @@ async def test_calls_get_ids_of_name_and_id_and_keep_their_signature() -> None:
     assert end.stop_reason == "tool_calls"
 
 
-async def test_what_is_given_out_can_be_sent_back() -> None:
+async def test_received_calls_can_be_sent_back() -> None:
     async with client(
         reply(event(call("c1", "Shell", "{}", "c2ln"), call("", "Shell", "{}"), finish="STOP")), OK
     ) as to:
@@ -50,7 +50,7 @@ async def test_what_is_given_out_can_be_sent_back() -> None:
 
 
 @pytest.mark.spec("R-77")
-async def test_thoughts_text_pictures_and_usage() -> None:
+async def test_thoughts_text_images_and_usage_are_read() -> None:
     usage = {"promptTokenCount": 10, "cachedContentTokenCount": 4, "candidatesTokenCount": 3, "thoughtsTokenCount": 2}
     events = [
         event({"text": "hm", "thought": True}),
@@ -67,7 +67,7 @@ async def test_thoughts_text_pictures_and_usage() -> None:
     ]
 
 
-async def test_an_answer_without_content_says_why_it_stopped() -> None:
+async def test_empty_answer_error_contains_the_stop_reason() -> None:
     async with client(reply(event(finish="MALFORMED_FUNCTION_CALL"))) as to:
         with pytest.raises(APIEmptyResponseError, match=r"\(it stopped with MALFORMED_FUNCTION_CALL\)\.$"):
             await ask(to.model())
@@ -83,7 +83,7 @@ async def test_a_blocked_prompt_is_a_final_error() -> None:
 @pytest.mark.parametrize(
     ("quota_id", "transient"), [("GenerateRequestsPerMinute", True), ("GenerateRequestsPerDayPerProject", False)]
 )
-async def test_a_quota_says_when_to_try_again(quota_id: str, transient: bool) -> None:
+async def test_quota_error_has_retry_after(quota_id: str, transient: bool) -> None:
     async with client(Reply(status=429, body=dumps(quota(quota_id, "34.5s")))) as to:
         with pytest.raises(APIStatusError) as raised:
             await ask(to.model())

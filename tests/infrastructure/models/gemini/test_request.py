@@ -24,7 +24,7 @@ def called(call_id: str, name: str = "Shell", **more: Any) -> ToolCall:
 
 
 @pytest.mark.spec("R-77")
-async def test_the_request() -> None:
+async def test_request_has_the_documented_form() -> None:
     async with client() as to:
         await ask(to.model(custom_headers={"X-Extra": "1"}), HISTORY, [TOOL], "Be kind.")
         (request,) = to.server.requests
@@ -49,7 +49,7 @@ async def test_the_request() -> None:
     }
 
 
-async def test_what_is_not_there_is_left_out() -> None:
+async def test_unset_fields_are_omitted() -> None:
     async with client() as to:
         assert await to.body() == {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
 
@@ -63,7 +63,7 @@ async def test_what_is_not_there_is_left_out() -> None:
         ("/proxy/v1beta/", "gemini-x", "/proxy/v1beta/models/gemini-x"),
     ],
 )
-async def test_the_address(base: str, model: str, path: str) -> None:
+async def test_url_is_built_from_base_and_model(base: str, model: str, path: str) -> None:
     async with client() as to:
         await ask(to.model(base_url=to.root + base, model=model))
         assert to.server.requests[0].path == f"{path}:streamGenerateContent?alt=sse"
@@ -71,14 +71,14 @@ async def test_the_address(base: str, model: str, path: str) -> None:
 
 @pytest.mark.parametrize("model", ["a b", "../x", "x?key=1", "x#y", "x:generateContent"])
 @pytest.mark.parametrize("kind", ["gemini", "vertexai"])
-async def test_an_id_that_cannot_stand_in_a_url_is_refused(kind: str, model: str) -> None:
+async def test_model_id_unusable_in_a_url_is_refused(kind: str, model: str) -> None:
     async with client() as to:
         with pytest.raises(ConfigError, match="cannot be the id"):
             to.model(kind, model=model)
 
 
 @pytest.mark.parametrize("kind", ["gemini", "vertexai"])
-async def test_a_base_url_that_is_none_is_refused(kind: str) -> None:
+async def test_invalid_base_url_is_refused(kind: str) -> None:
     async with client() as to:
         with pytest.raises(ConfigError, match="cannot be used as an address"):
             to.model(kind, base_url="http://[::1")
@@ -100,7 +100,9 @@ async def test_a_base_url_that_is_none_is_refused(kind: str) -> None:
         ("gemini-2.0-flash", True, False, None),
     ],
 )
-async def test_thinking(model: str, thinking: bool | None, capable: bool, expected: Json | None) -> None:
+async def test_thinking_configuration_depends_on_the_model(
+    model: str, thinking: bool | None, capable: bool, expected: Json | None
+) -> None:
     capabilities = frozenset({"thinking"} if capable else ())
     async with client() as to:
         body = await to.body(model=model, thinking=thinking, capabilities=capabilities)
@@ -108,7 +110,7 @@ async def test_thinking(model: str, thinking: bool | None, capable: bool, expect
 
 
 @pytest.mark.spec("R-77")
-async def test_a_tool_exchange_is_sent_back_in_the_order_of_the_calls() -> None:
+async def test_tool_results_are_sent_back_in_call_order() -> None:
     calls = (
         called("Shell_c1", thought_signature_b64="c2ln"),
         called("Read_own-2", "Read"),
@@ -172,7 +174,7 @@ async def test_results_that_do_not_fit_their_calls_are_an_error(history: list[Me
         assert not to.server.requests
 
 
-async def test_gemini_3_gets_a_stand_in_for_the_signature_of_a_foreign_call() -> None:
+async def test_gemini_3_gets_placeholder_signature_for_calls_of_other_providers() -> None:
     calls = (called("call_1"), called("call_2"))
     history = [*HISTORY, Message("assistant", (), calls), result("call_1"), result("call_2")]
     async with client() as to:
@@ -180,7 +182,7 @@ async def test_gemini_3_gets_a_stand_in_for_the_signature_of_a_foreign_call() ->
     assert [part.get("thoughtSignature") for part in parts] == ["skip_thought_signature_validator", None]
 
 
-async def test_a_message_with_nothing_left_to_say_is_sent_with_words_that_say_so() -> None:
+async def test_empty_message_is_sent_with_placeholder_text() -> None:
     history = [user_message("a"), Message("assistant", (ThinkPart("hm"),)), user_message(""), Message("system", ())]
     async with client() as to:
         contents = (await to.body(history))["contents"]
@@ -188,7 +190,7 @@ async def test_a_message_with_nothing_left_to_say_is_sent_with_words_that_say_so
     assert all(part["text"] for turn in contents for part in turn["parts"])
 
 
-async def test_a_system_message_in_the_history_is_told_apart() -> None:
+async def test_system_message_in_the_history_is_tagged() -> None:
     async with client() as to:
         contents = (await to.body([Message("system", (TextPart("be quick"),)), user_message("go")]))["contents"]
     assert contents[0] == {"role": "user", "parts": [{"text": "<system>be quick</system>"}]}
@@ -205,7 +207,7 @@ async def test_arguments_that_are_no_object_are_sent_as_an_empty_one() -> None:
 # --- media ------------------------------------------------------------------------------------------------------
 
 
-async def test_media() -> None:
+async def test_media_are_sent_inline_or_by_uri() -> None:
     parts = (
         image(f"data:image/png;base64,{PIXEL}"),
         image("data:image/svg+xml,%3Csvg/%3E"),
@@ -277,7 +279,7 @@ async def test_media_that_cannot_be_fetched_become_text(answer: Reply, text: str
 
 
 @pytest.mark.parametrize(("model", "inside"), [("gemini-2.5-pro", False), ("gemini-3-pro", True)])
-async def test_media_of_a_tool_result(model: str, inside: bool) -> None:
+async def test_media_of_a_tool_result_are_sent(model: str, inside: bool) -> None:
     medium = image(f"data:image/png;base64,{PIXEL}")
     history = [
         *HISTORY,

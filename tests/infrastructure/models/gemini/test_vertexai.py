@@ -15,9 +15,9 @@ from google.auth.exceptions import TransportError
 
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import APIConnectionError, ChatProviderError, ModelError
-from kimi.infrastructure.http.client import HttpLayer
-from kimi.infrastructure.models.gemini.generate_content import vertex_access
-from kimi.infrastructure.models.gemini.vertex_access import Transport
+from kimi.infrastructure.http.client import HttpClient
+from kimi.infrastructure.models.gemini.generate_content import make_vertex_resolver
+from kimi.infrastructure.models.gemini.vertex_access import GoogleAuthTransport
 from kimi.infrastructure.models.open import open_model
 from tests.support.providers.gemini_client import HISTORY, OK, TOOL, ask, client
 from tests.support.providers.provider_server import Recorded, Reply, dumps
@@ -60,7 +60,7 @@ def with_tokens(*lives: int) -> Any:
     return choose
 
 
-async def test_vertex_in_express_mode() -> None:
+async def test_vertex_express_mode_uses_the_api_key() -> None:
     async with client() as to:
         await ask(to.model("vertexai"), HISTORY, [TOOL])
         (request,) = to.server.requests
@@ -69,7 +69,7 @@ async def test_vertex_in_express_mode() -> None:
 
 
 @pytest.mark.spec("R-77")
-async def test_vertex_with_a_service_account_of_the_providers_env(tmp_path: Path) -> None:
+async def test_vertex_uses_the_service_account_of_the_provider_environment(tmp_path: Path) -> None:
     async with client() as to:
         to.server.choose = with_tokens(3600)
         variables = {
@@ -88,7 +88,7 @@ async def test_vertex_with_a_service_account_of_the_providers_env(tmp_path: Path
     assert not any("x-goog-api-key" in request.headers for request in requests)
 
 
-async def test_a_token_is_renewed_before_it_expires_and_the_project_may_come_from_the_file(tmp_path: Path) -> None:
+async def test_token_is_renewed_before_expiry_and_project_may_come_from_file(tmp_path: Path) -> None:
     async with client() as to:
         to.server.choose = with_tokens(60, 3600)
         environ = {"GOOGLE_APPLICATION_CREDENTIALS": str(service_account(tmp_path, to.root))}
@@ -100,7 +100,7 @@ async def test_a_token_is_renewed_before_it_expires_and_the_project_may_come_fro
     assert requests[0].path.startswith("/v1beta1/projects/file-project/locations/global/publishers/anthropic/models/")
 
 
-def test_without_the_extra_vertex_is_refused_at_the_start_with_its_name_and_express_mode_works() -> None:
+def test_vertex_without_extra_is_refused_naming_it_and_express_mode_works() -> None:
     code = """
 import sys
 sys.modules["google"] = None
@@ -125,19 +125,19 @@ else:
     ("location", "host"),
     [("", "aiplatform.googleapis.com"), ("us-central1", "us-central1-aiplatform.googleapis.com")],
 )
-async def test_a_place_of_google_has_a_host_of_its_own(tmp_path: Path, location: str, host: str) -> None:
+async def test_google_location_determines_the_host(tmp_path: Path, location: str, host: str) -> None:
     async with client() as to:
         to.server.choose = with_tokens(3600)
         environ = {"GOOGLE_CLOUD_LOCATION": location, "GOOGLE_CLOUD_PROJECT": "p"}
         environ["GOOGLE_APPLICATION_CREDENTIALS"] = str(service_account(tmp_path, to.root))
         base = "https://aiplatform.googleapis.com"
         settings = ModelSettings(provider_name="p", type="vertexai", model="m", base_url=base)
-        address = await vertex_access(settings, to.http, environ)()
+        address = await make_vertex_resolver(settings, to.http, environ)()
     place = location or "global"
     assert address.url.startswith(f"https://{host}/v1beta1/projects/p/locations/{place}/publishers/google/models/m:")
 
 
-async def test_the_credentials_of_this_machine_are_used_when_none_are_named(
+async def test_default_credentials_are_used_when_none_are_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with client() as to:
@@ -152,7 +152,7 @@ async def test_the_credentials_of_this_machine_are_used_when_none_are_named(
     assert request.path.startswith("/v1beta1/projects/file-project/locations/global/")
 
 
-async def test_a_project_that_nobody_names_is_asked_for(tmp_path: Path) -> None:
+async def test_missing_project_is_an_error_with_advice(tmp_path: Path) -> None:
     async with client() as to:
         to.server.choose = with_tokens(3600)
         variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(service_account(tmp_path, to.root, project_id=None))}
@@ -160,7 +160,7 @@ async def test_a_project_that_nobody_names_is_asked_for(tmp_path: Path) -> None:
             await ask(to.model("vertexai", api_key="", env=variables))
 
 
-async def test_credentials_that_are_refused(tmp_path: Path) -> None:
+async def test_refused_credentials_are_a_final_error(tmp_path: Path) -> None:
     async with client(Reply(status=400, body=b'{"error":"invalid_grant","error_description":"Who are you?"}')) as to:
         variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(service_account(tmp_path, to.root))}
         with pytest.raises(ChatProviderError, match=r"No access token for Google Cloud: .*invalid_grant") as raised:
@@ -168,28 +168,28 @@ async def test_credentials_that_are_refused(tmp_path: Path) -> None:
     assert not raised.value.transient
 
 
-async def test_a_file_of_credentials_that_is_not_there_is_named() -> None:
+async def test_missing_credentials_file_is_named() -> None:
     async with client() as to:
         variables = {"GOOGLE_APPLICATION_CREDENTIALS": "/missing/robot.json"}
         with pytest.raises(ChatProviderError, match="read: No such file or directory: /missing/robot"):
             await ask(to.model("vertexai", api_key="", env=variables))
 
 
-async def test_tokens_that_cannot_be_fetched(tmp_path: Path) -> None:
+async def test_token_fetch_failures_are_reported(tmp_path: Path) -> None:
     async with client() as to:
         variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(service_account(tmp_path, "http://127.0.0.1:1"))}
         with pytest.raises(APIConnectionError, match="No access token for Google Cloud"):
             await ask(to.model("vertexai", api_key="", env=variables))
 
 
-async def test_a_time_limit_of_the_library_is_kept() -> None:
+async def test_transport_keeps_the_timeout_of_the_library() -> None:
     async with client(Reply(fault="mute")) as to:
         with pytest.raises(TransportError, match=r"no answer within 0\.2 seconds"), anyio.fail_after(4):
-            await anyio.to_thread.run_sync(lambda: Transport(to.http)(to.root, timeout=0.2))
+            await anyio.to_thread.run_sync(lambda: GoogleAuthTransport(to.http)(to.root, timeout=0.2))
 
 
-async def test_a_proxy_that_cannot_be_used_is_told_before_a_token_is_asked_for(tmp_path: Path) -> None:
-    http = HttpLayer({"HTTP_PROXY": "ftp://proxy"})
+async def test_unusable_proxy_is_reported_before_a_token_is_requested(tmp_path: Path) -> None:
+    http = HttpClient({"HTTP_PROXY": "ftp://proxy"})
     variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(service_account(tmp_path, "http://127.0.0.1:1"))}
     settings = ModelSettings(provider_name="p", type="vertexai", model="m", base_url="http://x", env=variables)
     with pytest.raises(ChatProviderError, match=r"^The proxy in the environment"):
@@ -200,7 +200,7 @@ ODD_EXPIRY = '{"type":"authorized_user","client_id":"a","client_secret":"b","ref
 
 
 @pytest.mark.parametrize("content", [None, "{not json", "{}", ODD_EXPIRY])
-async def test_credentials_that_cannot_be_read(tmp_path: Path, content: str | None) -> None:
+async def test_unreadable_credentials_are_reported(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "account.json"
     if content is not None:
         path.write_text(content)

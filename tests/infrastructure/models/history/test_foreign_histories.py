@@ -12,9 +12,9 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, ToolCall, user_message
 from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.infrastructure.models.history.encoded_history import EncodedHistory
-from kimi.infrastructure.models.history.tool_call_sanitizing import nine_letters, short_call_id
-from kimi.infrastructure.models.openai.chat_body import HistoryForm, MessageRules, unit_rules
-from kimi.infrastructure.models.openai.compatible import compatible_quirks
+from kimi.infrastructure.models.history.tool_call_sanitizing import make_nine_char_id, shorten_call_id
+from kimi.infrastructure.models.openai.chat_body import ChatMessageRules, HistoryFormat, make_unit_rules
+from kimi.infrastructure.models.openai.compatible import make_compatible_profile
 from tests.support.chat_model.stage import HISTORY, HttpStage, ask, exchange
 from tests.support.dialects.script import Answer, Row
 from tests.support.dialects.table import ROWS
@@ -29,7 +29,7 @@ IDS = ("toolu_01A09q90qw90lq917835lq9", "functions.Shell:0", "", "call_" + "x" *
 
 @pytest.mark.parametrize("reader", ROWS, ids=lambda row: row.type)
 @pytest.mark.parametrize("writer", ROWS, ids=lambda row: row.type)
-async def test_what_one_provider_wrote_another_takes(writer: Row, reader: Row) -> None:
+async def test_each_provider_accepts_histories_of_the_others(writer: Row, reader: Row) -> None:
     """Thinking, text and two calls; then a second step with a call alone; then text; then the other provider."""
     signature = "EsignedThought==" if writer.dialect.signs else None
     first = Answer("hm", signature, "good day", ((IDS[0], "Shell", '{"command":"ls"}'), (IDS[1], "Glob", "{}")))
@@ -89,12 +89,12 @@ HARD: dict[str, Sequence[Message]] = {
 
 @pytest.mark.parametrize("reader", ROWS, ids=lambda row: row.type)
 @pytest.mark.parametrize("name", HARD)
-async def test_what_should_not_be_in_a_history_is_sent_as_the_service_takes_it(reader: Row, name: str) -> None:
+async def test_irregular_histories_are_sent_in_valid_form(reader: Row, name: str) -> None:
     await _sent(reader, HARD[name])
 
 
 @pytest.mark.parametrize("reader", ROWS, ids=lambda row: row.type)
-async def test_a_blank_message_is_sent_as_one_that_says_so(reader: Row) -> None:
+async def test_blank_message_is_sent_with_placeholder_text(reader: Row) -> None:
     """What services refuse would end the session for good: no text, a request without a message of the user."""
     assert json.dumps(await _sent(reader, [Message("user", ())])).count(_BLANK) == 1
     answers = [Message("assistant", (TextPart("hm"),)), Message("assistant", (TextPart("\n"),))]
@@ -105,7 +105,7 @@ async def test_a_blank_message_is_sent_as_one_that_says_so(reader: Row) -> None:
 
 
 @pytest.mark.parametrize("reader", ROWS, ids=lambda row: row.type)
-async def test_a_history_that_lost_its_beginning_is_begun_by_the_user(reader: Row) -> None:
+async def test_history_without_its_beginning_starts_with_a_user_message(reader: Row) -> None:
     body = json.dumps(await _sent(reader, _asked(*_TWO)[1:]))
     assert 0 < body.index("The beginning of this conversation is lost.") < body.index('"Read"')
 
@@ -121,18 +121,18 @@ async def _sent(reader: Row, history: Sequence[Message]) -> Json:
 # --- servers of chat completions ---------------------------------------------------------------------------------
 
 
-def _messages(history: Sequence[Message], form: HistoryForm) -> list[Any]:
-    encoded = EncodedHistory(unit_rules(MessageRules(None, frozenset({"image_in"}), form)))
+def _messages(history: Sequence[Message], form: HistoryFormat) -> list[Any]:
+    encoded = EncodedHistory(make_unit_rules(ChatMessageRules(None, frozenset({"image_in"}), form)))
     encoded.update(history)
     return json.loads(b"[" + b",".join(encoded.units) + b"]")
 
 
-def _form(url: str, host: str) -> HistoryForm:
+def _form(url: str, host: str) -> HistoryFormat:
     settings = ModelSettings(provider_name="p", type="openai_legacy", model="m", base_url=url)
-    return compatible_quirks(settings, host).history
+    return make_compatible_profile(settings, host).history_format
 
 
-def test_pictures_of_results_follow_all_results_of_the_step() -> None:
+def test_result_images_follow_all_results_of_the_step() -> None:
     sent = _messages(HARD["pictures in results"], _form("https://api.openai.com/v1", "api.openai.com"))
     assert [one["role"] for one in sent] == ["user", "assistant", "tool", "tool", "user", "user"]
     assert [part["type"] for part in sent[4]["content"]] == ["text", "image_url", "image_url"]
@@ -150,10 +150,10 @@ def test_mistral_gets_ids_of_nine_letters() -> None:
     assert ids == [one["tool_call_id"] for one in sent if one["role"] == "tool"]
     assert len(set(ids)) == 2
     assert all(len(one) == 9 and one.isalnum() for one in ids)
-    assert nine_letters("D681PevKs") == "D681PevKs"
+    assert make_nine_char_id("D681PevKs") == "D681PevKs"
 
 
-def test_short_ids_stay_as_they_are() -> None:
-    assert short_call_id("functions.Shell:0") == "functions.Shell:0"
-    assert len({short_call_id("x" * 50 + end) for end in "abc"}) == 3
-    assert len(short_call_id("")) == 9
+def test_short_ids_are_unchanged() -> None:
+    assert shorten_call_id("functions.Shell:0") == "functions.Shell:0"
+    assert len({shorten_call_id("x" * 50 + end) for end in "abc"}) == 3
+    assert len(shorten_call_id("")) == 9

@@ -22,11 +22,11 @@ from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPar
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIStatusError, ChatProviderError, ConfigError, ModelError
-from kimi.infrastructure.http.client import HttpLayer, HttpLimits
-from kimi.infrastructure.models.offline.cassette import Player, Recording, Tape, load_calls
-from kimi.infrastructure.models.offline.cassette_secrets import secrets_of, without_secrets
-from kimi.infrastructure.models.open import model_opener, open_model
-from kimi.infrastructure.models.provider_secrets import masking
+from kimi.infrastructure.http.client import HttpClient, HttpLimits
+from kimi.infrastructure.models.offline.cassette import Cassette, RecordingModel, ReplayModel, load_calls
+from kimi.infrastructure.models.offline.cassette_secrets import collect_secrets, mask_secrets
+from kimi.infrastructure.models.open import make_model_opener, open_model
+from kimi.infrastructure.models.provider_secrets import make_mask
 from tests.support.chat_model.checks import EVERY, OVER_HTTP, Check, serves_several_callers_at_a_time
 from tests.support.chat_model.stage import CAPABILITIES, WINDOW, Failure, HttpStage, Rig, ScriptStage, Stage, merged
 from tests.support.dialects.script import Answer, Row
@@ -46,7 +46,7 @@ BIG = Answer("let me see", None, "good\u2028day 🌙", (("tc1", "Shell", '{"comm
 async def recording(path: Path | str, *replies: Reply, row: Row = CHAT, **more: Any) -> AsyncGenerator[ChatModel]:
     """A model before a server with these replies, recorded to `path`."""
     async with provider(replies) as server:
-        http = HttpLayer({}, HttpLimits(read_s=2))
+        http = HttpClient({}, HttpLimits(read_s=2))
         given: dict[str, Any] = {"api_key": KEY, "capabilities": frozenset({"thinking"}), **row.settings, **more}
         settings = ModelSettings(provider_name="p", type=row.type, model="m", base_url=server.base_url, **given)
         yield open_model(settings, "session-1", http, lambda: "KimiCLI/2", {"KIMI_RECORD": str(path)})
@@ -55,7 +55,7 @@ async def recording(path: Path | str, *replies: Reply, row: Row = CHAT, **more: 
 
 def replaying(path: Path | str, session: str = "session-2", **environ: str) -> ChatModel:
     settings = ModelSettings(provider_name="p", type="_replay", model="m", env={"KIMI_REPLAY": str(path)})
-    return open_model(settings, session, HttpLayer({}), lambda: "", environ)
+    return open_model(settings, session, HttpClient({}), lambda: "", environ)
 
 
 async def ask(
@@ -69,7 +69,7 @@ async def ask(
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.type)
-async def test_what_was_recorded_is_played_back_the_same(row: Row, tmp_path: Path) -> None:
+async def test_recorded_answers_are_replayed_identically(row: Row, tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     signature = "EsignedThought==" if row.dialect.signs else None
     answers = [Answer("hm", signature, BIG.text, BIG.calls), Answer(text="on and on " * 50, usage=False)]
@@ -81,7 +81,7 @@ async def test_what_was_recorded_is_played_back_the_same(row: Row, tmp_path: Pat
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.type)
-async def test_failures_are_played_back_the_same(row: Row, tmp_path: Path) -> None:
+async def test_failures_are_replayed_identically(row: Row, tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     limit = Reply(status=429, body=dumps(row.dialect.error(429, "slow down")), headers={"Retry-After": "7"})
     cut = row.dialect.cut(Answer(text="lost"), fault="reset")
@@ -105,17 +105,17 @@ async def outcome(model: ChatModel) -> tuple[list[ModelItem], tuple[Any, ...]]:
     return seen, ()
 
 
-async def test_the_order_is_that_in_which_calls_began(tmp_path: Path) -> None:
+async def test_calls_are_ordered_by_their_begin(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     slow, quick = CHAT.dialect.reply(Answer(text="slow"), event_delay_s=0.05), CHAT.dialect.reply(Answer(text="quick"))
     async with recording(path, slow, quick) as model, anyio.create_task_group() as group:
         group.start_soon(ask, model, [user_message("first")])
         await anyio.sleep(0.05)
         group.start_soon(ask, model, [user_message("second")])
-    assert [call.asked.said for call in load_calls(str(path))] == ["first", "second"]
+    assert [call.fingerprint.said for call in load_calls(str(path))] == ["first", "second"]
 
 
-async def test_a_recording_goes_on_and_may_be_one_per_session(tmp_path: Path) -> None:
+async def test_recording_is_appended_and_may_be_one_file_per_session(tmp_path: Path) -> None:
     template = tmp_path / "{session}.jsonl"
     for text in ("one", "two"):
         async with recording(template, CHAT.dialect.reply(Answer(text=text))) as model:
@@ -126,7 +126,7 @@ async def test_a_recording_goes_on_and_may_be_one_per_session(tmp_path: Path) ->
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_a_call_that_was_left_is_played_up_to_there(tmp_path: Path) -> None:
+async def test_cancelled_call_is_replayed_up_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     async with (
         recording(path, CHAT.dialect.cut(Answer(text="ab"), fault="stall")) as model,
@@ -140,9 +140,9 @@ async def test_a_call_that_was_left_is_played_up_to_there(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("check", [*EVERY, *OVER_HTTP], ids=lambda check: check.__name__)
-async def test_a_recorded_model_keeps_the_contract(check: Check[HttpStage], tmp_path: Path) -> None:
+async def test_recording_model_passes_the_contract(check: Check[HttpStage], tmp_path: Path) -> None:
     path = str(tmp_path / "tape.jsonl")
-    await check(HttpStage(CHAT, wrap=lambda model: Recording(model, path, lambda text: text)))
+    await check(HttpStage(CHAT, wrap=lambda model: RecordingModel(model, path, lambda text: text)))
 
 
 @dataclass(frozen=True)
@@ -156,17 +156,17 @@ class ReplayStage:
         """See `Stage`."""
         self.path.unlink(missing_ok=True)
         async with ScriptStage().say(*turns) as scripted:
-            model = Recording(scripted.model, str(self.path), lambda text: text)
+            model = RecordingModel(scripted.model, str(self.path), lambda text: text)
             for _ in turns:
                 await outcome(model)
         settings = ModelSettings(
             provider_name="p", type="_replay", model="m", capabilities=CAPABILITIES, max_context_size=WINDOW
         )
-        yield Rig(Player(Tape(str(self.path)), settings, lambda text: text))
+        yield Rig(ReplayModel(Cassette(str(self.path)), settings, lambda text: text))
 
 
 @pytest.mark.parametrize("check", [one for one in EVERY if one is not serves_several_callers_at_a_time])
-async def test_a_played_model_keeps_the_contract(check: Check[Stage], tmp_path: Path) -> None:
+async def test_replaying_model_passes_the_contract(check: Check[Stage], tmp_path: Path) -> None:
     await check(ReplayStage(tmp_path / "tape.jsonl"))
 
 
@@ -181,7 +181,7 @@ async def recorded_file(tmp_path: Path, *texts: str) -> Path:
     return path
 
 
-async def test_another_request_is_told_apart_and_takes_nothing_from_the_tape(tmp_path: Path) -> None:
+async def test_different_request_is_refused_and_consumes_no_recording(tmp_path: Path) -> None:
     played = replaying(await recorded_file(tmp_path, "good day"))
     for other in ([user_message("good night")], [*HISTORY, Message("assistant", (TextPart("x"),)), *HISTORY]):
         with pytest.raises(ChatProviderError, match=r'does not match at call 1: "hello" \(messages: u\) was recorded'):
@@ -189,7 +189,7 @@ async def test_another_request_is_told_apart_and_takes_nothing_from_the_tape(tmp
     assert await ask(played)
 
 
-async def test_an_exhausted_tape(tmp_path: Path) -> None:
+async def test_exhausted_cassette_is_an_error(tmp_path: Path) -> None:
     played = replaying(await recorded_file(tmp_path, "good day"))
     await ask(played)
     with pytest.raises(ChatProviderError, match=r"is exhausted: it ends before call 2\. Record it again") as raised:
@@ -197,7 +197,7 @@ async def test_an_exhausted_tape(tmp_path: Path) -> None:
     assert not raised.value.transient
 
 
-async def test_models_of_one_session_share_the_tape_and_sessions_do_not(tmp_path: Path) -> None:
+async def test_models_of_a_session_share_the_cassette_position(tmp_path: Path) -> None:
     path = await recorded_file(tmp_path, "one", "two")
     first = [await ask(replaying(path, "a")), await ask(replaying(path, "a"))]
     assert first == [await ask(replaying(path, "b")), await ask(replaying(path, "b"))]
@@ -220,7 +220,7 @@ async def test_models_of_one_session_share_the_tape_and_sessions_do_not(tmp_path
         ('{"cassette":1}\n{"call":{"roles":"u","said":"x","digest":"d"}}\n{"part":{}}\n', "cannot be understood"),
     ],
 )
-def test_a_file_that_cannot_be_played(tmp_path: Path, content: str | None, message: str) -> None:
+def test_unreplayable_file_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "tape.jsonl"
     if content is not None:
         path.write_text(content)
@@ -228,14 +228,14 @@ def test_a_file_that_cannot_be_played(tmp_path: Path, content: str | None, messa
         replaying(path)
 
 
-def test_a_replay_needs_a_cassette_and_says_so_at_the_start() -> None:
+def test_replay_without_cassette_is_refused_at_the_start() -> None:
     settings = ModelSettings(provider_name="p", type="_replay", model="m")
     with pytest.raises(ConfigError, match="KIMI_REPLAY is required"):
-        model_opener(settings, HttpLayer({}), "2", {})
+        make_model_opener(settings, HttpClient({}), "2", {})
 
 
 @pytest.mark.parametrize("content", ["my notes\n", '{"cassette":9}\n'])
-async def test_what_is_no_cassette_is_not_written_to(tmp_path: Path, content: str) -> None:
+async def test_file_that_is_not_a_cassette_is_not_overwritten(tmp_path: Path, content: str) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(content)
     with pytest.raises(ConfigError):
@@ -244,13 +244,13 @@ async def test_what_is_no_cassette_is_not_written_to(tmp_path: Path, content: st
     assert path.read_text() == content
 
 
-async def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
+async def test_unwritable_cassette_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot record to"):
         async with recording(tmp_path / "missing" / "tape.jsonl"):
             pass
 
 
-async def test_an_answer_that_cannot_be_recorded_is_given_all_the_same(
+async def test_answer_that_cannot_be_recorded_is_still_returned(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "place" / "tape.jsonl"
@@ -265,11 +265,11 @@ async def test_an_answer_that_cannot_be_recorded_is_given_all_the_same(
 LIMITED = """
 import anyio, resource
 from kimi.domain.content.message import user_message
-from kimi.infrastructure.models.offline.cassette import Recording
-from kimi.infrastructure.models.offline.scripted import echo_model
+from kimi.infrastructure.models.offline.cassette import RecordingModel
+from kimi.infrastructure.models.offline.scripted import make_echo_model
 
 async def main():
-    model = Recording(echo_model(frozenset(), 1000), sys.argv[1], str)
+    model = RecordingModel(make_echo_model(frozenset(), 1000), sys.argv[1], str)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     for script, limit in (("text: a", 4000), ("text: " + "b" * 9000, 4000), ("text: c", hard)):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
@@ -289,13 +289,13 @@ async def test_a_disk_that_fills_up_leaves_a_cassette_that_can_be_played(tmp_pat
         assert child.stdout.readline() == "done\n"
     finally:
         end_child(child)
-    assert [call.asked.said for call in load_calls(str(path))] == ["text: a", "text: c"]
+    assert [call.fingerprint.said for call in load_calls(str(path))] == ["text: a", "text: c"]
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------
 
 
-async def test_no_secret_gets_into_a_cassette(tmp_path: Path) -> None:
+async def test_secrets_are_absent_from_cassettes(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     header, variable = "header-secret-1", 'quoted"secret\\2ß'
     answer = Answer(
@@ -305,7 +305,7 @@ async def test_no_secret_gets_into_a_cassette(tmp_path: Path) -> None:
         (("c", "Shell", json.dumps([KEY, variable])),),
     )
     async with provider([CHAT.dialect.reply(answer)]) as server:
-        http = HttpLayer({})
+        http = HttpClient({})
         environ = {"KIMI_RECORD": str(path), "SOME_TOKEN": variable, "HOME": "not-a-secret"}
         more: dict[str, Any] = {"custom_headers": {"X-Key": header}, "capabilities": frozenset({"thinking"})}
         settings = ModelSettings(
@@ -327,11 +327,11 @@ async def test_no_secret_gets_into_a_cassette(tmp_path: Path) -> None:
     st.lists(st.sampled_from(["sec", "ret-12", "secret-123", "345", " ", "x"]), max_size=12),
     st.sampled_from([TextPart, ThinkPart, ToolCallPart]),
 )
-def test_a_secret_is_found_however_it_was_cut(pieces: list[str], kind: type[Any]) -> None:
-    mask = masking(["secret-12345"])
+def test_secret_is_masked_across_any_chunks(pieces: list[str], kind: type[Any]) -> None:
+    mask = make_mask(["secret-12345"])
     head: list[StreamPart] = [ToolCall("c", Function("Shell", ""))] if kind is ToolCallPart else []
     parts: list[StreamPart] = [*head, *map(kind, pieces)]
-    clean = without_secrets(parts, mask)
+    clean = mask_secrets(parts, mask)
     assert "".join(map(text_of, clean)) == mask("".join(pieces))
     assert mask("".join(pieces)) != "".join(pieces) or clean == parts
 
@@ -346,21 +346,23 @@ def text_of(part: StreamPart) -> str:
             return part.function.arguments or "" if isinstance(part, ToolCall) else ""
 
 
-def test_other_parts_stay_as_they_are() -> None:
+def test_other_parts_are_unchanged() -> None:
     picture = ImagePart(image_url=MediaUrl("data:image/png;base64,iVBORw0KGgo="))
     parts: list[StreamPart] = [TextPart("a secret-12345"), picture, TextPart("b")]
-    assert without_secrets(parts, masking(["secret-12345"])) == [TextPart("a ***"), picture, TextPart("b")]
+    assert mask_secrets(parts, make_mask(["secret-12345"])) == [TextPart("a ***"), picture, TextPart("b")]
 
 
-def test_what_counts_as_a_secret() -> None:
+def test_secret_settings_and_variables_are_masked() -> None:
     variables = {"GOOGLE_CLOUD_LOCATION": "us-central1", "MY_API_KEY": "of-the-provider"}
     settings = ModelSettings(provider_name="p", type="kimi", model="m", api_key="none", env=variables)
-    mask = masking(secrets_of(settings, {"MY_PASSWORD": "correct horse", "X_KEY": "1", "HOME": "/home/somebody"}))
+    mask = make_mask(
+        collect_secrets(settings, {"MY_PASSWORD": "correct horse", "X_KEY": "1", "HOME": "/home/somebody"})
+    )
     values = "of-the-provider, correct horse, none, 1, us-central1, /home/somebody"
     assert mask(values) == "***, ***, none, 1, us-central1, /home/somebody"
 
 
-async def test_recording_does_not_change_what_is_raised_without_a_model(tmp_path: Path) -> None:
+async def test_recording_does_not_change_errors_without_a_model(tmp_path: Path) -> None:
     async with recording(tmp_path / "t", Reply(status=400, body=b"no")) as model:
         assert (model.name, model.context_size) == ("m", 100_000)
         with pytest.raises(ModelError):

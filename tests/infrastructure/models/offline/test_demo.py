@@ -19,7 +19,7 @@ async def answer(*history: Message) -> list[ModelItem]:
         return [item async for item in items]
 
 
-async def test_it_asks_to_run_a_harmless_command_and_sums_up() -> None:
+async def test_demo_requests_a_harmless_command_and_summarises() -> None:
     first = await answer(user_message("hello *there*"))
     assert isinstance(first[-1], ResponseEnd)
     assert sum(isinstance(item, ResponseEnd) for item in first) == 1
@@ -32,7 +32,7 @@ async def test_it_asks_to_run_a_harmless_command_and_sums_up() -> None:
     assert "/login" in "".join(item.text for item in second if isinstance(item, TextPart))
 
 
-async def test_it_can_be_interrupted() -> None:
+async def test_demo_can_be_cancelled() -> None:
     seen: list[ModelItem] = []
     with anyio.move_on_after(5) as scope:
         async with DemoModel().stream("", [user_message("x")], (), 0) as items:

@@ -22,10 +22,10 @@ from kimi.domain.errors import (
     ConfigError,
 )
 from kimi.domain.turn import TokenUsage
-from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.models.offline.echo_dsl import parse_script
 from kimi.infrastructure.models.offline.scripted import load_scripts, parse_scripts
-from kimi.infrastructure.models.open import model_opener, open_model
+from kimi.infrastructure.models.open import make_model_opener, open_model
 
 pytestmark = pytest.mark.anyio
 
@@ -68,12 +68,12 @@ pytestmark = pytest.mark.anyio
         ("tool_call_part: 12", ToolCallPart("12")),
     ],
 )
-def test_a_line_is_a_part(line: str, part: StreamPart) -> None:
+def test_each_line_is_a_part(line: str, part: StreamPart) -> None:
     assert parse_script(line).parts == [part]
 
 
 @pytest.mark.spec("R-87")
-def test_ignored_lines() -> None:
+def test_comments_and_blank_lines_are_ignored() -> None:
     script = parse_script("# comment: x\n\n   \n```echo\nECHO\necho\ntext: a\r\n```\nid: 'm1'")
     assert script.parts == [TextPart("a")]
     assert script.message_id == "m1"
@@ -90,7 +90,7 @@ def test_ignored_lines() -> None:
         ("{}", TokenUsage()),
     ],
 )
-def test_usage(payload: str, usage: TokenUsage) -> None:
+def test_usage_is_parsed(payload: str, usage: TokenUsage) -> None:
     assert parse_script(f"usage: {payload}").usage == usage
 
 
@@ -106,7 +106,7 @@ def test_usage(payload: str, usage: TokenUsage) -> None:
         ("timeout too late", APITimeoutError, "too late", None),
     ],
 )
-def test_errors_on_demand(payload: str, kind: type, text: str, status: int | None) -> None:
+def test_scripted_errors_are_parsed(payload: str, kind: type, text: str, status: int | None) -> None:
     error = parse_script(f"text: before\nerror: {payload}\ntext: after").error
     assert type(error) is kind
     assert str(error) == text
@@ -139,7 +139,7 @@ def test_errors_on_demand(payload: str, kind: type, text: str, status: int | Non
         ("error: soon", "Invalid error spec at line 1: expected status code or 'connection'/'timeout', got 'soon'"),
     ],
 )
-def test_mistakes_in_a_script(script: str, text: str) -> None:
+def test_script_mistakes_are_reported(script: str, text: str) -> None:
     with pytest.raises(ChatProviderError) as raised:
         parse_script(script)
     assert str(raised.value) == text
@@ -160,7 +160,7 @@ def test_mistakes_in_a_script(script: str, text: str) -> None:
         ("text: a --- b", ["text: a --- b"]),
     ],
 )
-def test_the_two_forms_of_a_scripts_file(text: str, scripts: list[str]) -> None:
+def test_scripts_file_has_two_forms(text: str, scripts: list[str]) -> None:
     assert parse_scripts(text) == scripts
 
 
@@ -171,7 +171,7 @@ def test_a_scripts_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None
 
 
 def opened(environ: dict[str, str], provider_env: dict[str, str] | None = None) -> ChatModel:
-    return open_model(settings("_scripted_echo", env=provider_env or {}), "s", HttpLayer({}), lambda: "", environ)
+    return open_model(settings("_scripted_echo", env=provider_env or {}), "s", HttpClient({}), lambda: "", environ)
 
 
 def settings(kind: str, **more: Any) -> ModelSettings:
@@ -245,9 +245,9 @@ async def test_scripts_are_used_in_order_and_then_exhausted(tmp_path: Path) -> N
             await ask(model)
 
 
-async def test_each_session_has_its_own_place_in_the_scripts(tmp_path: Path) -> None:
+async def test_each_session_has_its_own_script_position(tmp_path: Path) -> None:
     environ = scripts_file(tmp_path, "text: a", "text: b")
-    open_for = model_opener(settings("_scripted_echo"), HttpLayer({}), "2", environ)
+    open_for = make_model_opener(settings("_scripted_echo"), HttpClient({}), "2", environ)
     for session, expected in (("s1", "a"), ("s2", "a"), ("s1", "b"), ("s2", "b")):
         model = open_for(session, lambda: "")
         assert model is not None
@@ -265,7 +265,7 @@ async def test_the_trace_goes_to_the_log(
     assert capfd.readouterr().out == ""
 
 
-async def test_no_trace_without_being_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_trace_is_off_by_default(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         await ask(opened({**scripts_file(tmp_path, "text: a"), "KIMI_SCRIPTED_ECHO_TRACE": "0"}))
     assert not caplog.records
@@ -273,7 +273,7 @@ async def test_no_trace_without_being_asked(tmp_path: Path, caplog: pytest.LogCa
 
 @pytest.mark.spec("R-87")
 async def test_echo_answers_with_the_last_user_message() -> None:
-    model = open_model(settings("_echo"), "s", HttpLayer({}), lambda: "", {})
+    model = open_model(settings("_echo"), "s", HttpClient({}), lambda: "", {})
     assert model.name == "echo"
     answer = await ask(model, user_message("text: before"), user_message("text: a\nthink: b"))
     assert answer == [TextPart("a"), ThinkPart("b"), ResponseEnd(None, None, "end")]
@@ -291,8 +291,8 @@ async def test_echo_answers_with_the_last_user_message() -> None:
         ([user_message("# nothing")], "EchoChatProvider DSL produced no streamable parts."),
     ],
 )
-async def test_what_echo_cannot_answer(history: list[Message], text: str) -> None:
-    model = open_model(settings("_echo"), "s", HttpLayer({}), lambda: "", {})
+async def test_echo_without_text_to_repeat_is_an_error(history: list[Message], text: str) -> None:
+    model = open_model(settings("_echo"), "s", HttpClient({}), lambda: "", {})
     with pytest.raises(ChatProviderError) as raised:
         await ask(model, *history)
     assert str(raised.value) == text

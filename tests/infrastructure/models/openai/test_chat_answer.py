@@ -67,7 +67,7 @@ USAGES: list[tuple[list[Event], TokenUsage | None]] = [
 
 @pytest.mark.spec("R-79")
 @pytest.mark.parametrize(("events", "usage"), USAGES)
-async def test_usage_is_found_wherever_it_stands(events: list[Event], usage: TokenUsage | None) -> None:
+async def test_usage_is_read_from_any_event(events: list[Event], usage: TokenUsage | None) -> None:
     async with client(Reply([*text_events("ok"), *events])) as c:
         end = (await ask(c.model()))[-1]
     assert end == ResponseEnd("chat-1", usage, "end")
@@ -85,7 +85,7 @@ async def test_usage_is_found_wherever_it_stands(events: list[Event], usage: Tok
         (None, "unknown"),
     ],
 )
-async def test_why_the_model_stopped(reason: str | None, expected: StopReason) -> None:
+async def test_stop_reason_is_converted(reason: str | None, expected: StopReason) -> None:
     async with client(Reply([*text_events("ok"), chunk(finish=reason)])) as c:
         end = (await ask(c.model()))[-1]
     assert isinstance(end, ResponseEnd)
@@ -102,7 +102,7 @@ async def test_any_framing_gives_the_same_text(framing: int | None, line_end: by
 
 
 @pytest.mark.parametrize("arguments", ["", '{"x":', "not json"])
-async def test_what_waits_behind_a_call_that_never_ended_comes_at_the_end(arguments: str) -> None:
+async def test_items_after_an_unfinished_call_are_emitted_at_the_end(arguments: str) -> None:
     events = [*call_events(0, "a", "F", arguments), *call_events(1, "b", "G", "{}"), *text_events("so")]
     async with client(Reply([*events, *end_events("tool_calls")])) as c:
         items = await ask(c.model())
@@ -113,7 +113,7 @@ async def test_what_waits_behind_a_call_that_never_ended_comes_at_the_end(argume
     assert isinstance(items[-1], ResponseEnd)
 
 
-async def test_content_as_a_list_and_empty_deltas_and_unknown_fields() -> None:
+async def test_list_content_empty_deltas_and_unknown_fields_are_accepted() -> None:
     events: list[Event] = [
         chunk({"role": "assistant", "content": ""}),
         chunk({"content": None, "tool_calls": None, "what": 1}),
@@ -141,7 +141,7 @@ async def test_a_refusal_is_shown() -> None:
         assert (await ask(c.model()))[:-1] == [TextPart("I will "), TextPart("not.")]
 
 
-async def test_empty_reasoning_beside_every_piece_of_text_does_not_cut_the_text() -> None:
+async def test_empty_reasoning_next_to_text_does_not_split_the_text() -> None:
     events = [chunk({"content": piece, "reasoning_content": ""}) for piece in "abc"]
     async with client(Reply([*events, *end_events()])) as c:
         parts = (await ask(c.model()))[:-1]
@@ -158,7 +158,7 @@ async def test_empty_reasoning_beside_every_piece_of_text_does_not_cut_the_text(
         Reply([*text_events("ok"), chunk(finish="stop")], fault="reset", fault_after=2),
     ],
 )
-async def test_a_stream_that_is_whole_although_its_end_is_not_marked(reply: Reply) -> None:
+async def test_complete_stream_without_end_marker_is_accepted(reply: Reply) -> None:
     async with client(reply) as c:
         assert (await ask(c.model()))[0] == TextPart("ok")
 
@@ -181,7 +181,7 @@ async def test_a_stream_that_is_whole_although_its_end_is_not_marked(reply: Repl
         Reply(fault="close"),
     ],
 )
-async def test_a_lost_connection_is_an_error_and_never_an_end(reply: Reply) -> None:
+async def test_lost_connection_is_a_transient_error_without_end(reply: Reply) -> None:
     async with client(reply) as c:
         seen: list[ModelItem] = []
         with pytest.raises(APIConnectionError) as raised:
@@ -191,7 +191,7 @@ async def test_a_lost_connection_is_an_error_and_never_an_end(reply: Reply) -> N
         assert len(c.server.requests) == 1
 
 
-async def test_nobody_listens() -> None:
+async def test_refused_connection_is_an_error() -> None:
     async with client() as c:
         closed = c.server.base_url
     async with client() as c:
@@ -207,7 +207,7 @@ async def test_silence_is_a_timeout(reply: Reply) -> None:
         await c.server.requests[0].gone.wait()
 
 
-async def test_a_slow_answer_is_no_timeout_as_long_as_it_goes_on() -> None:
+async def test_slow_but_continuous_answer_does_not_time_out() -> None:
     reply = replace(text_reply(*"abcdef"), head_delay_s=0.1, event_delay_s=0.1)
     async with client(reply, read_s=0.4) as c:
         assert len(await ask(c.model())) == 7
@@ -218,7 +218,7 @@ async def test_a_slow_answer_is_no_timeout_as_long_as_it_goes_on() -> None:
     [(400, False), (401, False), (403, False), (404, False), (422, False), (501, False)]
     + [(status, True) for status in (408, 409, 429, 500, 502, 503, 504, 529)],
 )
-async def test_error_statuses(status: int, transient: bool) -> None:
+async def test_error_statuses_raise(status: int, transient: bool) -> None:
     async with client(error_reply(status, "out of luck")) as c:
         with pytest.raises(APIStatusError) as raised:
             await ask(c.model())
@@ -244,7 +244,7 @@ LATER = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     ],
     ids=["seconds", "fraction", "past", "date", "date of no zone", "words", "no date"],  # the same in every process
 )
-async def test_retry_after(value: str, low: float | None, high: float | None) -> None:
+async def test_retry_after_is_parsed(value: str, low: float | None, high: float | None) -> None:
     async with client(error_reply(429, "slow down", Retry_After=value)) as c:
         with pytest.raises(APIStatusError) as raised:
             await ask(c.model())
@@ -265,14 +265,14 @@ async def test_retry_after(value: str, low: float | None, high: float | None) ->
         (b"[1]", "[1]"),
     ],
 )
-async def test_the_text_of_an_error_is_the_providers(body: bytes, text: str) -> None:
+async def test_error_text_is_taken_from_the_provider(body: bytes, text: str) -> None:
     async with client(Reply(status=400, body=body)) as c:
         with pytest.raises(APIStatusError) as raised:
             await ask(c.model())
     assert str(raised.value) == f"HTTP 400: {text}"
 
 
-async def test_an_error_status_counts_although_the_end_of_its_text_is_lost() -> None:
+async def test_error_status_counts_even_with_truncated_text() -> None:
     lost = [Reply([b"no such mo"], status=404, fault="close", fault_after=1)]
     lost.append(replace(lost[0], fault="stall"))
     async with client(*lost, read_s=60) as c:
@@ -295,14 +295,14 @@ async def test_an_error_text_never_repeats_the_key(more: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("reply", [error_reply(400, "x" * 5000), Reply([{"error": {"message": "x" * 5000}}])])
-async def test_an_error_text_is_not_endless(reply: Reply) -> None:
+async def test_long_error_text_is_cut(reply: Reply) -> None:
     async with client(reply) as c:
         with pytest.raises(ChatProviderError) as raised:
             await ask(c.model())
     assert len(str(raised.value)) == 2000
 
 
-async def test_an_expired_login() -> None:
+async def test_expired_login_raises() -> None:
     async with client(error_reply(401, "expired")) as c:
         with pytest.raises(AuthExpired) as raised:
             await ask(c.model(oauth=True))
@@ -321,7 +321,7 @@ async def test_an_expired_login() -> None:
         ({"error": "odd"}, None, "odd"),
     ],
 )
-async def test_an_error_inside_the_stream(event: dict[str, Any], status: int | None, text: str) -> None:
+async def test_error_in_the_stream_raises(event: dict[str, Any], status: int | None, text: str) -> None:
     async with client(Reply([*text_events("a"), event])) as c:
         with pytest.raises(ChatProviderError) as raised:
             await ask(c.model())
@@ -340,7 +340,7 @@ async def test_malformed_events_are_final_errors(event: bytes) -> None:
     assert not raised.value.transient
 
 
-async def test_a_document_instead_of_a_stream() -> None:
+async def test_document_instead_of_stream_is_an_error() -> None:
     page = Reply(body=b"<html>", headers={"Content-Type": "text/html"})
     replies = [Reply(body=b'{"error":{"message":"nope","code":400}}'), Reply(body=b'{"choices":[]}'), page]
     async with client(*replies) as c:

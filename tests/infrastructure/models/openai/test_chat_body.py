@@ -14,15 +14,20 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, Message, Role, ToolCall, estimate_message, message_text, user_message
 from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.models.history.encoded_history import EncodedHistory, assembled, encode
-from kimi.infrastructure.models.kimi.chat import max_completion_tokens, typed_properties
-from kimi.infrastructure.models.openai.chat_body import MessageRules, encode_message, tool_entry, unit_rules
+from kimi.infrastructure.models.history.encoded_history import EncodedHistory, assemble_body, encode_compact_json
+from kimi.infrastructure.models.kimi.profile import add_property_types, compute_completion_limit
+from kimi.infrastructure.models.openai.chat_body import (
+    ChatMessageRules,
+    build_tool_entry,
+    encode_message,
+    make_unit_rules,
+)
 
-RULES = MessageRules("reasoning_content", frozenset())
+RULES = ChatMessageRules("reasoning_content", frozenset())
 CALL = ToolCall("tc1", Function("Shell", "{}"))
 
 
-def encoded(message: Message, rules: MessageRules = RULES) -> dict[str, Any]:
+def encoded(message: Message, rules: ChatMessageRules = RULES) -> dict[str, Any]:
     return json.loads(encode_message(message, rules))
 
 
@@ -67,8 +72,8 @@ def test_thinking_goes_into_its_own_field() -> None:
     message = assistant(ThinkPart("a"), ThinkPart("b", "sig"), TextPart("so"))
     assert encoded(message) == {"role": "assistant", "content": "so", "reasoning_content": "ab"}
     assert encoded(assistant(ThinkPart(""), TextPart("so")))["reasoning_content"] == ""
-    assert encoded(message, MessageRules("thoughts", frozenset()))["thoughts"] == "ab"
-    assert encoded(message, MessageRules(None, frozenset())) == {"role": "assistant", "content": "so"}
+    assert encoded(message, ChatMessageRules("thoughts", frozenset()))["thoughts"] == "ab"
+    assert encoded(message, ChatMessageRules(None, frozenset())) == {"role": "assistant", "content": "so"}
 
 
 def test_calls_without_arguments_get_an_empty_object() -> None:
@@ -84,7 +89,7 @@ def test_any_text_can_be_encoded(text: str) -> None:
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
-    assert encode({"a": "x\ud800y"}).decode() == '{"a":"x\ufffdy"}'
+    assert encode_compact_json({"a": "x\ud800y"}).decode() == '{"a":"x\ufffdy"}'
 
 
 # --- the history --------------------------------------------------------------------------------------------------
@@ -103,22 +108,22 @@ MESSAGES = st.builds(message_of, ROLES, st.lists(PARTS, max_size=2), st.booleans
 
 
 def fresh(history: Sequence[Message]) -> EncodedHistory:
-    result = EncodedHistory(unit_rules(RULES))
+    result = EncodedHistory(make_unit_rules(RULES))
     result.update(history)
     return result
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.lists(MESSAGES, max_size=5)), max_size=6))
-def test_keeping_what_was_encoded_gives_the_same_as_starting_anew(changes: list[tuple[int, list[Message]]]) -> None:
+def test_cached_encoding_equals_fresh_encoding(changes: list[tuple[int, list[Message]]]) -> None:
     history: list[Message] = []
-    kept = EncodedHistory(unit_rules(RULES))
+    kept = EncodedHistory(make_unit_rules(RULES))
     for length, added in changes:
         history = [*history[: len(history) - length], *added]
         kept.update(history)
         anew = fresh(history)
         assert kept.units == anew.units
         assert kept.tokens == anew.tokens
-        assert kept.holds_thinking == anew.holds_thinking
+        assert kept.has_thinking == anew.has_thinking
 
 
 def test_known_messages_are_not_encoded_again() -> None:
@@ -132,13 +137,13 @@ def test_known_messages_are_not_encoded_again() -> None:
 
 @pytest.mark.parametrize("messages", [[], [b"{}"], [b'{"a":1}', b"{}", b"[]"]])
 @pytest.mark.parametrize("fields", [[b'"c":1}'], [b'"b":[]', b'"c":1}']])
-def test_a_body_is_its_messages_between_its_fields(messages: list[bytes], fields: list[bytes]) -> None:
-    body = json.loads(assembled(b'{"model":"m","messages":[', messages, fields))
+def test_body_contains_messages_between_its_fields(messages: list[bytes], fields: list[bytes]) -> None:
+    body = json.loads(assemble_body(b'{"model":"m","messages":[', messages, fields))
     assert body.pop("messages") == [json.loads(message) for message in messages]
     assert body == {"model": "m", "c": 1} | ({"b": []} if len(fields) == 2 else {})
 
 
-def test_user_messages_in_a_row_are_sent_as_one_but_not_notifications() -> None:
+def test_consecutive_user_messages_are_merged_except_notifications() -> None:
     notice = user_message("<notification id=1>done</notification>")
     history = [user_message("a"), user_message("b"), notice, user_message("c")]
     kept = fresh(history[:1])
@@ -158,7 +163,7 @@ def test_user_messages_in_a_row_are_sent_as_one_but_not_notifications() -> None:
 def test_media_the_model_cannot_read_become_text_in_its_copy(capabilities: frozenset[str], expected: list[str]) -> None:
     url = MediaUrl("data:x")
     message = Message("tool", (ImagePart(url), VideoPart(url), AudioPart(url)), tool_call_id="tc1")
-    history = EncodedHistory(unit_rules(MessageRules("reasoning_content", capabilities)))
+    history = EncodedHistory(make_unit_rules(ChatMessageRules("reasoning_content", capabilities)))
     history.update([message])
     content = json.loads(history.units[0])["content"]
     assert [part["type"] for part in content] == expected
@@ -170,7 +175,7 @@ def test_media_the_model_cannot_read_become_text_in_its_copy(capabilities: froze
 def test_the_estimate_counts_text_calls_and_media() -> None:
     message = assistant(TextPart("abcdefgh"), calls=(ToolCall("t", Function("Shell", "12345678")),))
     picture = Message("user", (ImagePart(MediaUrl("u")),))
-    history = EncodedHistory(unit_rules(MessageRules("reasoning_content", frozenset({"image_in"}))))
+    history = EncodedHistory(make_unit_rules(ChatMessageRules("reasoning_content", frozenset({"image_in"}))))
     history.update([message, picture])
     assert history.tokens == estimate_message(message) + 2000 == 2 + 1 + 2 + 2000
 
@@ -194,8 +199,8 @@ def settings(**more: Any) -> ModelSettings:
         (None, 200_000, 1),
     ],
 )
-def test_the_completion_limit_is_what_is_left_of_the_window(cap: int | None, tokens: int, expected: int | None) -> None:
-    assert max_completion_tokens(settings(max_completion_tokens=cap, max_context_size=100_000), tokens) == expected
+def test_completion_limit_is_the_rest_of_the_window(cap: int | None, tokens: int, expected: int | None) -> None:
+    assert compute_completion_limit(settings(max_completion_tokens=cap, max_context_size=100_000), tokens) == expected
 
 
 @pytest.mark.spec("T-04")
@@ -225,7 +230,7 @@ def test_the_completion_limit_is_what_is_left_of_the_window(cap: int | None, tok
 def test_properties_without_a_type_get_one(schema: dict[str, Any], expected: str) -> None:
     original = {"type": "object", "properties": {"x": schema}}
     before = json.dumps(original)
-    filled: Any = typed_properties(original)
+    filled: Any = add_property_types(original)
     assert filled["properties"]["x"]["type"] == expected
     assert json.dumps(original) == before
 
@@ -235,11 +240,11 @@ def test_properties_without_a_type_get_one(schema: dict[str, Any], expected: str
 def test_combinators_are_left_alone(key: str) -> None:
     node = {key: "#/$defs/a" if key == "$ref" else [{"type": "string"}] if key.endswith("Of") else {"type": "string"}}
     schema = {"type": "object", "properties": {"x": node, "y": {"type": "integer"}}}
-    assert typed_properties(schema) == schema
+    assert add_property_types(schema) == schema
 
 
 @pytest.mark.spec("T-04")
-def test_nested_schemas_are_filled_in_as_well() -> None:
+def test_nested_schemas_get_types_too() -> None:
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {
@@ -249,7 +254,7 @@ def test_nested_schemas_are_filled_in_as_well() -> None:
             "deep": {"properties": {"inner": {}}},
         },
     }
-    filled: Any = typed_properties(schema)
+    filled: Any = add_property_types(schema)
     properties = filled["properties"]
     assert properties["list"]["items"]["type"] == "string"
     assert properties["map"]["additionalProperties"]["type"] == "number"
@@ -260,9 +265,9 @@ def test_nested_schemas_are_filled_in_as_well() -> None:
 @pytest.mark.spec("R-71")
 def test_a_tool_is_sent_as_a_function_or_as_one_of_the_provider() -> None:
     tool = ToolSpec("Shell", "runs", {"type": "object"})
-    assert tool_entry(tool, tool.parameters) == {
+    assert build_tool_entry(tool, tool.parameters) == {
         "type": "function",
         "function": {"name": "Shell", "description": "runs", "parameters": {"type": "object"}},
     }
     search = ToolSpec("$web_search", "searches", {"type": "object"})
-    assert tool_entry(search, {}) == {"type": "builtin_function", "function": {"name": "$web_search"}}
+    assert build_tool_entry(search, {}) == {"type": "builtin_function", "function": {"name": "$web_search"}}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kimi.application.settings.settings import ModelSettings
-from kimi.infrastructure.http.client import HttpLayer
-from kimi.infrastructure.http.headers import device_headers, is_vendor_host, user_agent_text
-from kimi.infrastructure.models.kimi.chat import kimi_quirks
-from kimi.infrastructure.models.open import model_opener, open_model
+from kimi.infrastructure.http.client import HttpClient
+from kimi.infrastructure.http.headers import build_device_headers, format_user_agent, is_vendor_host
+from kimi.infrastructure.models.kimi.profile import make_kimi_profile
+from kimi.infrastructure.models.open import make_model_opener, open_model
 from tests.support.providers.chat_client import ask, client
 from tests.support.providers.provider_server import provider, text_reply
 
@@ -36,9 +36,9 @@ def test_device_headers_are_for_the_vendor_only_and_can_be_switched_off(
 ) -> None:
     environ = {"KIMI_SHARE_DIR": str(tmp_path)}
     assert is_vendor_host(host) is is_vendor
-    sent = kimi_quirks(environ, send_device=True).headers(host, "KimiCLI/2.0.0 (x)")
+    sent = make_kimi_profile(environ, send_device_headers=True).build_headers(host, "KimiCLI/2.0.0 (x)")
     assert bool(sent) is is_vendor
-    assert kimi_quirks(environ, send_device=False).headers(host, "KimiCLI/2.0.0") == {}
+    assert make_kimi_profile(environ, send_device_headers=False).build_headers(host, "KimiCLI/2.0.0") == {}
     assert (tmp_path / "device_id").exists() is is_vendor
 
 
@@ -51,11 +51,13 @@ def test_device_headers_are_for_the_vendor_only_and_can_be_switched_off(
         ("api.moonshot.ai.example", {}, False),
     ],
 )
-async def test_device_headers_on_the_way(tmp_path: Path, host: str, more: dict[str, Any], expected: bool) -> None:
+async def test_device_headers_are_sent_only_to_the_vendor_host(
+    tmp_path: Path, host: str, more: dict[str, Any], expected: bool
+) -> None:
     """The server plays a proxy, so that a vendor's host can be asked without leaving this machine."""
     async with provider([text_reply("ok")]) as server:
         environ = {"KIMI_SHARE_DIR": str(tmp_path), "http_proxy": server.base_url}
-        http = HttpLayer(environ)
+        http = HttpClient(environ)
         settings = ModelSettings(provider_name="p", type="kimi", model="M", base_url=f"http://{host}/v1", **more)
         await ask(open_model(settings, "s", http, lambda: "KimiCLI/2.0.0 (Zed 1)", environ))
         await http.close()
@@ -68,7 +70,7 @@ async def test_device_headers_on_the_way(tmp_path: Path, host: str, more: dict[s
 
 def test_the_device_headers_are_ascii_and_the_id_stays(tmp_path: Path) -> None:
     environ = {"KIMI_SHARE_DIR": str(tmp_path / "share")}
-    first, second = device_headers("2.0.0", environ), device_headers("2.0.0", environ)
+    first, second = build_device_headers("2.0.0", environ), build_device_headers("2.0.0", environ)
     assert first == second
     names = ("Platform", "Version", "Device-Name", "Device-Model", "Os-Version", "Device-Id")
     assert list(first) == [f"X-Msh-{name}" for name in names]
@@ -76,9 +78,9 @@ def test_the_device_headers_are_ascii_and_the_id_stays(tmp_path: Path) -> None:
     assert all(value and value.isascii() and value.isprintable() for value in first.values())
 
 
-def test_a_device_id_that_cannot_be_kept_is_sent_all_the_same(tmp_path: Path) -> None:
+def test_device_id_that_cannot_be_stored_is_still_sent(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert device_headers("2.0.0", {"KIMI_SHARE_DIR": str(tmp_path / "file")})["X-Msh-Device-Id"].isalnum()
+    assert build_device_headers("2.0.0", {"KIMI_SHARE_DIR": str(tmp_path / "file")})["X-Msh-Device-Id"].isalnum()
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_a_device_id_that_cannot_be_kept_is_sent_all_the_same(tmp_path: Path) ->
 )
 async def test_any_client_name_makes_a_valid_header(given: str, expected: str) -> None:
     async with client() as c:
-        await ask(c.model(agent=user_agent_text("2", given)))
+        await ask(c.model(agent=format_user_agent("2", given)))
         assert c.server.requests[0].headers["user-agent"] == expected
         assert "x-evil" not in c.server.requests[0].headers
 
@@ -112,7 +114,7 @@ async def test_the_user_agent_is_asked_at_every_request() -> None:
     async with client() as c:
         name = ""
         settings = ModelSettings(provider_name="p", type="kimi", model="M", base_url=c.server.base_url)
-        model = model_opener(settings, c.http, "2", {})("s", lambda: name)
+        model = make_model_opener(settings, c.http, "2", {})("s", lambda: name)
         assert model is not None
         await ask(model)
         name = "Zed 1"

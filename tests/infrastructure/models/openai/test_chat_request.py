@@ -12,8 +12,8 @@ from kimi.domain.content.message import Function, Message, ToolCall, user_messag
 from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import ConfigError
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.http.client import HttpLayer
-from kimi.infrastructure.models.open import model_opener, open_model
+from kimi.infrastructure.http.client import HttpClient
+from kimi.infrastructure.models.open import make_model_opener, open_model
 from tests.support.providers.chat_client import HISTORY, ask, client
 from tests.support.providers.provider_server import Reply, chunk, end_events, text_events
 
@@ -26,7 +26,7 @@ TOOL = ToolSpec("Shell", "Runs a command.", {"type": "object", "properties": {"x
 
 
 @pytest.mark.spec("R-71")
-async def test_the_request_of_kimi() -> None:
+async def test_kimi_request_has_the_documented_form() -> None:
     async with client() as c:
         model = c.model(capabilities=frozenset({"thinking"}), thinking=True, api_key="sk-1")
         await ask(model, tools=[TOOL])
@@ -70,7 +70,7 @@ async def test_the_request_of_kimi() -> None:
 
 
 @pytest.mark.spec("R-71")
-async def test_custom_headers_may_override_any_and_generation_parameters_come_from_the_settings() -> None:
+async def test_custom_headers_override_defaults_and_sampling_comes_from_settings() -> None:
     headers = {"user-agent": "mine", "Authorization": "Basic x", "X-Extra": "1"}
     async with client() as c:
         body = await c.body(custom_headers=headers, api_key="sk-1", temperature=0.5, top_p=0.25)
@@ -106,7 +106,7 @@ NOT = frozenset[str]()
         (NOT, True, None, None),
     ],
 )
-async def test_thinking_is_sent_only_where_it_means_something(
+async def test_thinking_is_sent_only_when_supported(
     capabilities: frozenset[str], thinking: bool | None, keep: str | None, expected: dict[str, str] | None
 ) -> None:
     async with client() as c:
@@ -118,7 +118,7 @@ async def test_thinking_is_sent_only_where_it_means_something(
 @pytest.mark.spec("R-73")
 @pytest.mark.parametrize("kind", ["kimi", "openai_legacy"])
 @pytest.mark.parametrize("thought", ["let me see", ""])
-async def test_reasoning_goes_in_and_out_also_when_it_is_empty(kind: str, thought: str) -> None:
+async def test_reasoning_round_trips_even_when_empty(kind: str, thought: str) -> None:
     events = [chunk({"role": "assistant", "reasoning_content": thought}), *text_events("so"), *end_events()]
     async with client(Reply(events)) as c:
         parts = (await ask(c.model(kind)))[:-1]
@@ -131,7 +131,7 @@ async def test_reasoning_goes_in_and_out_also_when_it_is_empty(kind: str, though
 @pytest.mark.parametrize(
     ("cap", "tokens", "expected"), [(None, 50_000, 148_976), (1000, 0, 1000), (None, 300_000, 1), (0, 0, None)]
 )
-async def test_the_completion_limit(cap: int | None, tokens: int, expected: int | None) -> None:
+async def test_completion_limit_fits_cap_and_window(cap: int | None, tokens: int, expected: int | None) -> None:
     async with client() as c:
         await ask(c.model(max_completion_tokens=cap), tokens=tokens)
         assert c.server.requests[0].json.get("max_completion_tokens") == expected
@@ -166,7 +166,7 @@ THOUGHT = [*HISTORY, Message("assistant", (ThinkPart("hm"), TextPart("so"))), *H
         (NOT, None, THOUGHT, {"reasoning_effort": "medium"}),
     ],
 )
-async def test_the_request_of_openai_legacy(
+async def test_openai_legacy_request_has_the_documented_form(
     capabilities: frozenset[str], thinking: bool | None, history: list[Message], expected: dict[str, Any]
 ) -> None:
     async with client() as c:
@@ -184,7 +184,7 @@ async def test_the_request_of_openai_legacy(
 
 @pytest.mark.spec("R-76")
 @pytest.mark.parametrize(("key", "field"), [(None, "reasoning_content"), ("thoughts", "thoughts"), ("", None)])
-async def test_the_reasoning_key(key: str | None, field: str | None) -> None:
+async def test_reasoning_key_selects_the_field(key: str | None, field: str | None) -> None:
     delta = {"reasoning_content": "r", "thoughts": "t"}
     async with client(Reply([chunk(delta), *text_events("so"), *end_events()])) as c:
         parts = (await ask(c.model("openai_legacy", reasoning_key=key), THOUGHT))[:-1]
@@ -209,7 +209,7 @@ async def test_the_history_is_sent_whole_at_every_step() -> None:
         assert len(c.server.requests[-1].json["messages"]) == 3
 
 
-async def test_a_tool_exchange_is_sent_back_as_it_came() -> None:
+async def test_tool_exchange_is_sent_back_unchanged() -> None:
     history = [
         *HISTORY,
         Message("assistant", (TextPart("one moment"),), (ToolCall("tc1", Function("Shell", '{"x":1}')),)),
@@ -237,15 +237,15 @@ async def test_a_tool_exchange_is_sent_back_as_it_came() -> None:
 def test_unknown_types_are_refused_by_name() -> None:
     settings = ModelSettings(provider_name="mine", type="unheard_of", model="M", base_url="http://x")
     with pytest.raises(ConfigError) as raised:
-        open_model(settings, "s", HttpLayer({}), lambda: "", {})
+        open_model(settings, "s", HttpClient({}), lambda: "", {})
     assert "'mine'" in str(raised.value)
     assert "'unheard_of'" in str(raised.value)
     assert "kimi, openai_legacy, openai_responses, anthropic" in str(raised.value)
 
 
 @pytest.mark.parametrize("settings", [None, ModelSettings(provider_name="p", type="kimi", model="")])
-def test_without_a_usable_model_there_is_none(settings: ModelSettings | None) -> None:
-    assert model_opener(settings, HttpLayer({}), "2", {})("s", lambda: "") is None
+def test_unusable_model_settings_open_no_model(settings: ModelSettings | None) -> None:
+    assert make_model_opener(settings, HttpClient({}), "2", {})("s", lambda: "") is None
 
 
 @pytest.mark.parametrize(
@@ -263,4 +263,4 @@ def test_unusable_settings_are_refused_at_the_start(more: dict[str, Any]) -> Non
     given: dict[str, Any] = {"base_url": "http://x", **more}
     settings = ModelSettings(provider_name="p", type="kimi", model="M", **given)
     with pytest.raises(ConfigError):
-        model_opener(settings, HttpLayer({}), "2", {})
+        make_model_opener(settings, HttpClient({}), "2", {})

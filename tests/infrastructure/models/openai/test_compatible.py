@@ -13,12 +13,17 @@ from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.errors import APIStatusError, ConfigError
 from kimi.domain.turn import TokenUsage
-from kimi.infrastructure.config.model_choice import named_models
-from kimi.infrastructure.config.schema import validated
-from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.config.model_choice import resolve_named_models
+from kimi.infrastructure.config.schema import validate_configuration
+from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.models.open import open_model
-from kimi.infrastructure.models.openai.chat import OpenAiChat
-from kimi.infrastructure.models.openai.compatible import COMMON, KNOWN, compatible_quirks, server_at
+from kimi.infrastructure.models.openai.chat import OpenAiChatModel
+from kimi.infrastructure.models.openai.compatible import (
+    COMMON_SERVER,
+    KNOWN_SERVERS,
+    find_server,
+    make_compatible_profile,
+)
 from tests.support.providers.provider_server import (
     Event,
     Json,
@@ -40,11 +45,11 @@ async def exchange(
 ) -> tuple[Json, list[ModelItem]]:
     """The body that a server at `host` gets, and what is made of its answer."""
     async with provider([reply or text_reply("ok")]) as server:
-        http = HttpLayer({})
+        http = HttpClient({})
         given: dict[str, Any] = {"type": "openai_legacy", **more}
         settings = ModelSettings(provider_name="p", model="m", base_url=server.base_url, **given)
         if host:
-            model = OpenAiChat(settings, "s", http, lambda: "KimiCLI/2", compatible_quirks(settings, host))
+            model = OpenAiChatModel(settings, "s", http, lambda: "KimiCLI/2", make_compatible_profile(settings, host))
         else:
             model = open_model(settings, "s", http, lambda: "KimiCLI/2", {})
         try:
@@ -77,10 +82,10 @@ def reasoning(body: Json) -> dict[str, str]:
     ],
 )
 def test_servers_are_known_by_their_host(host: str, known: str | None) -> None:
-    assert server_at(host) is (KNOWN[known] if known else COMMON)
+    assert find_server(host) is (KNOWN_SERVERS[known] if known else COMMON_SERVER)
 
 
-async def test_a_plain_server_gets_nothing_of_one_vendor_and_nothing_that_is_not_set() -> None:
+async def test_plain_server_gets_no_vendor_fields_and_no_unset_fields() -> None:
     body, _ = await exchange(history=[user_message("hello")], max_context_size=1000, device_headers=True)
     assert body == {
         "model": "m",
@@ -101,13 +106,13 @@ async def test_a_plain_server_gets_nothing_of_one_vendor_and_nothing_that_is_not
         ("api.mistral.ai", {}),
     ],
 )
-async def test_thinking_goes_back_in_the_field_that_the_server_takes(host: str, expected: Json) -> None:
+async def test_thinking_is_sent_back_in_the_field_of_the_server(host: str, expected: Json) -> None:
     body, _ = await exchange(host=host)
     assert reasoning(body) == expected
     assert body.get("reasoning_effort") == ("medium" if expected else None)
 
 
-async def test_the_configured_name_goes_before_what_is_known() -> None:
+async def test_configured_reasoning_key_overrides_the_known_one() -> None:
     for key, expected in (("thoughts", {}), ("", {}), ("reasoning_text", {"reasoning_text": "hm"})):
         body, _ = await exchange(host="openrouter.ai", reasoning_key=key)
         assert reasoning(body) == expected
@@ -115,7 +120,7 @@ async def test_the_configured_name_goes_before_what_is_known() -> None:
 
 
 @pytest.mark.parametrize(("host", "sent"), [("localhost", True), ("openrouter.ai", True), ("api.mistral.ai", False)])
-async def test_thinking_that_is_off_is_said_as_the_reference_does_unless_that_is_refused(host: str, sent: bool) -> None:
+async def test_disabled_thinking_is_sent_as_null_unless_refused_by_the_server(host: str, sent: bool) -> None:
     body, _ = await exchange(host=host, thinking=False)
     assert ("reasoning_effort" in body) is sent
     assert body.get("reasoning_effort") is None
@@ -133,7 +138,7 @@ async def test_thinking_that_is_off_is_said_as_the_reference_does_unless_that_is
         ("kimi", "", "max_completion_tokens"),
     ],
 )
-async def test_the_longest_answer(kind: str, host: str, field: str) -> None:
+async def test_answer_limit_uses_the_field_of_the_server(kind: str, host: str, field: str) -> None:
     body, _ = await exchange(host=host, type=kind, max_completion_tokens=2000)
     assert {name: value for name, value in body.items() if "max" in name} == {field: 2000}
 
@@ -160,14 +165,14 @@ async def test_fields_can_be_added_and_left_out() -> None:
         ("gemini", {"omit_fields": ("x",)}, "of the types kimi and openai_legacy only"),
     ],
 )
-def test_changes_that_cannot_be_made_are_refused(kind: str, more: dict[str, Any], message: str) -> None:
+def test_invalid_field_changes_are_refused(kind: str, more: dict[str, Any], message: str) -> None:
     settings = ModelSettings(provider_name="p", type=kind, model="m", base_url="http://x/v1", **more)
     with pytest.raises(ConfigError, match=message):
-        open_model(settings, "s", HttpLayer({}), lambda: "", {})
+        open_model(settings, "s", HttpClient({}), lambda: "", {})
 
 
-def test_the_configuration_of_a_local_model() -> None:
-    configuration = validated(
+def test_local_model_configuration_is_loaded() -> None:
+    configuration = validate_configuration(
         {
             "providers": {
                 "local": {
@@ -184,7 +189,7 @@ def test_the_configuration_of_a_local_model() -> None:
             },
         }
     )
-    models = named_models(configuration, Flags(work_dir="."), {})
+    models = resolve_named_models(configuration, Flags(work_dir="."), {})
     assert (models["short"].max_completion_tokens, models["long"].max_completion_tokens) == (4000, None)
     assert (models["short"].extra_body, models["short"].omit_fields) == ({"top_k": 20}, ("reasoning_effort",))
 
@@ -202,7 +207,7 @@ async def test_thinking_is_understood_under_both_names(delta: Json) -> None:
     assert items[:-1] == [ThinkPart("hm"), TextPart("yes")]
 
 
-async def test_null_thinking_beside_text_is_none() -> None:
+async def test_null_thinking_next_to_text_is_ignored() -> None:
     events: list[Event] = [
         chunk({"role": "assistant", "content": None, "reasoning": None}),
         chunk({"content": "yes", "reasoning": None, "reasoning_details": []}),
@@ -212,14 +217,14 @@ async def test_null_thinking_beside_text_is_none() -> None:
     assert items[:-1] == [TextPart("yes")]
 
 
-async def test_tokens_from_the_cache_under_the_name_that_deepseek_uses() -> None:
+async def test_cached_tokens_are_read_under_the_deepseek_name() -> None:
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 6}
     _, items = await exchange(text_reply("ok", usage=usage))
     assert isinstance(items[-1], ResponseEnd)
     assert items[-1].usage == TokenUsage(6, 5, 4)
 
 
-async def test_an_error_beside_choices_is_an_error() -> None:
+async def test_error_next_to_choices_is_an_error() -> None:
     failed = chunk({"content": ""}, finish="error", error={"code": 502, "message": "upstream is gone"})
     with pytest.raises(APIStatusError, match="HTTP 502: upstream is gone") as raised:
         await exchange(Reply([*text_events("so far"), failed]))

@@ -17,10 +17,10 @@ from kimi.domain.content.stream import MergedPart, PartMerger
 from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProviderError
 from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
-from kimi.infrastructure.http.client import HttpLayer, HttpLimits
+from kimi.infrastructure.http.client import HttpClient, HttpLimits
 from kimi.infrastructure.models.open import open_model
-from kimi.infrastructure.models.openai.responses_body import ItemRules, thinking_of, unit_items
-from kimi.infrastructure.models.openai.responses_stream import read_usage
+from kimi.infrastructure.models.openai.responses_body import ResponsesItemRules, build_items, find_thinking_prefix
+from kimi.infrastructure.models.openai.responses_stream import parse_usage
 from tests.support.dialects.responses import DIALECT, call_item, end, item, message_item, reasoning_item
 from tests.support.dialects.script import MESSAGE_ID, Answer
 from tests.support.providers.provider_server import Event, Json, ProviderServer, Reply, provider
@@ -30,14 +30,14 @@ pytestmark = pytest.mark.anyio
 HISTORY = [user_message("hello")]
 TOOL = ToolSpec("Shell", "Runs a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
 CAN = frozenset({"thinking", "image_in", "video_in"})
-RULES = ItemRules(CAN)
+RULES = ResponsesItemRules(CAN)
 OK = DIALECT.reply(Answer(text="ok"))
 
 
 class Client:
     """A model and the server that it talks to."""
 
-    def __init__(self, server: ProviderServer, http: HttpLayer) -> None:
+    def __init__(self, server: ProviderServer, http: HttpClient) -> None:
         self.server = server
         self.http = http
 
@@ -56,7 +56,7 @@ class Client:
 @asynccontextmanager
 async def client(*replies: Reply) -> AsyncGenerator[Client]:
     async with provider(replies or [OK]) as server:
-        http = HttpLayer({}, HttpLimits(read_s=30))
+        http = HttpClient({}, HttpLimits(read_s=30))
         try:
             yield Client(server, http)
         finally:
@@ -92,7 +92,7 @@ def message(role: str, text: str, kind: str = "input_text") -> Json:
 
 
 @pytest.mark.spec("R-77")
-async def test_the_request() -> None:
+async def test_request_has_the_documented_form() -> None:
     async with client() as c:
         await ask(c.model(thinking=True), tools=[TOOL])
         request = c.server.requests[0]
@@ -119,13 +119,13 @@ async def test_the_request() -> None:
 
 @pytest.mark.spec("R-77")
 @pytest.mark.parametrize("thinking", [False, None])
-async def test_without_thinking_nothing_is_said_about_it(thinking: bool | None) -> None:
+async def test_disabled_thinking_sends_no_reasoning_fields(thinking: bool | None) -> None:
     async with client() as c:
         body = await c.body(thinking=thinking)
     assert set(body) == {"model", "input", "stream", "store"}
 
 
-async def test_the_longest_answer_may_be_configured() -> None:
+async def test_answer_limit_is_configurable() -> None:
     async with client() as c:
         assert (await c.body(max_completion_tokens=4000))["max_output_tokens"] == 4000
 
@@ -144,14 +144,14 @@ async def test_the_longest_answer_may_be_configured() -> None:
         ("ollama-1", "system"),
     ],
 )
-async def test_the_system_prompt_comes_from_whom_the_model_expects(model: str, role: str) -> None:
+async def test_system_prompt_role_depends_on_the_model(model: str, role: str) -> None:
     async with client() as c:
         body = await c.body(model=model)
     assert body["input"][0]["role"] == role
 
 
 @pytest.mark.spec("R-77")
-async def test_a_tool_exchange_with_thinking_is_sent_back_as_it_came() -> None:
+async def test_tool_exchange_with_thinking_is_sent_back_unchanged() -> None:
     calls = tuple(ToolCall(f"t{number}", Function("Shell", f'{{"x":{number}}}')) for number in (1, 2))
     history = [
         *HISTORY,
@@ -174,7 +174,7 @@ async def test_a_tool_exchange_with_thinking_is_sent_back_as_it_came() -> None:
     ]
 
 
-def test_pictures_are_sent_and_other_media_are_named() -> None:
+def test_images_are_sent_and_other_media_become_placeholders() -> None:
     url = "data:image/png;base64,AAAA"
     content = (TextPart("see"), ImagePart(MediaUrl(url)), VideoPart(MediaUrl("v")), AudioPart(MediaUrl("a")))
     expected = [
@@ -183,16 +183,16 @@ def test_pictures_are_sent_and_other_media_are_named() -> None:
         {"type": "input_text", "text": "[video omitted: the current model cannot read videos]"},
         {"type": "input_text", "text": "[audio omitted: the current model cannot read audios]"},
     ]
-    assert unit_items(Message("user", content), RULES)[0]["content"] == expected
-    assert unit_items(Message("tool", content, tool_call_id="t"), RULES)[0]["output"] == expected
-    foreign = unit_items(Message("user", (ImagePart(MediaUrl("ms://1")),)), RULES)
+    assert build_items(Message("user", content), RULES)[0]["content"] == expected
+    assert build_items(Message("tool", content, tool_call_id="t"), RULES)[0]["output"] == expected
+    foreign = build_items(Message("user", (ImagePart(MediaUrl("ms://1")),)), RULES)
     assert foreign[0]["content"][0]["text"] == "[image omitted: the current model cannot read images]"
 
 
-def test_what_cannot_be_sent_is_left_out() -> None:
-    assert unit_items(user_message(""), RULES) == []
-    assert unit_items(assistant(ThinkPart("unsigned"), TextPart(" ")), RULES) == []
-    assert unit_items(Message("tool", (), tool_call_id="t"), RULES)[0]["output"] == ""
+def test_empty_content_is_omitted() -> None:
+    assert build_items(user_message(""), RULES) == []
+    assert build_items(assistant(ThinkPart("unsigned"), TextPart(" ")), RULES) == []
+    assert build_items(Message("tool", (), tool_call_id="t"), RULES)[0]["output"] == ""
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_what_cannot_be_sent_is_left_out() -> None:
 )
 def test_thinking_of_another_provider_is_kept_from_the_official_service(host: str, kept: list[str]) -> None:
     said = assistant(ThinkPart("a", "gAAAAAB"), ThinkPart("b", "Eother"), TextPart("so"))
-    items = unit_items(said, ItemRules(CAN, thinking_of(host)))
+    items = build_items(said, ResponsesItemRules(CAN, find_thinking_prefix(host)))
     assert [item["encrypted_content"] for item in items[:-1]] == kept
 
 
@@ -214,7 +214,7 @@ def test_thinking_of_another_provider_is_kept_from_the_official_service(host: st
 
 
 @pytest.mark.spec("R-77")
-async def test_every_kind_of_item() -> None:
+async def test_every_item_kind_is_read() -> None:
     events = [
         *reasoning_item(0, "let me see", "gAAAAA1"),
         *reasoning_item(1, "", "gAAAAA2"),
@@ -258,14 +258,14 @@ ARGUED, DONE = "response.function_call_arguments.done", "response.output_item.do
 
 
 @pytest.mark.parametrize("where", [(ARGUED,), (DONE,), (ARGUED, DONE)])
-async def test_arguments_that_come_at_once(where: tuple[str, ...]) -> None:
+async def test_arguments_in_a_single_event_are_read(where: tuple[str, ...]) -> None:
     added = "response.output_item.added"
     events = [event for event in call_item(0, "t1", "A", '{"x":1}') if kind_of(event) in (added, *where)]
     async with client(reply(*events)) as c:
         assert merged(await ask(c.model())) == [ToolCall("t1", Function("A", '{"x":1}'))]
 
 
-async def test_calls_at_the_same_time_are_kept_apart() -> None:
+async def test_interleaved_calls_are_separated() -> None:
     one, two = call_item(0, "t1", "A", '{"x":11111}'), call_item(1, "t2", "B", '{"y":22222}')
     mixed = [event for pair in zip(one, two, strict=True) for event in pair]
     async with client(reply(*mixed)) as c:
@@ -275,7 +275,7 @@ async def test_calls_at_the_same_time_are_kept_apart() -> None:
         ]
 
 
-async def test_text_behind_a_call_does_not_wait_for_the_end() -> None:
+async def test_text_after_a_call_is_emitted_before_the_end() -> None:
     events = [*call_item(0, "t1", "A", ""), *message_item(1, "x")]
     stall = Reply(events, done=False, fault="stall", fault_after=len(events))
     async with client(stall) as c, c.model().stream("", HISTORY, [], 0) as items:
@@ -283,7 +283,7 @@ async def test_text_behind_a_call_does_not_wait_for_the_end() -> None:
             assert [await anext(items) for _ in range(2)] == [ToolCall("t1", Function("A")), TextPart("x")]
 
 
-async def test_a_refusal_is_text_and_says_so() -> None:
+async def test_refusal_is_text_with_content_filter_stop_reason() -> None:
     events: list[Event] = [{"type": "response.refusal.delta", "output_index": 0, "delta": "I will not."}]
     async with client(reply(*events)) as c:
         items = await ask(c.model())
@@ -310,7 +310,7 @@ def failed(code: str) -> Json:
         ({"type": "response.failed", "response": {}}, None, False),
     ],
 )
-async def test_errors_inside_the_stream(event: Json, status: int | None, transient: bool) -> None:
+async def test_errors_in_the_stream_raise(event: Json, status: int | None, transient: bool) -> None:
     async with client(Reply([*message_item(0, "a"), event], done=False)) as c:
         with pytest.raises(ChatProviderError) as raised:
             await ask(c.model())
@@ -320,13 +320,13 @@ async def test_errors_inside_the_stream(event: Json, status: int | None, transie
     assert str(raised.value) in ("m", f"HTTP {status}: m", "The provider reported an error without a text.")
 
 
-def test_counts_that_are_missing_are_none() -> None:
-    assert read_usage({"input_tokens": 3}) == TokenUsage(3)
-    assert read_usage({"input_tokens": None, "input_tokens_details": None, "output_tokens": 2}) == TokenUsage(0, 2)
-    assert read_usage({"input_tokens": 3, "input_tokens_details": {"cached_tokens": 5}}) == TokenUsage(0, 0, 5)
+def test_missing_token_counts_are_zero() -> None:
+    assert parse_usage({"input_tokens": 3}) == TokenUsage(3)
+    assert parse_usage({"input_tokens": None, "input_tokens_details": None, "output_tokens": 2}) == TokenUsage(0, 2)
+    assert parse_usage({"input_tokens": 3, "input_tokens_details": {"cached_tokens": 5}}) == TokenUsage(0, 0, 5)
 
 
-async def test_hidden_thinking_alone_is_thinking_alone() -> None:
+async def test_hidden_thinking_alone_counts_as_thinking_only() -> None:
     async with client(reply(*reasoning_item(0, "", "gAAAAA1"))) as c:
         with pytest.raises(APIEmptyResponseError, match="only thought"):
             await ask(c.model())

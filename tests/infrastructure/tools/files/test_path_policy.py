@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kimi.application.settings.settings import FileSettings
-from kimi.domain.permissions.path_rules import NOT_SENSITIVE, OWN_FILES, SENSITIVE
+from kimi.domain.permissions.path_rules import NOT_SENSITIVE_PATTERNS, OWN_FILES, SENSITIVE_PATTERNS
 from kimi.domain.tools.tool import DiffBlock
-from kimi.infrastructure.tools.files.read_media_file import ReadMediaFile
+from kimi.infrastructure.tools.files.read_media_file import ReadMediaFileTool
 from tests.support.file_tools import CONTEXT, Files, brief, call, effect
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ async def test_each_session_has_its_own_work_dir(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("T-36")
-async def test_outside(files: Files, tmp_path: Path) -> None:
+async def test_paths_outside_the_work_dir_are_refused_or_asked(files: Files, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x\n")
     for result, verb in (
         (await call(files.read, path="../x"), "read"),
@@ -64,7 +64,7 @@ async def test_outside(files: Files, tmp_path: Path) -> None:
     assert brief(denied) == "Path outside working directory"
 
 
-async def test_an_empty_path(files: Files) -> None:
+async def test_empty_path_is_refused(files: Files) -> None:
     for result in (
         await call(files.read, path=""),
         await call(files.write, path="", content=""),
@@ -74,7 +74,7 @@ async def test_an_empty_path(files: Files) -> None:
     assert (await call(files.read, path="a\0b")).is_error
 
 
-async def test_home_and_a_directory_called_tilde(files: Files) -> None:
+async def test_tilde_slash_is_home_and_other_tilde_names_are_relative(files: Files) -> None:
     (files.home / "x").write_text("home\n")
     files.put("~x/y", "tilde\n")
     assert (await call(files.read, path="~/x")).output == "     1\thome\n"
@@ -165,9 +165,9 @@ def example(pattern: str) -> str:
 
 
 @pytest.mark.spec("T-42")
-@pytest.mark.parametrize("pattern", SENSITIVE)
+@pytest.mark.parametrize("pattern", SENSITIVE_PATTERNS)
 async def test_secrets_are_not_read(files: Files, pattern: str) -> None:
-    media = ReadMediaFile(files.workspace, files.policy, frozenset({"image_in", "video_in"}))
+    media = ReadMediaFileTool(files.workspace, files.policy, frozenset({"image_in", "video_in"}))
     name = example(pattern)
     secret = files.put(name, "SECRET=1\n")
     os.symlink(secret, files.work_dir / "plain.txt")
@@ -183,7 +183,7 @@ async def test_secrets_are_not_read(files: Files, pattern: str) -> None:
 
 
 @pytest.mark.spec("T-42")
-@pytest.mark.parametrize("pattern", NOT_SENSITIVE)
+@pytest.mark.parametrize("pattern", NOT_SENSITIVE_PATTERNS)
 async def test_exempt_names_are_read(files: Files, pattern: str) -> None:
     files.put(example(pattern), "PUBLIC=1\n")
     assert not (await call(files.read, path=example(pattern))).is_error
@@ -213,7 +213,7 @@ async def test_changes_of_secrets_show_no_content(files: Files) -> None:
 
 @pytest.mark.spec("T-45")
 @pytest.mark.parametrize("name", OWN_FILES)
-async def test_our_own_files_are_closed(files: Files, name: str) -> None:
+async def test_program_files_are_protected(files: Files, name: str) -> None:
     own = files.share / name if "." in name or name == "device_id" else files.share / name / "h" / "x.json"
     own.parent.mkdir(parents=True, exist_ok=True)
     own.write_text("a\n")
@@ -240,23 +240,23 @@ async def test_spilled_output_of_the_session_may_be_read(files: Files) -> None:
     assert brief(await call(files.write, path=str(spill / "1.txt"), content="")) == "Protected file"
 
 
-async def test_the_real_place_of_a_linked_setting_is_closed_too(files: Files, tmp_path: Path) -> None:
+async def test_target_of_a_linked_configuration_file_is_protected(files: Files, tmp_path: Path) -> None:
     dotfiles = tmp_path / "dotfiles.toml"
     dotfiles.write_text("api_key = 1\n")
     os.symlink(dotfiles, files.share / "config.toml")
     assert brief(await call(files.read, path=str(dotfiles))) == "Sensitive file"
 
 
-async def test_deny_rules_are_given_the_real_path_of_what_is_read_without_a_question(files: Files) -> None:
+async def test_deny_rules_get_the_real_path_of_unapproved_reads(files: Files) -> None:
     real = files.put("private/a.txt", "a\n")
     os.symlink(real, files.work_dir / "b.txt")
-    media = ReadMediaFile(files.workspace, files.policy, frozenset({"image_in"}))
+    media = ReadMediaFileTool(files.workspace, files.policy, frozenset({"image_in"}))
     for tool, arguments in ((files.read, {}), (media, {}), (files.grep, {"pattern": "a"})):
         async with tool.prepare({"path": "b.txt", **arguments}, CONTEXT) as prepared:
             assert prepared.subject == str(real.resolve())
 
 
-async def test_a_link_that_was_changed_while_the_person_thought_is_not_followed(tmp_path: Path) -> None:
+async def test_link_changed_during_approval_is_not_followed(tmp_path: Path) -> None:
     files = Files(tmp_path, FileSettings(read_outside="ask"))
     for name in ("asked", "secret"):
         (tmp_path / name).mkdir()
@@ -266,7 +266,7 @@ async def test_a_link_that_was_changed_while_the_person_thought_is_not_followed(
         link.unlink(missing_ok=True)
         os.symlink(tmp_path / "asked", link)
         async with tool.prepare(arguments, CONTEXT) as prepared:
-            assert prepared.effect is not None
+            assert prepared.proposed_action is not None
             assert not (await prepared.run()).is_error
             link.unlink()
             os.symlink(tmp_path / "secret", link)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kimi.infrastructure.tools.files.file_types import file_type
-from kimi.infrastructure.tools.files.read_file import LineBreaks, LineWindow
+from kimi.infrastructure.tools.files.file_types import detect_file_type
+from kimi.infrastructure.tools.files.read_file import LineBreakNormalizer, LineWindow
 from tests.support.file_tools import Files, brief, call, text
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ def numbered(count: int) -> str:
 
 
 @pytest.mark.spec("T-63")
-async def test_messages(files: Files) -> None:
+async def test_result_messages_are_as_documented(files: Files) -> None:
     files.put("empty.txt")
     result = await call(files.read, path="empty.txt")
     assert (result.output, result.display) == ("", ())
@@ -79,14 +79,14 @@ async def test_the_newest_lines_stay_when_the_tail_is_too_large(files: Files) ->
 
 
 @pytest.mark.spec("T-64")
-async def test_numbers_have_six_places_and_line_breaks_are_one(files: Files) -> None:
+async def test_line_numbers_have_six_columns_and_line_endings_are_unified(files: Files) -> None:
     files.put("crlf.txt", b"one\r\ntwo\rthree\nlast")
     result = await call(files.read, path="crlf.txt")
     assert result.output == "     1\tone\n     2\ttwo\n     3\tthree\n     4\tlast"
 
 
 @pytest.mark.spec("T-65")
-async def test_offsets_without_a_meaning(files: Files) -> None:
+async def test_invalid_offsets_are_refused(files: Files) -> None:
     files.put("a.txt", "a\n")
     result = await call(files.read, path="a.txt", line_offset=0)
     assert result.message.startswith("Error validating JSON arguments: 1 validation error for Params\n")
@@ -121,8 +121,8 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
         ("a.ts", b"G" + bytes(400), "unknown"),
     ],
 )
-async def test_types(files: Files, name: str, content: bytes, kind: str) -> None:
-    assert file_type(name, content).kind == kind
+async def test_file_type_decides_whether_a_file_is_read(files: Files, name: str, content: bytes, kind: str) -> None:
+    assert detect_file_type(name, content).kind == kind
     files.put(name, content)
     result = await call(files.read, path=name)
     if kind == "text":
@@ -142,7 +142,7 @@ async def test_types(files: Files, name: str, content: bytes, kind: str) -> None
 
 
 @pytest.mark.spec("T-46")
-async def test_what_is_no_file_is_refused_at_once(files: Files) -> None:
+async def test_paths_other_than_regular_files_are_refused_at_once(files: Files) -> None:
     (files.work_dir / "dir").mkdir()
     os.mkfifo(files.work_dir / "fifo")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -165,7 +165,7 @@ async def test_what_is_no_file_is_refused_at_once(files: Files) -> None:
     assert (missing.message, brief(missing)) == ("`nothing` does not exist.", "File not found")
 
 
-async def test_failures_of_the_system_are_told(files: Files) -> None:
+async def test_system_errors_are_reported(files: Files) -> None:
     os.symlink("loop", files.work_dir / "loop")
     result = await call(files.read, path="loop")
     assert result.message.startswith("Failed to read loop. Error: ")
@@ -219,19 +219,19 @@ pieces = st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\r\n", b"bc", b"\xc3", 
 
 
 @given(pieces, st.integers(1, 12), st.integers(1, 6), st.integers(1, 5))
-def test_blocks_make_no_difference(parts: list[bytes], first: int, n_lines: int, size: int) -> None:
+def test_block_size_does_not_change_the_lines(parts: list[bytes], first: int, n_lines: int, size: int) -> None:
     content = b"".join(parts)
-    breaks, window = LineBreaks(), LineWindow(first, n_lines)
+    breaks, window = LineBreakNormalizer(), LineWindow(first, n_lines)
     for at in range(0, len(content), size):
-        window.take(breaks.normal(content[at : at + size]))
-    window.take(breaks.rest())
+        window.feed(breaks.normalize(content[at : at + size]))
+    window.feed(breaks.flush())
     window.close()
     plain = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     lines = plain.decode("utf-8", "replace").split("\n")
     lines = [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     expected = list(enumerate(lines, 1))[first - 1 : first - 1 + n_lines]
     assert list(window.lines) == expected
-    assert window.total == len(lines)
+    assert window.total_lines == len(lines)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

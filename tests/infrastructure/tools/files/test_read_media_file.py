@@ -17,9 +17,9 @@ from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.content.parts import ImagePart, TextPart, VideoPart
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.infrastructure.tools.files.pictures import PictureRefused, prepared_picture
-from kimi.infrastructure.tools.files.read_media_file import ReadMediaFile
-from kimi.interfaces.bootstrap.containers import App, new_session
+from kimi.infrastructure.tools.files.pictures import PictureRefused, prepare_picture
+from kimi.infrastructure.tools.files.read_media_file import ReadMediaFileTool
+from kimi.interfaces.bootstrap.containers import App, create_session_container
 from kimi.interfaces.bootstrap.injector import providers
 from tests.support.file_tools import Files, brief, call
 
@@ -40,8 +40,8 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def tool(files: Files, capabilities: frozenset[str] = BOTH) -> ReadMediaFile:
-    return ReadMediaFile(files.workspace, files.policy, capabilities)
+def tool(files: Files, capabilities: frozenset[str] = BOTH) -> ReadMediaFileTool:
+    return ReadMediaFileTool(files.workspace, files.policy, capabilities)
 
 
 def shown(result: ToolReturnValue) -> Image.Image:
@@ -56,16 +56,18 @@ def shown(result: ToolReturnValue) -> Image.Image:
 
 @pytest.mark.spec("T-67")
 @pytest.mark.parametrize(("capabilities", "there"), [((), False), (("image_in",), True), (("video_in",), True)])
-async def test_it_is_there_for_models_that_see(tmp_path: Path, capabilities: tuple[str, ...], there: bool) -> None:
+async def test_tool_is_offered_only_to_models_with_media_support(
+    tmp_path: Path, capabilities: tuple[str, ...], there: bool
+) -> None:
     model = ModelSettings(provider_name="p", type="_echo", model="m", capabilities=frozenset(capabilities))
     settings = Settings(share_dir=str(tmp_path / "share"), work_dir=str(tmp_path), model=model)
     app = App(settings=providers.Object(settings), store=providers.Object(MemoryStore(str(tmp_path))))
-    toolset = new_session(app, await app.store().create("s1")).toolset()
-    assert ("ReadMediaFile" in [spec.name for spec in toolset.visible()]) is there
+    toolset = create_session_container(app, await app.store().create("s1")).toolset()
+    assert ("ReadMediaFile" in [spec.name for spec in toolset.visible_specs()]) is there
 
 
 @pytest.mark.spec("T-67")
-async def test_an_image_stands_between_tags(files: Files) -> None:
+async def test_image_is_enclosed_in_tags(files: Files) -> None:
     content = picture((64, 48))
     path = files.put("a.png", content)
     result = await call(tool(files), path="a.png")
@@ -92,7 +94,7 @@ async def test_a_video_is_sent_as_it_is(files: Files) -> None:
 
 
 @pytest.mark.spec("T-67")
-async def test_what_is_refused(files: Files) -> None:
+async def test_unsupported_files_are_refused(files: Files) -> None:
     large = files.put("large.png", picture((2, 2)))
     with large.open("r+b") as file:
         file.truncate(100 * 1024 * 1024 + 1)
@@ -121,7 +123,7 @@ async def test_what_is_refused(files: Files) -> None:
         assert (result.is_error, result.message, brief(result)) == (True, *expected)
 
 
-async def test_secrets_stay_closed(files: Files) -> None:
+async def test_secrets_are_not_read(files: Files) -> None:
     files.put(".env", "KEY=1")
     files.work_dir.joinpath("a.png").symlink_to(".env")
     assert (await call(tool(files), path=".env")).is_error
@@ -168,7 +170,7 @@ async def test_rare_formats_are_converted(files: Files, form: str) -> None:
 
 
 @pytest.mark.spec("T-67")
-async def test_what_cannot_be_converted_is_refused(files: Files) -> None:
+async def test_unconvertible_format_is_refused(files: Files) -> None:
     path = files.put("a.heic", b"\0\0\0\x18ftypheic" + b"\0" * 100)
     result = await call(tool(files), path="a.heic")
     assert result.message.startswith(f"`{path}` cannot be shown: image/heic cannot be converted here (")
@@ -177,17 +179,17 @@ async def test_what_cannot_be_converted_is_refused(files: Files) -> None:
 
 def test_a_broken_image_of_a_common_format_is_left_to_the_provider() -> None:
     content = b"\x89PNG\r\n\x1a\nbroken"
-    assert prepared_picture(content, "image/png").content is content
+    assert prepare_picture(content, "image/png").content is content
     with pytest.raises(PictureRefused):
-        prepared_picture(content, "image/tiff")
+        prepare_picture(content, "image/tiff")
 
 
-def test_a_huge_picture_is_nothing_to_warn_of_on_the_terminal() -> None:
+def test_huge_image_emits_no_warning() -> None:
     head = struct.pack(">IIBBBBB", 10_000, 9_500, 1, 0, 0, 0, 0)
     content = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", b"")
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        assert prepared_picture(content, "image/png").size == (10_000, 9_500)
+        assert prepare_picture(content, "image/png").original_size == (10_000, 9_500)
     assert seen == []
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kimi.application.settings.settings import FileSettings
 from kimi.domain.tools.tool import DiffBlock
-from kimi.infrastructure.tools.files.str_replace_file import Edit, Edited, apply_edits
+from kimi.infrastructure.tools.files.str_replace_file import Edit, EditedText, apply_edits
 from tests.support.file_tools import Files, brief, call, edits, effect
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ def done(count: int, replacements: int) -> str:
 
 
 @pytest.mark.spec("T-71")
-async def test_replacements_and_their_number(files: Files) -> None:
+async def test_replacements_are_made_and_counted(files: Files) -> None:
     path = files.put("a.txt", "one two\none\n")
     asked = await effect(files.edit, path="a.txt", edit={"old": "two", "new": "2"})
     assert asked is not None
@@ -66,7 +66,7 @@ async def test_replacements_and_their_number(files: Files) -> None:
         (edits(("x", "b"), ("a", "y")), "Edit 1 of 2: the old string was not found in the file."),
     ],
 )
-async def test_edits_that_do_not_fit(files: Files, edit: Any, message: str) -> None:
+async def test_edits_that_cannot_be_applied_are_refused(files: Files, edit: Any, message: str) -> None:
     path = files.put("a.txt", "a\n")
     before = path.stat()
     assert await effect(files.edit, path="a.txt", edit=edit) is None
@@ -78,7 +78,7 @@ async def test_edits_that_do_not_fit(files: Files, edit: Any, message: str) -> N
     assert path.stat().st_ino == before.st_ino
 
 
-async def test_arguments_that_make_no_sense(files: Files) -> None:
+async def test_invalid_arguments_are_refused(files: Files) -> None:
     files.put("a.txt", "a\n")
     senseless: list[Any] = [[], "text", {"old": "a"}]
     for edit in senseless:
@@ -88,7 +88,7 @@ async def test_arguments_that_make_no_sense(files: Files) -> None:
 
 
 @pytest.mark.spec("T-73")
-async def test_what_is_not_edited_survives(files: Files) -> None:
+async def test_unedited_bytes_are_preserved(files: Files) -> None:
     path = files.put("a.txt", b"\xef\xbb\xbfone\r\ntwo\r\nthree\nlast")
     result = await call(files.edit, path="a.txt", edit={"old": "one\ntwo", "new": "1\n2\n2.5"})
     assert not result.is_error
@@ -149,7 +149,7 @@ async def test_a_file_that_was_never_read_may_be_edited(files: Files) -> None:
 
 
 @pytest.mark.spec("T-75")
-async def test_strict_mode(tmp_path: Path) -> None:
+async def test_strict_mode_requires_reading_and_unique_matches(tmp_path: Path) -> None:
     files = Files(tmp_path, FileSettings(strict_edit=True))
     path = files.put("a.txt", "one one\n")
     unread = await call(files.edit, path="a.txt", edit={"old": "one", "new": "1"})
@@ -175,15 +175,15 @@ plain = st.text("ab\n", max_size=30)
 
 @given(plain, st.text("ab\n", min_size=1, max_size=3), plain, st.booleans(), st.sampled_from(["\n", "\r\n", "\r"]))
 @example("\n\n", "\n\n\n", "", False, "\r\n")
-def test_edits_mean_the_same_with_any_line_break(content: str, old: str, new: str, every: bool, kind: str) -> None:
+def test_edits_are_independent_of_line_endings(content: str, old: str, new: str, every: bool, kind: str) -> None:
     if old == new:
         return
     result = apply_edits(content.replace("\n", kind), [Edit(old=old, new=new, replace_all=every)], False)
     found = content.count(old)
     if not found:
-        assert not isinstance(result, Edited)
+        assert not isinstance(result, EditedText)
         return
-    assert isinstance(result, Edited)
+    assert isinstance(result, EditedText)
     expected = content.replace(old, new, -1 if every else 1)
     if "\n" in content:
         assert result.text == expected.replace("\n", kind)

@@ -20,7 +20,7 @@ def files(tmp_path: Path) -> Files:
 
 
 @pytest.mark.spec("T-68")
-async def test_modes_and_messages(files: Files) -> None:
+async def test_write_modes_return_documented_messages(files: Files) -> None:
     path = files.work_dir / "a.txt"
     result = await call(files.write, path="a.txt", content="grün\n")
     assert (result.output, result.message) == ("", "File successfully overwritten. Current size: 6 bytes.")
@@ -48,7 +48,7 @@ async def test_modes_and_messages(files: Files) -> None:
     assert (result.message, brief(result)) == ("`sub` is not a file.", "Invalid path")
 
 
-async def test_what_the_user_is_asked(files: Files) -> None:
+async def test_approval_shows_the_action_and_the_diff(files: Files) -> None:
     files.put("a.txt", "old\n")
     asked = await effect(files.write, path="a.txt", content="new\n")
     path = str(files.work_dir / "a.txt")
@@ -133,7 +133,7 @@ async def test_large_files_are_summarised_without_being_read_whole(files: Files)
     assert block.new_text == "(100003 lines)"
 
 
-async def test_failures_of_the_system_are_told(files: Files) -> None:
+async def test_system_errors_are_reported(files: Files) -> None:
     result = await call(files.write, path="x" * 300, content="a")
     assert result.message.startswith("Failed to write to " + "x" * 300 + ". Error: ")
     assert brief(result) == "Failed to write file"
@@ -184,7 +184,7 @@ async def test_a_long_diff_leaves_the_loop_free(files: Files) -> None:
     assert max(gaps) < 0.05
 
 
-async def test_a_cancelled_call_leaves_no_lock_behind(files: Files) -> None:
+async def test_cancelled_call_releases_its_lock(files: Files) -> None:
     arguments = {"path": "a.txt", "content": "x"}
     async with anyio.create_task_group() as group:
 

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kimi.application.settings.settings import FileSettings
-from kimi.infrastructure.tools.search.directory_listing import two_level_listing
-from kimi.infrastructure.tools.search.glob import Glob
-from kimi.infrastructure.tools.search.glob_walk import Pattern, Walk, expand_braces
+from kimi.infrastructure.tools.search.directory_listing import list_two_levels
+from kimi.infrastructure.tools.search.glob import GlobTool
+from kimi.infrastructure.tools.search.glob_walk import GlobPattern, GlobWalk, expand_braces
 from tests.support.file_tools import Files, brief, call, text
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ async def found(files: Files, pattern: str, **arguments: object) -> list[str]:
 
 
 @pytest.mark.spec("T-76")
-async def test_matches_messages_and_limits(tmp_path: Path) -> None:
+async def test_matches_are_listed_with_messages_and_limits(tmp_path: Path) -> None:
     files = Files(tmp_path)
     put(files, "src/a.py", "src/b.ts", "src/deep/c.py", "src/deep/d.tsx", "src-old/e.py", "top.py", ".hidden.py")
     result = await call(files.glob, pattern="src/*")
@@ -69,7 +69,7 @@ async def test_matches_messages_and_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("T-77")
-async def test_nothing_outside_is_listed(files: Files, tmp_path: Path) -> None:
+async def test_paths_outside_are_not_listed(files: Files, tmp_path: Path) -> None:
     put(files, "a/b.txt")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "x.txt").write_text("x")
@@ -128,7 +128,7 @@ async def test_ignore_rules_count_inside_a_repository_only(files: Files) -> None
     assert await found(files, "**/*", directory=str(files.work_dir / "src")) == ["a.js"]
 
 
-async def test_patterns_that_mean_nothing(files: Files) -> None:
+async def test_invalid_patterns_are_refused(files: Files) -> None:
     for pattern in ("", "/", "."):
         result = await call(files.glob, pattern=pattern)
         assert result.is_error
@@ -137,7 +137,7 @@ async def test_patterns_that_mean_nothing(files: Files) -> None:
     assert result.message.startswith("Failed to search for pattern {a,b}")
 
 
-async def test_names_that_are_no_text(files: Files) -> None:
+async def test_undecodable_names_are_listed(files: Files) -> None:
     (files.work_dir / os.fsdecode(b"caf\xe9")).touch()
     assert await found(files, "caf*") == ["caf\ufffd"]
 
@@ -154,7 +154,7 @@ async def test_names_that_are_no_text(files: Files) -> None:
         ("{,x}y", ["y", "xy"]),
     ],
 )
-def test_braces(pattern: str, expanded: list[str]) -> None:
+def test_braces_are_expanded(pattern: str, expanded: list[str]) -> None:
     assert expand_braces(pattern) == expanded
 
 
@@ -164,13 +164,13 @@ def test_listing_has_two_levels_and_limits(tmp_path: Path) -> None:
         (tmp_path / "dir" / f"{number:02d}").touch()
     for number in range(31):
         (tmp_path / f"f{number:02d}").touch()
-    lines = two_level_listing(str(tmp_path)).split("\n")
+    lines = list_two_levels(str(tmp_path)).split("\n")
     assert lines[0] == "├── dir/"
     assert lines[1] == "│   ├── 00"
     assert lines[11] == "│   └── ... and 2 more"
     assert lines[-1] == "└── ... and 2 more"
     assert len(lines) == 1 + 11 + 29 + 1
-    assert two_level_listing(str(tmp_path / "nothing")) == ""
+    assert list_two_levels(str(tmp_path / "nothing")) == ""
 
 
 names = st.sampled_from(["a", "b", "ab"])
@@ -180,7 +180,7 @@ patterns = st.lists(st.sampled_from(["a", "*", "**", "?", "a*", "[ab]", "b"]), m
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(paths, patterns)
-def test_agrees_with_pathlib(tmp_path_factory: pytest.TempPathFactory, tree: list[str], pattern: str) -> None:
+def test_matches_agree_with_pathlib(tmp_path_factory: pytest.TempPathFactory, tree: list[str], pattern: str) -> None:
     root = tmp_path_factory.mktemp("tree")
     for path in tree:
         try:
@@ -188,8 +188,8 @@ def test_agrees_with_pathlib(tmp_path_factory: pytest.TempPathFactory, tree: lis
             (root / path).touch()
         except (FileExistsError, NotADirectoryError):
             continue
-    walk = Walk(
-        str(root), Pattern(pattern), roots=[str(root)], include_dirs=True, limit=1000, budget_s=10, windows=False
+    walk = GlobWalk(
+        str(root), GlobPattern(pattern), roots=[str(root)], include_dirs=True, limit=1000, budget_s=10, windows=False
     )
     expected = {path.relative_to(root) for path in root.glob(pattern if not pattern.endswith("**") else pattern + "/*")}
     result = walk.run()
@@ -213,13 +213,13 @@ def large_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(180)  # a slow disk makes the files slowly
 @pytest.mark.spec("T-78")
-async def test_a_large_tree_stops_in_time_and_when_cancelled(large_tree: Path) -> None:
+async def test_search_of_a_large_tree_stops_at_timeout_or_cancel(large_tree: Path) -> None:
     files = Files(large_tree)
     started = anyio.current_time()
     result = await call(files.glob, pattern="**/*.py")
     assert anyio.current_time() - started < 11
     assert result.message.startswith("Found ")
-    hurried = Glob(files.workspace, files.policy, budget_s=0.05)
+    hurried = GlobTool(files.workspace, files.policy, budget_s=0.05)
     started = anyio.current_time()
     result = await call(hurried, pattern="**/*.py")
     assert anyio.current_time() - started < 1
@@ -232,7 +232,7 @@ async def test_a_large_tree_stops_in_time_and_when_cancelled(large_tree: Path) -
     assert anyio.current_time() - started < 1
 
 
-async def test_git_agrees_on_what_is_ignored(files: Files) -> None:
+async def test_ignored_files_agree_with_git(files: Files) -> None:
     put(files, "a/x/f", "a/y/f", "b/x/f", "c/z.d/f", "d/e/f/g")
     files.put(".gitignore", "a/x\n**/z.d/\nd/**/f\n\\#odd\n!b/x\nb/*\n")
     await anyio.run_process(["git", "init", "-q", str(files.work_dir)])

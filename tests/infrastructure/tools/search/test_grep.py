@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kimi.application.settings.settings import FileSettings
-from kimi.domain.permissions.path_rules import SENSITIVE, NamedPath, Zones
+from kimi.domain.permissions.path_rules import SENSITIVE_PATTERNS, NamedPath, PathScopes
 from kimi.domain.tools.tool import ToolReturnValue
-from kimi.infrastructure.tools.files.path_policy import Target
-from kimi.infrastructure.tools.search.grep import Grep
-from kimi.infrastructure.tools.search.grep_output import ContentWindow, SecretFilter
+from kimi.infrastructure.tools.files.path_policy import ResolvedPath
+from kimi.infrastructure.tools.search.grep import GrepTool
+from kimi.infrastructure.tools.search.grep_output import ContentCollector, SecretFilter
 from kimi.infrastructure.tools.search.ripgrep import Ripgrep
 from tests.support.file_tools import CONTEXT, Files, brief, call, effect, no_ripgrep, real_ripgrep, text
 
@@ -30,15 +30,15 @@ def files(tmp_path: Path) -> Files:
 
 
 @pytest.fixture(params=ENGINES)
-def grep(request: pytest.FixtureRequest, files: Files) -> Grep:
-    return Grep(files.workspace, files.policy, ENGINES[request.param]())
+def grep(request: pytest.FixtureRequest, files: Files) -> GrepTool:
+    return GrepTool(files.workspace, files.policy, ENGINES[request.param]())
 
 
 def lines(result: ToolReturnValue) -> list[str]:
     return text(result).splitlines()
 
 
-async def test_modes(files: Files, grep: Grep) -> None:
+async def test_output_modes_list_files_lines_or_counts(files: Files, grep: GrepTool) -> None:
     files.put("a.py", "import os\n\nos.name\nos.sep, os.curdir\n")
     files.put("sub/b.txt", "nothing\nos\n")
     os.utime(files.work_dir / "a.py", (1, 1))
@@ -68,7 +68,7 @@ async def test_modes(files: Files, grep: Grep) -> None:
 
 
 @pytest.mark.spec("T-80")
-async def test_text_that_looks_like_something_else(files: Files, grep: Grep) -> None:
+async def test_option_like_text_and_odd_file_names_are_searched(files: Files, grep: GrepTool) -> None:
     files.put("a.txt", "--files\n-e x\n")
     files.put("b.txt", "-e x\n")
     files.put("a:1:b.txt", "needle 1\n")
@@ -102,7 +102,7 @@ SECRET = "topsecret"
 
 
 def put_secrets(files: Files) -> list[str]:
-    names = [pattern.replace("*", "some") for pattern in SENSITIVE]
+    names = [pattern.replace("*", "some") for pattern in SENSITIVE_PATTERNS]
     for name in names:
         files.put(name, f"KEY={SECRET}\nsecond line\n")
     files.put("plain.py", "nothing to see\nsecond line\n")
@@ -124,7 +124,7 @@ def put_secrets(files: Files) -> list[str]:
         {"multiline": True, "include_ignored": True, "head_limit": 0, "-n": False},
     ],
 )
-async def test_secrets_are_never_shown(files: Files, grep: Grep, mode: str, options: dict[str, Any]) -> None:
+async def test_secrets_are_never_shown(files: Files, grep: GrepTool, mode: str, options: dict[str, Any]) -> None:
     names = put_secrets(files)
     os.symlink(".env", files.work_dir / "link.txt")
     result = await call(grep, pattern="KEY|second", output_mode=mode, **options)
@@ -149,7 +149,7 @@ async def test_secrets_are_never_shown(files: Files, grep: Grep, mode: str, opti
     assert brief(unknown) == "Invalid arguments"
 
 
-async def test_our_own_files_are_left_out(files: Files, grep: Grep) -> None:
+async def test_program_files_are_skipped(files: Files, grep: GrepTool) -> None:
     session = files.share / "sessions" / "h" / "s"
     session.mkdir(parents=True)
     (session / "context.jsonl").write_text(SECRET)
@@ -161,7 +161,7 @@ async def test_our_own_files_are_left_out(files: Files, grep: Grep) -> None:
         assert "sensitive file(s)" in result.message
 
 
-async def test_where_may_be_searched(tmp_path: Path) -> None:
+async def test_search_path_follows_the_path_rules(tmp_path: Path) -> None:
     files = Files(tmp_path, FileSettings(read_outside="ask"))
     (tmp_path / "x").write_text("x\n")
     refused = await call(files.grep, pattern="x", path="../x")
@@ -177,7 +177,7 @@ async def test_where_may_be_searched(tmp_path: Path) -> None:
     assert not (await call(files.grep, pattern="x")).is_error
 
 
-async def test_pages(files: Files, grep: Grep) -> None:
+async def test_results_are_paged(files: Files, grep: GrepTool) -> None:
     files.put("a.txt", "".join(f"needle {number}\n" for number in range(300)))
     result = await call(grep, pattern="needle", output_mode="content", path="a.txt")
     assert result.message == "Results truncated to 250 lines (total: 300). Use offset=250 to see more."
@@ -201,7 +201,7 @@ async def test_pages(files: Files, grep: Grep) -> None:
     assert (result.output, result.message, result.is_error) == ("", "No matches found.", False)
 
 
-async def test_long_results_are_cut_once(files: Files, grep: Grep) -> None:
+async def test_long_results_are_cut_once(files: Files, grep: GrepTool) -> None:
     files.put("a.txt", ("needle " + "x" * 190 + "\n") * 1000 + "needle" + "y" * 5000 + "\n")
     result = await call(grep, pattern="needle", output_mode="content", head_limit=0)
     assert len(text(result)) <= 50_000
@@ -211,16 +211,16 @@ async def test_long_results_are_cut_once(files: Files, grep: Grep) -> None:
     assert len(lines(result)[0]) <= 2000
 
 
-def fake(files: Files, script: str, timeout_s: float = 20.0) -> Grep:
+def fake(files: Files, script: str, timeout_s: float = 20.0) -> GrepTool:
     """Grep with a ripgrep of our own making."""
     path = files.root / "fake-rg"
     path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\n{script}\n')
     path.chmod(0o755)
-    return Grep(files.workspace, files.policy, Ripgrep(str(path), {}), timeout_s=timeout_s)
+    return GrepTool(files.workspace, files.policy, Ripgrep(str(path), {}), timeout_s=timeout_s)
 
 
 @pytest.mark.spec("T-81")
-async def test_trouble(files: Files, tmp_path: Path) -> None:
+async def test_ripgrep_failures_are_reported(files: Files, tmp_path: Path) -> None:
     files.put("a.txt", "x\n")
     result = await call(fake(files, "sleep 77", 0.3), pattern="x")
     assert (result.message, brief(result), result.is_error) == (
@@ -262,7 +262,7 @@ async def test_trouble(files: Files, tmp_path: Path) -> None:
     assert result.message == "Results truncated to 250 lines (total: 260). Use offset=250 to see more."
 
 
-async def test_results_survive_files_that_cannot_be_read(files: Files) -> None:
+async def test_results_are_kept_despite_unreadable_files(files: Files) -> None:
     result = await call(fake(files, "printf 'a.txt\\0'; exit 2"), pattern="x")
     assert (result.output, result.message) == ("a.txt\n", "Some files could not be searched.")
 
@@ -277,9 +277,9 @@ async def test_cancelling_ends_the_search(files: Files, tmp_path: Path) -> None:
         os.kill(int(pid_file.read_text()), 0)
 
 
-async def test_an_expression_that_takes_for_ever_does_not_block(files: Files) -> None:
+async def test_catastrophic_expression_times_out_without_blocking(files: Files) -> None:
     files.put("a.txt", "a" * 40 + "\n")
-    grep = Grep(files.workspace, files.policy, no_ripgrep(), timeout_s=1)
+    grep = GrepTool(files.workspace, files.policy, no_ripgrep(), timeout_s=1)
     ticks = 0
 
     async def tick() -> None:
@@ -357,9 +357,9 @@ QUERIES: list[dict[str, Any]] = [
 
 @pytest.mark.spec("T-82")
 @pytest.mark.parametrize("query", QUERIES, ids=str)
-async def test_both_searchers_agree(files: Files, query: dict[str, Any]) -> None:
+async def test_ripgrep_and_python_search_agree(files: Files, query: dict[str, Any]) -> None:
     corpus(files)
-    slow = Grep(files.workspace, files.policy, no_ripgrep())
+    slow = GrepTool(files.workspace, files.policy, no_ripgrep())
     for mode in ("content", "files_with_matches", "count_matches"):
         fast_result = await call(files.grep, output_mode=mode, **query)
         slow_result = await call(slow, output_mode=mode, **query)
@@ -379,18 +379,18 @@ record_lines = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(record_lines, st.integers(0, 4), st.integers(1, 5), st.integers(1, 4000))
-def test_blocks_make_no_difference(
+def test_block_size_does_not_change_the_results(
     records: list[tuple[bytes, list[bytes]]], offset: int, limit: int, size: int
 ) -> None:
     data = b"".join(path + b"\0" + line for path, group in records for line in group)
-    target = Target(NamedPath(".", ".", "/w", True), "/w", False)
+    target = ResolvedPath(NamedPath(".", ".", "/w", True), "/w", False)
 
     def page(size: int, limit: int | None) -> tuple[str, int, int]:
-        secrets = SecretFilter(target, ".", "/w", Zones(("/w",)))
-        window = ContentWindow(secrets, offset=offset, limit=limit, numbered=True, show=True)
+        secrets = SecretFilter(target, ".", "/w", PathScopes(("/w",)))
+        window = ContentCollector(secrets, offset=offset, limit=limit, has_line_numbers=True, show_line_numbers=True)
         for at in range(0, len(data), size):
             window.feed(data[at : at + size])
-        found = window.page()
+        found = window.build_page()
         return found.output.text, found.lines, found.total
 
     expected = sum(len(group) for path, group in records if path != b".env")

@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
-from kimi.infrastructure.tools.search.grep import Grep
-from kimi.infrastructure.tools.search.ripgrep import Ripgrep, Search, packaged_binaries, search_arguments
+from kimi.infrastructure.tools.search.grep import GrepTool
+from kimi.infrastructure.tools.search.ripgrep import (
+    Ripgrep,
+    RipgrepSearch,
+    build_search_arguments,
+    find_packaged_binaries,
+)
 from tests.support.file_tools import Files, call, no_ripgrep, text
 
 pytestmark = pytest.mark.anyio
@@ -36,11 +41,11 @@ MODES = {"content": [], "files_with_matches": ["--files-with-matches"], "count_m
 @pytest.mark.spec("T-79")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("one_thread", [False, True])
-def test_arguments_of_every_combination(mode: Any, one_thread: bool) -> None:
+def test_arguments_are_built_for_every_option_combination(mode: Any, one_thread: bool) -> None:
     for chosen in itertools.product([False, True], repeat=len(OPTIONS)):
         names = list(itertools.compress(OPTIONS, chosen))
         values: dict[str, Any] = {"line_number": False, **{name: OPTIONS[name][0] for name in names}}
-        arguments = search_arguments(Search("p", "src", output_mode=mode, **values), one_thread=one_thread)
+        arguments = build_search_arguments(RipgrepSearch("p", "src", output_mode=mode, **values), one_thread=one_thread)
         content = mode == "content"
 
         def flags(name: str, names: list[str] = names, content: bool = content) -> list[str]:
@@ -83,14 +88,14 @@ def script(directory: Path, text: str, name: str = "rg") -> Path:
 
 
 @pytest.mark.spec("T-83")
-async def test_order_of_the_search_for_ripgrep(files: Files, tmp_path: Path) -> None:
+async def test_ripgrep_is_searched_in_documented_order(files: Files, tmp_path: Path) -> None:
     on_path = script(tmp_path / "bin", "exit 0")
     configured = script(tmp_path / "own", "exit 0", "my-rg")
     extra = script(tmp_path / "extra", "exit 0")
     environ = {"PATH": str(on_path.parent)}
 
     async def chosen(ripgrep: Ripgrep) -> list[str]:
-        return await ripgrep.command(files.workspace)
+        return await ripgrep.find_command(files.workspace)
 
     assert await chosen(Ripgrep(str(configured), environ, lambda: iter([str(extra)]))) == [str(configured)]
     assert await chosen(Ripgrep(None, environ, lambda: iter([str(extra)]))) == [str(on_path)]
@@ -114,20 +119,20 @@ async def test_a_binary_is_tried_once_until_it_changes(files: Files, tmp_path: P
     path = script(tmp_path / "bin", f"echo tried >> {log}")
     ripgrep = Ripgrep(str(path), {})
     for _ in range(3):
-        assert await ripgrep.command(files.workspace) == [str(path)]
+        assert await ripgrep.find_command(files.workspace) == [str(path)]
     assert log.read_text() == "tried\n"
     os.utime(path, (1, 1))
-    await ripgrep.command(files.workspace)
+    await ripgrep.find_command(files.workspace)
     assert log.read_text() == "tried\ntried\n"
 
 
 async def test_a_relative_entry_of_path_is_not_trusted(files: Files) -> None:
     script(files.work_dir, "exit 0")
-    assert (await Ripgrep(None, {"PATH": "."}, lambda: iter([])).command(files.workspace))[0] == sys.executable
+    assert (await Ripgrep(None, {"PATH": "."}, lambda: iter([])).find_command(files.workspace))[0] == sys.executable
 
 
-def test_the_extra_is_found() -> None:
-    found = [path for path in packaged_binaries() if os.access(path, os.X_OK)]
+def test_packaged_ripgrep_is_found() -> None:
+    found = [path for path in find_packaged_binaries() if os.access(path, os.X_OK)]
     assert found
     assert all(os.path.basename(path) in ("rg", "rg.exe") for path in found)
 
@@ -135,5 +140,5 @@ def test_the_extra_is_found() -> None:
 async def test_modules_of_the_work_dir_are_not_imported(files: Files) -> None:
     files.put("re.py", "raise SystemExit('trapped')")
     files.put("kimi/__init__.py", "raise SystemExit('trapped')")
-    result = await call(Grep(files.workspace, files.policy, no_ripgrep()), pattern="trapped")
+    result = await call(GrepTool(files.workspace, files.policy, no_ripgrep()), pattern="trapped")
     assert sorted(text(result).split()) == ["./kimi/__init__.py", "./re.py"]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kimi.application.ports import Tool
-from kimi.domain.background import BackgroundTask, TaskOrder
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.background import BackgroundTask, BackgroundTaskSpec
+from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import BackgroundTaskBlock, tool_error
-from kimi.infrastructure.tools.shell.background_tasks import TaskList, TaskOutputTool, TaskStop
+from kimi.infrastructure.tools.shell.background_tasks import TaskListTool, TaskOutputTool, TaskStopTool
 from tests.support.background_tasks import FakeTasks
 from tests.support.tool_calls import call, call_context, effect_of
 
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.anyio
 
 
 def started(tasks: FakeTasks, command: str) -> BackgroundTask:
-    return tasks.start(TaskOrder(command, f"a job: {command}", ("sh", "-c", command), 60))
+    return tasks.start(BackgroundTaskSpec(command, f"a job: {command}", ("sh", "-c", command), 60))
 
 
-def stopping(tasks: FakeTasks, *, plan_mode: bool = False) -> TaskStop:
-    return TaskStop(tasks, lambda: plan_mode)
+def stopping(tasks: FakeTasks, *, plan_mode: bool = False) -> TaskStopTool:
+    return TaskStopTool(tasks, lambda: plan_mode)
 
 
 def output_of(tasks: FakeTasks) -> TaskOutputTool:
@@ -34,7 +34,7 @@ def output_of(tasks: FakeTasks) -> TaskOutputTool:
 @pytest.mark.spec("T-96")
 async def test_tasks_are_listed_newest_first() -> None:
     tasks = FakeTasks()
-    tool = TaskList(tasks)
+    tool = TaskListTool(tasks)
     assert (await call(tool, {})).output == "active_background_tasks: 0\n[no tasks]"
     one, two = started(tasks, "sleep 9"), started(tasks, "exit 3")
     active, every = await call(tool, {}), await call(tool, {"active_only": False})
@@ -50,7 +50,7 @@ async def test_tasks_are_listed_newest_first() -> None:
 
 
 @pytest.mark.spec("T-96")
-async def test_output_is_a_snapshot_or_waits() -> None:
+async def test_output_returns_a_snapshot_or_waits() -> None:
     tasks = FakeTasks()
     tool = output_of(tasks)
     running, done = started(tasks, "sleep 9"), started(tasks, "echo all is well")
@@ -70,7 +70,7 @@ async def test_output_is_a_snapshot_or_waits() -> None:
 
 
 @pytest.mark.spec("T-96", "R-146")
-async def test_long_output_is_its_last_32_kilobytes() -> None:
+async def test_long_output_is_cut_to_its_last_32_kilobytes() -> None:
     tasks = FakeTasks()
     task = started(tasks, "exit 0")
     tasks.said[task.id] = b"a" + b"b" * 32 * 1024
@@ -81,11 +81,11 @@ async def test_long_output_is_its_last_32_kilobytes() -> None:
 
 
 @pytest.mark.spec("T-96")
-async def test_stopping_is_asked_about() -> None:
+async def test_stopping_requires_approval() -> None:
     tasks = FakeTasks()
     task = started(tasks, "sleep 9")
     tool = stopping(tasks)
-    assert await effect_of(tool, {"task_id": task.id}) == Effect(
+    assert await effect_of(tool, {"task_id": task.id}) == ProposedAction(
         "stop background task", f"Stop background task `{task.id}`", subject=task.id
     )
     result = await call(tool, {"task_id": task.id})
@@ -97,7 +97,7 @@ async def test_stopping_is_asked_about() -> None:
 
 
 def every_tool(tasks: FakeTasks) -> Mapping[Tool, dict[str, Any]]:
-    return {TaskList(tasks): {}, output_of(tasks): {"task_id": "x"}, stopping(tasks): {"task_id": "x"}}
+    return {TaskListTool(tasks): {}, output_of(tasks): {"task_id": "x"}, stopping(tasks): {"task_id": "x"}}
 
 
 @pytest.mark.spec("T-96")

@@ -16,10 +16,16 @@ import pytest
 
 from kimi.application.ports import Shell
 from kimi.application.settings.settings import ShellSettings
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import BriefBlock, ShellBlock, ToolReturnValue
-from kimi.infrastructure.tools.output import Output
-from kimi.infrastructure.tools.shell.shell import ShellTool, command_result, runnable, shell_spec, without_nul
+from kimi.infrastructure.tools.output import ToolOutput
+from kimi.infrastructure.tools.shell.shell import (
+    ShellTool,
+    adapt_command,
+    format_command_result,
+    replace_nul_redirections,
+    shell_spec,
+)
 from kimi.infrastructure.workspace.local import LocalWorkspace
 from tests.support.program.processes import all_gone, children, marked
 from tests.support.tool_calls import call, call_context, effect_of
@@ -57,7 +63,7 @@ def failure(message: str, brief: str, output: str = "") -> ToolReturnValue:
 
 
 @pytest.mark.spec("T-47")
-async def test_every_outcome_has_its_row(shell: MakeTool) -> None:
+async def test_every_outcome_has_its_documented_result(shell: MakeTool) -> None:
     tool = shell()
     assert await run(tool, "echo hi") == ToolReturnValue(False, "hi\n", "Command executed successfully.")
     assert await run(tool, "echo no; echo why >&2; exit 3") == failure(
@@ -84,24 +90,24 @@ async def test_the_brief_shows_the_last_lines_shortened(shell: MakeTool) -> None
     assert brief == BriefBlock("\n".join(lines))
 
 
-async def test_a_command_that_cannot_be_a_command_line_is_a_result(shell: MakeTool) -> None:
+async def test_invalid_command_line_is_an_error_result(shell: MakeTool) -> None:
     for command in ("echo \0", "echo \ud800", "x" * 3_000_000):
         result = await run(shell(), command)
         assert result.message.startswith("Command execution failed: ")
 
 
-async def test_a_work_dir_that_is_gone_is_a_result(shell: MakeTool, tmp_path: Path) -> None:
+async def test_missing_work_dir_is_an_error_result(shell: MakeTool, tmp_path: Path) -> None:
     tool = shell()
     shutil.rmtree(tmp_path / "work")
     assert (await run(tool, "true")).display == (BriefBlock("Execution failed"),)
 
 
-def test_a_cut_output_is_told_in_the_message() -> None:
-    cut = Output("x", truncated=True)
+def test_message_states_that_output_was_cut() -> None:
+    cut = ToolOutput("x", truncated=True)
     sentence = "Output is truncated to fit in the message."
-    assert command_result(cut, 0, 9).message == f"Command executed successfully. {sentence}"
-    assert command_result(cut, 1, 9).message == f"Command failed with exit code: 1. {sentence}"
-    assert command_result(cut, None, 9).message == f"Command killed by timeout (9s) {sentence}"
+    assert format_command_result(cut, 0, 9).message == f"Command executed successfully. {sentence}"
+    assert format_command_result(cut, 1, 9).message == f"Command failed with exit code: 1. {sentence}"
+    assert format_command_result(cut, None, 9).message == f"Command killed by timeout (9s) {sentence}"
 
 
 # --- output ---------------------------------------------------------------------------------------------------
@@ -135,7 +141,7 @@ async def test_a_long_output_keeps_both_ends_and_names_a_private_file(shell: Mak
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_what_a_command_says_while_it_is_ended_counts(shell: MakeTool) -> None:
+async def test_output_during_termination_is_kept(shell: MakeTool) -> None:
     result = await run(shell(), "trap 'echo cleaning up; exit 0' TERM; sleep 30 & wait", timeout=1)
     assert result.output == "cleaning up\n"
     assert result.message == "Command killed by timeout (1s)"
@@ -193,7 +199,7 @@ async def test_a_deliberate_background_child_lives_on(shell: MakeTool, word: str
 
 
 @pytest.mark.spec("T-52")
-async def test_a_child_in_a_session_of_its_own_that_holds_the_pipe_does_not_delay(shell: MakeTool, word: str) -> None:
+async def test_detached_child_holding_the_pipe_does_not_delay_the_result(shell: MakeTool, word: str) -> None:
     started = time.monotonic()
     result = await run(shell(environ={word: "1"}), "setsid sleep 60 & echo started")
     assert time.monotonic() - started < 1
@@ -203,7 +209,7 @@ async def test_a_child_in_a_session_of_its_own_that_holds_the_pipe_does_not_dela
     assert all_gone(word)
 
 
-async def test_cancelling_leaves_nothing_behind(shell: MakeTool, word: str) -> None:
+async def test_cancel_kills_all_processes(shell: MakeTool, word: str) -> None:
     tool = shell(environ={word: "1"})
     started = time.monotonic()
     with anyio.move_on_after(0.5) as scope:
@@ -250,7 +256,7 @@ async def test_input_is_empty_and_git_does_not_ask(shell: MakeTool) -> None:
 
 
 @pytest.mark.spec("T-54")
-async def test_keys_are_absent_unless_wanted(shell: MakeTool) -> None:
+async def test_api_keys_are_not_inherited_unless_configured(shell: MakeTool) -> None:
     environ = {"MY_PROVIDER_KEY": "sk-secret-1", "ANOTHER": "kept"}
     secrets = frozenset({"MY_PROVIDER_KEY"})
     output = str((await run(shell(environ, secrets), "env")).output)
@@ -272,7 +278,7 @@ async def test_shell_prompts_and_pagers_are_set(shell: MakeTool) -> None:
     assert other[1] == "/bin/sh"
 
 
-async def test_nothing_persists_from_one_call_to_the_next(shell: MakeTool, tmp_path: Path) -> None:
+async def test_calls_share_no_shell_state(shell: MakeTool, tmp_path: Path) -> None:
     tool = shell()
     await run(tool, "cd /; export X=1")
     assert (await run(tool, "pwd; echo x${X}")).output == f"{tmp_path.resolve() / 'work'}\nx\n"
@@ -282,7 +288,7 @@ async def test_nothing_persists_from_one_call_to_the_next(shell: MakeTool, tmp_p
 
 
 @pytest.mark.spec("T-56")
-async def test_the_foreground_has_a_limit_of_its_own(shell: MakeTool) -> None:
+async def test_foreground_commands_have_their_own_limit(shell: MakeTool) -> None:
     result = await run(shell(), "true", timeout=301)
     head, _, rest = result.message.partition("\n  Value error, ")
     assert head == "Error validating JSON arguments: 1 validation error for Params"
@@ -292,7 +298,7 @@ async def test_the_foreground_has_a_limit_of_its_own(shell: MakeTool) -> None:
     assert not (await run(shell(), "true", timeout=300)).is_error
 
 
-async def test_without_tasks_there_is_no_background(shell: MakeTool) -> None:
+async def test_background_is_unavailable_without_tasks(shell: MakeTool) -> None:
     result = await run(shell(), "true", timeout=301, run_in_background=True, description="a job")
     text = "Failed to start background task: background tasks are not available here"
     assert result == failure(text, "Start failed")
@@ -307,8 +313,8 @@ async def test_the_time_limit_has_bounds(shell: MakeTool) -> None:
     assert not (await run(shell(max_timeout_s=1_000), "true", timeout=1_000)).is_error
 
 
-async def test_the_effect_is_the_command_line(shell: MakeTool) -> None:
-    assert await effect_of(shell(), {"command": "make all"}) == Effect(
+async def test_proposed_action_is_the_command_line(shell: MakeTool) -> None:
+    assert await effect_of(shell(), {"command": "make all"}) == ProposedAction(
         action="run command",
         description="Run command `make all`",
         display=(ShellBlock("bash", "make all"),),
@@ -327,7 +333,7 @@ async def test_preparing_runs_nothing(shell: MakeTool, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["made"]
 
 
-def test_the_model_is_told_every_limit() -> None:
+def test_description_states_every_limit() -> None:
     spec = shell_spec(Shell("bash", "/bin/bash", "bash"), 60, 300)
     assert spec is shell_spec(Shell("bash", "/bin/bash", "bash"), 60, 300)
     for word in ("bash", "/bin/bash", "60", "300", "50,000", "30,000", "20,000", "2,000", "10 MiB"):
@@ -353,8 +359,8 @@ def test_the_model_is_told_every_limit() -> None:
     ],
 )
 def test_the_windows_null_device_is_understood(command: str, expected: str) -> None:
-    assert without_nul(command) == expected
+    assert replace_nul_redirections(command) == expected
 
 
 def test_elsewhere_a_file_may_be_called_nul() -> None:
-    assert runnable("x >nul", Shell("bash", "/bin/bash", "bash")) == "x >nul"
+    assert adapt_command("x >nul", Shell("bash", "/bin/bash", "bash")) == "x >nul"

@@ -13,15 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.application.settings.settings import ServiceSettings
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
-from kimi.infrastructure.http.client import HttpLayer, HttpLimits, PrivateAddress
-from kimi.infrastructure.http.pinned_resolver import WatchedResolver
-from kimi.infrastructure.tools.web.fetch_url import BY_SERVICE, EMPTY, FULL, MAIN, NOTHING, FetchUrl
+from kimi.infrastructure.http.client import HttpClient, HttpLimits, PrivateAddressError
+from kimi.infrastructure.http.pinned_resolver import FilteringResolver
+from kimi.infrastructure.tools.web.fetch_url import (
+    EMPTY_BODY_MESSAGE,
+    FULL_CONTENT_MESSAGE,
+    MAIN_CONTENT_MESSAGE,
+    NO_CONTENT_MESSAGE,
+    SERVICE_CONTENT_MESSAGE,
+    FetchUrlTool,
+)
 from kimi.infrastructure.web.addresses import is_public
-from kimi.infrastructure.web.pages import MAX_BYTES, Page, PageFetcher, PageRefused
-from kimi.infrastructure.web.services import Service
-from kimi.infrastructure.web.text import is_text, main_text, plain_text
+from kimi.infrastructure.web.page_fetcher import MAX_BYTES, FetchedPage, PageDenied, PageFetcher
+from kimi.infrastructure.web.page_text import decode_page, extract_main_text, is_text
+from kimi.infrastructure.web.vendor_service import VendorService
 from tests.support.tool_calls import call, call_context, effect_of
 from tests.support.web_server import WebServer, moved, page, web_server
 
@@ -52,9 +59,9 @@ class OnlyTheFirst:
         return self.asked == 1
 
 
-def tool(limits: HttpLimits | None = None) -> FetchUrl:
+def tool(limits: HttpLimits | None = None) -> FetchUrlTool:
     """Fetches by itself."""
-    return FetchUrl(PageFetcher({}, only_first, limits or HttpLimits()).fetch)
+    return FetchUrlTool(PageFetcher({}, only_first, limits or HttpLimits()).fetch)
 
 
 async def fetched(pages: WebServer, path: str) -> ToolReturnValue:
@@ -77,7 +84,7 @@ async def _endless(request: web.BaseRequest) -> web.StreamResponse:
 
 
 @pytest.mark.spec("T-86")
-async def test_what_is_made_of_each_kind_of_answer() -> None:
+async def test_each_response_kind_is_converted() -> None:
     pages = {
         "/html": page(ARTICLE),
         "/latin": page(LATIN.encode("latin-1"), "text/html; charset=iso-8859-1"),
@@ -93,7 +100,7 @@ async def test_what_is_made_of_each_kind_of_answer() -> None:
     }
     async with web_server(pages) as server:
         html = await fetched(server, "/html")
-        assert html.message == MAIN
+        assert html.message == MAIN_CONTENT_MESSAGE
         assert PARAGRAPH.strip() in str(html.output)
         assert "legs" in str(html.output)
         assert "title: About cats" in str(html.output)
@@ -108,16 +115,16 @@ async def test_what_is_made_of_each_kind_of_answer() -> None:
             "/odd": "odd",
         }.items():
             whole = await fetched(server, path)
-            assert (whole.output, whole.message, whole.is_error) == (text, FULL, False)
+            assert (whole.output, whole.message, whole.is_error) == (text, FULL_CONTENT_MESSAGE, False)
 
         image = await fetched(server, "/image")
         assert image.message == "Failed to fetch URL: the content type 'image/png' is not text."
         assert image.display == (BriefBlock("Unsupported content type"),)
         empty = await fetched(server, "/empty")
-        assert (empty.output, empty.message, empty.is_error) == ("", EMPTY, False)
+        assert (empty.output, empty.message, empty.is_error) == ("", EMPTY_BODY_MESSAGE, False)
         assert empty.display == (BriefBlock("Empty response body"),)
         script = await fetched(server, "/script")
-        assert (script.message, script.display) == (NOTHING, (BriefBlock("No content extracted"),))
+        assert (script.message, script.display) == (NO_CONTENT_MESSAGE, (BriefBlock("No content extracted"),))
         missing = await fetched(server, "/nothing")
         assert missing.message == (
             "Failed to fetch URL. Status: 404. This may indicate the page is not accessible or the server is down."
@@ -142,21 +149,21 @@ async def test_what_is_made_of_each_kind_of_answer() -> None:
     pages = {"/fetch": page("# From the service", "text/markdown"), "/html": page(ARTICLE)}
     async with web_server(pages) as server:
         by_service = await through_service(server, "/fetch")
-        assert (by_service.output, by_service.message) == ("# From the service", BY_SERVICE)
+        assert (by_service.output, by_service.message) == ("# From the service", SERVICE_CONTENT_MESSAGE)
         (asked,) = server.requests
         assert (asked.headers["Accept"], asked.headers["Authorization"]) == ("text/markdown", "Bearer sk-x")
         assert asked.headers["X-Msh-Tool-Call-Id"] == "call"
         assert server.bodies == [f'{{"url": "{server.url("/html")}"}}'.encode()]
         fallen_back = await through_service(server, "/gone")
-        assert fallen_back.message == MAIN
+        assert fallen_back.message == MAIN_CONTENT_MESSAGE
 
 
 async def through_service(server: WebServer, path: str) -> ToolReturnValue:
     """The page `/html`, for which the service at `path` is asked first."""
-    http = HttpLayer({})
-    service = Service(ServiceSettings(base_url=server.url(path), api_key="sk-x"), http, "test/1")
+    http = HttpClient({})
+    service = VendorService(ServiceSettings(base_url=server.url(path), api_key="sk-x"), http, "test/1")
     try:
-        return await call(FetchUrl(PageFetcher({}, only_first).fetch, service.fetch), {"url": server.url("/html")})
+        return await call(FetchUrlTool(PageFetcher({}, only_first).fetch, service.fetch), {"url": server.url("/html")})
     finally:
         await http.close()
 
@@ -165,7 +172,7 @@ BLOCKED = ("Failed to fetch URL: the address is not public.", (BriefBlock("Block
 
 
 async def outcome(url: str, fetcher: PageFetcher | None = None) -> tuple[str, object]:
-    result = await call(FetchUrl((fetcher or PageFetcher({})).fetch), {"url": url})
+    result = await call(FetchUrlTool((fetcher or PageFetcher({})).fetch), {"url": url})
     assert result.is_error
     return result.message, result.display
 
@@ -203,8 +210,8 @@ async def test_only_public_addresses_are_reached() -> None:
 
         async def close(self) -> None: ...
 
-    with pytest.raises(PrivateAddress):
-        await WatchedResolver(is_public, Names()).resolve("public.example")
+    with pytest.raises(PrivateAddressError):
+        await FilteringResolver(is_public, Names()).resolve("public.example")
 
     async with web_server({"/here": page("never", "text/plain")}) as server:
         there = moved(f"http://127.0.0.2:{server.port}/here")
@@ -222,7 +229,7 @@ def _resolved(host: str, address: str) -> ResolveResult:
 
 
 @pytest.mark.parametrize("host", ["１２７.０.０.１", "127。0。0。1", "①②⑦.⓪.⓪.①", "127.0.0.1.", "ⓛocalhost"])
-async def test_an_address_in_other_digits_is_judged_like_any_other(host: str) -> None:
+async def test_address_in_other_notation_is_checked_like_any_other(host: str) -> None:
     async with web_server({"/": page("inside", "text/plain")}) as server:
         assert await outcome(server.url(host=host), PageFetcher({})) == BLOCKED
         assert server.requests == []
@@ -232,18 +239,18 @@ async def test_an_address_in_other_digits_is_judged_like_any_other(host: str) ->
 
 
 @pytest.mark.parametrize("url", ["http://local\xadhost/", "http://example.com\\x/", "http://a\\@x/"])
-async def test_what_only_the_library_cannot_understand_is_an_error_too(url: str) -> None:
+async def test_url_rejected_by_the_library_is_an_error(url: str) -> None:
     message, _ = await outcome(url, PageFetcher({}))
     assert message.startswith("Failed to fetch URL due to network error: ")
 
 
 async def test_private_addresses_can_be_allowed() -> None:
     async with web_server({"/": page("inside", "text/plain")}) as server:
-        result = await call(FetchUrl(PageFetcher({}, None).fetch), {"url": server.url(host="localhost")})
+        result = await call(FetchUrlTool(PageFetcher({}, None).fetch), {"url": server.url(host="localhost")})
     assert result.output == "inside"
 
 
-async def test_through_a_proxy_a_name_of_this_machine_is_refused_before_the_proxy_is_asked() -> None:
+async def test_local_name_is_refused_before_a_proxy_is_asked() -> None:
     async with web_server({}) as proxy:
         environ = {"HTTP_PROXY": proxy.url()}
         assert await outcome("http://localhost/", PageFetcher(environ)) == BLOCKED
@@ -262,19 +269,19 @@ def test_the_services_of_a_cloud_for_its_machines_are_not_public(address: str) -
 
 
 @pytest.mark.parametrize("address", ["fec0::1", "feff::1"])
-def test_what_private_networks_had_in_former_times_is_not_public(address: str) -> None:
+def test_deprecated_private_ranges_are_not_public(address: str) -> None:
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("charset", ["hex", "rot13", "idna", "punycode", "undefined", "zip", '"utf-8"', "", "\x0b"])
-async def test_a_charset_that_is_none_does_not_matter(charset: str) -> None:
-    found = Page(200, "text/plain", charset or None, "wo\u0308rd".encode())
-    assert plain_text(found) == "wo\u0308rd"
+async def test_unknown_charset_is_ignored(charset: str) -> None:
+    found = FetchedPage(200, "text/plain", charset or None, "wo\u0308rd".encode())
+    assert decode_page(found) == "wo\u0308rd"
     assert is_text(found)
 
 
 @pytest.mark.parametrize("target", ["http://[::1", "//[x", "http://h:99999/", "http://a b/"])
-async def test_a_redirect_to_what_is_no_address_is_an_answer(target: str) -> None:
+async def test_redirect_to_an_invalid_url_is_an_error(target: str) -> None:
     async with web_server({"/": moved(target)}) as server:
         lost = await fetched(server, "/")
     assert lost.message.startswith("Failed to fetch URL due to network error: ")
@@ -282,7 +289,7 @@ async def test_a_redirect_to_what_is_no_address_is_an_answer(target: str) -> Non
 
 
 @pytest.mark.spec("T-88")
-async def test_size_and_redirects_have_an_end() -> None:
+async def test_size_and_redirects_are_limited() -> None:
     chain = {f"/{n}": moved(f"/{n + 1}", 301 + n % 2) for n in range(6)}
     async with web_server({**chain, "/5": page("arrived", "text/plain")}) as server:
         assert (await fetched(server, "/0")).output == "arrived"
@@ -299,7 +306,7 @@ async def test_size_and_redirects_have_an_end() -> None:
         assert not (await fetched(server, "/")).is_error
 
 
-async def test_credentials_do_not_follow_a_redirect_and_no_cookie_is_kept() -> None:
+async def test_redirect_drops_credentials_and_cookies() -> None:
     async def cookie(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=302, headers={"Location": "/b", "Set-Cookie": "k=v"})
 
@@ -317,37 +324,37 @@ async def test_a_long_page_is_cut_visibly() -> None:
         long = await fetched(server, "/")
     assert len(str(long.output)) == 50_000
     assert str(long.output).endswith("[...truncated]")
-    assert long.message == f"{FULL} Output is truncated to fit in the message."
+    assert long.message == f"{FULL_CONTENT_MESSAGE} Output is truncated to fit in the message."
 
 
-async def test_asking_is_off_unless_it_is_configured() -> None:
+async def test_approval_is_off_unless_configured() -> None:
     url = {"url": "https://example.com/"}
     assert await effect_of(tool(), url) is None
     async with tool().prepare(url, call_context("FetchURL")) as prepared:
         assert prepared.subject == url["url"]
-    asking = FetchUrl(PageFetcher({}).fetch, ask=True)
-    assert await effect_of(asking, {"url": " https://example.com/\n"}) == Effect(
+    asking = FetchUrlTool(PageFetcher({}).fetch, needs_approval=True)
+    assert await effect_of(asking, {"url": " https://example.com/\n"}) == ProposedAction(
         "fetch url", "Fetch URL `https://example.com/`", (BriefBlock("https://example.com/"),),
         subject="https://example.com/",
     )  # fmt: skip
 
 
-async def test_a_page_whose_text_is_not_found_in_time_is_given_up() -> None:
+async def test_text_extraction_times_out() -> None:
     html = b"<p " + b" ".join(b"a%d=1" % number for number in range(100_000)) + b">x"
-    with pytest.raises(PageRefused, match=r"not found within 0\.2 seconds"):
-        await main_text(Page(200, "text/html", None, html), 0.2)
+    with pytest.raises(PageDenied, match=r"not found within 0\.2 seconds"):
+        await extract_main_text(FetchedPage(200, "text/html", None, html), 0.2)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits")
-async def test_the_search_for_a_text_ends_also_when_nobody_is_left_to_end_it() -> None:
+async def test_text_extraction_process_has_a_cpu_limit() -> None:
     program = (
-        "import resource; from kimi.infrastructure.web.extract import limit_work; limit_work(); "
+        "import resource; from kimi.infrastructure.web.extract_text import limit_cpu_time; limit_cpu_time(); "
         "print(resource.getrlimit(resource.RLIMIT_CPU))"
     )
     assert (await anyio.run_process([sys.executable, "-P", "-c", program])).stdout == b"(60, 60)\n"
 
 
-async def test_without_the_library_it_says_how_to_get_it() -> None:
+async def test_missing_library_is_reported_with_install_advice() -> None:
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "trafilatura"}
     sys.modules["trafilatura"] = None  # type: ignore[assignment]  # as if it were not installed
     try:

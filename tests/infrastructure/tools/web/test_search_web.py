@@ -12,9 +12,9 @@ from aiohttp import web
 
 from kimi.application.settings.settings import ServiceSettings
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
-from kimi.infrastructure.http.client import HttpLayer, HttpLimits
-from kimi.infrastructure.tools.web.search_web import SearchWeb
-from kimi.infrastructure.web.services import BadAnswer, Service
+from kimi.infrastructure.http.client import HttpClient, HttpLimits
+from kimi.infrastructure.tools.web.search_web import SearchWebTool
+from kimi.infrastructure.web.vendor_service import ServiceAnswerError, VendorService
 from tests.support.tool_calls import call
 from tests.support.web_server import WebServer, page, web_server
 
@@ -40,9 +40,9 @@ FOUND = {
 async def searched_there(server: WebServer, limits: HttpLimits | None = None, **arguments: Any) -> ToolReturnValue:
     """What comes of a search there."""
     settings = ServiceSettings(base_url=server.url("/search"), api_key="sk-x", custom_headers={"X-Own": "yes"})
-    http = HttpLayer({}, limits)
+    http = HttpClient({}, limits)
     try:
-        return await call(SearchWeb(Service(settings, http, "test/1").search), {"query": "cats", **arguments})
+        return await call(SearchWebTool(VendorService(settings, http, "test/1").search), {"query": "cats", **arguments})
     finally:
         await http.close()
 
@@ -59,7 +59,7 @@ async def _stall(request: web.BaseRequest) -> web.StreamResponse:
 
 
 @pytest.mark.spec("T-85")
-async def test_request_output_and_errors() -> None:
+async def test_search_sends_request_and_returns_output_or_errors() -> None:
     server, result = await searched(FOUND, limit=3, include_content=True)
     (request,), (body,) = server.requests, server.bodies
     assert json.loads(body) == {
@@ -80,7 +80,7 @@ async def test_request_output_and_errors() -> None:
     assert json.loads(server.bodies[0])["limit"] == 5
     assert json.loads(server.bodies[0])["enable_page_crawling"] is False
 
-    without = await call(SearchWeb(None), {"query": "cats"})
+    without = await call(SearchWebTool(None), {"query": "cats"})
     assert without.message == "Search service is not configured. You may want to try other methods to search."
     assert without.display == (BriefBlock("Search service not configured"),)
     _, failed = await searched("", status=503)
@@ -107,15 +107,17 @@ async def test_request_output_and_errors() -> None:
 
 
 @pytest.mark.parametrize("address", ["nonsense", "http://[::1", "ftp://x/"])
-async def test_an_address_that_is_none_and_a_strange_id_are_no_surprise(address: str) -> None:
-    http = HttpLayer({})
+async def test_invalid_address_and_unusual_call_id_are_handled(address: str) -> None:
+    http = HttpClient({})
     try:
-        service = Service(ServiceSettings(base_url=address, api_key="sk\r\nX: y"), http, "test/1")
-        result = await call(SearchWeb(service.search), {"query": "cats"})
+        service = VendorService(ServiceSettings(base_url=address, api_key="sk\r\nX: y"), http, "test/1")
+        result = await call(SearchWebTool(service.search), {"query": "cats"})
         assert result.message.startswith("Search request failed: ")
         async with web_server({"/search": page("{}", "application/json")}) as server:
-            service = Service(ServiceSettings(base_url=server.url("/search"), api_key="sk\r\nX: y"), http, "test/1")
-            with pytest.raises(BadAnswer):
+            service = VendorService(
+                ServiceSettings(base_url=server.url("/search"), api_key="sk\r\nX: y"), http, "test/1"
+            )
+            with pytest.raises(ServiceAnswerError):
                 await service.search("cats", 1, False, "call\r\nX: y")
         assert "X" not in server.requests[0].headers
     finally:

@@ -21,8 +21,8 @@ from kimi.domain.events.request import (
     ToolCallRequest,
 )
 from kimi.domain.tools.tool import BackgroundTaskBlock, BriefBlock, DiffBlock, ShellBlock
-from kimi.interfaces.acp.client_capabilities import ClientAbilities
-from kimi.interfaces.acp.updates.translate import Translator
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities
+from kimi.interfaces.acp.updates.session_updates import SessionUpdateTranslator
 from tests.support.acp.playing import approval, call, play, translator
 from tests.support.acp.schema import check_agent_message
 
@@ -39,7 +39,9 @@ def plan_request(*labels: str) -> QuestionRequest:
     return QuestionRequest("q", "c1", (Question("Approve this plan", "Plan", options, other_label="Revise"),))
 
 
-def asking(request: Any, tool: str, client: ClientAbilities | None = None, **arguments: Any) -> Translator:
+def asking(
+    request: Any, tool: str, client: ClientCapabilities | None = None, **arguments: Any
+) -> SessionUpdateTranslator:
     """A translator that has seen the request."""
     subject = translator(client)
     play(subject, [*BEGIN, call(tool, **arguments), request])
@@ -62,7 +64,7 @@ def test_an_approval_repeats_the_call() -> None:
     diff = DiffBlock("/home/u/proj/src/a.py", "one\ntwo\n", "one\n2\n", 4, 4)
     request = approval("c1", "StrReplaceFile", diff)
     subject = asking(request, "StrReplaceFile", path="src/a.py")
-    assert permission(subject.permission(request)) == {
+    assert permission(subject.build_permission(request)) == {
         "toolCall": {
             "toolCallId": "t1/c1",
             "title": "StrReplaceFile: src/a.py",
@@ -99,9 +101,9 @@ def test_an_approval_repeats_the_call() -> None:
         (None, "Run a command"),
     ],
 )
-def test_what_a_call_would_do_is_shown(block: Any, text: str) -> None:
+def test_permission_shows_the_proposed_change(block: Any, text: str) -> None:
     request = approval("c1", "Shell", *([block] if block else []))
-    content = permission(asking(request, "Shell", command="ls").permission(request))["toolCall"]["content"]
+    content = permission(asking(request, "Shell", command="ls").build_permission(request))["toolCall"]["content"]
     assert content == [{"type": "content", "content": {"type": "text", "text": text}}]
 
 
@@ -122,17 +124,17 @@ def test_what_a_call_would_do_is_shown(block: Any, text: str) -> None:
         (None, "reject"),
     ],
 )
-def test_answers_to_an_approval(result: Any, response: Any) -> None:
+def test_permission_options_become_approval_answers(result: Any, response: Any) -> None:
     request = approval()
-    assert asking(request, "Shell", command="ls").permission_answer(request, result) == ApprovalAnswer(response)
+    assert asking(request, "Shell", command="ls").parse_permission_answer(request, result) == ApprovalAnswer(response)
 
 
-def test_a_call_that_nobody_announced_is_announced_first() -> None:
+def test_unannounced_call_is_announced_before_its_request() -> None:
     subject = translator()
     request = ApprovalRequest("r", "x1", "Shell", "run command", "Run", agent_id="a9", subagent_type="coder")
     announced = play(subject, [*BEGIN, request])
     assert [(update["sessionUpdate"], update["title"]) for update in announced] == [("tool_call", "coder › Shell")]
-    assert permission(subject.permission(request))["toolCall"]["toolCallId"] == announced[0]["toolCallId"]
+    assert permission(subject.build_permission(request))["toolCall"]["toolCallId"] == announced[0]["toolCallId"]
     (own,) = play(subject, [call("Shell", "x1")])
     assert own["toolCallId"] == "t1/x1", "as in a replay, which knows of no request"
 
@@ -152,19 +154,19 @@ def test_an_agent_in_the_background_is_still_asked_about_when_the_turn_has_ended
         "r", "x1", "Shell", "run command", "Run it", "background_agent", "agent-1", agent_id="a9", subagent_type="coder"
     )
     play(subject, [*BEGIN, request])
-    subject.permission(request)
-    assert [*play(subject, [ev.TurnEnd()]), *subject.settle(), *play(subject, BEGIN)] == []
+    subject.build_permission(request)
+    assert [*play(subject, [ev.TurnEnd()]), *subject.close_open_calls(), *play(subject, BEGIN)] == []
     updates = play(subject, [ev.ApprovalResponse("r", response)])
     assert [update["status"] for update in updates] == statuses
     assert [block["content"]["text"] for block in updates[-1]["content"]] == ["Run it", text]
-    assert subject.settle(everything=True) == []
+    assert subject.close_open_calls(include_background=True) == []
 
 
-def test_a_request_whose_call_has_ended() -> None:
+def test_request_for_an_ended_call_keeps_its_id() -> None:
     request = approval()
     subject = asking(request, "Shell", command="ls")
-    subject.settle()
-    assert permission(subject.permission(request))["toolCall"]["toolCallId"] == "t1/c1"
+    subject.close_open_calls()
+    assert permission(subject.build_permission(request))["toolCall"]["toolCallId"] == "t1/c1"
 
 
 def test_the_same_id_in_a_subagent_is_another_call() -> None:
@@ -172,22 +174,22 @@ def test_the_same_id_in_a_subagent_is_another_call() -> None:
     inner = ev.SubagentEvent("c1", "a1", "coder", call("Shell", "c1", command="inner"))
     request = approval("c1", agent_id="a1", subagent_type="coder")
     play(subject, [*BEGIN, call("Agent", description="d"), inner, request])
-    assert subject.permission(request)["toolCall"]["toolCallId"] == "t1/c1/c1"
+    assert subject.build_permission(request)["toolCall"]["toolCallId"] == "t1/c1/c1"
 
 
 def test_requests_that_do_not_occur_are_refused() -> None:
     subject = translator()
-    answer = subject.permission_answer(ToolCallRequest("c", "X", None), None)
+    answer = subject.parse_permission_answer(ToolCallRequest("c", "X", None), None)
     assert isinstance(answer, ToolCallAnswer)
     assert answer.return_value.is_error
-    assert subject.permission_answer(HookRequest("h", "s", "Stop", "", {}), None) == HookAnswer()
+    assert subject.parse_permission_answer(HookRequest("h", "s", "Stop", "", {}), None) == HookAnswer()
 
 
 @pytest.mark.spec("A-89")
-def test_a_form() -> None:
-    subject = asking(ASKED, "AskUserQuestion", ClientAbilities(elicitation_form=True), questions=[])
-    assert subject.asks_by(ASKED) == "form"
-    params = subject.elicitation(ASKED)
+def test_questions_become_an_elicitation_form() -> None:
+    subject = asking(ASKED, "AskUserQuestion", ClientCapabilities(elicitation_form=True), questions=[])
+    assert subject.select_question_form(ASKED) == "form"
+    params = subject.build_elicitation(ASKED)
     sent = {"jsonrpc": "2.0", "id": 8, "method": "elicitation/create", "params": {"sessionId": "s1", **params}}
     check_agent_message(sent)
     assert params == {
@@ -231,23 +233,23 @@ def test_a_form() -> None:
         (None, {}),
     ],
 )
-def test_answers_in_a_form(result: Any, answers: dict[str, Any]) -> None:
-    subject = asking(ASKED, "AskUserQuestion", ClientAbilities(elicitation_form=True), questions=[])
-    assert subject.elicitation_answer(ASKED, {"action": "accept", "content": result}) == QuestionAnswer(answers)
+def test_form_answers_become_question_answers(result: Any, answers: dict[str, Any]) -> None:
+    subject = asking(ASKED, "AskUserQuestion", ClientCapabilities(elicitation_form=True), questions=[])
+    assert subject.parse_elicitation_answer(ASKED, {"action": "accept", "content": result}) == QuestionAnswer(answers)
 
 
 @pytest.mark.spec("A-89")
 @pytest.mark.parametrize("result", [None, {"action": "decline"}, {"action": "cancel", "content": {"q0": "SQLite"}}, {}])
 def test_a_form_that_is_not_filled_in_dismisses(result: Any) -> None:
-    subject = asking(ASKED, "AskUserQuestion", ClientAbilities(elicitation_form=True), questions=[])
-    assert subject.elicitation_answer(ASKED, result) == QuestionAnswer({})
+    subject = asking(ASKED, "AskUserQuestion", ClientCapabilities(elicitation_form=True), questions=[])
+    assert subject.parse_elicitation_answer(ASKED, result) == QuestionAnswer({})
 
 
 @pytest.mark.spec("A-89")
-def test_questions_without_forms() -> None:
+def test_questions_without_form_support_become_permissions() -> None:
     subject = asking(ASKED, "AskUserQuestion", questions=[{"question": "Which database?"}])
-    assert subject.asks_by(ASKED) == "options"
-    first, second = map(permission, subject.question_permissions(ASKED))
+    assert subject.select_question_form(ASKED) == "options"
+    first, second = map(permission, subject.build_question_permissions(ASKED))
     assert first["options"] == [
         {"optionId": "q0_opt_0", "name": "SQLite", "kind": "allow_once"},
         {"optionId": "q0_opt_1", "name": "Postgres", "kind": "allow_once"},
@@ -256,17 +258,20 @@ def test_questions_without_forms() -> None:
     assert first["toolCall"]["content"][0]["content"]["text"] == "Which database?\n- SQLite: One file"
     assert second["options"][0]["optionId"] == "q1_opt_0"
     chosen = [selected("q0_opt_1"), selected("q1_opt_0")]
-    assert subject.question_answer(ASKED, chosen).answers == {"Which database?": "Postgres", "Which extras?": ["A"]}
-    assert subject.question_answer(ASKED, [selected("q0_skip"), selected("q0_opt_0")]).answers == {}
-    assert subject.question_answer(ASKED, [None]).answers == {}
+    assert subject.parse_question_answer(ASKED, chosen).answers == {
+        "Which database?": "Postgres",
+        "Which extras?": ["A"],
+    }
+    assert subject.parse_question_answer(ASKED, [selected("q0_skip"), selected("q0_opt_0")]).answers == {}
+    assert subject.parse_question_answer(ASKED, [None]).answers == {}
 
 
 def test_a_plan_is_approved_as_a_permission() -> None:
     request = plan_request(*PLAN_CHOICES)
-    subject = translator(ClientAbilities(elicitation_form=True))
+    subject = translator(ClientCapabilities(elicitation_form=True))
     play(subject, [*BEGIN, call("ExitPlanMode"), ev.PlanDisplay("# Plan", "/plans/a.md"), request])
-    assert subject.asks_by(request) == "plan"
-    params = permission(subject.permission(request))
+    assert subject.select_question_form(request) == "plan"
+    params = permission(subject.build_permission(request))
     assert params["toolCall"]["kind"] == "switch_mode"
     assert params["toolCall"]["locations"] == [{"path": "/plans/a.md"}]
     assert params["toolCall"]["content"] == [{"type": "content", "content": {"type": "text", "text": "# Plan"}}]
@@ -287,14 +292,16 @@ def test_a_plan_is_approved_as_a_permission() -> None:
         (("Fast", "Safe", *PLAN_CHOICES[1:]), "plan_approach_1", "Safe"),
     ],
 )
-def test_answers_about_a_plan(labels: tuple[str, ...], option: str, label: str) -> None:
+def test_plan_options_become_answers(labels: tuple[str, ...], option: str, label: str) -> None:
     request = plan_request(*labels)
     subject = asking(request, "ExitPlanMode")
-    assert option == "surprise" or option in [o["optionId"] for o in permission(subject.permission(request))["options"]]
-    assert subject.permission_answer(request, selected(option)) == QuestionAnswer({"Approve this plan": label})
+    assert option == "surprise" or option in [
+        o["optionId"] for o in permission(subject.build_permission(request))["options"]
+    ]
+    assert subject.parse_permission_answer(request, selected(option)) == QuestionAnswer({"Approve this plan": label})
 
 
 def test_a_plan_without_an_answer_is_rejected() -> None:
     request = plan_request(*PLAN_CHOICES)
     subject = asking(request, "ExitPlanMode")
-    assert subject.permission_answer(request, None) == QuestionAnswer({"Approve this plan": "Reject"})
+    assert subject.parse_permission_answer(request, None) == QuestionAnswer({"Approve this plan": "Reject"})

@@ -71,7 +71,7 @@ async def approve(request: Json) -> Json:
 
 
 @pytest.mark.spec("A-105")
-async def test_servers_of_each_transport_get_what_the_client_said(tmp_path: Path) -> None:
+async def test_servers_of_each_transport_get_the_client_settings(tmp_path: Path) -> None:
     names = ("env", "where", "seen_http", "seen_sse")
     place = Place(tmp_path).script(step(*(call(f"call_{name}", name, {}) for name in names)), step("text: Done."))
     key = [{"name": "X-Key", "value": "old"}, {"name": "X-Key", "value": "k1"}]
@@ -94,7 +94,7 @@ async def test_servers_of_each_transport_get_what_the_client_said(tmp_path: Path
 
 
 @pytest.mark.spec("A-108", "T-134")
-async def test_servers_of_a_session_are_its_own_and_die_with_it(tmp_path: Path) -> None:
+async def test_session_servers_are_separate_and_end_with_the_session(tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     where = call("call_where", "where", {})
     place = Place(tmp_path).script(step(where), *[step(where), step("text: Done.")] * 3)
@@ -116,7 +116,7 @@ async def test_servers_of_a_session_are_its_own_and_die_with_it(tmp_path: Path) 
 
 
 @pytest.mark.spec("A-106")
-async def test_servers_that_are_dead_or_hang_cost_no_turn_and_are_named(tmp_path: Path) -> None:
+async def test_dead_or_hanging_servers_fail_no_turn_and_are_named(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.config = "[mcp.client]\nfirst_turn_wait_ms = 1000\n"
     place.script(step("text: Done."))

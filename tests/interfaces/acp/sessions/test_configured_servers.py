@@ -33,7 +33,7 @@ async def answers(place: Place, *tools: str, brought: list[Json], flags: Json | 
 
 
 @pytest.mark.spec("T-119")
-async def test_servers_of_the_user_stay_beside_those_of_the_editor_which_win_by_name(tmp_path: Path) -> None:
+async def test_client_servers_override_user_servers_of_the_same_name(tmp_path: Path) -> None:
     place = Place(tmp_path)
     users = {"mine": raw_entry(**said_by("the user", "kept")), "both": raw_entry(**said_by("the user", "old"))}
     (place.share / "mcp.json").write_text(config(**users), encoding="utf-8")
@@ -48,7 +48,7 @@ async def test_servers_of_the_user_stay_beside_those_of_the_editor_which_win_by_
     assert "not found" in found["old"]
 
 
-async def test_a_key_leaves_the_servers_of_the_user_out(tmp_path: Path) -> None:
+async def test_setting_disables_the_user_servers(tmp_path: Path) -> None:
     place = Place(tmp_path, config="[acp]\nload_user_mcp = false\n")
     (place.share / "mcp.json").write_text(config(mine=raw_entry(**said_by("the user", "kept"))), encoding="utf-8")
     found = await answers(place, "kept", "new", brought=[program("its", **said_by("the editor", "new"))])

@@ -115,7 +115,7 @@ async def test_old_clients_set_the_model_with_its_thinking(place: Place) -> None
             assert error["code"] == -32602
 
 
-async def test_the_model_comes_back_with_the_session(place: Place) -> None:
+async def test_model_is_restored_with_the_session(place: Place) -> None:
     async with acp_client(place) as client:
         await client.shake_hands()
         session_id = await client.new_session(place)
@@ -153,7 +153,7 @@ async def test_modes_and_options_are_answered_while_a_turn_runs(place: Place) ->
 
 
 @pytest.mark.spec("A-97")
-async def test_commands_tell_what_they_change(place: Place) -> None:
+async def test_commands_announce_their_changes(place: Place) -> None:
     usage = TokenUsage(input_other=300)
     model = FakeModel([[TextPart("x"), ResponseEnd("m", usage)]])
     async with acp_client(place, adapt=using(model)) as client:
@@ -188,7 +188,7 @@ async def test_commands_tell_what_they_change(place: Place) -> None:
 
 
 @pytest.mark.spec("A-98")
-async def test_what_looks_like_a_command_and_is_none_goes_to_the_model(place: Place) -> None:
+async def test_unknown_slash_text_goes_to_the_model(place: Place) -> None:
     model = FakeModel([[TextPart("a path")] for _ in range(3)])
     async with acp_client(place, adapt=using(model)) as client:
         await client.shake_hands()
@@ -214,7 +214,7 @@ async def mode_after(client: AcpClient, place: Place, session_id: str, method: s
 
 
 @pytest.mark.spec("A-90")
-async def test_yolo_asks_nothing_until_it_is_left_and_does_not_come_back(place: Place) -> None:
+async def test_yolo_asks_nothing_and_is_not_restored(place: Place) -> None:
     release = anyio.Event()
     commands = [a_call("Shell", f"c{number}", command="true") for number in range(3)]
     model = FakeModel(

@@ -55,7 +55,7 @@ async def test_a_text_prompt_streams_its_answer(place: Place) -> None:
 
 
 @pytest.mark.spec("A-60")
-async def test_the_stop_reason_says_how_the_turn_ended(tmp_path: Path) -> None:
+async def test_stop_reason_reports_how_the_turn_ended(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.config = "[loop_control]\nmax_steps_per_turn = 1\n"
     place.script("text: unused")
@@ -78,7 +78,7 @@ async def test_the_stop_reason_says_how_the_turn_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("A-61", "A-62")
-async def test_a_failed_prompt_is_told_and_the_next_one_works(place: Place) -> None:
+async def test_failed_prompt_is_reported_and_the_next_one_works(place: Place) -> None:
     overloaded = APIStatusError(529, "The model provider is overloaded (HTTP 529).")
     model = FakeModel(
         [
@@ -108,7 +108,7 @@ async def test_a_failed_prompt_is_told_and_the_next_one_works(place: Place) -> N
 
 
 @pytest.mark.spec("A-63", "A-64")
-async def test_usage_and_title_are_told(place: Place) -> None:
+async def test_usage_and_title_are_announced(place: Place) -> None:
     usage = TokenUsage(input_other=300, output=40, input_cache_read=900)
     done: list[ModelItem] = [TextPart("ok"), ResponseEnd("m", usage, "end")]
     model = FakeModel([done, [TextPart("x")]])
@@ -131,7 +131,7 @@ async def test_usage_and_title_are_told(place: Place) -> None:
 
 
 @pytest.mark.spec("A-58")
-async def test_pictures_need_a_model_that_sees(tmp_path: Path) -> None:
+async def test_images_need_a_model_with_image_support(tmp_path: Path) -> None:
     blocks = [{"type": "text", "text": "look"}, {"type": "image", "mimeType": "image/png", "data": "iVBORw0K"}]
     blind, seeing = Place(tmp_path / "blind"), Place(tmp_path / "seeing", capabilities=("image_in",))
     for place in (blind, seeing):
@@ -167,7 +167,7 @@ async def test_prompts_without_usable_content_are_refused(place: Place) -> None:
 
 
 @pytest.mark.spec("A-65")
-async def test_cancel_while_the_model_speaks(place: Place) -> None:
+async def test_cancel_during_streaming_ends_the_turn(place: Place) -> None:
     model = FakeModel([[ThinkPart("hm"), TextPart("begun"), forever], [TextPart("next")]])
     async with acp_client(place, adapt=using(model)) as client:
         session_id = await session_of(client, place)
@@ -180,7 +180,7 @@ async def test_cancel_while_the_model_speaks(place: Place) -> None:
 
 
 @pytest.mark.spec("A-66", "A-72", "A-75")
-async def test_cancel_while_the_client_is_asked(place: Place) -> None:
+async def test_cancel_during_a_permission_request_ends_the_turn(place: Place) -> None:
     model = FakeModel([[shell_call("true")], [shell_call("false", "c2")], [TextPart("end")]])
     async with acp_client(place, adapt=using(model)) as client:
         session_id = await session_of(client, place)
@@ -204,7 +204,7 @@ async def test_cancel_while_the_client_is_asked(place: Place) -> None:
 
 
 @pytest.mark.spec("A-67")
-async def test_cancel_while_a_command_runs(place: Place) -> None:
+async def test_cancel_kills_a_running_command(place: Place) -> None:
     pid_file = place.work / "pid"
     model = FakeModel([[shell_call("sleep 60 & echo $! > pid; wait")]])
     async with acp_client(place, adapt=using(model)) as client:
@@ -234,7 +234,7 @@ async def test_a_cancel_in_the_same_write_is_not_lost(place: Place) -> None:
 
 
 @pytest.mark.spec("A-71")
-async def test_a_cancel_of_nothing_does_nothing(place: Place) -> None:
+async def test_cancel_without_turn_is_ignored(place: Place) -> None:
     async with acp_client(place) as client:
         session_id = await session_of(client, place)
         await client.until_update("available_commands_update")
@@ -263,7 +263,7 @@ async def test_a_prompt_is_cancelled_by_the_id_of_its_request(place: Place) -> N
 
 
 @pytest.mark.spec("A-74")
-async def test_prompts_wait_for_the_one_that_runs(place: Place) -> None:
+async def test_prompts_are_queued_behind_the_running_one(place: Place) -> None:
     release = anyio.Event()
     model = FakeModel(
         [[release.wait, TextPart("one")], [TextPart("two")], [TextPart("x"), forever], [TextPart("after")]]
@@ -286,7 +286,7 @@ async def test_prompts_wait_for_the_one_that_runs(place: Place) -> None:
         assert client.said().endswith("after")
 
 
-async def test_no_more_than_sixteen_prompts_wait(place: Place) -> None:
+async def test_at_most_sixteen_prompts_are_queued(place: Place) -> None:
     model = FakeModel([[TextPart("x"), forever]])
     async with acp_client(place, adapt=using(model)) as client:
         session_id = await session_of(client, place)
@@ -299,7 +299,7 @@ async def test_no_more_than_sixteen_prompts_wait(place: Place) -> None:
 
 
 @pytest.mark.spec("A-31")
-async def test_logout_is_no_method_and_a_running_turn_does_not_mind(place: Place) -> None:
+async def test_logout_is_refused_and_the_running_turn_continues(place: Place) -> None:
     release = anyio.Event()
     model = FakeModel([[TextPart("begun"), release.wait, TextPart(" ended")]])
     async with acp_client(place, adapt=using(model)) as client:

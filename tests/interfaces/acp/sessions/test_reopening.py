@@ -13,9 +13,9 @@ import pytest
 from kimi.domain.content.message import Function, ToolCall
 from kimi.domain.content.parts import TextPart
 from kimi.interfaces.acp.sessions.open_sessions import OpenSession
-from kimi.interfaces.acp.sessions.stored_sessions import page_of
-from kimi.interfaces.acp.transport.errors import Refused
-from kimi.interfaces.bootstrap.containers import Session
+from kimi.interfaces.acp.sessions.stored_sessions import build_page
+from kimi.interfaces.acp.transport.errors import RpcError
+from kimi.interfaces.bootstrap.containers import SessionContainer
 from tests.support.acp.client import acp_client, prompt, using
 from tests.support.acp.stored_sessions import at, one_turn, texts_of
 from tests.support.fakes import FakeModel
@@ -56,7 +56,7 @@ async def test_the_fork_of_a_session_whose_project_was_moved_has_its_history(
     assert texts_of(model.asked[0]) == ["remember this", "one", "go on"]
 
 
-async def test_a_moved_session_keeps_its_history_when_it_gets_other_roots(place: Place, tmp_path: Path) -> None:
+async def test_moved_session_with_other_roots_keeps_its_history(place: Place, tmp_path: Path) -> None:
     session_id, new = await moved_session(place, tmp_path)
     model = FakeModel([[TextPart("two")]])
     async with acp_client(place, adapt=using(model)) as client:
@@ -68,12 +68,12 @@ async def test_a_moved_session_keeps_its_history_when_it_gets_other_roots(place:
     assert texts_of(model.asked[0]) == ["remember this", "one", "go on"]
 
 
-async def test_the_roots_of_a_client_are_those_that_it_names_this_time(place: Place, tmp_path: Path) -> None:
+async def test_roots_are_those_of_the_latest_request(place: Place, tmp_path: Path) -> None:
     extra = tmp_path / "extra"
     extra.mkdir()
-    containers: list[Session] = []
+    containers: list[SessionContainer] = []
 
-    def adapt(container: Session, session: OpenSession) -> None:
+    def adapt(container: SessionContainer, session: OpenSession) -> None:
         using(FakeModel([[TextPart("Hello")]]))(container, session)
         containers.append(container)
 
@@ -81,19 +81,19 @@ async def test_the_roots_of_a_client_are_those_that_it_names_this_time(place: Pl
         await client.shake_hands()
         session_id = await client.new_session(place, additionalDirectories=[str(extra)])
         await client.say(session_id, "hi")
-        assert str(extra) in (await containers[-1].path_policy().zones()).workspace
+        assert str(extra) in (await containers[-1].path_policy().resolve_scopes()).workspace
         await client.result("session/close", {"sessionId": session_id})
         await client.result("session/load", at(place, session_id))
-        assert str(extra) not in (await containers[-1].path_policy().zones()).workspace
+        assert str(extra) not in (await containers[-1].path_policy().resolve_scopes()).workspace
 
 
-async def test_a_session_with_a_task_in_the_background_keeps_its_roots_rather_than_lose_the_task(place: Place) -> None:
-    containers: list[Session] = []
+async def test_session_with_background_task_keeps_its_roots_and_the_task(place: Place) -> None:
+    containers: list[SessionContainer] = []
     arguments = {"command": "sleep 60", "run_in_background": True, "description": "wait"}
     call = ToolCall("c1", Function("Shell", json.dumps(arguments)))
     model = FakeModel([[call], [TextPart("started")]])
 
-    def adapt(container: Session, session: OpenSession) -> None:
+    def adapt(container: SessionContainer, session: OpenSession) -> None:
         using(model)(container, session)
         containers.append(container)
 
@@ -102,14 +102,14 @@ async def test_a_session_with_a_task_in_the_background_keeps_its_roots_rather_th
         session_id = await client.new_session(place)
         await client.result("session/set_mode", {"sessionId": session_id, "modeId": "yolo"})
         await client.say(session_id, "go")
-        (task,) = containers[-1].background_tasks().tasks()
-        assert task.active
+        (task,) = containers[-1].background_tasks().list_tasks()
+        assert task.is_active
         await client.result("session/load", at(place, session_id, additionalDirectories=[str(place.root)]))
-        (task,) = containers[-1].background_tasks().tasks()
-        assert task.active
+        (task,) = containers[-1].background_tasks().list_tasks()
+        assert task.is_active
 
 
-async def test_a_record_of_which_nothing_can_be_read_is_no_empty_success(place: Place) -> None:
+async def test_unreadable_record_is_an_error_on_load(place: Place) -> None:
     session_id = await one_turn(place, "hi")
     (directory,) = place.session_dirs()
     (directory / "wire.jsonl").write_bytes(b"\0" * 4096 + b"\n{\n")
@@ -159,7 +159,7 @@ async def test_a_session_that_is_closed_while_it_opens_is_closed_afterwards(plac
         assert (await client.error("session/prompt", prompt(session_id, "hi")))["message"] == "Session not found"
 
 
-async def test_a_close_that_has_begun_is_not_taken_back(place: Place) -> None:
+async def test_started_close_is_not_undone(place: Place) -> None:
     model = FakeModel([[TextPart("one"), slowly], [TextPart("two")]])
     async with acp_client(place, adapt=using(model)) as client:
         await client.shake_hands()
@@ -176,7 +176,7 @@ async def test_a_close_that_has_begun_is_not_taken_back(place: Place) -> None:
 
 
 @pytest.mark.parametrize("position", [b"", b"{}", b"[1]", b"[null, 1]", b"[1" + b"0" * 400 + b', "a"]', b"[" * 100_000])
-async def test_a_cursor_of_somebody_else_is_refused(position: bytes) -> None:
-    with pytest.raises(Refused) as refused:
-        page_of([], base64.urlsafe_b64encode(position).decode())
+async def test_foreign_cursor_is_refused(position: bytes) -> None:
+    with pytest.raises(RpcError) as refused:
+        build_page([], base64.urlsafe_b64encode(position).decode())
     assert refused.value.code == -32602

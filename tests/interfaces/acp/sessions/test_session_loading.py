@@ -23,7 +23,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.spec("A-42")
-async def test_a_session_comes_back_in_another_process(tmp_path: Path) -> None:
+async def test_session_is_loaded_in_another_process(tmp_path: Path) -> None:
     place = Place(tmp_path, capabilities=("image_in", "thinking")).script("text: unused")
     model = FakeModel(
         [
@@ -61,7 +61,7 @@ async def test_a_session_comes_back_in_another_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("A-45")
-async def test_what_cannot_be_loaded_is_refused_at_once(place: Place, tmp_path: Path) -> None:
+async def test_unloadable_sessions_are_refused_at_once(place: Place, tmp_path: Path) -> None:
     stored = await one_turn(place)
     other = tmp_path / "other"
     other.mkdir()
@@ -99,7 +99,7 @@ async def test_a_project_that_was_moved_keeps_its_sessions(tmp_path: Path) -> No
 
 
 @pytest.mark.spec("A-46")
-async def test_a_session_that_is_open_is_replayed_again_and_its_turn_goes_on(place: Place) -> None:
+async def test_open_session_is_replayed_again_and_its_turn_continues(place: Place) -> None:
     release = anyio.Event()
     model = FakeModel(
         [[TextPart("first")], [TextPart("begun"), release.wait, TextPart(" more"), forever], [TextPart("last")]]
@@ -144,7 +144,7 @@ async def test_a_question_that_is_open_survives_a_replay(place: Place) -> None:
 
 
 @pytest.mark.spec("A-47")
-async def test_resume_goes_on_without_a_replay(place: Place) -> None:
+async def test_resume_continues_without_a_replay(place: Place) -> None:
     stored = await one_turn(place, "remember this")
     model = FakeModel([[TextPart("yes")]])
     async with acp_client(place, adapt=using(model)) as client:
@@ -160,7 +160,7 @@ async def test_resume_goes_on_without_a_replay(place: Place) -> None:
 
 @pytest.mark.spec("A-48")
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_a_fork_goes_its_own_way(place: Place, is_open: bool) -> None:
+async def test_fork_is_independent_of_its_source(place: Place, is_open: bool) -> None:
     stored = await one_turn(place, "remember this")
     model = FakeModel([[TextPart("in the fork")], [TextPart("in the source")]])
     async with acp_client(place, adapt=using(model)) as client:
@@ -181,7 +181,7 @@ async def test_a_fork_goes_its_own_way(place: Place, is_open: bool) -> None:
     ]
 
 
-async def test_a_session_of_another_process_is_not_written_by_two(place: Place) -> None:
+async def test_session_of_another_process_is_refused(place: Place) -> None:
     model = FakeModel([[TextPart("one")]])
     async with acp_client(place, adapt=using(model)) as holder:
         await holder.shake_hands()

@@ -26,7 +26,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.spec("A-33", "A-34")
-async def test_a_new_session_tells_its_options(tmp_path: Path) -> None:
+async def test_new_session_returns_its_options(tmp_path: Path) -> None:
     place = Place(tmp_path, capabilities=("thinking",)).script("text: x")
     async with acp_client(place) as client:
         await client.shake_hands()
@@ -45,7 +45,7 @@ async def test_a_new_session_tells_its_options(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("A-35")
-async def test_the_directory_must_be_one(place: Place, tmp_path: Path) -> None:
+async def test_session_directory_must_be_a_directory(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("", encoding="utf-8")
     odd = tmp_path / "mit Leerzeichen ✓"
@@ -129,7 +129,7 @@ async def test_each_session_works_in_its_own_directory(place: Place, tmp_path: P
 
 
 @pytest.mark.spec("A-39", "A-86")
-async def test_what_is_chosen_in_one_session_stays_there(tmp_path: Path) -> None:
+async def test_settings_of_one_session_do_not_affect_others(tmp_path: Path) -> None:
     place = Place(tmp_path, capabilities=("thinking",))
     place.config = '[models.other]\nprovider = "p"\nmodel = "o"\nmax_context_size = 5000\n'
     place.script("text: x")
@@ -212,7 +212,7 @@ async def test_a_session_without_a_turn_is_listed_while_it_is_open(place: Place)
 
 
 @pytest.mark.spec("A-50")
-async def test_closing_and_deleting_what_is_not_there_succeeds(place: Place) -> None:
+async def test_closing_and_deleting_unknown_sessions_succeeds(place: Place) -> None:
     async with acp_client(place) as client:
         await client.shake_hands()
         for _ in range(2):
@@ -261,7 +261,7 @@ async def test_a_closed_session_can_be_loaded_again(place: Place) -> None:
 
 
 @pytest.mark.spec("A-53")
-async def test_the_session_that_was_not_used_for_longest_makes_room(place: Place) -> None:
+async def test_least_recently_used_session_is_suspended(place: Place) -> None:
     opened: list[str] = []
     model = FakeModel([[TextPart("kept")], [TextPart("still open")], [TextPart("again")]])
 

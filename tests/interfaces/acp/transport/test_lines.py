@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from kimi.interfaces.acp.transport.lines import AcpTransport
-from kimi.interfaces.acp.transport.outbox import Outgoing
+from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
 from tests.support.acp.client import AcpClient, acp_client, acp_server, prompt
 from tests.support.program.wire_process import Json, Place
 
@@ -43,7 +43,7 @@ async def test_malformed_json_is_answered(place: Place) -> None:
 
 @pytest.mark.spec("A-04")
 @pytest.mark.parametrize("line", [b"[]", b"1", b'"x"', b"null", b'[{"jsonrpc":"2.0","id":1,"method":"initialize"}]'])
-async def test_what_is_no_object_is_refused(place: Place, line: bytes) -> None:
+async def test_non_object_message_is_refused(place: Place, line: bytes) -> None:
     async with acp_client(place) as client:
         await client.send_bytes(line + b"\n")
         answer = await client.next_line()
@@ -54,7 +54,7 @@ async def test_what_is_no_object_is_refused(place: Place, line: bytes) -> None:
         assert await alive(client)
 
 
-async def test_messages_without_a_method_and_answers_that_nobody_waits_for_do_no_harm(place: Place) -> None:
+async def test_messages_without_method_and_unexpected_answers_are_tolerated(place: Place) -> None:
     async with acp_client(place) as client:
         await client.shake_hands()
         await client.send({"jsonrpc": "2.0", "id": 7})
@@ -104,7 +104,7 @@ async def test_params_may_be_left_out(place: Place) -> None:
 
 
 @pytest.mark.spec("A-09")
-async def test_what_is_unknown_is_refused_or_ignored(place: Place) -> None:
+async def test_unknown_requests_are_refused_and_notifications_ignored(place: Place) -> None:
     async with acp_client(place) as client:
         await client.shake_hands()
         for _ in range(2):  # before and after the SDK has taken over
@@ -118,7 +118,7 @@ async def test_what_is_unknown_is_refused_or_ignored(place: Place) -> None:
 
 
 @pytest.mark.spec("A-17")
-async def test_any_text_survives_both_ways(tmp_path: Path) -> None:
+async def test_any_text_round_trips(tmp_path: Path) -> None:
     text = "héllo ✓ 你好 😀 \u2028\u2029\x85"
     place = Place(tmp_path).script(f"text: {text.strip()}", "text: fine")
     async with acp_client(place) as client:
@@ -142,11 +142,11 @@ async def test_an_answer_that_cannot_be_encoded_becomes_an_error() -> None:
     async def read() -> bytes:
         return b""
 
-    out = Outgoing(write, 1000, lambda: None)
+    out = UpdateOutbox(write, 1000, lambda: None)
     transport = AcpTransport(read, out, lambda params: {})
     await transport.send({"jsonrpc": "2.0", "id": 3, "result": {"bad": object()}})
     await transport.send({"jsonrpc": "2.0", "id": 4, "error": {"code": 1, "message": "m", "data": {1: object()}}})
-    with_errors = [json.loads(line) for line in out.take().splitlines()]
+    with_errors = [json.loads(line) for line in out.take_all().splitlines()]
     assert [(line["id"], line["error"]["code"]) for line in with_errors] == [(3, -32603), (4, -32603)]
     assert all(set(line["error"]["data"]) == {"errorId"} for line in with_errors)
 
@@ -191,7 +191,7 @@ async def test_requests_that_come_with_the_end_of_the_input_are_answered(place: 
         written.append(data)
 
     server = acp_server(place, on_loaded=lambda has_sessions: loaded.set())
-    await server.serve(read, Outgoing(write, 1 << 20, lambda: None))
+    await server.serve(read, UpdateOutbox(write, 1 << 20, lambda: None))
     answers = [line for line in map(json.loads, b"".join(written).splitlines()) if "method" not in line]
     assert {answer["id"]: "result" in answer for answer in answers} == {0: True, 1: True, 2: True, 3: False}
 
@@ -200,11 +200,11 @@ def as_lines(*messages: Json) -> bytes:
     return b"".join(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n" for message in messages)
 
 
-async def test_chunks_that_wait_are_joined_and_nothing_else_changes_its_place() -> None:
+async def test_waiting_chunks_are_joined_and_order_is_kept() -> None:
     async def write(data: bytes) -> None:
         raise AssertionError
 
-    out = Outgoing(write, 10, lambda: None)
+    out = UpdateOutbox(write, 10, lambda: None)
     for text in ("a", "b"):
         out.put_update("s", chunk(text, "m1"))
     out.put_update("s", chunk("c", "m2"))
@@ -212,7 +212,7 @@ async def test_chunks_that_wait_are_joined_and_nothing_else_changes_its_place() 
     out.put_update("t", {"sessionUpdate": "plan", "entries": []})
     out.put(b'{"id":1}\n')
     out.put_update("t", chunk("e", "m2"))
-    lines = [json.loads(line) for line in out.take().splitlines()]
+    lines = [json.loads(line) for line in out.take_all().splitlines()]
     texts = [line["params"]["update"].get("content", {}).get("text") for line in lines if "method" in line]
     assert texts == ["ab", "c", "d", None, "e"]
     assert lines[4] == {"id": 1}

@@ -67,7 +67,7 @@ async def connected(place: Place, editor: Editor) -> AsyncGenerator[ClientSideCo
         yield connection
 
 
-async def test_an_editor_built_on_the_library_can_do_its_work(tmp_path: Path) -> None:
+async def test_sdk_client_can_use_the_agent(tmp_path: Path) -> None:
     place = Place(tmp_path, capabilities=("image_in",)).script(
         step("text: Looking.", shell("c1", "echo out")), *(f"text: answer {n}" for n in range(5))
     )

@@ -13,12 +13,12 @@ from kimi.domain.events import event as ev
 from kimi.domain.events.request import ApprovalRequest, QuestionRequest
 from kimi.domain.tools.diff import ChangedText
 from kimi.domain.tools.tool import BackgroundTaskBlock, tool_error, tool_ok
-from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities
 from tests.interfaces.acp.updates.test_replay import recorded
-from tests.interfaces.acp.updates.test_translate import NEWS, PLAN_QUESTION, TURNS, USAGE, Step, subagent
+from tests.interfaces.acp.updates.test_session_updates import NEWS, PLAN_QUESTION, TURNS, USAGE, Step, subagent
 from tests.support.acp.playing import approval, call, checked, play, replayed, translator
 
-ABILITIES = [ClientAbilities(), ClientAbilities(compaction=True, plan=True, elicitation_form=True)]
+ABILITIES = [ClientCapabilities(), ClientCapabilities(compaction=True, plan=True, elicitation_form=True)]
 _IDS = st.sampled_from(["c1", "c2", "x1"])
 _CALLS = st.builds(
     call, st.sampled_from(["Shell", "WriteFile", "Agent", "ExitPlanMode", "Grep", "?"]), _IDS, path=st.text()
@@ -51,17 +51,17 @@ _STEPS = st.lists(_ANY, max_size=40)
 
 
 @given(_STEPS, st.sampled_from(ABILITIES), st.booleans())
-def test_calls_end_once_and_everything_is_settled(steps: list[Step], client: ClientAbilities, watched: bool) -> None:
-    subject = translator(client, is_watched=watched)
+def test_calls_end_once_and_all_are_resolved(steps: list[Step], client: ClientCapabilities, watched: bool) -> None:
+    subject = translator(client, has_start_events=watched)
     updates: list[Any] = []
     for step in [ev.TurnBegin("go"), *steps]:
         updates += play(subject, [step])
         if isinstance(step, ToolCall) and watched:
-            subject.will_change(None, step.id, ChangedText("/a", None, "x"))
-            updates += checked(subject.started(step.id))
+            subject.set_expected_change(None, step.id, ChangedText("/a", None, "x"))
+            updates += checked(subject.mark_started(step.id))
         if isinstance(step, (ApprovalRequest, QuestionRequest)):
-            assert subject.permission(step)["toolCall"]["toolCallId"]
-    updates += checked(subject.settle(everything=True))
+            assert subject.build_permission(step)["toolCall"]["toolCallId"]
+    updates += checked(subject.close_open_calls(include_background=True))
     states: dict[str, str] = {}
     for update in updates:
         if (call_id := update.get("toolCallId")) is None:
@@ -70,7 +70,7 @@ def test_calls_end_once_and_everything_is_settled(steps: list[Step], client: Cli
         assert (call_id in states) == (update["sessionUpdate"] == "tool_call_update")
         states[call_id] = update.get("status", states.get(call_id))
     assert set(states.values()) <= {"completed", "failed"}
-    assert subject.next_due() is None
+    assert subject.next_update_at() is None
 
 
 @given(_STEPS)
@@ -78,7 +78,7 @@ def test_a_replay_has_the_calls_of_the_record(steps: list[Step]) -> None:
     asked = [step for step in steps if not isinstance(step, (ApprovalRequest, QuestionRequest))]
     events = recorded([ev.TurnBegin("go"), *asked])
     subject = translator()
-    live = [*play(subject, events), *subject.settle(everything=True)]
+    live = [*play(subject, events), *subject.close_open_calls(include_background=True)]
     again = replayed(events)
     shown = {update["toolCallId"] for update in live if "toolCallId" in update and "/mcp-" not in update["toolCallId"]}
     assert {update["toolCallId"] for update in again if "toolCallId" in update} == shown

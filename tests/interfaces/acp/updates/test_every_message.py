@@ -127,7 +127,7 @@ async def test_an_mcp_entry_that_cannot_be_used_is_named(tmp_path: Path, method:
 
 @pytest.mark.spec("A-54")
 @pytest.mark.parametrize("damage", [b"\x00\x00\x00", b'{"timestamp": 1, "message": {"type"', b"[1]", b'{"a": 1}'])
-async def test_a_damaged_line_costs_nothing_else(tmp_path: Path, damage: bytes) -> None:
+async def test_damaged_line_loses_only_itself(tmp_path: Path, damage: bytes) -> None:
     place = Place(tmp_path).script(step("text: one"), step("text: two"))
     async with acp_client(place) as client:
         await client.shake_hands()

@@ -13,8 +13,8 @@ from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.content.stream import PART_TYPES, PartMerger
 from kimi.domain.events import event as ev
 from kimi.domain.tools.tool import CANCELLED, TodoBlock, TodoItem, tool_ok
-from kimi.interfaces.acp.updates.replay import replay_updates, stored_events
-from tests.interfaces.acp.updates.test_translate import NEWS, PLAN_QUESTION, TURNS, subagent
+from kimi.interfaces.acp.updates.replay import build_replay_updates, decode_stored_events
+from tests.interfaces.acp.updates.test_session_updates import NEWS, PLAN_QUESTION, TURNS, subagent
 from tests.support.acp.playing import call, checked, golden, play, replayed, translator
 
 _KEPT_OUT = ("ApprovalRequest", "ApprovalResponse", "HookRequest")
@@ -91,7 +91,7 @@ def last_states(updates: list[Any]) -> dict[str, Any]:
 
 
 @pytest.mark.spec("A-44")
-def test_a_story() -> None:
+def test_replay_matches_the_golden_updates() -> None:
     updates = replayed(STORY)
     assert updates == golden("replay", updates)
     calls = last_states(updates)
@@ -107,7 +107,7 @@ def test_a_story() -> None:
 
 @pytest.mark.spec("A-43")
 @pytest.mark.parametrize("name", TURNS)
-def test_calls_are_as_they_were_live(name: str) -> None:
+def test_replayed_calls_equal_the_live_ones(name: str) -> None:
     live = play(translator(), [*TURNS[name], *TURNS["edit"]])
     again = replayed(recorded([*TURNS[name], *TURNS["edit"]]))
     was = {key: shown for key, shown in last_states(live).items() if "/mcp-" not in key}
@@ -116,7 +116,7 @@ def test_calls_are_as_they_were_live(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TURNS)
-def test_what_was_said_is_said_again(name: str) -> None:
+def test_replayed_texts_equal_the_live_ones(name: str) -> None:
     def said(updates: list[Any]) -> dict[str, str]:
         found: dict[str, str] = {}
         for update in updates:
@@ -128,19 +128,19 @@ def test_what_was_said_is_said_again(name: str) -> None:
     assert said(replayed(recorded(TURNS[name]))) == said(play(translator(), TURNS[name]))
 
 
-def test_a_record_that_is_not_understood_is_left_out() -> None:
+def test_unreadable_records_are_skipped() -> None:
     envelopes = [encode_event(event) for event in STORY]
     broken = [b"{", b"[]", b'{"type":"Riddle","payload":{}}', b'{"type":"StepBegin","payload":{"n":"x"}}']
-    events = stored_events([*broken, *envelopes[:10], *broken, *envelopes[10:]])
-    assert checked(replay_updates(events, translator(replaying=True))) == replayed(STORY)
+    events = decode_stored_events([*broken, *envelopes[:10], *broken, *envelopes[10:]])
+    assert checked(build_replay_updates(events, translator(is_replaying=True))) == replayed(STORY)
 
 
-def test_a_running_turn_goes_on_behind_its_replay() -> None:
-    subject = translator(replaying=True)
+def test_running_turn_continues_after_its_replay() -> None:
+    subject = translator(is_replaying=True)
     running = [*STORY[:6], ToolCall(id="r5", function=Function("WriteFile", '{"path": "b.py", "con'))]
-    updates = checked(replay_updates(running, subject, is_running=True))
+    updates = checked(build_replay_updates(running, subject, is_running=True))
     assert [update.get("status") for update in updates[-2:]] == ["pending", "pending"]
-    subject.go_live()
+    subject.end_replay()
     rest: list[Any] = [
         ev.ToolResult("r1", tool_ok("x")),
         ev.ToolResult("r5", CANCELLED),
@@ -161,10 +161,10 @@ def test_a_call_that_was_stored_in_two_parts_is_whole() -> None:
     assert updates[-1]["title"] == "Shell: ls"
 
 
-def test_figures_are_known_after_a_replay() -> None:
-    subject = translator(replaying=True)
-    list(replay_updates(STORY, subject))
-    assert subject.window_update() == [{"sessionUpdate": "usage_update", "used": 100, "size": 1000}]
+def test_token_counts_are_known_after_a_replay() -> None:
+    subject = translator(is_replaying=True)
+    list(build_replay_updates(STORY, subject))
+    assert subject.repeat_usage_update() == [{"sessionUpdate": "usage_update", "used": 100, "size": 1000}]
 
 
 def test_a_turn_without_steps_hides_no_prompt() -> None:
@@ -183,6 +183,6 @@ def test_a_long_session_is_replayed_quickly() -> None:
     turn = [ev.TurnBegin("go"), ev.StepBegin(1), TextPart("x" * 200), call("Shell", command="ls"), ev.StatusUpdate()]
     envelopes = [encode_event(e) for e in [*turn, ev.ToolResult("c1", tool_ok("out" * 50)), ev.TurnEnd()]] * 1700
     began = time.process_time()
-    count = sum(1 for _ in replay_updates(stored_events(envelopes), translator(replaying=True)))
+    count = sum(1 for _ in build_replay_updates(decode_stored_events(envelopes), translator(is_replaying=True)))
     assert count > 5000
     assert time.process_time() - began < 5  # the target of 1 s is measured by the benchmarks

@@ -15,7 +15,7 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ShellBlock
 from kimi.infrastructure.tools.shell.shell import ShellTool
 from kimi.infrastructure.workspace.local import LocalWorkspace
-from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities
 from kimi.interfaces.acp.workspace.client_workspace import ClientWorkspace
 from tests.support.acp.editor import Editor
 from tests.support.program.processes import is_alive
@@ -23,7 +23,7 @@ from tests.support.tool_calls import call, effect_of
 
 pytestmark = pytest.mark.anyio
 
-ALL = ClientAbilities(fs_read=True, fs_write=True, terminal=True)
+ALL = ClientCapabilities(fs_read=True, fs_write=True, terminal=True)
 Make = Callable[..., ClientWorkspace]
 
 
@@ -47,7 +47,7 @@ def make(tmp_path: Path, editor: Editor, shown: list[str]) -> Make:
     async def show(context: ToolCallContext, terminal_id: str) -> None:
         shown.append(f"{context.call_id}:{terminal_id}")
 
-    def make(abilities: ClientAbilities = ALL) -> ClientWorkspace:
+    def make(abilities: ClientCapabilities = ALL) -> ClientWorkspace:
         local = LocalWorkspace(str(work), ShellSettings(), frozenset(), os.environ)
         return ClientWorkspace(local, "s1", abilities, lambda: [str(work)], editor, show)
 
@@ -75,7 +75,7 @@ async def change(workspace: ClientWorkspace, path: str, content: bytes) -> None:
     await workspace.write(path, content, found[0] if found else None)
 
 
-async def test_what_is_not_saved_is_seen_and_written_through_the_editor(make: Make, editor: Editor) -> None:
+async def test_unsaved_buffers_are_read_and_written_through_the_editor(make: Make, editor: Editor) -> None:
     workspace = make()
     path = file(workspace, "a.txt", b"on disk")
     editor.buffers[path] = "in the editor"
@@ -89,7 +89,7 @@ async def test_what_is_not_saved_is_seen_and_written_through_the_editor(make: Ma
     assert editor.buffers[new] == "fresh"
 
 
-async def test_an_editor_that_does_not_save_keeps_what_was_written(make: Make, editor: Editor) -> None:
+async def test_write_to_an_editor_that_does_not_save_succeeds(make: Make, editor: Editor) -> None:
     editor.autosave = False
     workspace = make()
     path = str(Path(workspace.work_dir) / "new.txt")
@@ -121,7 +121,7 @@ async def test_a_buffer_that_missed_a_change_on_disk_is_not_used(make: Make, edi
     assert await text_of(workspace, path) == b"typed since"
 
 
-async def test_what_the_person_types_while_being_asked_is_not_overwritten(make: Make, editor: Editor) -> None:
+async def test_user_edits_during_approval_are_not_overwritten(make: Make, editor: Editor) -> None:
     workspace = make()
     path = file(workspace, "a.txt", b"one")
     found = await workspace.read_small(path)
@@ -144,7 +144,7 @@ async def test_what_the_person_types_while_being_asked_is_not_overwritten(make: 
         ("ä\n".encode(), "ö\n", "ö\n".encode(), "ü\n".encode(), "ü\n"),
     ],
 )
-async def test_line_ends_and_byte_order_mark_survive_an_editor_that_hides_them(
+async def test_line_endings_and_byte_order_mark_survive_the_editor(
     make: Make, editor: Editor, disk: bytes, buffer: str, seen: bytes, written: bytes, sent: str
 ) -> None:
     workspace = make()
@@ -156,8 +156,8 @@ async def test_line_ends_and_byte_order_mark_survive_an_editor_that_hides_them(
 
 
 @pytest.mark.spec("A-99")
-async def test_nothing_is_called_that_the_client_does_not_offer(make: Make, editor: Editor) -> None:
-    workspace = make(ClientAbilities())
+async def test_only_offered_client_methods_are_called(make: Make, editor: Editor) -> None:
+    workspace = make(ClientCapabilities())
     path = file(workspace, "a.txt", b"on disk")
     editor.buffers[path] = "in the editor"
     assert await text_of(workspace, path) == b"on disk"
@@ -168,9 +168,7 @@ async def test_nothing_is_called_that_the_client_does_not_offer(make: Make, edit
 
 
 @pytest.mark.spec("A-102")
-async def test_files_outside_the_roots_and_links_that_lead_there_stay_local(
-    make: Make, editor: Editor, tmp_path: Path
-) -> None:
+async def test_files_and_links_outside_the_roots_stay_local(make: Make, editor: Editor, tmp_path: Path) -> None:
     workspace = make()
     outside = tmp_path / "work-not" / "secret.txt"
     outside.parent.mkdir()
@@ -197,9 +195,9 @@ async def test_binary_and_large_files_stay_local(make: Make, editor: Editor) -> 
     assert editor.calls == []
 
 
-async def test_a_silent_editor_is_not_waited_for_long(make: Make, editor: Editor) -> None:
+async def test_silent_editor_times_out(make: Make, editor: Editor) -> None:
     workspace = make()
-    workspace.patience_s = 0.05
+    workspace.timeout_s = 0.05
     editor.silent = {"fs/read_text_file"}
     assert await text_of(workspace, file(workspace, "a.txt", b"on disk")) == b"on disk"
 
@@ -216,7 +214,7 @@ async def test_commands_run_in_terminals_that_are_always_released(make: Make, ed
     workspace = make()
     asked = await effect_of(shell_in(workspace), {"command": "ls"})
     assert asked is not None
-    assert asked == await effect_of(shell_in(make(ClientAbilities())), {"command": "ls"})  # as without the editor's
+    assert asked == await effect_of(shell_in(make(ClientCapabilities())), {"command": "ls"})  # as without the editor's
     assert (asked.action, asked.display) == ("run command", (ShellBlock("bash", "ls"),))
     ran = await call(shell_in(workspace), {"command": "pwd; echo two words >&2"})
     assert (ran.is_error, ran.output) == (False, f"{workspace.work_dir}\ntwo words\n")
@@ -244,9 +242,7 @@ async def test_commands_run_in_terminals_that_are_always_released(make: Make, ed
 
 
 @pytest.mark.spec("A-104")
-async def test_without_a_terminal_the_command_runs_on_this_machine(
-    make: Make, editor: Editor, shown: list[str]
-) -> None:
+async def test_command_runs_locally_without_a_terminal(make: Make, editor: Editor, shown: list[str]) -> None:
     editor.refuses = {"terminal/create"}
     ran = await call(shell_in(make()), {"command": "echo here"})
     assert ran.output == "here\n"
@@ -278,12 +274,12 @@ async def test_a_cancelled_command_does_not_wait_for_a_client_that_never_answers
     assert editor.methods()[-2:] == ["terminal/kill", "terminal/release"]
 
 
-async def test_an_output_that_the_client_has_cut_says_so(make: Make, editor: Editor) -> None:
+async def test_output_cut_by_the_client_is_marked(make: Make, editor: Editor) -> None:
     class Cutting(Editor):
         async def _terminal_output(self, params: JsonObject) -> JsonObject:
             return {"output": "the end", "truncated": True}
 
     workspace = make()
-    workspace.call = Cutting()
+    workspace.call_client = Cutting()
     ran = await call(shell_in(workspace), {"command": "echo long"})
     assert ran.output == "[...the beginning is not kept by the terminal]\nthe end"

@@ -20,11 +20,17 @@ from kimi.domain.tools.tool import (
     TodoItem,
     ToolReturnValue,
 )
-from kimi.interfaces.shell.panels import approval_menu
-from kimi.interfaces.shell.render.blocks import Note, Output, Preview, Welcome
-from kimi.interfaces.shell.render.paint import Painter
-from kimi.interfaces.shell.render.plain import plain_text
-from kimi.interfaces.shell.render.sanitize import cells, cut, neutral, one_line, tool_text
+from kimi.interfaces.shell.panels import build_approval_menu
+from kimi.interfaces.shell.render.blocks import ApprovalPreview, Note, OutputBlock, Welcome
+from kimi.interfaces.shell.render.painter import Painter
+from kimi.interfaces.shell.render.plain_blocks import format_block
+from kimi.interfaces.shell.render.sanitize import (
+    clean_tool_output,
+    count_cells,
+    fit_one_line,
+    neutralize,
+    truncate_to_width,
+)
 from kimi.interfaces.shell.render.transcript import Transcript
 
 SEQUENCES = (
@@ -44,16 +50,16 @@ def controls(painted: str) -> list[str]:
 
 
 @given(hostile)
-def test_neutral_leaves_no_control_and_loses_nothing_visible(text: str) -> None:
-    clean = neutral(text)
+def test_neutral_text_has_no_control_characters_and_keeps_visible_ones(text: str) -> None:
+    clean = neutralize(text)
     assert not _CONTROL.search(clean)
-    assert neutral(clean) == clean
+    assert neutralize(clean) == clean
     visible = [char for char in text if char.isascii() and char.isprintable()]
     assert [char for char in clean if char.isascii() and char.isprintable()] == visible
 
 
 @given(hostile)
-def test_every_block_is_harmless(text: str) -> None:
+def test_every_block_is_free_of_control_characters(text: str) -> None:
     painter = Painter(40)
     display = (
         DiffBlock(path=text, old_text=text, new_text=f"{text}x"),
@@ -79,19 +85,19 @@ def test_every_block_is_harmless(text: str) -> None:
     ]
     transcript = Transcript(lambda _: "command", lambda: 0.0)
     request = ApprovalRequest("r", "c", text, text, text, display=display)
-    menu = approval_menu(request)
+    menu = build_approval_menu(request)
     assert menu.preview is not None
-    blocks = [Note(text), Output(text), Welcome("1", text, "s", text, (Note(text),)), menu.preview]
+    blocks = [Note(text), OutputBlock(text), Welcome("1", text, "s", text, (Note(text),)), menu.preview]
     for event in events:
-        blocks += [*transcript.take(event), *transcript.open_blocks()]
+        blocks += [*transcript.handle_event(event), *transcript.list_open_blocks()]
     for block in blocks:
         assert not controls(painter.paint(block)), block
-        assert not controls(plain_text(block)), block
+        assert not controls(format_block(block)), block
 
 
 def test_the_command_that_is_approved_is_shown_whole() -> None:
     command = "echo hi \x1b[8m; rm -rf /\x1b]0;rm\x07 \u202e"
-    shown = Painter(100).paint(Preview((ShellBlock(language="bash", command=command),)))
+    shown = Painter(100).paint(ApprovalPreview((ShellBlock(language="bash", command=command),)))
     plain = _OURS.sub("", shown)
     assert "rm -rf /" in plain
     assert "␛[8m" in plain
@@ -109,18 +115,18 @@ def test_the_command_that_is_approved_is_shown_whole() -> None:
     ],
 )
 def test_output_of_commands_is_readable(text: str, expected: str) -> None:
-    assert tool_text(text) == expected
+    assert clean_tool_output(text) == expected
 
 
 def test_columns_are_counted_as_terminals_do() -> None:
-    assert (cells("abc"), cells("你好"), cells("e\u0301")) == (3, 4, 1)
-    assert cut("你好世界", 5) == "你好…"
-    assert cut("abc", 3) == "abc"
-    assert one_line("a\n b\tc", 10) == "a b c"
-    assert one_line("x" * 50, 10) == "x" * 9 + "…"
+    assert (count_cells("abc"), count_cells("你好"), count_cells("e\u0301")) == (3, 4, 1)
+    assert truncate_to_width("你好世界", 5) == "你好…"
+    assert truncate_to_width("abc", 3) == "abc"
+    assert fit_one_line("a\n b\tc", 10) == "a b c"
+    assert fit_one_line("x" * 50, 10) == "x" * 9 + "…"
 
 
-def test_a_long_line_after_a_redrawn_one_costs_little() -> None:
+def test_long_line_after_a_redrawn_one_is_fast() -> None:
     began = time.process_time()
-    assert tool_text("10%\r100%\n" + "x" * 400_000).startswith("100%\nxxx")
+    assert clean_tool_output("10%\r100%\n" + "x" * 400_000).startswith("100%\nxxx")
     assert time.process_time() - began < 2

@@ -10,8 +10,8 @@ from prompt_toolkit.document import Document
 
 from kimi.domain.command import CommandInfo
 from kimi.interfaces.bootstrap.shell import walk_files
-from kimi.interfaces.shell.terminal.complete import InputCompleter, fuzzy_rank, rank_files
-from kimi.interfaces.shell.terminal.file_completion import GIT_S, MAX_FILES, WorkFiles
+from kimi.interfaces.shell.terminal.completion import InputCompleter, rank_files, rank_name
+from kimi.interfaces.shell.terminal.file_completion import GIT_S, MAX_FILES, WorkDirFiles
 from tests.support.program.processes import comes_true
 
 COMMANDS = (
@@ -42,7 +42,7 @@ def completed(text: str, files: tuple[str, ...] = (), work_dir: str = "/nowhere"
         ("/usr/bin", []),
     ],
 )
-def test_commands(typed: str, found: list[str]) -> None:
+def test_commands_are_completed(typed: str, found: list[str]) -> None:
     assert completed(typed) == found
 
 
@@ -52,7 +52,7 @@ def test_files_do_not_complete_within_words(before: str) -> None:
 
 
 @pytest.mark.parametrize("before", ["", " ", "(", "\n", "见"])
-def test_files_complete_elsewhere(before: str) -> None:
+def test_files_are_completed_after_other_characters(before: str) -> None:
     assert completed(f"{before}@f", ("file.py",)) == ["file.py"]
 
 
@@ -63,22 +63,22 @@ def test_a_completed_file_closes_the_menu(tmp_path: Path) -> None:
     assert completed("@a.py", files, str(tmp_path)) == []
 
 
-def test_names_count_before_directories() -> None:
+def test_file_names_rank_before_directories() -> None:
     paths = ("test/other.py", "src/test_it.py", "test.py", "a/t/e/s/t")
     assert rank_files(paths, "test") == ["test.py", "src/test_it.py", "test/other.py", "a/t/e/s/t"]
-    assert fuzzy_rank("abc", "cab") is None
+    assert rank_name("abc", "cab") is None
 
 
-def test_few_letters_look_at_the_top_and_more_everywhere(tmp_path: Path) -> None:
+def test_short_query_searches_the_top_level_and_longer_ones_all(tmp_path: Path) -> None:
     for name in ("top.py", "deep/down/topic.py", "skip/top.py", "link/x"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("", encoding="utf-8")
     (tmp_path / ".ignore").write_text("skip/\n", encoding="utf-8")
-    files = WorkFiles(str(tmp_path), walk_files)
-    assert files.matching("to") == [".ignore", "deep/", "link/", "top.py"]
-    assert sorted(files.matching("top")) == ["deep/down/topic.py", "top.py"]
-    assert files.matching("deep/") == ["deep/down/"]
-    assert "deep/down/topic.py" in files.matching("deep/topi")
+    files = WorkDirFiles(str(tmp_path), walk_files)
+    assert files.find_matching("to") == [".ignore", "deep/", "link/", "top.py"]
+    assert sorted(files.find_matching("top")) == ["deep/down/topic.py", "top.py"]
+    assert files.find_matching("deep/") == ["deep/down/"]
+    assert "deep/down/topic.py" in files.find_matching("deep/topi")
 
 
 def test_completion_runs_no_program_that_a_repository_names(tmp_path: Path) -> None:
@@ -87,24 +87,24 @@ def test_completion_runs_no_program_that_a_repository_names(tmp_path: Path) -> N
     monitor.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n", encoding="utf-8")
     monitor.chmod(0o755)
     subprocess.run(["git", "config", "core.fsmonitor", str(monitor)], cwd=tmp_path, check=True)
-    assert WorkFiles(str(tmp_path), walk_files).matching("monitor") == ["monitor"]
+    assert WorkDirFiles(str(tmp_path), walk_files).find_matching("monitor") == ["monitor"]
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_search_is_given_up_that_nobody_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_ends_a_running_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git = tmp_path / "git"
     git.write_text(f"#!/bin/sh\ntouch {tmp_path / 'begun'}\nexec sleep 60\n", encoding="utf-8")
     git.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    files = WorkFiles(str(tmp_path), walk_files)
+    files = WorkDirFiles(str(tmp_path), walk_files)
     with ThreadPoolExecutor() as threads:
-        search = threads.submit(files.matching, "begun")
+        search = threads.submit(files.find_matching, "begun")
         assert comes_true((tmp_path / "begun").exists)
         files.close()
         assert search.result(GIT_S / 2) == []
-    assert files.matching("begun") == []
+    assert files.find_matching("begun") == []
 
 
 def test_a_large_tree_is_bounded(tmp_path: Path) -> None:
-    files = WorkFiles(str(tmp_path), lambda _: [f"dir/file{number}.txt" for number in range(5000)])
-    assert len(files.matching("file")) == MAX_FILES
+    files = WorkDirFiles(str(tmp_path), lambda _: [f"dir/file{number}.txt" for number in range(5000)])
+    assert len(files.find_matching("file")) == MAX_FILES

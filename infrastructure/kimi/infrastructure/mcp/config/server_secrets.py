@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from kimi.application.settings.settings import McpServer
-from kimi.infrastructure.mcp.config.variables import expanded_text, is_reference
-from kimi.infrastructure.mcp.oauth.logins import login_secrets
+from kimi.infrastructure.mcp.config.variables import expand_text, is_reference
+from kimi.infrastructure.mcp.oauth.logins import list_login_secrets
 
 _SHORTEST_SECRET = 6
 """Shorter values are switches and numbers, or nothing at all; to mask them would make texts unreadable."""
@@ -15,31 +15,31 @@ _SECRET_NAME = re.compile(r"key|token|secret|password|auth|credential|signature"
 """In the query of a URL."""
 
 
-def server_secrets(server: McpServer, environ: Mapping[str, str], share: str | None = None) -> Iterator[str]:
+def find_server_secrets(server: McpServer, environ: Mapping[str, str], share_dir: str | None = None) -> Iterator[str]:
     """Headers, variables, token, password and keys in the URL of a server, as they are written and as they are with
     the environment put in. With `share`, also its stored login, which is read from the disk.
     """
-    for text in _secret_texts(server):
+    for text in _find_secret_texts(server):
         if not is_reference(text):
             yield text
-        value = expanded_text(text, environ)
+        value = expand_text(text, environ)
         if value is not None and len(value) >= _SHORTEST_SECRET:
             yield value
             rest = value.partition(" ")[2]
             if len(rest) >= _SHORTEST_SECRET:  # "Bearer X": X alone is as bad
                 yield rest
-    url = expanded_text(server.url, environ) if server.url is not None and server.auth == "oauth" else None
-    if share is not None and url is not None:
-        yield from login_secrets(share, url)
+    url = expand_text(server.url, environ) if server.url is not None and server.auth == "oauth" else None
+    if share_dir is not None and url is not None:
+        yield from list_login_secrets(share_dir, url)
 
 
-def _secret_texts(server: McpServer) -> Iterator[str]:
+def _find_secret_texts(server: McpServer) -> Iterator[str]:
     token = "" if server.auth in (None, "oauth") else server.auth
-    values = (*server.headers.values(), *server.env.values(), *_in_url(server.url or ""), token)
+    values = (*server.headers.values(), *server.env.values(), *_find_url_secrets(server.url or ""), token)
     yield from (value for value in values if len(value) >= _SHORTEST_SECRET)
 
 
-def _in_url(url: str) -> Iterator[str]:
+def _find_url_secrets(url: str) -> Iterator[str]:
     """The password, and what looks like a key in the query: some servers take theirs there."""
     rest = url.partition("://")[2]
     credentials, at, _ = rest.partition("/")[0].rpartition("@")

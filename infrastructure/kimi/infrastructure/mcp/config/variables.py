@@ -11,7 +11,7 @@ from kimi.domain.errors import ConfigError
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-def expanded(server: McpServer, environ: Mapping[str, str]) -> McpServer:
+def expand_server(server: McpServer, environ: Mapping[str, str]) -> McpServer:
     """`server` with every variable replaced: in command, arguments, env, cwd, URL, headers and token.
 
     `${VAR:-default}` is the default when the variable is missing or empty, as in a shell.
@@ -21,10 +21,10 @@ def expanded(server: McpServer, environ: Mapping[str, str]) -> McpServer:
     """
 
     def put_in(text: str) -> str:
-        missing = _missing(text, environ)
+        missing = _find_missing_variable(text, environ)
         if missing is not None:
             raise ConfigError(f"MCP server '{server.name}' needs the environment variable {missing}, which is not set.")
-        return expanded_text(text, environ) or ""
+        return expand_text(text, environ) or ""
 
     def put_into_all(texts: Mapping[str, str]) -> dict[str, str]:
         return {key: put_in(value) for key, value in texts.items()}
@@ -40,11 +40,11 @@ def expanded(server: McpServer, environ: Mapping[str, str]) -> McpServer:
     return server.model_copy(update=changes)
 
 
-def expanded_text(text: str, environ: Mapping[str, str]) -> str | None:
+def expand_text(text: str, environ: Mapping[str, str]) -> str | None:
     """`text` with its variables replaced, or None when one is missing that has no default."""
-    if _missing(text, environ) is not None:
+    if _find_missing_variable(text, environ) is not None:
         return None
-    return _VARIABLE.sub(lambda match: _value(match, environ) or "", text)
+    return _VARIABLE.sub(lambda match: _lookup_variable(match, environ) or "", text)
 
 
 def is_reference(text: str) -> bool:
@@ -53,10 +53,10 @@ def is_reference(text: str) -> bool:
     return match is not None and not match[2]
 
 
-def _missing(text: str, environ: Mapping[str, str]) -> str | None:
-    return next((match[1] for match in _VARIABLE.finditer(text) if _value(match, environ) is None), None)
+def _find_missing_variable(text: str, environ: Mapping[str, str]) -> str | None:
+    return next((match[1] for match in _VARIABLE.finditer(text) if _lookup_variable(match, environ) is None), None)
 
 
-def _value(match: re.Match[str], environ: Mapping[str, str]) -> str | None:
+def _lookup_variable(match: re.Match[str], environ: Mapping[str, str]) -> str | None:
     name, default = match[1], match[2]
     return environ.get(name) or default if default is not None else environ.get(name)

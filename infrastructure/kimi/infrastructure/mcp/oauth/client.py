@@ -26,11 +26,11 @@ from kimi.infrastructure.store.files.lock import FileLock
 CLIENT_NAME = "kimi"
 """How the program is called where the user is asked for consent."""
 
-WAIT_S: Final = 10.0
+RENEWAL_WAIT_S: Final = 10.0
 """How long a renewal waits for that of another process."""
 
 
-def token_store(directory: str) -> FileTreeStore:
+def open_token_store(directory: str) -> FileTreeStore:
     """The store of all logins; one file per value, readable for the owner only."""
     path = Path(directory)
     return FileTreeStore(
@@ -47,38 +47,38 @@ class StoredLogin(OAuth):
     some end a login for which it comes twice.
     """
 
-    refused = False
+    is_rejected = False
 
     def __init__(self, server_url: str, directory: str) -> None:
-        super().__init__(server_url, client_name=CLIENT_NAME, token_storage=token_store(directory))
+        super().__init__(server_url, client_name=CLIENT_NAME, token_storage=open_token_store(directory))
         self._renewed = False
         self._lock_file = os.path.join(directory, f"{hashlib.sha256(server_url.encode()).hexdigest()[:16]}.lock")
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """See `OAuth`. What another process has renewed meanwhile is read before anything is renewed here."""
-        alone, known = FileLock(self._lock_file), self.context.current_tokens
+        renewal_lock, known = FileLock(self._lock_file), self.context.current_tokens
         try:
             if not self.context.is_token_valid():
-                await _acquire(alone)
+                await _acquire_lock(renewal_lock)
                 self._initialized = False
             async with aclosing(super().async_auth_flow(request)) as flow:
                 outgoing = await anext(flow)
                 while True:
                     if self.context.current_tokens is not known and self.context.is_token_valid() and not self._renewed:
-                        alone.release()  # the request itself may take long
+                        renewal_lock.release()  # the request itself may take long
                     response = yield outgoing
                     if outgoing is request and response.status_code == 401:
                         known = self.context.current_tokens
-                        await _acquire(alone)
+                        await _acquire_lock(renewal_lock)
                     outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
         finally:
-            alone.release()
+            renewal_lock.release()
 
     async def redirect_handler(self, authorization_url: str) -> None:
         """Never opens a browser. Raises McpUnauthorized."""
-        self.refused = True
+        self.is_rejected = True
         raise McpUnauthorized(f"The login at {self.mcp_url} is no longer valid.")
 
     async def _perform_authorization(self) -> httpx2.Request:
@@ -99,9 +99,9 @@ class StoredLogin(OAuth):
         self._renewed = False
 
 
-async def _acquire(lock: FileLock) -> None:
+async def _acquire_lock(lock: FileLock) -> None:
     """Take the lock; without it when it cannot be had in time, or at all."""
-    with anyio.move_on_after(WAIT_S), suppress(OSError):
+    with anyio.move_on_after(RENEWAL_WAIT_S), suppress(OSError):
         while True:
             if lock.try_acquire():
                 return
@@ -115,10 +115,10 @@ class BrowserLogin(OAuth):
     """
 
     def __init__(self, server_url: str, directory: str, show_address: Callable[[str], None], port: int | None) -> None:
-        store = token_store(directory)
+        store = open_token_store(directory)
         super().__init__(server_url, client_name=CLIENT_NAME, token_storage=store, callback_port=port)
         self._show_address = show_address
-        self._page = ""
+        self._login_url = ""
 
     async def redirect_handler(self, authorization_url: str) -> None:
         """Where the browser is to be sent. It comes from the server: nothing but a web page is opened.
@@ -129,25 +129,25 @@ class BrowserLogin(OAuth):
         if not authorization_url.lower().startswith(("https://", "http://")):
             raise McpUnauthorized(f"The server at {self.mcp_url} names no web page to log in at.")
         self._show_address(authorization_url)
-        self._page = authorization_url
+        self._login_url = authorization_url
 
     async def callback_handler(self) -> AuthorizationCodeResult:
         """Open the browser once somebody listens here: a user who is logged in already is sent back at once."""
         coming_back = asyncio.ensure_future(super().callback_handler())
         try:
             while not coming_back.done():
-                if await _listens(self.redirect_port):
+                if await _is_listening(self.redirect_port):
                     break
                 await anyio.sleep(0.02)
             if not coming_back.done():
-                await super().redirect_handler(self._page)
+                await super().redirect_handler(self._login_url)
             return await coming_back
         finally:
             coming_back.cancel()
             await asyncio.wait([coming_back])
 
 
-async def _listens(port: int) -> bool:
+async def _is_listening(port: int) -> bool:
     """Does anybody listen on this port of this machine?"""
     try:
         stream = await anyio.connect_tcp("localhost", port)

@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from kimi.infrastructure.mcp.library import load_library
+from kimi.infrastructure.mcp.fastmcp_import import load_fastmcp
 
 if TYPE_CHECKING:
     from kimi.infrastructure.mcp.oauth.client import BrowserLogin, StoredLogin
 
-_COLLECTIONS = {
+_COLLECTION_BY_PART = {
     "tokens": "mcp_oauth_token",
     "client_info": "mcp_oauth_client_info",
     "token_expiry": "mcp_oauth_token_expiry",
@@ -30,9 +30,9 @@ _COLLECTIONS = {
 """What the last part of a key is about: the collection that holds it, as its directory begins."""
 
 
-def oauth_directory(share: str) -> str:
+def oauth_directory(share_dir: str) -> str:
     """Where the logins are."""
-    return os.path.join(share, "mcp-oauth")
+    return os.path.join(share_dir, "mcp-oauth")
 
 
 def storage_key(server_url: str) -> str:
@@ -40,58 +40,58 @@ def storage_key(server_url: str) -> str:
     return server_url.rstrip("/")
 
 
-def has_tokens(share: str, server_url: str) -> bool:
+def has_tokens(share_dir: str, server_url: str) -> bool:
     """Is there a stored login for this server? Its token may have expired; nothing is asked over the network."""
-    return any(_stored(path).get("access_token") for path in _files(share, server_url, "tokens"))
+    return any(_read_stored_value(path).get("access_token") for path in _find_files(share_dir, server_url, "tokens"))
 
 
-def login_secrets(share: str, server_url: str) -> Iterator[str]:
+def list_login_secrets(share_dir: str, server_url: str) -> Iterator[str]:
     """What of a stored login must never be shown."""
     for part in ("tokens", "client_info"):
-        for path in _files(share, server_url, part):
-            value = _stored(path)
+        for path in _find_files(share_dir, server_url, part):
+            value = _read_stored_value(path)
             found = (value.get(key) for key in ("access_token", "refresh_token", "client_secret"))
             yield from (secret for secret in found if isinstance(secret, str) and secret)
 
 
-def clear_tokens(share: str, server_url: str) -> None:
+def clear_tokens(share_dir: str, server_url: str) -> None:
     """Remove everything that is stored about logins at this server. Raises OSError."""
-    for part in _COLLECTIONS:
-        for path in _files(share, server_url, part):
+    for part in _COLLECTION_BY_PART:
+        for path in _find_files(share_dir, server_url, part):
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
 
-def headless_auth(share: str, server_url: str) -> StoredLogin | None:
+def load_stored_login(share_dir: str, server_url: str) -> StoredLogin | None:
     """A login from what is stored, renewed when it has expired; None without network traffic when nothing is stored.
 
     It never opens a browser: when the server wants the user, the request fails and `refused` of it is true. It goes
     into the `auth` of a transport; one for each connection.
     """
-    if not has_tokens(share, server_url):
+    if not has_tokens(share_dir, server_url):
         return None
-    load_library()
+    load_fastmcp()
     from kimi.infrastructure.mcp.oauth.client import StoredLogin
 
-    return StoredLogin(storage_key(server_url), _private_directory(share))
+    return StoredLogin(storage_key(server_url), _make_private_directory(share_dir))
 
 
-def browser_auth(share: str, server_url: str, show_address: Callable[[str], None]) -> BrowserLogin:
+def create_browser_login(share_dir: str, server_url: str, show_address: Callable[[str], None]) -> BrowserLogin:
     """A login that opens a browser when it must, for `kimi mcp auth` alone, and stores what it is given.
 
     `show_address` gets the address that the browser is sent to.
     """
-    load_library()
+    load_fastmcp()
     from kimi.infrastructure.mcp.oauth.client import BrowserLogin
 
-    directory = _private_directory(share)
-    return BrowserLogin(storage_key(server_url), directory, show_address, _registered_port(share, server_url))
+    directory = _make_private_directory(share_dir)
+    return BrowserLogin(storage_key(server_url), directory, show_address, _find_registered_port(share_dir, server_url))
 
 
-def _registered_port(share: str, server_url: str) -> int | None:
+def _find_registered_port(share_dir: str, server_url: str) -> int | None:
     """The port that the server knows us to listen on: it may send the browser to no other. None if it is taken."""
-    for path in _files(share, server_url, "client_info"):
-        for address in _stored(path).get("redirect_uris") or ():
+    for path in _find_files(share_dir, server_url, "client_info"):
+        for address in _read_stored_value(path).get("redirect_uris") or ():
             with suppress(ValueError, OSError):
                 port = urlsplit(str(address)).port
                 if port is not None:
@@ -100,15 +100,15 @@ def _registered_port(share: str, server_url: str) -> int | None:
     return None
 
 
-def _private_directory(share: str) -> str:
-    directory = oauth_directory(share)
+def _make_private_directory(share_dir: str) -> str:
+    directory = oauth_directory(share_dir)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     os.chmod(directory, 0o700)
-    _follow_a_move(directory)
+    _remove_moved_notes(directory)
     return directory
 
 
-def _follow_a_move(directory: str) -> None:
+def _remove_moved_notes(directory: str) -> None:
     """Forget notes of the library about where its files are that are not true: the share directory was moved, or is
     seen under another path in a container. It would refuse to read them; without a note it writes a new one.
     """
@@ -121,17 +121,17 @@ def _follow_a_move(directory: str) -> None:
                 os.unlink(note)
 
 
-def _files(share: str, server_url: str, part: str) -> Iterator[str]:
+def _find_files(share_dir: str, server_url: str, part: str) -> Iterator[str]:
     """The files of one key. Their names end in a hash of the key, which is the part that no version shortens."""
     key = f"{storage_key(server_url)}/{part}"
     ending = f"-{hashlib.sha256(key.encode()).hexdigest()[:8]}.json"
-    directories = glob.glob(os.path.join(glob.escape(oauth_directory(share)), f"S_{_COLLECTIONS[part]}-*"))
+    directories = glob.glob(os.path.join(glob.escape(oauth_directory(share_dir)), f"S_{_COLLECTION_BY_PART[part]}-*"))
     for directory in directories:
         if os.path.isdir(directory):
             yield from (os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(ending))
 
 
-def _stored(path: str) -> dict[str, Any]:
+def _read_stored_value(path: str) -> dict[str, Any]:
     """The value in a file of the store; an empty one when it is damaged or over."""
     try:
         with open(path, encoding="utf-8") as file:

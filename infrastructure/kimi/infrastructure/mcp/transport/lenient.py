@@ -25,17 +25,17 @@ from mcp_types import methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import TypeAdapter
 
-from kimi.infrastructure.mcp.transport.remote import OPEN_S
+from kimi.infrastructure.mcp.transport.remote import OPEN_TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
 MAX_DEPTH: Final = 100
 """Tools that are nested deeper are left out: neither the library nor providers take them."""
 
-_OF_A_TOOL: Final = ("name", "title", "description", "inputSchema", "annotations")
+_TOOL_KEYS: Final = ("name", "title", "description", "inputSchema", "annotations")
 """What is looked at; what else a tool may say cannot be wrong."""
 
-_BLOCK: Final[TypeAdapter[object]] = TypeAdapter(mcp_types.ContentBlock)
+_CONTENT_BLOCK_ADAPTER: Final[TypeAdapter[object]] = TypeAdapter(mcp_types.ContentBlock)
 
 
 class LenientTransport(ClientTransport):
@@ -43,7 +43,7 @@ class LenientTransport(ClientTransport):
 
     def __init__(self, inner: ClientTransport) -> None:
         self.inner = inner
-        self.status: int | None = None
+        self.error_status: int | None = None
         self.legacy_only = inner.legacy_only
         if isinstance(inner, StreamableHttpTransport | SSETransport):
             inner.httpx_client_factory = self._new_http_client
@@ -72,13 +72,13 @@ class LenientTransport(ClientTransport):
         auth: httpx2.Auth | None = None,
         **more: object,  # fastmcp passes that redirects are to be followed; the transport does that, within its origin
     ) -> httpx2.AsyncClient:
-        client = create_mcp_http_client(headers, timeout or httpx2.Timeout(OPEN_S, read=None), auth)
-        client.event_hooks.setdefault("response", []).append(self._note)
+        client = create_mcp_http_client(headers, timeout or httpx2.Timeout(OPEN_TIMEOUT_S, read=None), auth)
+        client.event_hooks.setdefault("response", []).append(self._record_error_status)
         return client
 
-    async def _note(self, response: httpx2.Response) -> None:
+    async def _record_error_status(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
-            self.status = response.status_code
+            self.error_status = response.status_code
 
 
 class LenientSession(ClientSession):
@@ -90,13 +90,13 @@ class LenientSession(ClientSession):
         write_stream: WriteStream[SessionMessage],
         **kwargs: Any,
     ) -> None:
-        super().__init__(_Cleaned(read_stream), write_stream, **kwargs)
+        super().__init__(_CleanedStream(read_stream), write_stream, **kwargs)
 
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
         """Take it as it is. To look closer, the library would also list the tools again."""
 
 
-class _Cleaned:
+class _CleanedStream:
     """A stream of messages in which lists of tools, and contents of results, hold only what is one."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception]) -> None:
@@ -108,13 +108,13 @@ class _Cleaned:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        return _cleaned(await self._stream.receive())
+        return _clean_message(await self._stream.receive())
 
     def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return _cleaned(await self._stream.__anext__())
+        return _clean_message(await self._stream.__anext__())
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -129,22 +129,24 @@ class _Cleaned:
         return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
 
 
-def _cleaned(message: SessionMessage | Exception) -> SessionMessage | Exception:
+def _clean_message(message: SessionMessage | Exception) -> SessionMessage | Exception:
     if isinstance(message, SessionMessage) and isinstance(message.message, mcp_types.JSONRPCResponse):
         result = message.message.result
         if isinstance(tools := result.get("tools"), list):
-            result["tools"] = [whole for tool in cast("list[Any]", tools) if (whole := _whole(tool)) is not None]
+            result["tools"] = [
+                whole for tool in cast("list[Any]", tools) if (whole := _complete_tool(tool)) is not None
+            ]
         if "structuredContent" in result:
             result.setdefault("content", [])
         if isinstance(content := result.get("content"), list):
-            result["content"] = [_known(block) for block in cast("list[Any]", content)]
+            result["content"] = [_replace_unknown_block(block) for block in cast("list[Any]", content)]
     return message
 
 
-def _known(block: object) -> object:
+def _replace_unknown_block(block: object) -> object:
     """The block of a result's content, or a text in the place of one that nobody here knows."""
     try:
-        _BLOCK.validate_python(block, by_name=False)
+        _CONTENT_BLOCK_ADAPTER.validate_python(block, by_name=False)
     except ValueError:
         members = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
         return {"type": "text", "text": f"[Unsupported content: {members.get('type', 'unknown')}]"}
@@ -152,22 +154,22 @@ def _known(block: object) -> object:
         return block
 
 
-def _whole(tool: object) -> dict[str, Any] | None:
+def _complete_tool(tool: object) -> dict[str, Any] | None:
     """The tool, with what is often forgotten; None when it is malformed."""
     given = cast("dict[str, Any]", tool) if isinstance(tool, dict) else {}
-    found = {key: given[key] for key in _OF_A_TOOL if key in given}
+    found = {key: given[key] for key in _TOOL_KEYS if key in given}
     schema = found.get("inputSchema")
     if isinstance(schema, dict):
         found = {**found, "inputSchema": {"type": "object", **cast("dict[str, Any]", schema)}}
-    fault = _fault(found)
+    fault = _find_tool_fault(found)
     if fault is not None:
         logger.warning("the tool %r of an MCP server is left out: %s", found.get("name"), fault[:300])
         return None
     return found
 
 
-def _fault(tool: dict[str, Any]) -> str | None:
-    if _is_deeper(tool, MAX_DEPTH):
+def _find_tool_fault(tool: dict[str, Any]) -> str | None:
+    if _is_nested_deeper(tool, MAX_DEPTH):
         return "it is nested too deeply"
     try:
         methods.validate_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
@@ -177,7 +179,7 @@ def _fault(tool: dict[str, Any]) -> str | None:
     return None if tool["inputSchema"]["type"] == "object" else "its parameters are no object"
 
 
-def _is_deeper(value: object, depth: int) -> bool:
+def _is_nested_deeper(value: object, depth: int) -> bool:
     """Is `value` nested more than `depth` levels?"""
     if isinstance(value, dict):
         parts: Iterable[object] = cast("dict[str, object]", value).values()
@@ -185,4 +187,4 @@ def _is_deeper(value: object, depth: int) -> bool:
         parts = cast("list[object]", value)
     else:
         return False
-    return depth == 0 or any(_is_deeper(part, depth - 1) for part in parts)
+    return depth == 0 or any(_is_nested_deeper(part, depth - 1) for part in parts)

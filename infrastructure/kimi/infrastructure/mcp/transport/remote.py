@@ -25,18 +25,18 @@ from mcp.shared.message import SessionMessage
 
 from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.mcp.transport.messages import MAX_MESSAGE_BYTES, parsed_message
+from kimi.infrastructure.mcp.transport.message_parsing import MAX_MESSAGE_BYTES, parse_message
 
 logger = logging.getLogger(__name__)
 
-OPEN_S: Final = 30.0
+OPEN_TIMEOUT_S: Final = 30.0
 """Seconds for opening a connection; how long an answer may take is the business of the caller."""
 
-SILENT_S: Final = 300.0
+SILENCE_TIMEOUT_S: Final = 300.0
 """Seconds between two events of a server of the older kind, unless its entry says otherwise."""
 
 
-def transport_to(server: McpServer, auth: httpx2.Auth | None = None) -> ClientTransport:
+def create_transport(server: McpServer, auth: httpx2.Auth | None = None) -> ClientTransport:
     """The transport for `server`, which has a URL and its variables put in already; nothing is connected.
 
     `auth` is the login of a server with `auth: "oauth"`; any other `auth` of it is a bearer token.
@@ -45,14 +45,14 @@ def transport_to(server: McpServer, auth: httpx2.Auth | None = None) -> ClientTr
         ConfigError: a header or the token cannot be sent.
     """
     assert server.url is not None, "a usable entry has a command or a URL"
-    headers = {name: _sendable(value, f"header '{name}'", server) for name, value in server.headers.items()}
-    access = auth if server.auth in (None, "oauth") else _sendable(server.auth, "token", server)
+    headers = {name: _check_sendable(value, f"header '{name}'", server) for name, value in server.headers.items()}
+    access = auth if server.auth in (None, "oauth") else _check_sendable(server.auth, "token", server)
     if server.transport == "sse":
         return EventTransport(server.url, headers, auth=access, sse_read_timeout=server.sse_read_timeout_s)
     return HttpTransport(server.url, headers, auth=access)
 
 
-def _sendable(value: str, what: str, server: McpServer) -> str:
+def _check_sendable(value: str, what: str, server: McpServer) -> str:
     """`value` without space around it, e.g. the end of a line of the file that it comes from. Raises ConfigError.
 
     The HTTP library would refuse it too, but repeat the secret in its error.
@@ -96,19 +96,19 @@ class EventTransport(SSETransport):
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         with incoming, read, write, outgoing:
-            async with self._events() as (client, events), anyio.create_task_group() as tasks:
-                address = await tasks.start(_receive, events, incoming)
-                tasks.start_soon(_send, client, address, outgoing, incoming)
+            async with self._open_events() as (client, events), anyio.create_task_group() as tasks:
+                address = await tasks.start(_receive_messages, events, incoming)
+                tasks.start_soon(_send_messages, client, address, outgoing, incoming)
                 async with options.session_class(read, write, **session_kwargs) as session:
                     yield session
                 tasks.cancel_scope.cancel()
 
     @asynccontextmanager
-    async def _events(self) -> AsyncGenerator[tuple[httpx2.AsyncClient, httpx2.EventSource], None]:
+    async def _open_events(self) -> AsyncGenerator[tuple[httpx2.AsyncClient, httpx2.EventSource], None]:
         """Raises httpx2.HTTPError: the server cannot be reached, or does not want us."""
-        silent_s = self.sse_read_timeout.total_seconds() if self.sse_read_timeout else SILENT_S
+        silent_s = self.sse_read_timeout.total_seconds() if self.sse_read_timeout else SILENCE_TIMEOUT_S
         new_client = self.httpx_client_factory or create_mcp_http_client
-        timeout = httpx2.Timeout(OPEN_S, read=silent_s)
+        timeout = httpx2.Timeout(OPEN_TIMEOUT_S, read=silent_s)
         async with (
             new_client(headers=dict(self.headers), timeout=timeout, auth=self.auth) as client,
             sse_within_origin(client, self.url, max_event_size=MAX_MESSAGE_BYTES) as events,
@@ -117,7 +117,7 @@ class EventTransport(SSETransport):
             yield client, events
 
 
-async def _receive(
+async def _receive_messages(
     events: httpx2.EventSource,
     incoming: MemoryObjectSendStream[SessionMessage | Exception],
     *,
@@ -132,10 +132,10 @@ async def _receive(
         try:
             async for event in events:
                 if event.event == "endpoint" and address is None:
-                    address = _address(events.response.request.url, event.data)
+                    address = _resolve_endpoint(events.response.request.url, event.data)
                     task_status.started(address)
                 elif event.event == "message" and event.data:
-                    await _deliver(event.data, incoming)
+                    await _deliver_message(event.data, incoming)
         except httpx2.HTTPError as error:
             logger.info("the events of an MCP server broke off: %s", error)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -144,23 +144,23 @@ async def _receive(
         raise ConnectionError("It does not say where messages go to; is it a server with the transport sse?")
 
 
-def _address(url: httpx2.URL, told: str) -> str:
-    address = httpx2.URL(urljoin(str(url), told))
+def _resolve_endpoint(url: httpx2.URL, endpoint: str) -> str:
+    address = httpx2.URL(urljoin(str(url), endpoint))
     if (address.scheme, address.host, address.port) != (url.scheme, url.host, url.port):
         raise ConnectionError("It wants messages to go to another host.")
     return str(address)
 
 
-async def _deliver(text: str, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+async def _deliver_message(text: str, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
     try:
-        message = await parsed_message(text.encode())
+        message = await parse_message(text.encode())
     except ValueError:
         logger.info("an MCP server sent what is no message")
         return
     await incoming.send(SessionMessage(message))
 
 
-async def _send(
+async def _send_messages(
     client: httpx2.AsyncClient,
     address: str,
     outgoing: MemoryObjectReceiveStream[SessionMessage],

@@ -25,17 +25,17 @@ from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 from mcp.shared.message import SessionMessage
 
-from kimi.infrastructure.mcp.transport.messages import MAX_MESSAGE_BYTES, parsed_message
+from kimi.infrastructure.mcp.transport.message_parsing import MAX_MESSAGE_BYTES, parse_message
 from kimi.infrastructure.mcp.transport.server_log import ServerLog
 from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
 from kimi.infrastructure.workspace.processes import LocalProcess
 
 logger = logging.getLogger(__name__)
 
-PHASE_S: Final = 1.0
+END_PHASE_S: Final = 1.0
 """A server has this long to end after the end of its input, and again after it was asked to by a signal."""
 
-_INHERITED: Final = (
+_INHERITED_VARIABLES: Final = (
     (
         *("APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE"),
         *("SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE"),
@@ -59,15 +59,15 @@ class ProcessTransport(ClientTransport):
         env: Mapping[str, str],
         cwd: str,
         log: ServerLog,
-        running: set[LocalProcess],
+        running_processes: set[LocalProcess],
         environ: Mapping[str, str],
     ) -> None:
-        self.ended = asyncio.Event()
+        self.output_ended = asyncio.Event()
         self._command = command
-        self._env = {name: environ[name] for name in _INHERITED if name in environ} | dict(env)
+        self._env = {name: environ[name] for name in _INHERITED_VARIABLES if name in environ} | dict(env)
         self._cwd = cwd
         self._log = log
-        self._running = running
+        self._running_processes = running_processes
 
     @asynccontextmanager
     async def connect_session(
@@ -75,27 +75,27 @@ class ProcessTransport(ClientTransport):
     ) -> AsyncGenerator[ClientSession, None]:
         """See `ClientTransport`. Raises OSError: the command cannot be started."""
         options = transport_options or TransportOptions()
-        self.ended = asyncio.Event()
+        self.output_ended = asyncio.Event()
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         with incoming, read, write, outgoing:
-            async with self._process() as (process, stdin, errors), anyio.create_task_group() as tasks:
-                tasks.start_soon(self._read, process, incoming)
-                tasks.start_soon(_write, outgoing, stdin)
+            async with self._run_process() as (process, stdin, errors), anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read_messages, process, incoming)
+                tasks.start_soon(_write_messages, outgoing, stdin)
                 tasks.start_soon(self._read_errors, errors)
                 try:
                     async with options.session_class(read, write, **session_kwargs) as session:
                         yield session
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await _end(process, stdin)
+                        await _end_process(process, stdin)
                     tasks.cancel_scope.cancel()
 
     @asynccontextmanager
-    async def _process(self) -> AsyncGenerator[tuple[LocalProcess, _Stdin, OutputPipe], None]:
+    async def _run_process(self) -> AsyncGenerator[tuple[LocalProcess, _StdinWriter, OutputPipe], None]:
         (output, output_end), (errors, errors_end) = open_pipes()
         try:
-            child = self._start(output_end, errors_end)
+            child = self._spawn(output_end, errors_end)
         except BaseException:
             output.close()
             errors.close()
@@ -104,19 +104,19 @@ class ProcessTransport(ClientTransport):
             os.close(output_end)
             os.close(errors_end)
         process = LocalProcess(child, output)
-        self._running.add(process)
+        self._running_processes.add(process)
         try:
-            yield process, _Stdin(child), errors
+            yield process, _StdinWriter(child), errors
         finally:
-            if process.running:  # cancelled once more while it was being ended
+            if process.is_running:  # cancelled once more while it was being ended
                 with anyio.CancelScope(shield=True):
                     await process.kill(0)
-            self._running.discard(process)
+            self._running_processes.discard(process)
             process.close()
             errors.close()
             self._log.close()
 
-    def _start(self, output_end: int, errors_end: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, output_end: int, errors_end: int) -> subprocess.Popen[bytes]:
         program, *arguments = self._command
         if sys.platform == "win32":  # finds `npx.cmd` for `npx`
             program = shutil.which(program, path=self._env.get("PATH")) or program
@@ -132,7 +132,9 @@ class ProcessTransport(ClientTransport):
             creationflags=subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0,
         )
 
-    async def _read(self, process: LocalProcess, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def _read_messages(
+        self, process: LocalProcess, incoming: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
         """Messages from lines; what is none goes to the log. Reads on when nobody listens, so that it can end."""
         line: list[bytes] = []
         size = 0
@@ -145,18 +147,18 @@ class ProcessTransport(ClientTransport):
                     logger.warning("a message of an MCP server was too large; the connection is given up")
                     break
                 for other in others:
-                    await self._deliver(b"".join(line), incoming)
+                    await self._deliver_line(b"".join(line), incoming)
                     line, size = [other], len(other)
             else:
                 if size:
-                    await self._deliver(b"".join(line), incoming)
-        self.ended.set()
+                    await self._deliver_line(b"".join(line), incoming)
+        self.output_ended.set()
 
-    async def _deliver(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def _deliver_line(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         if not line.strip():
             return
         try:
-            message = await parsed_message(line)
+            message = await parse_message(line)
         except ValueError:
             self._log.write(line + b"\n")
             return
@@ -168,7 +170,7 @@ class ProcessTransport(ClientTransport):
             self._log.write(block)
 
 
-class _Stdin:
+class _StdinWriter:
     """The way to a server's stdin: a thread writes, so that one that does not read stops nobody."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
@@ -192,14 +194,14 @@ class _Stdin:
                     rest = rest[stdin.write(rest) or 0 :]
 
 
-async def _write(outgoing: MemoryObjectReceiveStream[SessionMessage], stdin: _Stdin) -> None:
+async def _write_messages(outgoing: MemoryObjectReceiveStream[SessionMessage], stdin: _StdinWriter) -> None:
     async for message in outgoing:
         stdin.send(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
 
-async def _end(process: LocalProcess, stdin: _Stdin) -> None:
+async def _end_process(process: LocalProcess, stdin: _StdinWriter) -> None:
     """End of input, a moment, the signal to end, a moment, killed: the server and what it has started."""
     stdin.close()
-    with anyio.move_on_after(PHASE_S):
+    with anyio.move_on_after(END_PHASE_S):
         await process.wait()
-    await process.kill(PHASE_S)
+    await process.kill(END_PHASE_S)

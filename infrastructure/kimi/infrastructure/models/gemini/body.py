@@ -24,17 +24,22 @@ from kimi.domain.content.parts import (
 )
 from kimi.domain.errors import ChatProviderError
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.models.history.encoded_history import Json, UnitRules, belong_together, encode
-from kimi.infrastructure.models.history.tool_call_sanitizing import arguments_of, name_for_wire
+from kimi.infrastructure.models.history.encoded_history import (
+    Json,
+    UnitRules,
+    can_join_user_messages,
+    encode_compact_json,
+)
+from kimi.infrastructure.models.history.tool_call_sanitizing import parse_arguments, sanitize_tool_name
 from kimi.infrastructure.models.thinking import thinks
 
-SIGNATURE = "thought_signature_b64"
+SIGNATURE_KEY = "thought_signature_b64"
 """Where `ToolCall.extras` keeps the signature of the thought that led to a call."""
 
-OWN_ID = "own-"
+OWN_ID_PREFIX = "own-"
 """What follows the name in the id of a call that the provider gave none."""
 
-NO_SIGNATURE = "skip_thought_signature_validator"
+SKIPPED_SIGNATURE = "skip_thought_signature_validator"
 """What Gemini 3 takes in the place of a signature for a call that another model made."""
 
 HIGH_BUDGET = 32_000
@@ -44,20 +49,20 @@ _BUDGET_LIMITS = (("gemini-2.5-flash", 0, 24_576), ("gemini-2.5-pro", 128, 32_76
 
 _MEDIA = (ImagePart, AudioPart, VideoPart)
 _DATA_URI = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
-_HELD_BY_GOOGLE = re.compile(
+_GOOGLE_HOSTED = re.compile(
     r"gs://|https://generativelanguage\.googleapis\.com/|https://(?:www\.)?(?:youtube\.com|youtu\.be)/"
 )
 
-Fetched: TypeAlias = Mapping[str, "tuple[str, bytes] | str"]
+FetchedMedia: TypeAlias = Mapping[str, "tuple[str, bytes] | str"]
 """URL -> media type and content of what was downloaded, or why it could not be (a clause)."""
 
 
 @dataclass(frozen=True, slots=True)
-class GeminiRules:
+class GeminiMessageRules:
     """How messages are written for a model: which family it is of, and what was fetched for it."""
 
     is_gemini_3: bool
-    fetched: Fetched = field(default_factory=dict[str, "tuple[str, bytes] | str"])
+    fetched: FetchedMedia = field(default_factory=dict[str, "tuple[str, bytes] | str"])
 
 
 def is_gemini_3(model: str) -> bool:
@@ -68,16 +73,16 @@ def is_gemini_3(model: str) -> bool:
 # --- messages ---------------------------------------------------------------------------------------------------
 
 
-def unit_rules(capabilities: frozenset[str], rules: GeminiRules) -> UnitRules:
+def make_unit_rules(capabilities: frozenset[str], rules: GeminiMessageRules) -> UnitRules:
     """Messages of the user in a row are one turn; calls are written together with their results."""
-    return UnitRules(capabilities, lambda messages: write_unit(messages, rules), _together)
+    return UnitRules(capabilities, lambda messages: encode_unit(messages, rules), _can_join)
 
 
-def _together(first: Message, second: Message) -> bool:
-    return second.role == "tool" or belong_together(first, second)
+def _can_join(first: Message, second: Message) -> bool:
+    return second.role == "tool" or can_join_user_messages(first, second)
 
 
-def write_unit(messages: Sequence[Message], rules: GeminiRules) -> bytes:
+def encode_unit(messages: Sequence[Message], rules: GeminiMessageRules) -> bytes:
     """One turn; of an assistant with tool calls also the turn that holds all of their results. Empty if nothing of it
     can be said to this provider.
 
@@ -88,51 +93,51 @@ def write_unit(messages: Sequence[Message], rules: GeminiRules) -> bytes:
         raise ChatProviderError("The history holds a tool result without the call that it answers.")
     results = [message for message in messages if message.role == "tool"]
     said = [message for message in messages if message.role != "tool"]
-    turns = [_turn(said, rules)]
+    turns = [_build_turn(said, rules)]
     calls = messages[0].tool_calls
     if calls or results:
-        turns.append({"role": "user", "parts": _results(calls, results, rules)})
-    return b",".join(encode(turn) for turn in turns if turn["parts"])
+        turns.append({"role": "user", "parts": _build_results(calls, results, rules)})
+    return b",".join(encode_compact_json(turn) for turn in turns if turn["parts"])
 
 
-def _turn(messages: Sequence[Message], rules: GeminiRules) -> Json:
+def _build_turn(messages: Sequence[Message], rules: GeminiMessageRules) -> Json:
     message = messages[0]
-    parts = [part for one in messages for part in _parts(one, rules)]
+    parts = [part for one in messages for part in _build_parts(one, rules)]
     if message.role == "assistant":
-        return {"role": "model", "parts": [*parts, *_calls(message.tool_calls, rules)]}
+        return {"role": "model", "parts": [*parts, *_build_calls(message.tool_calls, rules)]}
     if message.role == "system":
         parts = [{"text": f"<system>{part.get('text', '')}</system>"} for part in parts]
     return {"role": "user", "parts": parts or [{"text": " "}]}
 
 
-def _parts(message: Message, rules: GeminiRules) -> list[Json]:
+def _build_parts(message: Message, rules: GeminiMessageRules) -> list[Json]:
     """Thinking is left out: the provider takes it back only in the form of its signatures."""
     spoken = (part for part in message.content if not isinstance(part, ThinkPart))
-    return [_part(part, rules) for part in spoken if not (isinstance(part, TextPart) and not part.text)]
+    return [_build_part(part, rules) for part in spoken if not (isinstance(part, TextPart) and not part.text)]
 
 
-def _calls(calls: Sequence[ToolCall], rules: GeminiRules) -> list[Json]:
-    parts = [_call(call) for call in calls]
+def _build_calls(calls: Sequence[ToolCall], rules: GeminiMessageRules) -> list[Json]:
+    parts = [_build_call(call) for call in calls]
     if parts and rules.is_gemini_3 and "thoughtSignature" not in parts[0]:
-        parts[0]["thoughtSignature"] = NO_SIGNATURE
+        parts[0]["thoughtSignature"] = SKIPPED_SIGNATURE
     return parts
 
 
-def _call(call: ToolCall) -> Json:
-    named = {"name": name_for_wire(call.function.name), "args": arguments_of(call)}
-    part: Json = {"functionCall": {**_provider_id(call), **named}}
-    signature = (call.extras or {}).get(SIGNATURE)
+def _build_call(call: ToolCall) -> Json:
+    named = {"name": sanitize_tool_name(call.function.name), "args": parse_arguments(call)}
+    part: Json = {"functionCall": {**_build_id_field(call), **named}}
+    signature = (call.extras or {}).get(SIGNATURE_KEY)
     return {**part, "thoughtSignature": signature} if isinstance(signature, str) else part
 
 
-def _provider_id(call: ToolCall) -> Json:
+def _build_id_field(call: ToolCall) -> Json:
     """The id as the provider named it; nothing for a call that it gave no id, or that another provider made."""
     prefix = call.function.name + "_"
     own = call.id.removeprefix(prefix)
-    return {"id": own} if call.id.startswith(prefix) and own and not own.startswith(OWN_ID) else {}
+    return {"id": own} if call.id.startswith(prefix) and own and not own.startswith(OWN_ID_PREFIX) else {}
 
 
-def _results(calls: Sequence[ToolCall], results: Sequence[Message], rules: GeminiRules) -> list[Json]:
+def _build_results(calls: Sequence[ToolCall], results: Sequence[Message], rules: GeminiMessageRules) -> list[Json]:
     """The results in the order of the calls; older models read media beside them, Gemini 3 inside of them."""
     by_id = {result.tool_call_id: result for result in results}
     missing = [call.id for call in calls if call.id not in by_id]
@@ -142,18 +147,18 @@ def _results(calls: Sequence[ToolCall], results: Sequence[Message], rules: Gemin
     responses: list[Json] = []
     beside: list[Json] = []
     for call in calls:
-        response, media = _response(call, by_id[call.id], rules)
+        response, media = _build_response(call, by_id[call.id], rules)
         responses.append({"functionResponse": response})
         beside += media
     return responses + beside
 
 
-def _response(call: ToolCall, result: Message, rules: GeminiRules) -> tuple[Json, list[Json]]:
-    parts = _parts(result, rules)
+def _build_response(call: ToolCall, result: Message, rules: GeminiMessageRules) -> tuple[Json, list[Json]]:
+    parts = _build_parts(result, rules)
     text = "\n".join(part["text"] for part in parts if "text" in part)
     media = [part for part in parts if "text" not in part]
-    name = name_for_wire(call.function.name)
-    response: Json = {**_provider_id(call), "name": name, "response": {"output": text}}
+    name = sanitize_tool_name(call.function.name)
+    response: Json = {**_build_id_field(call), "name": name, "response": {"output": text}}
     if media and rules.is_gemini_3:
         return {**response, "parts": media}, []
     return response, media
@@ -162,19 +167,19 @@ def _response(call: ToolCall, result: Message, rules: GeminiRules) -> tuple[Json
 # --- media ------------------------------------------------------------------------------------------------------
 
 
-def _part(part: ContentPart, rules: GeminiRules) -> Json:
+def _build_part(part: ContentPart, rules: GeminiMessageRules) -> Json:
     match part:
         case TextPart(text=text) | ThinkPart(think=text):
             return {"text": text}
         case ImagePart(image_url=medium) | AudioPart(audio_url=medium) | VideoPart(video_url=medium):
-            return _medium(medium, part.type.removesuffix("_url"), rules.fetched)
+            return _build_medium(medium, part.type.removesuffix("_url"), rules.fetched)
 
 
-def _medium(medium: MediaUrl, kind: str, fetched: Fetched) -> Json:
+def _build_medium(medium: MediaUrl, kind: str, fetched: FetchedMedia) -> Json:
     url = medium.url
-    if (inline := _inline(url, kind)) is not None:
+    if (inline := _build_inline_data(url, kind)) is not None:
         return {"inlineData": inline}
-    if _HELD_BY_GOOGLE.match(url):
+    if _GOOGLE_HOSTED.match(url):
         mime, _ = mimetypes.guess_type(url)
         return {"fileData": {**({"mimeType": mime} if mime else {}), "fileUri": url}}
     found = fetched.get(url, "only data:, http(s): and gs: addresses can be used")
@@ -183,7 +188,7 @@ def _medium(medium: MediaUrl, kind: str, fetched: Fetched) -> Json:
     return {"inlineData": {"mimeType": found[0], "data": b64encode(found[1]).decode()}}
 
 
-def _inline(url: str, kind: str) -> Json | None:
+def _build_inline_data(url: str, kind: str) -> Json | None:
     """A `data:` URI as the provider wants it; None for other addresses."""
     head = _DATA_URI.match(url)
     if head is None:
@@ -195,19 +200,19 @@ def _inline(url: str, kind: str) -> Json | None:
     return {"mimeType": mime, "data": data}
 
 
-def remote_media(history: Sequence[Message], capabilities: frozenset[str]) -> set[str]:
+def find_remote_media(history: Sequence[Message], capabilities: frozenset[str]) -> set[str]:
     """The http(s) URLs of pictures, sounds and videos that a model with `capabilities` may read and that this provider
     cannot fetch by itself."""
-    media = (_url(part) for message in history for part in message.content if _is_read(part, capabilities))
-    return {url for url in media if url.startswith(("http://", "https://")) and not _HELD_BY_GOOGLE.match(url)}
+    media = (_get_url(part) for message in history for part in message.content if _is_readable(part, capabilities))
+    return {url for url in media if url.startswith(("http://", "https://")) and not _GOOGLE_HOSTED.match(url)}
 
 
-def _is_read(part: ContentPart, capabilities: frozenset[str]) -> bool:
+def _is_readable(part: ContentPart, capabilities: frozenset[str]) -> bool:
     need = needed_capability(part)
     return isinstance(part, _MEDIA) and (need is None or need in capabilities)
 
 
-def _url(part: ContentPart) -> str:
+def _get_url(part: ContentPart) -> str:
     match part:
         case ImagePart(image_url=medium) | AudioPart(audio_url=medium) | VideoPart(video_url=medium):
             return medium.url
@@ -218,26 +223,26 @@ def _url(part: ContentPart) -> str:
 # --- tools and settings -----------------------------------------------------------------------------------------
 
 
-def system_field(system: str) -> bytes:
+def encode_system_field(system: str) -> bytes:
     """The system prompt; empty without one."""
-    return b'"systemInstruction":' + encode({"parts": [{"text": system}]}) if system else b""
+    return b'"systemInstruction":' + encode_compact_json({"parts": [{"text": system}]}) if system else b""
 
 
-def tools_field(tools: Sequence[ToolSpec]) -> bytes:
+def encode_tools_field(tools: Sequence[ToolSpec]) -> bytes:
     """The tools; empty without any. Functions of other providers are left out."""
-    declared = [_declaration(tool) for tool in tools if not tool.name.startswith("$")]
-    return b'"tools":' + encode([{"functionDeclarations": declared}]) if declared else b""
+    declared = [_build_declaration(tool) for tool in tools if not tool.name.startswith("$")]
+    return b'"tools":' + encode_compact_json([{"functionDeclarations": declared}]) if declared else b""
 
 
-def _declaration(tool: ToolSpec) -> Json:
+def _build_declaration(tool: ToolSpec) -> Json:
     """A tool with its JSON schema as it is."""
     return {"name": tool.name, "description": tool.description, "parametersJsonSchema": dict(tool.parameters)}
 
 
-def generation_config(settings: ModelSettings) -> Json:
+def build_generation_config(settings: ModelSettings) -> Json:
     """Thinking, sampling and the length of the answer; what is not set is left out."""
     fields: Json = {
-        "thinkingConfig": thinking_config(settings),
+        "thinkingConfig": build_thinking_config(settings),
         "temperature": settings.temperature,
         "topP": settings.top_p,
         "maxOutputTokens": cap if (cap := settings.max_completion_tokens) is not None and cap > 0 else None,
@@ -245,17 +250,17 @@ def generation_config(settings: ModelSettings) -> Json:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def thinking_config(settings: ModelSettings) -> Json | None:
+def build_thinking_config(settings: ModelSettings) -> Json | None:
     """Thinking on: high; switched off: as little as the model allows; nothing when neither was said."""
     on = thinks(settings)
     if not on and settings.thinking is not False and "thinking" not in settings.capabilities:
         return None
     if is_gemini_3(settings.model):
         return {"includeThoughts": on, "thinkingLevel": "high" if on else "low"}
-    return {"includeThoughts": on, "thinkingBudget": _budget(settings.model, HIGH_BUDGET if on else 0)}
+    return {"includeThoughts": on, "thinkingBudget": _clamp_thinking_tokens(settings.model, HIGH_BUDGET if on else 0)}
 
 
-def _budget(model: str, tokens: int) -> int:
+def _clamp_thinking_tokens(model: str, tokens: int) -> int:
     """`tokens`, within what the service accepts for a model whose limits are known."""
     for name, least, most in _BUDGET_LIMITS:
         if name in model.lower():

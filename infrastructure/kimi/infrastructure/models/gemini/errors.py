@@ -8,18 +8,18 @@ from typing import Any, cast
 from kimi.infrastructure.models.json_object import JsonDict, as_object
 
 
-def retry_delay(body: object) -> float | None:
+def parse_retry_delay(body: object) -> float | None:
     """The seconds of a `RetryInfo`, e.g. `"34.5s"`; None without one."""
-    for detail in _details(body):
+    for detail in _find_details(body):
         delay = str(detail.get("retryDelay", "")).removesuffix("s")
         if delay.replace(".", "", 1).isdecimal():
             return float(delay)
     return None
 
 
-def is_used_up_today(body: object) -> bool:
+def is_daily_quota_exceeded(body: object) -> bool:
     """Is a quota of the day exceeded, so that no wait within a step helps?"""
-    for detail in _details(body):
+    for detail in _find_details(body):
         violations: Any = detail.get("violations")
         if isinstance(violations, list) and any("PerDay" in _quota_id(one) for one in cast(list[object], violations)):
             return True
@@ -30,7 +30,7 @@ def _quota_id(violation: object) -> str:
     return str((as_object(violation) or {}).get("quotaId", ""))
 
 
-def _details(body: object) -> Iterator[JsonDict]:
+def _find_details(body: object) -> Iterator[JsonDict]:
     error = as_object((as_object(body) or {}).get("error")) or {}
     details: Any = error.get("details")
     if isinstance(details, list):

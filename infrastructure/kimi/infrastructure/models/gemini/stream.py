@@ -13,8 +13,14 @@ from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, 
 from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIEmptyResponseError, ChatProviderError
 from kimi.domain.turn import StopReason, TokenUsage
-from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error, text_of, text_or_none
-from kimi.infrastructure.models.gemini.body import OWN_ID, SIGNATURE
+from kimi.infrastructure.models.answer_errors import (
+    make_empty_response_error,
+    make_reported_error,
+    read_event,
+    require_text,
+    text_or_none,
+)
+from kimi.infrastructure.models.gemini.body import OWN_ID_PREFIX, SIGNATURE_KEY
 
 Chunk: TypeAlias = dict[str, Any]
 
@@ -33,24 +39,24 @@ _STOP_REASONS: dict[str, StopReason] = {
 }
 
 
-class GeminiReader:
+class GeminiEventReader:
     """Reads the events of one answer in order, and remembers what belongs to its end.
 
     Tool calls come whole; pieces of arguments are never asked for.
     """
 
-    needs_end = False
+    requires_end_event = False
     closed = False
 
-    __slots__ = ("_ids", "_message_id", "_reason", "_thought", "_usage", "_visible", "finished")
+    __slots__ = ("_finish_reason", "_has_thinking", "_has_visible_content", "_ids", "_message_id", "_usage", "finished")
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
         self._message_id: str | None = None
         self._usage: TokenUsage | None = None
-        self._reason: str | None = None
-        self._visible = False
-        self._thought = False
+        self._finish_reason: str | None = None
+        self._has_visible_content = False
+        self._has_thinking = False
         self.finished = False
 
     def read(self, payload: bytes) -> Sequence[StreamPart]:
@@ -60,34 +66,34 @@ class GeminiReader:
             ChatProviderError: the payload is no JSON object, or the prompt was blocked.
             APIStatusError: it reports an error with an HTTP status.
         """
-        return read_event(payload, self._chunk)
+        return read_event(payload, self._handle_chunk)
 
-    def finish(self) -> list[StreamPart]:
+    def flush(self) -> list[StreamPart]:
         """The parts that still waited at the end of the stream: none, for nothing waits."""
         return []
 
-    def end(self) -> ResponseEnd:
+    def make_response_end(self) -> ResponseEnd:
         """The record that ends the stream.
 
         Raises:
             APIEmptyResponseError: there was no text to see, no medium and no tool call.
         """
-        if not (self._visible or self._ids):
-            raise self._empty()
-        reason = _STOP_REASONS.get(self._reason or "", "unknown")
+        if not (self._has_visible_content or self._ids):
+            raise self._make_empty_error()
+        reason = _STOP_REASONS.get(self._finish_reason or "", "unknown")
         return ResponseEnd(self._message_id, self._usage, "tool_calls" if self._ids and reason == "end" else reason)
 
-    def _empty(self) -> APIEmptyResponseError:
-        error = empty_response(thought=self._thought)
-        if self._reason in (None, "STOP"):
+    def _make_empty_error(self) -> APIEmptyResponseError:
+        error = make_empty_response_error(has_thinking=self._has_thinking)
+        if self._finish_reason in (None, "STOP"):
             return error
-        return APIEmptyResponseError(f"{str(error).removesuffix('.')} (it stopped with {self._reason}).")
+        return APIEmptyResponseError(f"{str(error).removesuffix('.')} (it stopped with {self._finish_reason}).")
 
-    def _chunk(self, chunk: Chunk) -> Sequence[StreamPart]:
+    def _handle_chunk(self, chunk: Chunk) -> Sequence[StreamPart]:
         if self._message_id is None:
             self._message_id = text_or_none(chunk.get("responseId"))
         if (usage := chunk.get("usageMetadata")) is not None:
-            self._usage = read_usage(usage)
+            self._usage = parse_usage(usage)
         candidates: list[Chunk] | None = chunk.get("candidates")
         if not candidates:
             _check_refusal(chunk)
@@ -95,41 +101,41 @@ class GeminiReader:
         candidate = candidates[0]
         if (reason := candidate.get("finishReason")) is not None:
             self.finished = True
-            self._reason = str(reason)
+            self._finish_reason = str(reason)
         content: Chunk = candidate.get("content") or {}
         parts: list[Chunk] | None = content.get("parts")
-        return [part for one in parts if (part := self._part(one)) is not None] if parts else ()
+        return [part for one in parts if (part := self._convert_part(one)) is not None] if parts else ()
 
-    def _part(self, part: Chunk) -> StreamPart | None:
-        if text := text_of(part.get("text") or ""):
+    def _convert_part(self, part: Chunk) -> StreamPart | None:
+        if text := require_text(part.get("text") or ""):
             if part.get("thought"):
-                self._thought = True
+                self._has_thinking = True
                 return ThinkPart(text)
-            self._visible = self._visible or not text.isspace()
+            self._has_visible_content = self._has_visible_content or not text.isspace()
             return TextPart(text)
         if (call := part.get("functionCall")) is not None:
-            return self._call(call, part.get("thoughtSignature"))
+            return self._convert_call(call, part.get("thoughtSignature"))
         if (blob := part.get("inlineData")) is not None and not part.get("thought"):
-            self._visible = True
-            return _medium(blob["mimeType"], blob["data"])
+            self._has_visible_content = True
+            return _make_media_part(blob["mimeType"], blob["data"])
         return None
 
-    def _call(self, call: Chunk, signature: str | None) -> ToolCall:
-        name = text_of(call["name"])
+    def _convert_call(self, call: Chunk, signature: str | None) -> ToolCall:
+        name = require_text(call["name"])
         arguments = json.dumps(call.get("args") or {}, ensure_ascii=False, separators=(",", ":"))
-        extras = {SIGNATURE: text_of(signature)} if signature else None
-        return ToolCall(self._fresh_id(name, call.get("id") or ""), Function(name, arguments), extras)
+        extras = {SIGNATURE_KEY: require_text(signature)} if signature else None
+        return ToolCall(self._make_unique_id(name, call.get("id") or ""), Function(name, arguments), extras)
 
-    def _fresh_id(self, name: str, provider_id: str) -> str:
+    def _make_unique_id(self, name: str, provider_id: str) -> str:
         """`<name>_<id>`, unlike any other of this answer."""
         call_id = f"{name}_{provider_id}"
         if not provider_id or call_id in self._ids:
-            call_id = f"{name}_{OWN_ID}{uuid.uuid4().hex}"
+            call_id = f"{name}_{OWN_ID_PREFIX}{uuid.uuid4().hex}"
         self._ids.add(call_id)
         return call_id
 
 
-def read_usage(usage: Mapping[str, Any]) -> TokenUsage:
+def parse_usage(usage: Mapping[str, Any]) -> TokenUsage:
     """A usage object. Tokens from its cache are counted apart; thinking counts as output, as it is charged."""
     cached = int(usage.get("cachedContentTokenCount") or 0)
     prompt = int(usage.get("promptTokenCount") or 0) + int(usage.get("toolUsePromptTokenCount") or 0)
@@ -137,7 +143,7 @@ def read_usage(usage: Mapping[str, Any]) -> TokenUsage:
     return TokenUsage(input_other=max(0, prompt - cached), output=output, input_cache_read=cached)
 
 
-def _medium(mime: str, data: str) -> StreamPart:
+def _make_media_part(mime: str, data: str) -> StreamPart:
     url = MediaUrl(f"data:{mime};base64,{data}")
     if mime.startswith("audio/"):
         return AudioPart(audio_url=url)
@@ -146,7 +152,7 @@ def _medium(mime: str, data: str) -> StreamPart:
 
 def _check_refusal(chunk: Chunk) -> None:
     if chunk.get("error"):
-        raise reported_error(chunk)
+        raise make_reported_error(chunk)
     feedback: Chunk = chunk.get("promptFeedback") or {}
     if (reason := feedback.get("blockReason")) is not None:
         text = f": {feedback['blockReasonMessage']}" if feedback.get("blockReasonMessage") else ""

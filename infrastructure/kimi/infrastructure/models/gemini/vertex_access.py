@@ -18,8 +18,8 @@ import anyio.from_thread
 import anyio.to_thread
 
 from kimi.domain.errors import APIConnectionError, ChatProviderError, ConfigError
-from kimi.infrastructure.http.client import HttpError, HttpLayer
-from kimi.infrastructure.models.answer_errors import FORM_ERRORS
+from kimi.infrastructure.http.client import HttpClient, HttpError
+from kimi.infrastructure.models.answer_errors import SHAPE_ERRORS
 from kimi.infrastructure.models.json_object import as_object
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -36,7 +36,7 @@ _MAX_ANSWER = 1 << 20
 _MAX_REASON = 300
 
 
-def check_library() -> None:
+def check_google_auth() -> None:
     """Is google-auth there?
 
     Raises:
@@ -49,20 +49,20 @@ def check_library() -> None:
         )
 
 
-class CloudTokens:
+class GoogleCloudTokens:
     """The tokens of one set of credentials: those of the file that the variable names, else the application default
     ones of this machine. One is fetched when there is none or the last one is about to expire.
     """
 
-    def __init__(self, http: HttpLayer, environ: Mapping[str, str]) -> None:
-        self._request = Transport(http)
+    def __init__(self, http: HttpClient, environ: Mapping[str, str]) -> None:
+        self._request = GoogleAuthTransport(http)
         self._file = environ.get(CREDENTIALS_VARIABLE) or ""
-        self._loaded: list[Any] = []
+        self._credentials: list[Any] = []
         """The credentials, once they are loaded."""
         self._project = ""
         self._lock = anyio.Lock()
 
-    async def token(self) -> str:
+    async def get_token(self) -> str:
         """A token that is good for some minutes at least.
 
         Raises:
@@ -70,48 +70,50 @@ class CloudTokens:
             APIConnectionError: the service that gives tokens cannot be reached.
         """
         async with self._lock:
-            if not self._loaded or not self._loaded[0].valid:
+            if not self._credentials or not self._credentials[0].valid:
                 await anyio.to_thread.run_sync(self._refresh, abandon_on_cancel=True)
-            return str(self._loaded[0].token)
+            return str(self._credentials[0].token)
 
-    async def project(self) -> str:
+    async def get_project(self) -> str:
         """The project that the credentials belong to, empty if they do not say.
 
         Raises:
             ChatProviderError, APIConnectionError: as `token`.
         """
-        await self.token()
+        await self.get_token()
         return self._project
 
     def _refresh(self) -> None:
         """In a thread: load the credentials if need be, and get a token."""
         errors: Any = import_module("google.auth.exceptions")
         try:
-            if not self._loaded:
+            if not self._credentials:
                 self._load()
-            self._loaded[0].refresh(self._request)
+            self._credentials[0].refresh(self._request)
         except errors.TransportError as error:
-            raise APIConnectionError(f"No access token for Google Cloud: {_reason(error)}.") from error
+            raise APIConnectionError(f"No access token for Google Cloud: {_format_reason(error)}.") from error
         except errors.GoogleAuthError as error:
-            raise ChatProviderError(f"No access token for Google Cloud: {_reason(error)}.") from error
+            raise ChatProviderError(f"No access token for Google Cloud: {_format_reason(error)}.") from error
         except ConfigError as error:
             raise ChatProviderError(str(error)) from error
-        except (OSError, *FORM_ERRORS) as error:
-            raise ChatProviderError(f"The credentials for Google Cloud cannot be read: {_reason(error)}.") from error
+        except (OSError, *SHAPE_ERRORS) as error:
+            raise ChatProviderError(
+                f"The credentials for Google Cloud cannot be read: {_format_reason(error)}."
+            ) from error
 
     def _load(self) -> None:
         if self._file:
-            credentials, project = _from_file(os.path.expanduser(self._file))
+            credentials, project = _load_credentials_file(os.path.expanduser(self._file))
         else:
             auth: Any = import_module("google.auth")
             credentials, project = auth.default(scopes=[SCOPE], request=self._request)
-        self._loaded, self._project = [credentials], project or ""
+        self._credentials, self._project = [credentials], project or ""
 
 
-class Transport:
+class GoogleAuthTransport:
     """What google-auth calls a transport: requests through our HTTP layer, made from the threads that it runs in."""
 
-    def __init__(self, http: HttpLayer) -> None:
+    def __init__(self, http: HttpClient) -> None:
         self._http = http
 
     def __call__(
@@ -122,25 +124,25 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
         **more: object,
-    ) -> Answer:
+    ) -> GoogleAuthResponse:
         """One request; `timeout` is in seconds. Raises google-auth's TransportError: there is no answer in time."""
-        return anyio.from_thread.run(self._exchange, method, url, dict(headers or {}), _as_bytes(body), timeout)
+        return anyio.from_thread.run(self._send, method, url, dict(headers or {}), _to_bytes(body), timeout)
 
-    async def _exchange(
+    async def _send(
         self, method: str, url: str, headers: dict[str, str], body: bytes, timeout: float | None
-    ) -> Answer:
+    ) -> GoogleAuthResponse:
         errors: Any = import_module("google.auth.exceptions")
         try:
             with anyio.fail_after(timeout):
                 async with self._http.request(method, url, list(headers.items()), [body] if body else []) as response:
-                    return Answer(response.status, response.headers, await response.read(_MAX_ANSWER))
+                    return GoogleAuthResponse(response.status, response.headers, await response.read(_MAX_ANSWER))
         except HttpError as error:
             raise errors.TransportError(str(error)) from error
         except TimeoutError as error:
             raise errors.TransportError(f"no answer within {timeout:g} seconds") from error
 
 
-def _from_file(path: str) -> tuple[Any, str | None]:
+def _load_credentials_file(path: str) -> tuple[Any, str | None]:
     """The credentials in a file, and their project. Each kind has a loader of its own: a file cannot choose one that
     was not meant here."""
     with open(path, encoding="utf-8") as file:
@@ -153,7 +155,7 @@ def _from_file(path: str) -> tuple[Any, str | None]:
     return load(info, scopes=[SCOPE]), info.get("project_id")
 
 
-class Answer:
+class GoogleAuthResponse:
     """A response in the form that google-auth reads."""
 
     def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
@@ -162,11 +164,11 @@ class Answer:
         self.data = data
 
 
-def _as_bytes(body: bytes | str | None) -> bytes:
+def _to_bytes(body: bytes | str | None) -> bytes:
     return body.encode() if isinstance(body, str) else body or b""
 
 
-def _reason(error: Exception) -> str:
+def _format_reason(error: Exception) -> str:
     """One short line; some of these errors carry (text, details)."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.strerror}: {error.filename}"

@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 import anyio
 
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.http.client import HttpError, HttpLayer
+from kimi.infrastructure.http.client import HttpClient, HttpError
 
 MAX_BYTES = 15 << 20
 """Of one medium; requests with more than 20 MB of inline content are refused by the service."""
@@ -20,22 +20,22 @@ MAX_BYTES = 15 << 20
 MAX_SECONDS = 30.0
 
 _REDIRECTS = 4
-_AT_ONCE = 4
-_MOVED = frozenset({301, 302, 303, 307, 308})
+_MAX_PARALLEL_FETCHES = 4
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _KINDS = ("image/", "audio/", "video/")
 
-Fetched = tuple[str, bytes] | str
+FetchedMedium = tuple[str, bytes] | str
 """Media type and content, or why there is none."""
 
 
-async def fetch_all(http: HttpLayer, urls: Sequence[str]) -> dict[str, Fetched]:
+async def fetch_media(http: HttpClient, urls: Sequence[str]) -> dict[str, FetchedMedium]:
     """Each URL's content, or why it could not be fetched (a clause). A few are fetched at a time."""
-    found: dict[str, Fetched] = {}
-    limiter = anyio.CapacityLimiter(_AT_ONCE)
+    found: dict[str, FetchedMedium] = {}
+    limiter = anyio.CapacityLimiter(_MAX_PARALLEL_FETCHES)
 
     async def fetch_one(url: str) -> None:
         async with limiter:
-            found[url] = await fetch(http, url)
+            found[url] = await fetch_medium(http, url)
 
     async with anyio.create_task_group() as group:
         for url in urls:
@@ -43,13 +43,13 @@ async def fetch_all(http: HttpLayer, urls: Sequence[str]) -> dict[str, Fetched]:
     return found
 
 
-async def fetch(http: HttpLayer, url: str) -> Fetched:
+async def fetch_medium(http: HttpClient, url: str) -> FetchedMedium:
     """The content behind a URL, redirects followed, or why there is none."""
     try:
         with anyio.fail_after(MAX_SECONDS):
             for _ in range(_REDIRECTS):
-                answer = await _get(http, url)
-                if not isinstance(answer, _Elsewhere):
+                answer = await _request_once(http, url)
+                if not isinstance(answer, _RedirectTarget):
                     return answer
                 url = urljoin(url, answer)
             return "its address leads in circles"
@@ -59,16 +59,16 @@ async def fetch(http: HttpLayer, url: str) -> Fetched:
         return f"its address cannot be fetched: {str(error).rstrip('.')}"
 
 
-class _Elsewhere(str):
+class _RedirectTarget(str):
     """Where something has moved to."""
 
     __slots__ = ()
 
 
-async def _get(http: HttpLayer, url: str) -> Fetched | _Elsewhere:
+async def _request_once(http: HttpClient, url: str) -> FetchedMedium | _RedirectTarget:
     async with http.request("GET", url, [("Accept", "image/*, audio/*, video/*"), ("User-Agent", "KimiCLI")]) as answer:
-        if answer.status in _MOVED and (location := answer.headers.get("location")):
-            return _Elsewhere(location)
+        if answer.status in _REDIRECT_STATUSES and (location := answer.headers.get("location")):
+            return _RedirectTarget(location)
         if answer.status != 200:
             return f"its address answered with HTTP {answer.status}"
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()

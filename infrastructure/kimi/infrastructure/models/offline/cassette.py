@@ -42,8 +42,8 @@ from kimi.domain.errors import (
 from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.models.json_object import as_object
-from kimi.infrastructure.models.offline.cassette_secrets import secrets_of, without_secrets
-from kimi.infrastructure.models.provider_secrets import Mask, masking
+from kimi.infrastructure.models.offline.cassette_secrets import collect_secrets, mask_secrets
+from kimi.infrastructure.models.provider_secrets import Mask, make_mask
 from kimi.infrastructure.store.files.append_file import AppendFile
 
 RECORD_VARIABLE = "KIMI_RECORD"
@@ -54,7 +54,7 @@ REPLAY_VARIABLE = "KIMI_REPLAY"
 
 VERSION = 1
 
-_SHOWN = 120
+_MAX_EXCERPT_CHARS = 120
 _ROLES = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 _ERRORS: dict[str, type[ChatProviderError]] = {
     cls.__name__: cls for cls in (APIConnectionError, APITimeoutError, APIEmptyResponseError, ChatProviderError)
@@ -70,7 +70,7 @@ Json: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestFingerprint:
     """A request in the form that it is recognised by: the roles of its messages, one letter each, and the last text
     of the user. System prompt, tools and results are left out: they hold dates, paths and numbers of processes."""
 
@@ -79,19 +79,19 @@ class Asked:
     digest: str
 
 
-def asked(history: Sequence[Message], mask: Mask) -> Asked:
+def fingerprint_request(history: Sequence[Message], mask: Mask) -> RequestFingerprint:
     """What `history` asks."""
     roles = "".join(_ROLES[message.role] for message in history)
     last = next((message for message in reversed(history) if message.role == "user"), None)
     text = mask(message_text(last, "\n")) if last is not None else ""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return Asked(roles, text[:_SHOWN], digest)
+    return RequestFingerprint(roles, text[:_MAX_EXCERPT_CHARS], digest)
 
 
 # --- recording --------------------------------------------------------------------------------------------------
 
 
-class Recording:
+class RecordingModel:
     """A `ChatModel` that answers as another one does and writes down what it answered."""
 
     def __init__(self, model: ChatModel, path: str, mask: Mask) -> None:
@@ -101,45 +101,50 @@ class Recording:
         self._model = model
         self._path = path
         self._mask = mask
-        _prepare(path)
+        _create_cassette_file(path)
 
     @asynccontextmanager
     async def stream(
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """See `kimi.application.ports.ChatModel.stream`."""
-        call = _Call(asked(history, self._mask), self.name)
+        call = _CallRecorder(fingerprint_request(history, self._mask), self.name)
         try:
             async with (
                 self._model.stream(system, history, tools, tokens_used) as items,
-                aclosing(call.watched(items)) as watched,
+                aclosing(call.record_items(items)) as watched,
             ):
                 yield watched
         except ChatProviderError as error:
-            call.ending = {"error": _error(error, self._mask)}
+            call.ending = {"error": _encode_error(error, self._mask)}
             raise
         finally:
-            self._write(call)
+            self._write_call(call)
 
-    def _write(self, call: _Call) -> None:
+    def _write_call(self, call: _CallRecorder) -> None:
         """A disk that is full is no reason to lose the answer."""
         try:
-            _append(self._path, call.lines(self._mask))
+            _append_lines(self._path, call.encode_lines(self._mask))
         except StoreFailed as error:
-            _log.warning("%s: an answer could not be recorded to %s: %s", RECORD_VARIABLE, self._path, _reason(error))
+            _log.warning(
+                "%s: an answer could not be recorded to %s: %s",
+                RECORD_VARIABLE,
+                self._path,
+                _find_failure_reason(error),
+            )
 
 
 @dataclass
-class _Call:
+class _CallRecorder:
     """A call while it runs."""
 
-    asked: Asked
+    fingerprint: RequestFingerprint
     model: str
-    started: int = field(default_factory=time.time_ns)
+    started_ns: int = field(default_factory=time.time_ns)
     parts: list[StreamPart] = field(default_factory=list["StreamPart"])
     ending: Json = field(default_factory=lambda: {"left": True})
 
-    async def watched(self, items: AsyncIterator[ModelItem]) -> AsyncGenerator[ModelItem]:
+    async def record_items(self, items: AsyncIterator[ModelItem]) -> AsyncGenerator[ModelItem]:
         """`items`, remembered as they go by."""
         async for item in items:
             if isinstance(item, ResponseEnd):
@@ -148,22 +153,22 @@ class _Call:
                 self.parts.append(item)
             yield item
 
-    def lines(self, mask: Mask) -> bytes:
+    def encode_lines(self, mask: Mask) -> bytes:
         """The call as it stands in the file."""
-        head = encode_json({"call": {**asdict(self.asked), "model": self.model, "started": self.started}})
-        parts = [b'{"part":' + encode_event(part) + b"}" for part in without_secrets(self.parts, mask)]
+        head = encode_json({"call": {**asdict(self.fingerprint), "model": self.model, "started": self.started_ns}})
+        parts = [b'{"part":' + encode_event(part) + b"}" for part in mask_secrets(self.parts, mask)]
         lines = b"\n".join((head, *parts, encode_json(self.ending))) + b"\n"
         return mask(lines.decode()).encode()
 
 
-def _error(error: ChatProviderError, mask: Mask) -> Json:
+def _encode_error(error: ChatProviderError, mask: Mask) -> Json:
     found: dict[str, Any] = {"kind": type(error).__name__, "message": mask(str(error))}
     if isinstance(error, APIStatusError):
         found |= {"status_code": error.status_code, "retry_after": error.retry_after, "transient": error.transient}
     return found
 
 
-def _prepare(path: str) -> None:
+def _create_cassette_file(path: str) -> None:
     """Make the file with its header, for its owner only, if it is not there.
 
     Raises:
@@ -174,12 +179,12 @@ def _prepare(path: str) -> None:
             with open(path, "rb") as file:
                 _check_header(path, file.readline())
         else:
-            _append(path, b"")
+            _append_lines(path, b"")
     except (OSError, StoreFailed) as error:
-        raise ConfigError(f"{RECORD_VARIABLE}: cannot record to {path}: {_reason(error)}.") from error
+        raise ConfigError(f"{RECORD_VARIABLE}: cannot record to {path}: {_find_failure_reason(error)}.") from error
 
 
-def _append(path: str, lines: bytes) -> None:
+def _append_lines(path: str, lines: bytes) -> None:
     """Add whole lines, after the header if the file is new. Raises StoreFailed; the file is then as it was."""
     file = AppendFile(path, encode_json({"cassette": VERSION}) + b"\n")
     try:
@@ -188,7 +193,7 @@ def _append(path: str, lines: bytes) -> None:
         file.close()
 
 
-def _reason(error: OSError | StoreFailed) -> str | None:
+def _find_failure_reason(error: OSError | StoreFailed) -> str | None:
     """Why, without the advice of a store, which speaks of sessions."""
     cause = error.__cause__ if isinstance(error, StoreFailed) else error
     return cause.strerror if isinstance(cause, OSError) else str(error)
@@ -198,17 +203,17 @@ def _reason(error: OSError | StoreFailed) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedCall:
     """A call as it was recorded. Its last item is a `ResponseEnd` unless it failed."""
 
-    asked: Asked
+    fingerprint: RequestFingerprint
     items: tuple[ModelItem, ...]
     error: ChatProviderError | None
-    started: int = 0
+    started_ns: int = 0
     """The moment, in nanoseconds: what it is does not matter, but the order does."""
 
 
-class Tape:
+class Cassette:
     """The calls of a cassette, in the order in which they began; each is given out once."""
 
     def __init__(self, path: str) -> None:
@@ -216,7 +221,7 @@ class Tape:
         self._calls = load_calls(path)
         self._position = 0
 
-    def take(self, request: Asked) -> Recorded:
+    def take_call(self, fingerprint: RequestFingerprint) -> RecordedCall:
         """The next call, if it is this one.
 
         Raises:
@@ -229,27 +234,27 @@ class Tape:
                 f"Record it again with {RECORD_VARIABLE}."
             )
         call = self._calls[self._position]
-        if (call.asked.roles, call.asked.digest) != (request.roles, request.digest):
+        if (call.fingerprint.roles, call.fingerprint.digest) != (fingerprint.roles, fingerprint.digest):
             raise ChatProviderError(
-                f"The cassette {self.path} does not match at call {number}: {_told(call.asked)} was recorded, "
-                f"{_told(request)} was asked. Record it again with {RECORD_VARIABLE}."
+                f"The cassette {self.path} does not match at call {number}: {_format_fingerprint(call.fingerprint)} "
+                f"was recorded, {_format_fingerprint(fingerprint)} was asked. Record it again with {RECORD_VARIABLE}."
             )
         self._position = number
         return call
 
 
-def _told(request: Asked) -> str:
-    return f"{json.dumps(request.said, ensure_ascii=False)} (messages: {request.roles})"
+def _format_fingerprint(fingerprint: RequestFingerprint) -> str:
+    return f"{json.dumps(fingerprint.said, ensure_ascii=False)} (messages: {fingerprint.roles})"
 
 
-class Player:
+class ReplayModel:
     """A `ChatModel` that answers from a tape."""
 
-    def __init__(self, tape: Tape, settings: ModelSettings, mask: Mask) -> None:
+    def __init__(self, cassette: Cassette, settings: ModelSettings, mask: Mask) -> None:
         self.name = settings.model or "replay"
         self.capabilities = settings.capabilities
         self.context_size = settings.max_context_size
-        self._tape = tape
+        self._cassette = cassette
         self._mask = mask
 
     @asynccontextmanager
@@ -257,14 +262,14 @@ class Player:
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """See `kimi.application.ports.ChatModel.stream`; every call takes the next of the tape."""
-        call = self._tape.take(asked(history, self._mask))
+        call = self._cassette.take_call(fingerprint_request(history, self._mask))
         if call.error is not None and not call.items:
             raise call.error
-        async with aclosing(_played(call)) as items:
+        async with aclosing(_replay_items(call)) as items:
             yield items
 
 
-async def _played(call: Recorded) -> AsyncGenerator[ModelItem]:
+async def _replay_items(call: RecordedCall) -> AsyncGenerator[ModelItem]:
     await checkpoint()
     for item in call.items:
         yield item
@@ -273,15 +278,15 @@ async def _played(call: Recorded) -> AsyncGenerator[ModelItem]:
 
 
 @lru_cache(maxsize=64)
-def tape_of(path: str, session_id: str) -> Tape:
+def open_shared_cassette(path: str, session_id: str) -> Cassette:
     """The one tape of a session: its subagents, and models opened anew, go on where the last call ended."""
-    return Tape(path)
+    return Cassette(path)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-def load_calls(path: str) -> list[Recorded]:
+def load_calls(path: str) -> list[RecordedCall]:
     """The calls of a cassette.
 
     Raises:
@@ -292,12 +297,12 @@ def load_calls(path: str) -> list[Recorded]:
     except OSError as error:
         raise ConfigError(f"The cassette {path} cannot be read: {error.strerror}.") from error
     _check_header(path, lines[0] if lines else b"")
-    calls = [_recorded(path, block) for block in _blocks(path, lines[1:])]
-    return sorted(calls, key=lambda call: call.started)
+    calls = [_decode_call(path, block) for block in _split_calls(path, lines[1:])]
+    return sorted(calls, key=lambda call: call.started_ns)
 
 
 def _check_header(path: str, line: bytes) -> None:
-    header = _object(line)
+    header = _parse_object(line)
     version = header.get("cassette") if header else None
     if version is None:
         raise ConfigError(f'{path} is not a cassette: its first line must be {{"cassette": {VERSION}}}.')
@@ -305,10 +310,10 @@ def _check_header(path: str, line: bytes) -> None:
         raise ConfigError(f"The cassette {path} has version {version}; this program knows version {VERSION}.")
 
 
-def _blocks(path: str, lines: Iterable[bytes]) -> list[list[Json]]:
+def _split_calls(path: str, lines: Iterable[bytes]) -> list[list[Json]]:
     blocks: list[list[Json]] = []
     for number, line in enumerate(lines, 2):
-        entry = _object(line)
+        entry = _parse_object(line)
         if entry is None or not (blocks or "call" in entry):
             raise ConfigError(f"The cassette {path} is damaged at line {number}.")
         if "call" in entry:
@@ -317,28 +322,28 @@ def _blocks(path: str, lines: Iterable[bytes]) -> list[list[Json]]:
     return blocks
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def _parse_object(line: bytes) -> dict[str, Any] | None:
     try:
         return as_object(json.loads(line))
     except ValueError:
         return None
 
 
-def _recorded(path: str, block: Sequence[Json]) -> Recorded:
+def _decode_call(path: str, block: Sequence[Json]) -> RecordedCall:
     head, *rest = block
     try:
-        items = [_item(entry) for entry in rest if "part" in entry or "end" in entry]
-        error = next((_raised(entry["error"]) for entry in rest if "error" in entry), None)
-        request = Asked(head["call"]["roles"], head["call"]["said"], head["call"]["digest"])
+        items = [_decode_item(entry) for entry in rest if "part" in entry or "end" in entry]
+        error = next((_decode_error(entry["error"]) for entry in rest if "error" in entry), None)
+        request = RequestFingerprint(head["call"]["roles"], head["call"]["said"], head["call"]["digest"])
         started = int(head["call"].get("started", 0))
     except (KeyError, TypeError, ValueError, AttributeError) as damage:
         raise ConfigError(f"The cassette {path} is damaged: a call in it cannot be understood.") from damage
     if error is None and not (items and isinstance(items[-1], ResponseEnd)):
         error = ChatProviderError(f"The recording of this call in the cassette {path} ends here.")
-    return Recorded(request, tuple(items), error, started)
+    return RecordedCall(request, tuple(items), error, started)
 
 
-def _item(entry: Json) -> ModelItem:
+def _decode_item(entry: Json) -> ModelItem:
     if "end" in entry:
         end = entry["end"]
         usage = None if end["usage"] is None else TokenUsage(**end["usage"])
@@ -349,7 +354,7 @@ def _item(entry: Json) -> ModelItem:
     raise ValueError("not a part of an answer")
 
 
-def _raised(error: Json) -> ChatProviderError:
+def _decode_error(error: Json) -> ChatProviderError:
     message = str(error["message"])
     if (status_kind := _STATUS_ERRORS.get(error["kind"])) is not None:
         raised = status_kind(error["status_code"], message, retry_after=error["retry_after"])
@@ -361,17 +366,19 @@ def _raised(error: Json) -> ChatProviderError:
 # --- as configured ----------------------------------------------------------------------------------------------
 
 
-def recorded(model: ChatModel, settings: ModelSettings, session_id: str, environ: Mapping[str, str]) -> ChatModel:
+def make_recording_model(
+    model: ChatModel, settings: ModelSettings, session_id: str, environ: Mapping[str, str]
+) -> ChatModel:
     """`model`, recorded to the file that the environment names.
 
     Raises:
         ConfigError: the file cannot be used.
     """
     path = os.path.expanduser(environ[RECORD_VARIABLE].strip().replace("{session}", session_id))
-    return Recording(model, path, masking(secrets_of(settings, environ)))
+    return RecordingModel(model, path, make_mask(collect_secrets(settings, environ)))
 
 
-def replay_model(settings: ModelSettings, session_id: str, environ: Mapping[str, str]) -> Player:
+def make_replay_model(settings: ModelSettings, session_id: str, environ: Mapping[str, str]) -> ReplayModel:
     """The model of a provider of the type `_replay`.
 
     Raises:
@@ -380,5 +387,5 @@ def replay_model(settings: ModelSettings, session_id: str, environ: Mapping[str,
     path = (settings.env.get(REPLAY_VARIABLE) or environ.get(REPLAY_VARIABLE, "")).strip()
     if not path:
         raise ConfigError(f"{REPLAY_VARIABLE} is required for _replay: name the cassette to play.")
-    tape = tape_of(os.path.abspath(os.path.expanduser(path)), session_id)
-    return Player(tape, settings, masking(secrets_of(settings, environ)))
+    tape = open_shared_cassette(os.path.abspath(os.path.expanduser(path)), session_id)
+    return ReplayModel(tape, settings, make_mask(collect_secrets(settings, environ)))

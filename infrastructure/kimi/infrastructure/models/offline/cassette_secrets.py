@@ -9,48 +9,48 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import ToolCall, ToolCallPart
 from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.content.stream import StreamPart
-from kimi.infrastructure.models.provider_secrets import Mask, provider_secrets
+from kimi.infrastructure.models.provider_secrets import Mask, collect_provider_secrets
 
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 
 
-def secrets_of(settings: ModelSettings, environ: Mapping[str, str]) -> set[str]:
+def collect_secrets(settings: ModelSettings, environ: Mapping[str, str]) -> set[str]:
     """The values that a cassette must not hold: those of the provider, and of variables named like secrets."""
     variables = [*environ.items(), *settings.env.items()]
     named = {value for name, value in variables if any(word in name.upper() for word in _SECRET_NAMES)}
-    return provider_secrets(settings) | named
+    return collect_provider_secrets(settings) | named
 
 
-def without_secrets(parts: Sequence[StreamPart], mask: Mask) -> list[StreamPart]:
+def mask_secrets(parts: Sequence[StreamPart], mask: Mask) -> list[StreamPart]:
     """`parts` with secrets masked, also those that were cut in pieces: the pieces of such a text become one."""
-    return [clean for run in _runs(parts) for clean in _clean_run(run, mask)]
+    return [clean for run in _group_runs(parts) for clean in _mask_run(run, mask)]
 
 
-def _runs(parts: Sequence[StreamPart]) -> list[list[StreamPart]]:
+def _group_runs(parts: Sequence[StreamPart]) -> list[list[StreamPart]]:
     """Neighbours whose texts continue each other, together."""
     runs: list[list[StreamPart]] = []
     for part in parts:
-        if runs and _continues(runs[-1][-1], part):
+        if runs and _is_continuation(runs[-1][-1], part):
             runs[-1].append(part)
         else:
             runs.append([part])
     return runs
 
 
-def _continues(first: StreamPart, second: StreamPart) -> bool:
+def _is_continuation(first: StreamPart, second: StreamPart) -> bool:
     if isinstance(second, ToolCallPart):
         return isinstance(first, ToolCall | ToolCallPart)
     return isinstance(second, TextPart | ThinkPart) and type(first) is type(second)
 
 
-def _clean_run(run: list[StreamPart], mask: Mask) -> list[StreamPart]:
-    text = "".join(map(_text, run))
+def _mask_run(run: list[StreamPart], mask: Mask) -> list[StreamPart]:
+    text = "".join(map(_get_text, run))
     if mask(text) == text:
         return run
-    return [_with_text(part, mask(text) if index == 0 else "") for index, part in enumerate(run)]
+    return [_replace_text(part, mask(text) if index == 0 else "") for index, part in enumerate(run)]
 
 
-def _text(part: StreamPart) -> str:
+def _get_text(part: StreamPart) -> str:
     match part:
         case TextPart(text=text) | ThinkPart(think=text):
             return text
@@ -62,7 +62,7 @@ def _text(part: StreamPart) -> str:
             return ""
 
 
-def _with_text(part: StreamPart, text: str) -> StreamPart:
+def _replace_text(part: StreamPart, text: str) -> StreamPart:
     match part:
         case TextPart():
             return TextPart(text)

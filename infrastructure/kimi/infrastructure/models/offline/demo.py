@@ -48,30 +48,30 @@ class DemoModel:
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """See `kimi.application.ports.ChatModel.stream`."""
-        async with aclosing(_paced(list(_items(history)), tokens_used)) as items:
+        async with aclosing(_pace_items(list(_make_answer(history)), tokens_used)) as items:
             yield items
 
 
-async def _paced(items: Sequence[ModelItem], tokens_used: int) -> AsyncGenerator[ModelItem]:
+async def _pace_items(items: Sequence[ModelItem], tokens_used: int) -> AsyncGenerator[ModelItem]:
     for item in items:
         await anyio.sleep(PAUSE_S)
         yield item
     yield ResponseEnd(str(uuid4()), TokenUsage(tokens_used + 120, 80), "end")
 
 
-def _items(history: Sequence[Message]) -> Iterator[ModelItem]:
+def _make_answer(history: Sequence[Message]) -> Iterator[ModelItem]:
     last = history[-1]
     if last.role == "tool":
-        yield from _words(_CLOSING)
+        yield from _split_words(_CLOSING)
         return
     yield ThinkPart("Somebody wants to see what I can do. ")
     yield ThinkPart("A tool call is worth more than words.")
     said = " ".join(message_text(last).split())[:60]
-    yield from _words(_OPENING.format(said=said.replace("*", "")) + _ASKING)
+    yield from _split_words(_OPENING.format(said=said.replace("*", "")) + _ASKING)
     yield ToolCall(f"demo-{uuid4().hex[:8]}", Function("Shell", json.dumps({"command": _COMMAND})))
 
 
-def _words(text: str) -> Iterator[TextPart]:
+def _split_words(text: str) -> Iterator[TextPart]:
     for line in text.splitlines(keepends=True):
         words = line.split(" ")
         yield from (TextPart(word + " ") for word in words[:-1])

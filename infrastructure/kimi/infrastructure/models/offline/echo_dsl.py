@@ -22,7 +22,7 @@ Fields: TypeAlias = Mapping[str, Any]
 
 _USAGE_FIELDS = ("input_other", "output", "input_cache_read", "input_cache_creation")
 _BLANKS = re.compile(r"[\s,]+")
-_ABSENT = object()
+_NOT_JSON = object()
 
 
 @dataclass(slots=True)
@@ -36,14 +36,14 @@ class EchoScript:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _ScriptLine:
     number: int
     raw: str
     kind: str
     payload: str
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"at line {self.number}: {self.raw!r}"
 
 
@@ -57,7 +57,7 @@ def parse_script(text: str) -> EchoScript:
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip()
         if not _is_ignored(line):
-            _apply(script, _split(number, raw.removesuffix("\r"), line))
+            _apply_line(script, _parse_line(number, raw.removesuffix("\r"), line))
     return script
 
 
@@ -65,52 +65,52 @@ def _is_ignored(line: str) -> bool:
     return not line or line.startswith(("#", "```")) or line.lower() == "echo"
 
 
-def _split(number: int, raw: str, line: str) -> _Line:
+def _parse_line(number: int, raw: str, line: str) -> _ScriptLine:
     kind, colon, payload = line.partition(":")
     if not colon:
         raise ChatProviderError(f"Invalid echo DSL at line {number}: {raw!r}")
-    return _Line(number, raw, kind.strip().lower(), payload.removeprefix(" "))
+    return _ScriptLine(number, raw, kind.strip().lower(), payload.removeprefix(" "))
 
 
-def _apply(script: EchoScript, line: _Line) -> None:
+def _apply_line(script: EchoScript, line: _ScriptLine) -> None:
     match line.kind:
         case "id":
-            script.message_id = _unquoted(line.payload)
+            script.message_id = _unquote(line.payload)
         case "usage":
-            script.usage = _usage(line.payload)
+            script.usage = _parse_usage(line.payload)
         case "error":
-            script.error = script.error or _error(line)
-        case kind if kind in _PARTS:
-            script.parts.append(_PARTS[kind](line))
+            script.error = script.error or _parse_error(line)
+        case kind if kind in _PART_PARSERS:
+            script.parts.append(_PART_PARSERS[kind](line))
         case kind:
-            raise ChatProviderError(f"Unknown echo DSL kind '{kind}' {line.where}")
+            raise ChatProviderError(f"Unknown echo DSL kind '{kind}' {line.location}")
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     """Without one pair of equal quotes around it."""
     return text[1:-1] if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """The JSON value, or `_ABSENT` when it is none."""
     try:
         return json.loads(text)
     except ValueError:
-        return _ABSENT
+        return _NOT_JSON
 
 
-def _fields(kind: str, payload: str) -> Fields:
+def _parse_fields(kind: str, payload: str) -> Fields:
     """A payload that is a JSON object or `key=value` tokens."""
-    value = _json(payload)
-    if value is _ABSENT:
-        return _tokens(kind, payload)
+    value = _parse_json(payload)
+    if value is _NOT_JSON:
+        return _parse_tokens(kind, payload)
     fields = as_object(value)
     if fields is None:
         raise ChatProviderError(f"{kind} payload must be an object, got {type(value).__name__}")
     return fields
 
 
-def _tokens(kind: str, payload: str) -> Fields:
+def _parse_tokens(kind: str, payload: str) -> Fields:
     tokens = [token for token in _BLANKS.split(payload) if token]
     if not tokens:
         raise ChatProviderError(f"{kind} payload cannot be empty.")
@@ -119,26 +119,26 @@ def _tokens(kind: str, payload: str) -> Fields:
         key, equals, value = token.partition("=")
         if not equals:
             raise ChatProviderError(f"Invalid token '{token}' in {kind} payload.")
-        pairs[key] = _unquoted(value)
+        pairs[key] = _unquote(value)
     return pairs
 
 
-def _usage(payload: str) -> TokenUsage:
-    fields = _fields("usage", payload)
-    return TokenUsage(**{name: _count(name, fields.get(name, 0)) for name in _USAGE_FIELDS})
+def _parse_usage(payload: str) -> TokenUsage:
+    fields = _parse_fields("usage", payload)
+    return TokenUsage(**{name: _parse_count(name, fields.get(name, 0)) for name in _USAGE_FIELDS})
 
 
-def _count(name: str, value: Any) -> int:
+def _parse_count(name: str, value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
         raise ChatProviderError(f"Usage field '{name}' must be an integer, got {value!r}") from None
 
 
-def _medium(line: _Line) -> MediaUrl:
-    value = _json(line.payload)
-    if value is _ABSENT or isinstance(value, str):
-        return MediaUrl(_unquoted(line.payload) if value is _ABSENT else value)
+def _parse_medium(line: _ScriptLine) -> MediaUrl:
+    value = _parse_json(line.payload)
+    if value is _NOT_JSON or isinstance(value, str):
+        return MediaUrl(_unquote(line.payload) if value is _NOT_JSON else value)
     fields = as_object(value)
     if fields is None:
         raise ChatProviderError(f"{line.kind} expects url string or object, got {type(value).__name__}")
@@ -150,47 +150,47 @@ def _medium(line: _Line) -> MediaUrl:
     return MediaUrl(url, medium_id)
 
 
-def _tool_call(line: _Line) -> ToolCall:
-    fields = _fields("tool_call", line.payload)
+def _parse_tool_call(line: _ScriptLine) -> ToolCall:
+    fields = _parse_fields("tool_call", line.payload)
     function = as_object(fields.get("function")) or {}
     call_id, name = fields.get("id"), fields.get("name", function.get("name"))
     if not (isinstance(call_id, str) and isinstance(name, str)):
-        raise ChatProviderError(f"tool_call requires string id and name {line.where}")
+        raise ChatProviderError(f"tool_call requires string id and name {line.location}")
     arguments = fields.get("arguments", function.get("arguments"))
     if arguments is not None and not isinstance(arguments, str):
-        raise _wrong_type("arguments", "a string", line, arguments)
+        raise _make_type_error("arguments", "a string", line, arguments)
     extras = fields.get("extras")
     if extras is not None and as_object(extras) is None:
-        raise _wrong_type("extras", "an object", line, extras)
+        raise _make_type_error("extras", "an object", line, extras)
     return ToolCall(call_id, Function(name, arguments), as_object(extras))
 
 
-def _wrong_type(name: str, wanted: str, line: _Line, value: object) -> ChatProviderError:
+def _make_type_error(name: str, wanted: str, line: _ScriptLine, value: object) -> ChatProviderError:
     got = type(value).__name__
     return ChatProviderError(f"tool_call.{name} must be {wanted} at line {line.number}, got {got}")
 
 
-def _tool_call_part(line: _Line) -> ToolCallPart:
-    value = _json(line.payload)
+def _parse_tool_call_part(line: _ScriptLine) -> ToolCallPart:
+    value = _parse_json(line.payload)
     fields = as_object(value)
     if value is None:
         return ToolCallPart(None)
     if fields is None:
-        return ToolCallPart(_unquoted(line.payload) or None)
+        return ToolCallPart(_unquote(line.payload) or None)
     piece = fields.get("arguments_part", fields)
-    return ToolCallPart(piece or None if isinstance(piece, str | None) else _compact(piece))
+    return ToolCallPart(piece or None if isinstance(piece, str | None) else _encode_compact(piece))
 
 
-def _compact(value: Any) -> str:
+def _encode_compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _error(line: _Line) -> ChatProviderError:
+def _parse_error(line: _ScriptLine) -> ChatProviderError:
     spec, _, message = line.payload.strip().partition(" ")
     message = message.strip()
     match spec.lower():
         case "":
-            raise ChatProviderError(f"Empty error payload {line.where}")
+            raise ChatProviderError(f"Empty error payload {line.location}")
         case "connection":
             return APIConnectionError(message or "Simulated connection error")
         case "timeout":
@@ -202,12 +202,12 @@ def _error(line: _Line) -> ChatProviderError:
             raise ChatProviderError(f"Invalid error spec at line {line.number}: {expected}, got '{spec}'")
 
 
-_PARTS: dict[str, Callable[[_Line], StreamPart]] = {
-    "text": lambda line: TextPart(_unquoted(line.payload)),
-    "think": lambda line: ThinkPart(_unquoted(line.payload)),
-    "image_url": lambda line: ImagePart(_medium(line)),
-    "audio_url": lambda line: AudioPart(_medium(line)),
-    "video_url": lambda line: VideoPart(_medium(line)),
-    "tool_call": _tool_call,
-    "tool_call_part": _tool_call_part,
+_PART_PARSERS: dict[str, Callable[[_ScriptLine], StreamPart]] = {
+    "text": lambda line: TextPart(_unquote(line.payload)),
+    "think": lambda line: ThinkPart(_unquote(line.payload)),
+    "image_url": lambda line: ImagePart(_parse_medium(line)),
+    "audio_url": lambda line: AudioPart(_parse_medium(line)),
+    "video_url": lambda line: VideoPart(_parse_medium(line)),
+    "tool_call": _parse_tool_call,
+    "tool_call_part": _parse_tool_call_part,
 }

@@ -19,7 +19,7 @@ from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import ChatProviderError, ConfigError
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.models.answer_errors import empty_response
+from kimi.infrastructure.models.answer_errors import make_empty_response_error
 from kimi.infrastructure.models.offline.echo_dsl import EchoScript, parse_script
 
 SCRIPTS_VARIABLE = "KIMI_SCRIPTED_ECHO_SCRIPTS"
@@ -48,16 +48,16 @@ class ScriptedModel:
         script = self._next_script(history)
         if script.error is not None:
             raise script.error
-        async with aclosing(_items(script)) as items:
+        async with aclosing(_stream_items(script)) as items:
             yield items
 
 
-async def _items(script: EchoScript) -> AsyncGenerator[ModelItem]:
+async def _stream_items(script: EchoScript) -> AsyncGenerator[ModelItem]:
     await checkpoint()
-    for part in _with_ids(script.parts):
+    for part in _assign_unique_ids(script.parts):
         yield part
     if not any(_is_visible(part) for part in script.parts):
-        raise empty_response(thought=any(isinstance(part, ThinkPart) for part in script.parts))
+        raise make_empty_response_error(has_thinking=any(isinstance(part, ThinkPart) for part in script.parts))
     called = any(isinstance(part, ToolCall) for part in script.parts)
     yield ResponseEnd(script.message_id, script.usage, "tool_calls" if called else "end")
 
@@ -68,7 +68,7 @@ def _is_visible(part: StreamPart) -> bool:
     return not isinstance(part, ThinkPart | ToolCallPart)
 
 
-def _with_ids(parts: Sequence[StreamPart]) -> list[StreamPart]:
+def _assign_unique_ids(parts: Sequence[StreamPart]) -> list[StreamPart]:
     """The parts with every tool call under an id of its own, as with any provider (tools spec 1.6)."""
     seen: set[str] = set()
     result: list[StreamPart] = []
@@ -81,20 +81,20 @@ def _with_ids(parts: Sequence[StreamPart]) -> list[StreamPart]:
     return result
 
 
-def echo_model(capabilities: frozenset[str], context_size: int) -> ScriptedModel:
+def make_echo_model(capabilities: frozenset[str], context_size: int) -> ScriptedModel:
     """`_echo`: the text of the last message is the script."""
-    return ScriptedModel("echo", _echoed, capabilities, context_size)
+    return ScriptedModel("echo", _parse_last_message, capabilities, context_size)
 
 
-def _echoed(history: Sequence[Message]) -> EchoScript:
+def _parse_last_message(history: Sequence[Message]) -> EchoScript:
     if not history:
         raise ChatProviderError("EchoChatProvider requires at least one message in history.")
     if history[-1].role != "user":
         raise ChatProviderError("EchoChatProvider expects the last history message to be user.")
-    return _streamable(parse_script(message_text(history[-1], "\n")), "EchoChatProvider")
+    return _require_parts(parse_script(message_text(history[-1], "\n")), "EchoChatProvider")
 
 
-def _streamable(script: EchoScript, provider: str) -> EchoScript:
+def _require_parts(script: EchoScript, provider: str) -> EchoScript:
     if not script.parts and script.error is None:
         raise ChatProviderError(f"{provider} DSL produced no streamable parts.")
     return script
@@ -117,10 +117,10 @@ class ScriptQueue:
         text = self._scripts[turn - 1]
         if self._trace:
             _log.info("SCRIPTED_ECHO TURN %d: %s", turn, json.dumps(text, ensure_ascii=False))
-        return _streamable(parse_script(text), "ScriptedEchoChatProvider")
+        return _require_parts(parse_script(text), "ScriptedEchoChatProvider")
 
 
-def scripted_model(
+def make_scripted_model(
     scripts: Sequence[str], trace: bool, capabilities: frozenset[str], context_size: int
 ) -> ScriptedModel:
     """`_scripted_echo`: every call takes the next of `scripts`."""
@@ -159,14 +159,14 @@ def parse_scripts(text: str) -> list[str]:
     try:
         value: object = json.loads(text)
     except ValueError:
-        return _chunks(text)
+        return _split_chunks(text)
     items = cast(list[object], value) if isinstance(value, list) else [None]
     if not all(isinstance(item, str) for item in items):
         raise ConfigError("Scripted echo JSON must be an array of strings.")
     return cast(list[str], items)
 
 
-def _chunks(text: str) -> list[str]:
+def _split_chunks(text: str) -> list[str]:
     chunks = [chunk.strip() for chunk in text.replace("\r\n", "\n").split("\n---\n")]
     if scripts := [chunk for chunk in chunks if chunk]:
         return scripts

@@ -20,85 +20,91 @@ from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.history.encoded_history import (
     Json,
     UnitRules,
-    belong_together,
-    encode,
-    one_message,
-    results_together,
+    can_join_user_messages,
+    can_join_users_or_results,
+    encode_compact_json,
+    merge_messages,
 )
-from kimi.infrastructure.models.history.tool_call_sanitizing import arguments_text, name_for_wire, short_call_id
+from kimi.infrastructure.models.history.tool_call_sanitizing import (
+    sanitize_arguments,
+    sanitize_tool_name,
+    shorten_call_id,
+)
 
-SHOWN_NEXT = TextPart("[The media of this result are in the next message.]")
-OF_RESULTS = TextPart("<system>These media belong to the tool results above.</system>")
+MEDIA_FOLLOW_NOTE = TextPart("[The media of this result are in the next message.]")
+RESULT_MEDIA_NOTE = TextPart("<system>These media belong to the tool results above.</system>")
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryForm:
+class HistoryFormat:
     """What a server takes in a history.
 
     `call_id` brings ids of calls into its form. With `media_in_results` a result may hold pictures; else they follow
-    the results in a message of the user. With `text_only` content of nothing but text is one string.
+    the results in a message of the user. With `joins_texts` content of nothing but text is one string.
     """
 
-    call_id: Callable[[str], str] = short_call_id
+    format_call_id: Callable[[str], str] = shorten_call_id
     media_in_results: bool = False
-    text_only: bool = False
+    joins_texts: bool = False
 
 
-OWN_FORM = HistoryForm(media_in_results=True)
+KIMI_HISTORY_FORMAT = HistoryFormat(media_in_results=True)
 """That of `kimi`."""
 
 
 @dataclass(frozen=True, slots=True)
-class MessageRules:
+class ChatMessageRules:
     """How messages are written: the field for thinking (None: left out), what the model can read, what the server
     takes."""
 
     reasoning_key: str | None
     capabilities: frozenset[str]
-    form: HistoryForm = OWN_FORM
+    history_format: HistoryFormat = KIMI_HISTORY_FORMAT
 
 
-def encode_message(message: Message, rules: MessageRules) -> bytes:
+def encode_message(message: Message, rules: ChatMessageRules) -> bytes:
     """One message as the provider wants it."""
     body: Json = {"role": message.role}
     thinking = [part.think for part in message.content if isinstance(part, ThinkPart)]
-    parts = [_sayable(part, message) for part in message.content if not isinstance(part, ThinkPart)]
+    parts = [_replace_answer_media(part, message) for part in message.content if not isinstance(part, ThinkPart)]
     if not (message.tool_calls and _is_blank(parts)):
-        body["content"] = _content(parts, text_only=rules.form.text_only)
+        body["content"] = _build_content(parts, joins_texts=rules.history_format.joins_texts)
     if thinking and rules.reasoning_key:
         body[rules.reasoning_key] = "".join(thinking)
     if message.tool_calls:
-        body["tool_calls"] = [_tool_call(call, rules.form) for call in message.tool_calls]
-    call_id = None if message.tool_call_id is None else rules.form.call_id(message.tool_call_id)
+        body["tool_calls"] = [_build_tool_call(call, rules.history_format) for call in message.tool_calls]
+    call_id = None if message.tool_call_id is None else rules.history_format.format_call_id(message.tool_call_id)
     optional = {"tool_call_id": call_id, "name": message.name, "partial": message.partial}
     body.update((key, value) for key, value in optional.items() if value is not None)
-    return encode(body)
+    return encode_compact_json(body)
 
 
-def unit_rules(rules: MessageRules) -> UnitRules:
+def make_unit_rules(rules: ChatMessageRules) -> UnitRules:
     """How a history is written under `rules`."""
-    if rules.form.media_in_results:
-        return UnitRules(rules.capabilities, lambda unit: encode_message(one_message(unit), rules), belong_together)
-    return UnitRules(rules.capabilities, lambda unit: _write_unit(unit, rules), results_together)
+    if rules.history_format.media_in_results:
+        return UnitRules(
+            rules.capabilities, lambda unit: encode_message(merge_messages(unit), rules), can_join_user_messages
+        )
+    return UnitRules(rules.capabilities, lambda unit: _encode_unit(unit, rules), can_join_users_or_results)
 
 
-def _write_unit(unit: Sequence[Message], rules: MessageRules) -> bytes:
+def _encode_unit(unit: Sequence[Message], rules: ChatMessageRules) -> bytes:
     """A message; or the results of one step, and after them the media that they hold."""
     if unit[0].role != "tool":
-        return encode_message(one_message(unit), rules)
+        return encode_message(merge_messages(unit), rules)
     media = [part for message in unit for part in message.content if not isinstance(part, (TextPart, ThinkPart))]
     messages = [_without_media(message) for message in unit]
     if media:
-        messages.append(Message("user", (OF_RESULTS, *media)))
+        messages.append(Message("user", (RESULT_MEDIA_NOTE, *media)))
     return b",".join(encode_message(message, rules) for message in messages)
 
 
 def _without_media(result: Message) -> Message:
     texts = tuple(part for part in result.content if isinstance(part, (TextPart, ThinkPart)))
-    return result if len(texts) == len(result.content) else replace(result, content=(*texts, SHOWN_NEXT))
+    return result if len(texts) == len(result.content) else replace(result, content=(*texts, MEDIA_FOLLOW_NOTE))
 
 
-def _sayable(part: ContentPart, message: Message) -> ContentPart:
+def _replace_answer_media(part: ContentPart, message: Message) -> ContentPart:
     """A medium that a model made is no part of an answer that could be sent back."""
     return media_placeholder(part) if message.role == "assistant" and not isinstance(part, TextPart) else part
 
@@ -107,15 +113,15 @@ def _is_blank(parts: Sequence[ContentPart]) -> bool:
     return all(isinstance(part, TextPart) and not part.text.strip() for part in parts)
 
 
-def _content(parts: Sequence[ContentPart], *, text_only: bool) -> str | list[Json]:
+def _build_content(parts: Sequence[ContentPart], *, joins_texts: bool) -> str | list[Json]:
     """A string for one text part (or nothing), else the list of parts."""
     texts = [part.text for part in parts if isinstance(part, TextPart)]
-    if len(texts) == len(parts) and (text_only or len(texts) < 2):
+    if len(texts) == len(parts) and (joins_texts or len(texts) < 2):
         return "\n".join(texts)
-    return [_part(part) for part in parts]
+    return [_build_part(part) for part in parts]
 
 
-def _part(part: ContentPart) -> Json:
+def _build_part(part: ContentPart) -> Json:
     match part:
         case TextPart(text=text) | ThinkPart(think=text):
             return {"type": "text", "text": text}
@@ -124,19 +130,19 @@ def _part(part: ContentPart) -> Json:
             return {"type": part.type, part.type: url}
 
 
-def _tool_call(call: ToolCall, form: HistoryForm) -> Json:
+def _build_tool_call(call: ToolCall, history_format: HistoryFormat) -> Json:
     """A call as it was made; no arguments, or broken ones, are written as an empty object, which every provider
     accepts."""
     name = call.function.name
-    sent = name if name.startswith("$") else name_for_wire(name)
+    sent = name if name.startswith("$") else sanitize_tool_name(name)
     return {
         "type": "function",
-        "id": form.call_id(call.id),
-        "function": {"name": sent, "arguments": arguments_text(call)},
+        "id": history_format.format_call_id(call.id),
+        "function": {"name": sent, "arguments": sanitize_arguments(call)},
     }
 
 
-def tool_entry(tool: ToolSpec, parameters: Mapping[str, Any]) -> Json:
+def build_tool_entry(tool: ToolSpec, parameters: Mapping[str, Any]) -> Json:
     """A tool as the provider wants it; a name that begins with `$` is a function of the provider itself."""
     if tool.name.startswith("$"):
         return {"type": "builtin_function", "function": {"name": tool.name}}

@@ -10,8 +10,13 @@ from kimi.application.ports import ResponseEnd
 from kimi.domain.content.parts import ContentPart, TextPart, ThinkPart
 from kimi.domain.content.stream import StreamPart
 from kimi.domain.turn import StopReason, TokenUsage
-from kimi.infrastructure.models.answer_errors import empty_response, read_event, reported_error, text_or_none
-from kimi.infrastructure.models.streamed_tool_calls import ToolCallOrder
+from kimi.infrastructure.models.answer_errors import (
+    make_empty_response_error,
+    make_reported_error,
+    read_event,
+    text_or_none,
+)
+from kimi.infrastructure.models.tool_call_sequencer import ToolCallSequencer
 
 Chunk: TypeAlias = dict[str, Any]
 
@@ -25,37 +30,46 @@ _STOP_REASONS: dict[str, StopReason] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ReasoningNames:
+class ReasoningFields:
     """The fields of a delta that thinking may come in, most usual first, and the field of a message that it goes back
     in (None: it does not)."""
 
-    read: tuple[str, ...]
-    write: str | None
+    delta_fields: tuple[str, ...]
+    message_field: str | None
 
 
-REASONING_CONTENT = ReasoningNames(("reasoning_content",), "reasoning_content")
+REASONING_CONTENT = ReasoningFields(("reasoning_content",), "reasoning_content")
 """The one field that both `kimi` and most others use."""
 
 
-class ChunkReader:
+class ChatChunkReader:
     """Reads the chunks of one answer in order, and remembers what belongs to its end.
 
     Some servers never say why they stop: a body that ended in good order is enough.
     """
 
-    __slots__ = ("_calls", "_message_id", "_names", "_stop_reason", "_thought", "_usage", "_visible", "finished")
+    __slots__ = (
+        "_calls",
+        "_has_thinking",
+        "_has_visible_content",
+        "_message_id",
+        "_reasoning_fields",
+        "_stop_reason",
+        "_usage",
+        "finished",
+    )
 
-    needs_end = False
+    requires_end_event = False
     closed = False
 
-    def __init__(self, names: ReasoningNames) -> None:
-        self._names = names.read
-        self._calls = ToolCallOrder()
+    def __init__(self, reasoning_fields: ReasoningFields) -> None:
+        self._reasoning_fields = reasoning_fields.delta_fields
+        self._calls = ToolCallSequencer()
         self._message_id: str | None = None
         self._usage: TokenUsage | None = None
         self._stop_reason: StopReason = "unknown"
-        self._visible = False
-        self._thought = False
+        self._has_visible_content = False
+        self._has_thinking = False
         self.finished = False
         """Has the provider said why it stopped?"""
 
@@ -66,30 +80,30 @@ class ChunkReader:
             ChatProviderError: the payload is no JSON object.
             APIStatusError: it reports an error with an HTTP status.
         """
-        return read_event(payload, self._parts)
+        return read_event(payload, self._handle_chunk)
 
-    def finish(self) -> list[StreamPart]:
+    def flush(self) -> list[StreamPart]:
         """The parts that still waited at the end of the stream."""
-        return self._calls.finish()
+        return self._calls.flush()
 
-    def end(self) -> ResponseEnd:
+    def make_response_end(self) -> ResponseEnd:
         """The record that ends the stream.
 
         Raises:
             APIEmptyResponseError: there was no text to see, no medium and no tool call.
         """
-        if not (self._visible or self._calls.any_calls):
-            raise empty_response(thought=self._thought)
+        if not (self._has_visible_content or self._calls.has_calls):
+            raise make_empty_response_error(has_thinking=self._has_thinking)
         return ResponseEnd(self._message_id, self._usage, self._stop_reason)
 
-    def _parts(self, chunk: Chunk) -> Sequence[StreamPart]:
+    def _handle_chunk(self, chunk: Chunk) -> Sequence[StreamPart]:
         choices: list[Chunk] | None = chunk.get("choices")
         if self._message_id is None:
             self._message_id = text_or_none(chunk.get("id"))
         if (usage := chunk.get("usage")) is not None:
-            self._usage = read_usage(usage)
+            self._usage = parse_usage(usage)
         if chunk.get("error"):
-            raise reported_error(chunk)
+            raise make_reported_error(chunk)
         if not choices:
             return ()
         choice = choices[0]
@@ -97,46 +111,48 @@ class ChunkReader:
             self.finished = True
             self._stop_reason = _STOP_REASONS.get(reason, "unknown")
         if (usage := choice.get("usage")) is not None:
-            self._usage = read_usage(usage)
+            self._usage = parse_usage(usage)
         delta: Chunk | None = choice.get("delta")
-        return self._delta(delta) if delta else ()
+        return self._handle_delta(delta) if delta else ()
 
-    def _delta(self, delta: Chunk) -> Sequence[StreamPart]:
+    def _handle_delta(self, delta: Chunk) -> Sequence[StreamPart]:
         text = delta.get("content") or delta.get("refusal")
         think = None
-        for name in self._names:
+        for name in self._reasoning_fields:
             if (think := delta.get(name)) is not None:
                 break
         calls: list[Chunk] | None = delta.get("tool_calls")
         if text and think is None and not calls and type(text) is str:
-            self._visible = self._visible or not text.isspace()
-            return self._calls.content(TextPart(text))
+            self._has_visible_content = self._has_visible_content or not text.isspace()
+            return self._calls.add_content(TextPart(text))
         parts: list[StreamPart] = []
-        for part in self._content(text, think):
-            parts += self._calls.content(part)
+        for part in self._make_content_parts(text, think):
+            parts += self._calls.add_content(part)
         for call in calls or ():
-            parts += self._calls.delta(call)
+            parts += self._calls.add_delta(call)
         return parts
 
-    def _content(self, text: Any, think: Any) -> list[ContentPart]:
+    def _make_content_parts(self, text: Any, think: Any) -> list[ContentPart]:
         """Thinking before text. Empty thinking counts once, at the beginning, so that it can be sent back."""
         parts: list[ContentPart] = []
-        if isinstance(think, str) and (think or not (self._thought or self._visible or self._calls.any_calls)):
-            self._thought = True
+        if isinstance(think, str) and (
+            think or not (self._has_thinking or self._has_visible_content or self._calls.has_calls)
+        ):
+            self._has_thinking = True
             parts.append(ThinkPart(think))
         if text:
-            text = text if isinstance(text, str) else _joined(text)
-            self._visible = self._visible or bool(text.strip())
+            text = text if isinstance(text, str) else _join_text(text)
+            self._has_visible_content = self._has_visible_content or bool(text.strip())
             parts.append(TextPart(text))
         return parts
 
 
-def _joined(content: list[Chunk]) -> str:
+def _join_text(content: list[Chunk]) -> str:
     """The text of content that some providers send as a list of parts."""
     return "".join(item.get("text") or "" for item in content if item.get("type", "text") == "text")
 
 
-def read_usage(usage: Mapping[str, Any]) -> TokenUsage:
+def parse_usage(usage: Mapping[str, Any]) -> TokenUsage:
     """A provider's usage object; tokens from its cache are counted apart (runtime spec 3.2)."""
     details: Mapping[str, Any] = usage.get("prompt_tokens_details") or {}
     found = usage.get("cached_tokens") or details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")

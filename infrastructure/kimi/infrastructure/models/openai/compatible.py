@@ -14,90 +14,97 @@ from dataclasses import dataclass, field
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.models.history.encoded_history import Json
-from kimi.infrastructure.models.history.tool_call_sanitizing import nine_letters
-from kimi.infrastructure.models.openai.chat import Ask, Quirks
-from kimi.infrastructure.models.openai.chat_body import HistoryForm
-from kimi.infrastructure.models.openai.chat_stream import ReasoningNames
+from kimi.infrastructure.models.history.tool_call_sanitizing import make_nine_char_id
+from kimi.infrastructure.models.openai.chat import ChatRequestContext, ProviderProfile
+from kimi.infrastructure.models.openai.chat_body import HistoryFormat
+from kimi.infrastructure.models.openai.chat_stream import ReasoningFields
 from kimi.infrastructure.models.thinking import thinks
 
 ADJUSTABLE_TYPES = ("kimi", "openai_legacy")
 """Provider types whose body `extra_body` and `omit_fields` may change."""
 
-_OURS = frozenset({"model", "messages", "tools", "stream"})
+_RESERVED_FIELDS = frozenset({"model", "messages", "tools", "stream"})
 """Fields that the configuration may neither set nor leave out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class CompatibleServer:
     """How one server differs.
 
     `write` is the field of a message that thinking goes back in; None where servers refuse such a field. `limit` is
-    what the length of an answer is called. `null_effort` says whether `reasoning_effort` is sent as null when thinking
-    was switched off, as the reference does. `omit` are fields that are never sent. `history` is what it takes of one.
+    what the length of an answer is called. `sends_null_effort` says whether `reasoning_effort` is sent as null when
+    thinking was switched off, as the reference does. `omitted_fields` are never sent. `history` is what it takes.
     """
 
-    write: str | None = "reasoning_content"
-    limit: str = "max_tokens"
-    null_effort: bool = True
-    omit: tuple[str, ...] = ()
-    history: HistoryForm = field(default_factory=HistoryForm)
+    reasoning_field: str | None = "reasoning_content"
+    limit_field: str = "max_tokens"
+    sends_null_effort: bool = True
+    omitted_fields: tuple[str, ...] = ()
+    history_format: HistoryFormat = field(default_factory=HistoryFormat)
 
 
-COMMON = Server()
+COMMON_SERVER = CompatibleServer()
 
-KNOWN: Mapping[str, Server] = {
-    "api.openai.com": Server(write=None, limit="max_completion_tokens"),
-    "openrouter.ai": Server(write="reasoning"),
-    "api.groq.com": Server(write="reasoning", limit="max_completion_tokens"),
-    "api.mistral.ai": Server(None, null_effort=False, omit=("stream_options",), history=HistoryForm(nine_letters)),
-    "api.deepseek.com": Server(history=HistoryForm(text_only=True)),
+KNOWN_SERVERS: Mapping[str, CompatibleServer] = {
+    "api.openai.com": CompatibleServer(reasoning_field=None, limit_field="max_completion_tokens"),
+    "openrouter.ai": CompatibleServer(reasoning_field="reasoning"),
+    "api.groq.com": CompatibleServer(reasoning_field="reasoning", limit_field="max_completion_tokens"),
+    "api.mistral.ai": CompatibleServer(
+        None,
+        sends_null_effort=False,
+        omitted_fields=("stream_options",),
+        history_format=HistoryFormat(make_nine_char_id),
+    ),
+    "api.deepseek.com": CompatibleServer(history_format=HistoryFormat(joins_texts=True)),
 }
 """Host, with everything below it -> what is known of it. Ports say nothing: local servers take the common row."""
 
 
-def server_at(host: str) -> Server:
+def find_server(host: str) -> CompatibleServer:
     """What is known of the server at `host`."""
     host = host.lower().rstrip(".")
-    return next((row for name, row in KNOWN.items() if host == name or host.endswith("." + name)), COMMON)
-
-
-def compatible_quirks(settings: ModelSettings, host: str) -> Quirks:
-    """The quirks of the server at `host`."""
-    server = server_at(host)
-
-    def fields(ask: Ask) -> Json:
-        cap = ask.settings.max_completion_tokens
-        limit: Json = {server.limit: cap} if cap is not None and cap > 0 else {}
-        return {**_effort(ask, server), **limit}
-
-    return Quirks(
-        fields=fields,
-        schema=lambda schema: schema,
-        headers=lambda host, agent: {},
-        reasoning=_reasoning_names(settings, server),
-        omit=server.omit,
-        history=server.history,
+    return next(
+        (row for name, row in KNOWN_SERVERS.items() if host == name or host.endswith("." + name)), COMMON_SERVER
     )
 
 
-def _reasoning_names(settings: ModelSettings, server: Server) -> ReasoningNames:
+def make_compatible_profile(settings: ModelSettings, host: str) -> ProviderProfile:
+    """The quirks of the server at `host`."""
+    server = find_server(host)
+
+    def build_fields(ask: ChatRequestContext) -> Json:
+        cap = ask.settings.max_completion_tokens
+        limit: Json = {server.limit_field: cap} if cap is not None and cap > 0 else {}
+        return {**_build_effort(ask, server), **limit}
+
+    return ProviderProfile(
+        build_fields=build_fields,
+        adapt_schema=lambda schema: schema,
+        build_headers=lambda host, agent: {},
+        reasoning_fields=_resolve_reasoning_fields(settings, server),
+        omitted_fields=server.omitted_fields,
+        history_format=server.history_format,
+    )
+
+
+def _resolve_reasoning_fields(settings: ModelSettings, server: CompatibleServer) -> ReasoningFields:
     """Where thinking is read and written: as configured (an empty name turns it off), else by the server."""
     if settings.reasoning_key is None:
-        return ReasoningNames(("reasoning_content", "reasoning"), server.write)
+        return ReasoningFields(("reasoning_content", "reasoning"), server.reasoning_field)
     name = settings.reasoning_key
-    return ReasoningNames((name,), name) if name else ReasoningNames((), None)
+    return ReasoningFields((name,), name) if name else ReasoningFields((), None)
 
 
-def _effort(ask: Ask, server: Server) -> Json:
+def _build_effort(context: ChatRequestContext, server: CompatibleServer) -> Json:
     """`reasoning_effort`: high, an explicit null when it was switched off, medium to go on as before (R-76)."""
-    if thinks(ask.settings):
+    if thinks(context.settings):
         return {"reasoning_effort": "high"}
-    if ask.settings.thinking is False:
-        return {"reasoning_effort": None} if server.null_effort else {}
-    return {"reasoning_effort": "medium"} if ask.thinking_in_history() else {}
+    if context.settings.thinking is False:
+        return {"reasoning_effort": None} if server.sends_null_effort else {}
+    return {"reasoning_effort": "medium"} if context.has_thinking_in_history() else {}
 
 
-def check_adjustments(settings: ModelSettings) -> None:
+def check_body_adjustments(settings: ModelSettings) -> None:
     """Can the body be changed as `extra_body` and `omit_fields` say?
 
     Raises:
@@ -107,5 +114,5 @@ def check_adjustments(settings: ModelSettings) -> None:
     where = f"providers.{settings.provider_name}: extra_body and omit_fields"
     if changed and settings.type not in ADJUSTABLE_TYPES:
         raise ConfigError(f"{where} are for providers of the types {' and '.join(ADJUSTABLE_TYPES)} only.")
-    if ours := sorted(changed & _OURS):
+    if ours := sorted(changed & _RESERVED_FIELDS):
         raise ConfigError(f"{where} must not name {', '.join(ours)}.")

@@ -10,58 +10,68 @@ from kimi.application.ports import ModelItem
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message
 from kimi.domain.tools.tool import ToolSpec
-from kimi.infrastructure.http.client import HttpLayer
-from kimi.infrastructure.models.history.encoded_history import Json, KeptHistories, Latest, assembled, encode
-from kimi.infrastructure.models.history.tool_call_sanitizing import with_unique_ids
-from kimi.infrastructure.models.openai.responses_body import (
-    ItemRules,
-    system_item,
-    thinking_of,
-    tools_field,
-    unit_rules,
+from kimi.infrastructure.http.client import HttpClient
+from kimi.infrastructure.models.history.encoded_history import (
+    EncodedHistoryCache,
+    Json,
+    LastResultCache,
+    assemble_body,
+    encode_compact_json,
 )
-from kimi.infrastructure.models.openai.responses_stream import ResponseReader
-from kimi.infrastructure.models.streaming_request import Exchange
+from kimi.infrastructure.models.history.tool_call_sanitizing import make_call_ids_unique
+from kimi.infrastructure.models.openai.responses_body import (
+    ResponsesItemRules,
+    encode_system_item,
+    encode_tools_field,
+    find_thinking_prefix,
+    make_unit_rules,
+)
+from kimi.infrastructure.models.openai.responses_stream import ResponsesEventReader
+from kimi.infrastructure.models.streaming_request import StreamingRequest
 from kimi.infrastructure.models.thinking import thinks
 
 _THINKING: Json = {"reasoning": {"effort": "high", "summary": "auto"}, "include": ["reasoning.encrypted_content"]}
 
 
-class OpenAiResponses:
+class OpenAiResponsesModel:
     """A `ChatModel` over `POST {base_url}/responses`. One request per call of `stream`.
 
     Raises:
         ConfigError: on creation: the base URL or a custom header cannot be used.
     """
 
-    def __init__(self, settings: ModelSettings, http: HttpLayer, user_agent: Callable[[], str]) -> None:
+    def __init__(self, settings: ModelSettings, http: HttpClient, user_agent: Callable[[], str]) -> None:
         self.name = settings.model
         self.capabilities = settings.capabilities
         self.context_size = settings.max_context_size
-        self._exchange = Exchange(settings, http, user_agent)
+        self._streaming_request = StreamingRequest(settings, http, user_agent)
         self._url = settings.base_url.rstrip("/") + "/responses"
-        rules = ItemRules(settings.capabilities, thinking_of(self._exchange.host))
-        self._histories = KeptHistories(unit_rules(rules))
-        self._system = Latest(partial(system_item, model=settings.model))
-        self._tools = Latest(tools_field)
+        rules = ResponsesItemRules(settings.capabilities, find_thinking_prefix(self._streaming_request.host))
+        self._history_cache = EncodedHistoryCache(make_unit_rules(rules))
+        self._system_encoder = LastResultCache(partial(encode_system_item, model=settings.model))
+        self._tools_encoder = LastResultCache(encode_tools_field)
         fields: Json = {"stream": True, "store": False, **(_THINKING if thinks(settings) else {})}
         if settings.max_completion_tokens is not None and settings.max_completion_tokens > 0:
             fields["max_output_tokens"] = settings.max_completion_tokens
-        self._fields = encode(fields)[1:]
+        self._fields = encode_compact_json(fields)[1:]
 
     @asynccontextmanager
     async def stream(
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """See `kimi.application.ports.ChatModel.stream`."""
-        body = self.body(system, history, tools, tokens_used)
-        async with self._exchange.ask(self._url, self._exchange.bearer(), body, ResponseReader()) as items:
+        body = self.encode_body(system, history, tools, tokens_used)
+        async with self._streaming_request.send(
+            self._url, self._streaming_request.build_bearer_header(), body, ResponsesEventReader()
+        ) as items:
             yield items
 
-    def body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int) -> bytes:
+    def encode_body(
+        self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
+    ) -> bytes:
         """The body of a request; messages, tools and system prompt that are known already are not encoded again."""
-        encoded = self._histories.encoded(with_unique_ids(history))
-        items = [item for item in (self._system(system), *encoded.units) if item]
-        offered = self._tools(tuple(tools))
-        start = b'{"model":' + encode(self.name) + b',"input":['
-        return assembled(start, items or [b""], [*([offered] if offered else []), self._fields])
+        encoded = self._history_cache.encode(make_call_ids_unique(history))
+        items = [item for item in (self._system_encoder(system), *encoded.units) if item]
+        offered = self._tools_encoder(tuple(tools))
+        start = b'{"model":' + encode_compact_json(self.name) + b',"input":['
+        return assemble_body(start, items or [b""], [*([offered] if offered else []), self._fields])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from kimi.infrastructure.store.files.disk import BINARY, FILE_MODE, store_failed, write_fully
+from kimi.infrastructure.store.files.disk import BINARY_FLAG, FILE_MODE, store_error, write_all
 
 
 class AppendFile:
@@ -19,22 +19,22 @@ class AppendFile:
         self._path = path
         self._header = header
         self._fd: int | None = None
-        self._end = -1
+        self._expected_size = -1
 
     def append(self, lines: bytes) -> None:
         """Add whole lines, the last line end included. Raises StoreFailed; the file is then as it was."""
         try:
-            fd = self._opened()
+            fd = self._open()
             status = os.fstat(fd)
             if status.st_nlink == 0:  # somebody removed the file under us
                 self.close()
-                fd = self._opened()
+                fd = self._open()
                 status = os.fstat(fd)
             self._write(fd, status.st_size, lines)
         except OSError as error:
-            raise store_failed("write", self._path, error) from error
+            raise store_error("write", self._path, error) from error
 
-    def duplicate(self) -> int | None:
+    def duplicate_descriptor(self) -> int | None:
         """A second descriptor, which the caller closes; None while nothing was appended. Raises OSError."""
         return None if self._fd is None else os.dup(self._fd)
 
@@ -44,24 +44,24 @@ class AppendFile:
             fd, self._fd = self._fd, None
             os.close(fd)
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         if self._fd is None:
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY_FLAG
             self._fd = os.open(self._path, flags, FILE_MODE)
-            self._end = -1
+            self._expected_size = -1
         return self._fd
 
     def _write(self, fd: int, size: int, lines: bytes) -> None:
-        data = lines if size == self._end else self._guard(fd, size) + lines
-        self._end = -1
+        data = lines if size == self._expected_size else self._missing_separator(fd, size) + lines
+        self._expected_size = -1
         try:
-            write_fully(fd, data)
+            write_all(fd, data)
         except OSError:
-            _take_back(fd, size, data)
+            _undo_write(fd, size, data)
             raise
-        self._end = size + len(data)
+        self._expected_size = size + len(data)
 
-    def _guard(self, fd: int, size: int) -> bytes:
+    def _missing_separator(self, fd: int, size: int) -> bytes:
         """What must stand between the end of the file as it is and the next line."""
         if size == 0:
             return self._header
@@ -69,7 +69,7 @@ class AppendFile:
         return b"" if os.read(fd, 1) == b"\n" else b"\n"
 
 
-def _take_back(fd: int, size: int, data: bytes) -> None:
+def _undo_write(fd: int, size: int, data: bytes) -> None:
     """Cut off the part of `data` that was written, unless somebody else has added to it."""
     with suppress(OSError):
         end = os.fstat(fd).st_size

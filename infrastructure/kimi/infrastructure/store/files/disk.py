@@ -7,18 +7,18 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from kimi.application.codec.envelope import scrubbed
+from kimi.application.codec.envelope import replace_surrogates
 from kimi.domain.errors import StoreFailed
-from kimi.infrastructure.store.layout import FRESH
+from kimi.infrastructure.store.layout import NEW_SUFFIX
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
-BINARY = getattr(os, "O_BINARY", 0)
+BINARY_FLAG = getattr(os, "O_BINARY", 0)
 """Without it Windows would change line ends."""
 
 _NO_SPACE = "free some disk space and try again"
 _NO_ACCESS = "check its permissions, or set KIMI_SHARE_DIR to a directory that you may write to"
-_ADVICE = {
+_ADVICE_BY_ERRNO = {
     errno.ENOSPC: _NO_SPACE,
     errno.EDQUOT: _NO_SPACE,
     errno.EFBIG: "raise the limit for the size of files, or start a new session",
@@ -33,20 +33,20 @@ _ADVICE = {
 }
 
 
-def store_failed(action: str, path: str, error: OSError) -> StoreFailed:
+def store_error(action: str, path: str, error: OSError) -> StoreFailed:
     """The error for a person: what could not be done with which file, why, and what to do."""
     reason = (error.strerror or type(error).__name__).lower()
-    advice = _ADVICE.get(error.errno or 0, "check the disk and try again")
-    return StoreFailed(f"Cannot {action} {scrubbed(path)}: {reason}; {advice}.")
+    advice = _ADVICE_BY_ERRNO.get(error.errno or 0, "check the disk and try again")
+    return StoreFailed(f"Cannot {action} {replace_surrogates(path)}: {reason}; {advice}.")
 
 
 @contextmanager
-def failing_as(action: str, path: str) -> Generator[None, None, None]:
+def wrap_os_errors(action: str, path: str) -> Generator[None, None, None]:
     """Turn an OSError of the block into StoreFailed."""
     try:
         yield
     except OSError as error:
-        raise store_failed(action, path, error) from error
+        raise store_error(action, path, error) from error
 
 
 def make_private_directory(path: str) -> bool:
@@ -65,20 +65,20 @@ def make_private_directory(path: str) -> bool:
     return True
 
 
-def write_fully(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
     """Write everything; one system call unless the system takes only a part. Raises OSError."""
     written = os.write(fd, data)
     while written < len(data):
         written += os.write(fd, data[written:])
 
 
-def write_fresh(path: str, data: bytes) -> None:
+def write_new_file(path: str, data: bytes) -> None:
     """Write a new private file and bring it to the disk. What is left of an earlier try is replaced. Raises OSError."""
     with suppress(FileNotFoundError):
         os.unlink(path)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, FILE_MODE)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY_FLAG, FILE_MODE)
     try:
-        write_fully(fd, data)
+        write_all(fd, data)
         os.fsync(fd)
     except OSError:
         os.close(fd)
@@ -93,8 +93,8 @@ def replace_file(path: str, data: bytes) -> None:
 
     Callers hold the lock that guards `path`: the name of the fresh file is fixed.
     """
-    fresh = path + FRESH
-    write_fresh(fresh, data)
+    fresh = path + NEW_SUFFIX
+    write_new_file(fresh, data)
     try:
         os.replace(fresh, path)
     except OSError:
@@ -108,8 +108,8 @@ def create_file(path: str, data: bytes) -> None:
 
     Callers hold the lock that guards `path`: the name of the fresh file is fixed.
     """
-    fresh = path + FRESH
-    write_fresh(fresh, data)
+    fresh = path + NEW_SUFFIX
+    write_new_file(fresh, data)
     try:
         os.link(fresh, path)  # which, unlike a rename, never replaces
     except FileExistsError:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-_BLOCK = 64 * 1024
+_BLOCK_BYTES = 64 * 1024
 
 
-def all_lines(path: str) -> list[bytes]:
+def read_lines(path: str) -> list[bytes]:
     """The lines of a file, oldest first, without line ends; none when there is no file. Raises OSError."""
     try:
         with open(path, "rb") as file:
@@ -17,7 +17,7 @@ def all_lines(path: str) -> list[bytes]:
         return []
 
 
-def head_lines(path: str, limit: int) -> list[bytes]:
+def read_head_lines(path: str, limit: int) -> list[bytes]:
     """The lines in the first `limit` bytes, the last one perhaps cut; none when the file cannot be read."""
     try:
         with open(path, "rb") as file:
@@ -26,7 +26,7 @@ def head_lines(path: str, limit: int) -> list[bytes]:
         return []
 
 
-def lines_until(path: str, size: int) -> Iterator[bytes]:
+def read_lines_until(path: str, size: int) -> Iterator[bytes]:
     """The lines within the first `size` bytes, read as they are asked for. Raises OSError."""
     with open(path, "rb") as file:
         while size > 0 and (line := file.readline(size)):
@@ -34,7 +34,7 @@ def lines_until(path: str, size: int) -> Iterator[bytes]:
             yield line.rstrip(b"\n")
 
 
-def lines_backward(path: str) -> Iterator[bytes]:
+def read_lines_backward(path: str) -> Iterator[bytes]:
     """The lines of a file, newest first, read in blocks as they are asked for; none without a file. Raises OSError."""
     if not os.path.exists(path):
         return
@@ -42,7 +42,7 @@ def lines_backward(path: str) -> Iterator[bytes]:
         position = file.seek(0, os.SEEK_END)
         pieces: list[bytes] = []  # of the line that is being put together, last piece first
         while position > 0:
-            step = min(_BLOCK, position)
+            step = min(_BLOCK_BYTES, position)
             position = file.seek(position - step)
             *lines, last = reversed(file.read(step).split(b"\n"))
             for line in lines:

@@ -16,38 +16,38 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from kimi.domain.errors import KimiError
-from kimi.infrastructure.store.files.disk import BINARY, FILE_MODE, remove_file
+from kimi.infrastructure.store.files.disk import BINARY_FLAG, FILE_MODE, remove_file
 
 logger = logging.getLogger(__name__)
 
-WAIT_S: Final = 5.0
-"""How long `sole_owner` waits."""
+HOLD_LOCK_WAIT_S: Final = 5.0
+"""How long `hold_lock` waits."""
 
-_PAUSE_S: Final = 0.01
+_RETRY_S: Final = 0.01
 
-_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+_UNSUPPORTED_ERRNOS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 if sys.platform == "win32":
     import msvcrt
 
-    _BYTE = 1 << 30
+    _LOCKED_BYTE = 1 << 30
     """A locked byte cannot be read by others: this one lies far behind the process id."""
 
-    def _take(fd: int) -> None:
-        os.lseek(fd, _BYTE, os.SEEK_SET)
+    def _lock_descriptor(fd: int) -> None:
+        os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
 
-    def _give(path: str, fd: int) -> None:
+    def _unlock_descriptor(path: str, fd: int) -> None:
         os.close(fd)
         remove_file(path)  # fails, as it should, while the next owner has it open
 
 else:
     import fcntl
 
-    def _take(fd: int) -> None:
+    def _lock_descriptor(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    def _give(path: str, fd: int) -> None:
+    def _unlock_descriptor(path: str, fd: int) -> None:
         remove_file(path)  # while we hold it: who waits for the old file finds out by `_is_current`
         os.close(fd)
 
@@ -55,12 +55,12 @@ else:
 class BorrowedLock:
     """Stands for the lock of a session where its subagents need one: the session holds it for them."""
 
-    def __init__(self, *, held: bool) -> None:
-        self.held = held
+    def __init__(self, *, is_held: bool) -> None:
+        self.is_held = is_held
 
     def try_acquire(self) -> bool:
         """Always possible."""
-        self.held = True
+        self.is_held = True
         return True
 
     def release(self) -> None:
@@ -75,15 +75,15 @@ class FileLock:
         self._fd: int | None = None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Do we hold it?"""
         return self._fd is not None
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free. The directory must exist. Raises OSError when the file cannot be made."""
         while self._fd is None:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | BINARY, FILE_MODE)
-            if not self._locked(fd):
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | BINARY_FLAG, FILE_MODE)
+            if not self._try_lock(fd):
                 os.close(fd)
                 return False
             if not self._is_current(fd):
@@ -97,9 +97,9 @@ class FileLock:
         """Give the lock free and remove its file."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            _give(self._path, fd)
+            _unlock_descriptor(self._path, fd)
 
-    def owner(self) -> int | None:
+    def read_owner(self) -> int | None:
         """The process id in the file: who has it, or had it last; None when it is not known."""
         try:
             with open(self._path, "rb") as file:
@@ -107,11 +107,11 @@ class FileLock:
         except (OSError, ValueError):
             return None
 
-    def _locked(self, fd: int) -> bool:
+    def _try_lock(self, fd: int) -> bool:
         try:
-            _take(fd)
+            _lock_descriptor(fd)
         except OSError as error:
-            if error.errno not in _UNSUPPORTED:
+            if error.errno not in _UNSUPPORTED_ERRNOS:
                 return False
             logger.warning("the file system of %s has no locks: do not open a session twice", self._path)
         return True
@@ -132,7 +132,7 @@ def _write_owner(fd: int) -> None:
 
 
 @contextmanager
-def sole_owner(path: str, busy: KimiError) -> Generator[None, None, None]:
+def hold_lock(path: str, busy_error: KimiError) -> Generator[None, None, None]:
     """Hold the lock at `path` meanwhile; whoever else wants it waits. Blocks, for `WAIT_S` seconds at the most.
 
     Raises:
@@ -140,11 +140,11 @@ def sole_owner(path: str, busy: KimiError) -> Generator[None, None, None]:
         OSError: its file cannot be made.
     """
     lock = FileLock(path)
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + HOLD_LOCK_WAIT_S
     while not lock.try_acquire():
         if time.monotonic() > deadline:
-            raise busy
-        time.sleep(_PAUSE_S)
+            raise busy_error
+        time.sleep(_RETRY_S)
     try:
         yield
     finally:

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 from kimi.domain.errors import StoreFailed
 from kimi.infrastructure.store.files.disk import remove_file
-from kimi.infrastructure.store.layout import CONTEXT, LOCK, is_our_directory, is_our_file
+from kimi.infrastructure.store.layout import CONTEXT_FILE, LOCK_FILE, is_our_directory, is_our_file
 
 
-def remove_files(directory: str) -> bool:
+def remove_session_files(directory: str) -> bool:
     """Remove the files of an empty session, its lock excepted; False, and nothing removed, when it holds more."""
     try:
         names = os.listdir(directory)
@@ -19,7 +19,7 @@ def remove_files(directory: str) -> bool:
         return False
     if not all(is_our_file(name) and os.path.isfile(os.path.join(directory, name)) for name in names):
         return False
-    for name in _context_last(names):
+    for name in _sort_context_last(names):
         remove_file(os.path.join(directory, name))
     return True
 
@@ -36,7 +36,7 @@ def remove_session(directory: str) -> None:
     foreign = [name for name in names if not _is_ours(directory, name)]
     if foreign or os.path.islink(directory):
         raise StoreFailed(f"Session {directory} holds files of other programs; remove it by hand.")
-    for name in _context_last(names):
+    for name in _sort_context_last(names):
         path = os.path.join(directory, name)
         if is_our_file(name):
             os.unlink(path)
@@ -46,7 +46,7 @@ def remove_session(directory: str) -> None:
         os.unlink(directory + ".jsonl")  # the oldest layout
 
 
-def remove_directories(paths: Sequence[str]) -> None:
+def remove_empty_directories(paths: Sequence[str]) -> None:
     """Remove directories that are empty, the last one first."""
     for path in reversed(paths):
         with suppress(OSError):
@@ -60,6 +60,6 @@ def _is_ours(directory: str, name: str) -> bool:
     return is_our_directory(name) if os.path.isdir(path) else is_our_file(name)
 
 
-def _context_last(names: Sequence[str]) -> list[str]:
+def _sort_context_last(names: Sequence[str]) -> list[str]:
     """The session exists as long as its context does: after a crash half-way it can be removed again."""
-    return sorted((name for name in names if name != LOCK), key=lambda name: name == CONTEXT)
+    return sorted((name for name in names if name != LOCK_FILE), key=lambda name: name == CONTEXT_FILE)

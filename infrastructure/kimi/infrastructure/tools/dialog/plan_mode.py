@@ -16,23 +16,23 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.events.event import PlanDisplay
 from kimi.domain.events.request import Question, QuestionAnswer, QuestionOption, QuestionRequest
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.params import prepared, schema_of
+from kimi.infrastructure.tools.params import build_schema, prepare_call
 
-UNSUPPORTED = tool_error(
+PLAN_MODE_UNSUPPORTED_ERROR = tool_error(
     "The connected client does not support plan mode. Do NOT call this tool again.", "Client unsupported"
 )
 MAX_PLAN_BYTES = 1024 * 1024
-_RESERVED = ("approve", "reject", "revise", "reject and exit")
-_ENTER = "Enter plan mode?"
-_EXIT = "Approve this plan"
+_RESERVED_LABELS = ("approve", "reject", "revise", "reject and exit")
+_ENTER_QUESTION = "Enter plan mode?"
+_EXIT_QUESTION = "Approve this plan"
 
-_ENTER_TEXT = """\
+_ENTER_DESCRIPTION = """\
 Ask the person to let you plan before you change anything. Call it at the start of work that is large, that can be \
 done in several ways, or that would be hard to undo. Do not call it for small or clear tasks, or for questions.
 
 In plan mode you may read and search, and write one file, the plan; everything else waits for ExitPlanMode."""
 
-_EXIT_TEXT = """\
+_EXIT_DESCRIPTION = """\
 Show the finished plan to the person and ask for a decision. Call it only in plan mode, when the plan file holds the \
 whole plan. Do not ask for approval in plain text.
 
@@ -41,19 +41,19 @@ one. The person may also send the plan back with remarks: work them in and call 
 
 
 @dataclass(frozen=True, slots=True)
-class PlanMode:
+class PlanModeControls:
     """What the two tools may know and do. `set` switches the mode; the client is told when the step is over."""
 
     is_on: Callable[[], bool]
-    set: Callable[[bool], None]
-    file: Callable[[], str]
-    supported: Callable[[], bool]
-    yolo: Callable[[], bool]
-    nobody_there: Callable[[], bool]
+    set_enabled: Callable[[bool], None]
+    plan_path: Callable[[], str]
+    is_supported: Callable[[], bool]
+    is_yolo: Callable[[], bool]
+    is_user_absent: Callable[[], bool]
     new_id: NewId
 
 
-class EnterParams(BaseModel):
+class EnterPlanModeParams(BaseModel):
     """EnterPlanMode takes no arguments."""
 
 
@@ -64,7 +64,7 @@ class Approach(BaseModel):
     description: Annotated[str, Field(description="What is different about it.")] = ""
 
 
-class ExitParams(BaseModel):
+class ExitPlanModeParams(BaseModel):
     """The arguments of ExitPlanMode."""
 
     options: Annotated[
@@ -73,29 +73,29 @@ class ExitParams(BaseModel):
 
     @field_validator("options")
     @classmethod
-    def _distinct(cls, options: list[Approach] | None) -> list[Approach] | None:
+    def _check_labels(cls, options: list[Approach] | None) -> list[Approach] | None:
         labels = [option.label.strip().lower() for option in options or ()]
         if len(set(labels)) < len(labels):
             raise ValueError("the labels must differ from each other")
-        if taken := [label for label in labels if label in _RESERVED]:
+        if taken := [label for label in labels if label in _RESERVED_LABELS]:
             raise ValueError(f"the label {taken[0]!r} is reserved")
         return options
 
 
 @cache
 def _enter_spec() -> ToolSpec:
-    return ToolSpec("EnterPlanMode", _ENTER_TEXT, schema_of(EnterParams), kind="other")
+    return ToolSpec("EnterPlanMode", _ENTER_DESCRIPTION, build_schema(EnterPlanModeParams), kind="other")
 
 
 @cache
 def _exit_spec() -> ToolSpec:
-    return ToolSpec("ExitPlanMode", _EXIT_TEXT, schema_of(ExitParams), kind="other")
+    return ToolSpec("ExitPlanMode", _EXIT_DESCRIPTION, build_schema(ExitPlanModeParams), kind="other")
 
 
-class EnterPlanMode:
+class EnterPlanModeTool:
     """Asks, unless yolo or absence have answered already."""
 
-    def __init__(self, mode: PlanMode) -> None:
+    def __init__(self, mode: PlanModeControls) -> None:
         self._mode = mode
 
     @property
@@ -113,22 +113,23 @@ class EnterPlanMode:
         if mode.is_on():
             message = "Plan mode is active already. Write the plan, then call ExitPlanMode."
             return tool_error(message, "Already in plan mode")
-        if not (mode.yolo() or mode.nobody_there()):
-            if not mode.supported():
-                return UNSUPPORTED
+        if not (mode.is_yolo() or mode.is_user_absent()):
+            if not mode.is_supported():
+                return PLAN_MODE_UNSUPPORTED_ERROR
             options = (QuestionOption("Yes", "Plan first"), QuestionOption("No", "Start right away"))
-            if await _choice(context, mode, Question(_ENTER, "Plan Mode", options)) != "Yes":
+            if await _ask_choice(context, mode, Question(_ENTER_QUESTION, "Plan Mode", options)) != "Yes":
                 return tool_ok(message="The user wants no plan mode. Go on without it.", brief="Plan mode declined")
-        mode.set(True)
+        mode.set_enabled(True)
         return tool_ok(
-            message=f"Plan mode is on. Write the plan to `{mode.file()}`, then call ExitPlanMode.", brief="Plan mode on"
+            message=f"Plan mode is on. Write the plan to `{mode.plan_path()}`, then call ExitPlanMode.",
+            brief="Plan mode on",
         )
 
 
-class ExitPlanMode:
+class ExitPlanModeTool:
     """Shows the plan and asks what becomes of it."""
 
-    def __init__(self, mode: PlanMode) -> None:
+    def __init__(self, mode: PlanModeControls) -> None:
         self._mode = mode
 
     @property
@@ -139,29 +140,31 @@ class ExitPlanMode:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """The question is asked by `run`; the policy has nothing to decide."""
-        yield prepared(
-            ExitParams, arguments, lambda params: PreparedCall(lambda: self._exit(params.options or [], context))
+        yield prepare_call(
+            ExitPlanModeParams,
+            arguments,
+            lambda params: PreparedCall(lambda: self._exit(params.options or [], context)),
         )
 
     async def _exit(self, approaches: list[Approach], context: ToolCallContext) -> ToolReturnValue:
         mode = self._mode
         if not mode.is_on():
             return tool_error("Not in plan mode. ExitPlanMode is only available during plan mode.", "Not in plan mode")
-        path = mode.file()
+        path = mode.plan_path()
         plan = await anyio.to_thread.run_sync(_read_plan, path)
         if not plan.strip():
             return tool_error(f"The plan file `{path}` is empty or missing. Write the plan first.", "No plan")
-        if mode.nobody_there():
-            mode.set(False)
+        if mode.is_user_absent():
+            mode.set_enabled(False)
             message = "Nobody is there to ask: the plan counts as approved. Carry it out."
             return tool_ok(message=message, brief="Approved")
-        if not mode.supported():
-            return UNSUPPORTED
+        if not mode.is_supported():
+            return PLAN_MODE_UNSUPPORTED_ERROR
         await context.emit(PlanDisplay(plan, path))
-        return await self._settle(approaches, context)
+        return await self._ask_for_decision(approaches, context)
 
-    async def _settle(self, approaches: list[Approach], context: ToolCallContext) -> ToolReturnValue:
-        chosen = await _choice(context, self._mode, _exit_question(approaches))
+    async def _ask_for_decision(self, approaches: list[Approach], context: ToolCallContext) -> ToolReturnValue:
+        chosen = await _ask_choice(context, self._mode, _build_exit_question(approaches))
         match chosen:
             case None:
                 message = "User dismissed the question without answering. Plan mode stays on."
@@ -169,14 +172,14 @@ class ExitPlanMode:
             case "Reject":
                 raise CallRejected
             case "Reject and Exit":
-                self._mode.set(False)
+                self._mode.set_enabled(False)
                 raise CallRejected
             case "Approve":
-                self._mode.set(False)
+                self._mode.set_enabled(False)
                 message = "The user approved the plan. Plan mode is off: carry it out."
                 return tool_ok(message=message, brief="Plan approved")
             case label if label in [approach.label for approach in approaches]:
-                self._mode.set(False)
+                self._mode.set_enabled(False)
                 message = f"The user approved the plan with: {label}. Plan mode is off: carry it out."
                 return tool_ok(message=message, brief=f"Plan approved: {label}")
             case remarks:
@@ -184,7 +187,7 @@ class ExitPlanMode:
                 return tool_ok(message=message, brief="Revise")
 
 
-def _exit_question(approaches: list[Approach]) -> Question:
+def _build_exit_question(approaches: list[Approach]) -> Question:
     if len(approaches) >= 2:
         first = tuple(QuestionOption(approach.label, approach.description) for approach in approaches)
     else:
@@ -193,10 +196,12 @@ def _exit_question(approaches: list[Approach]) -> Question:
         QuestionOption("Reject", "Stay in plan mode and stop"),
         QuestionOption("Reject and Exit", "Leave plan mode and stop"),
     )
-    return Question(_EXIT, "Plan", (*first, *refusals), other_label="Revise", other_description="Say what to change")
+    return Question(
+        _EXIT_QUESTION, "Plan", (*first, *refusals), other_label="Revise", other_description="Say what to change"
+    )
 
 
-async def _choice(context: ToolCallContext, mode: PlanMode, question: Question) -> str | None:
+async def _ask_choice(context: ToolCallContext, mode: PlanModeControls, question: Question) -> str | None:
     """What was answered; None when the question was dismissed."""
     answer = await context.ask(QuestionRequest(mode.new_id(), context.call_id, (question,)))
     if not isinstance(answer, QuestionAnswer):

@@ -9,28 +9,28 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from kimi.application.agents.background_subagents import Started
-from kimi.application.agents.run_subagent import Order, Report, subagent_list
+from kimi.application.agents.background_subagents import StartedSubagent
+from kimi.application.agents.run_subagent import SubagentResult, SubagentTask, format_subagent_types
 from kimi.application.ports import PreparedCall, ToolCallContext
 from kimi.domain.agents.agent import SubagentType
-from kimi.domain.background import one_line
+from kimi.domain.background import collapse_whitespace
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.params import P, answered, prepared, schema_of
+from kimi.infrastructure.tools.params import P, build_schema, prepare_call, prepare_finished_call
 
-Run = Callable[[Order, str], Awaitable[Report]]
+RunSubagent = Callable[[SubagentTask, str], Awaitable[SubagentResult]]
 """The use-case run-subagent: an order and the id of the call -> what became of it."""
 
-Start = Callable[[Order, str, Callable[[Report], str]], Started | Report]
+StartSubagent = Callable[[SubagentTask, str, Callable[[SubagentResult], str]], StartedSubagent | SubagentResult]
 """The use-case start-in-background, likewise; the last argument puts a failure into words."""
 
-Types = Callable[[], Mapping[str, SubagentType]]
+GetSubagentTypes = Callable[[], Mapping[str, SubagentType]]
 """The types of subagents there are now."""
 
-NESTED = tool_error("Subagents cannot launch other subagents.", "Agent unavailable")
+NESTED_SUBAGENT_ERROR = tool_error("Subagents cannot launch other subagents.", "Agent unavailable")
 
-Description = Annotated[str, Field(description="The task in three to five words, for the person who watches.")]
-Prompt = Annotated[
+DescriptionField = Annotated[str, Field(description="The task in three to five words, for the person who watches.")]
+PromptField = Annotated[
     str,
     Field(description="The whole task: the subagent knows nothing but this text and what it finds for itself."),
 ]
@@ -39,8 +39,8 @@ Prompt = Annotated[
 class AgentParams(BaseModel):
     """Arguments of Agent; `timeout` is in seconds."""
 
-    description: Description
-    prompt: Prompt
+    description: DescriptionField
+    prompt: PromptField
     subagent_type: Annotated[str, Field(description="The type of subagent.")] = "coder"
     model: Annotated[str | None, Field(description="Alias of a configured model; normally left out.")] = None
     resume: Annotated[str | None, Field(description="Id of an earlier subagent that shall go on.")] = None
@@ -58,10 +58,10 @@ class AgentTool:
     application's ports.
     """
 
-    def __init__(self, run: Run, start: Start, types: Types) -> None:
+    def __init__(self, run: RunSubagent, start: StartSubagent, types: GetSubagentTypes) -> None:
         self._run = run
         self._start = start
-        self._spec = _agent_spec(subagent_list(types()))
+        self._spec = _agent_spec(format_subagent_types(types()))
 
     @property
     def spec(self) -> ToolSpec:
@@ -71,113 +71,121 @@ class AgentTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: what the subagent does is decided call by call."""
-        yield _of_root(AgentParams, arguments, context, lambda params: self._carry_out(params, context.call_id))
+        yield _prepare_root_call(
+            AgentParams, arguments, context, lambda params: self._run_subagent(params, context.call_id)
+        )
 
-    async def _carry_out(self, params: AgentParams, call_id: str) -> ToolReturnValue:
-        order = Order(
+    async def _run_subagent(self, params: AgentParams, call_id: str) -> ToolReturnValue:
+        subagent_task = SubagentTask(
             description=params.description,
             prompt=params.prompt,
             type=params.subagent_type,
             model=params.model,
-            resume=params.resume,
+            resume_agent_id=params.resume,
             timeout_s=params.timeout,
         )
         if params.run_in_background:
-            return started_result(self._start(order, call_id, _failure_text), params.subagent_type)
-        return agent_result(await self._run(order, call_id), params.subagent_type)
+            return format_started_result(self._start(subagent_task, call_id, _format_failure), params.subagent_type)
+        return format_agent_result(await self._run(subagent_task, call_id), params.subagent_type)
 
 
-def _of_root(
+def _prepare_root_call(
     params: type[P], arguments: JsonObject, context: ToolCallContext, run: Callable[[P], Awaitable[ToolReturnValue]]
 ) -> PreparedCall:
     """A call that does `run` when it is one of the root agent."""
     if context.agent_id is not None:
-        return answered(NESTED)
-    return prepared(params, arguments, lambda parsed: PreparedCall(lambda: run(parsed)))
+        return prepare_finished_call(NESTED_SUBAGENT_ERROR)
+    return prepare_call(params, arguments, lambda parsed: PreparedCall(lambda: run(parsed)))
 
 
-def started_result(started: Started | Report, requested_type: str) -> ToolReturnValue:
+def format_started_result(started: StartedSubagent | SubagentResult, requested_type: str) -> ToolReturnValue:
     """What the model is told of an Agent in the background."""
-    if isinstance(started, Report):
-        return tool_error(*_agent_failure(started))
+    if isinstance(started, SubagentResult):
+        return tool_error(*_describe_failure(started))
     task = started.task
     facts = [
-        *(f"task_id: {task.id}", "kind: agent", f"status: {task.status}", f"description: {one_line(task.description)}"),
-        *_who(started.agent_id, started.type, requested_type, resumed=started.resumed),
+        *(
+            f"task_id: {task.id}",
+            "kind: agent",
+            f"status: {task.status}",
+            f"description: {collapse_whitespace(task.description)}",
+        ),
+        *_format_subagent_facts(started.agent_id, started.type, requested_type, resumed=started.resumed),
         "automatic_notification: true",
         f'resume_hint: Use Agent(resume="{started.agent_id}", prompt="...") to go on with it when it has ended.',
     ]
     return tool_ok("\n".join(facts), "Background task started.")
 
 
-def _who(agent_id: str, kind: str, requested_type: str, *, resumed: bool) -> list[str]:
+def _format_subagent_facts(agent_id: str, actual_type: str, requested_type: str, *, resumed: bool) -> list[str]:
     facts = [f"agent_id: {agent_id}", f"resumed: {'true' if resumed else 'false'}"]
-    if requested_type != kind:
+    if requested_type != actual_type:
         facts.append(f"requested_subagent_type: {requested_type}")
-    return [*facts, f"actual_subagent_type: {kind}"]
+    return [*facts, f"actual_subagent_type: {actual_type}"]
 
 
-def _failure_text(report: Report) -> str:
-    return _agent_failure(report)[0]
+def _format_failure(result: SubagentResult) -> str:
+    return _describe_failure(result)[0]
 
 
-def agent_result(report: Report, requested_type: str) -> ToolReturnValue:
+def format_agent_result(result: SubagentResult, requested_type: str) -> ToolReturnValue:
     """What the model is told of a report of Agent."""
-    if report.ending != "completed":
-        return tool_error(*_agent_failure(report))
-    who = _who(report.agent_id, report.type, requested_type, resumed=report.resumed)
-    return tool_ok("\n".join([*who, "status: completed", "", "[summary]", report.text]))
+    if result.outcome != "completed":
+        return tool_error(*_describe_failure(result))
+    subagent_facts = _format_subagent_facts(result.agent_id, result.type, requested_type, resumed=result.resumed)
+    return tool_ok("\n".join([*subagent_facts, "status: completed", "", "[summary]", result.text]))
 
 
-def _agent_failure(report: Report) -> tuple[str, str]:
+def _describe_failure(result: SubagentResult) -> tuple[str, str]:
     """Message and brief."""
-    match report.ending:
+    match result.outcome:
         case "unknown_type":
-            return f"Unknown subagent type: {report.text}", "Invalid subagent type"
+            return f"Unknown subagent type: {result.text}", "Invalid subagent type"
         case "unknown_model":
-            return f"Unknown model alias: {report.text}", "Invalid model alias"
+            return f"Unknown model alias: {result.text}", "Invalid model alias"
         case "unknown_agent":
-            return f"Failed to run agent: there is no agent instance {report.text}", "Agent failed"
+            return f"Failed to run agent: there is no agent instance {result.text}", "Agent failed"
         case "still_running":
-            still = f"Agent instance {report.agent_id} is still {report.text} and cannot be resumed concurrently."
+            still = f"Agent instance {result.agent_id} is still {result.text} and cannot be resumed concurrently."
             return f"Failed to run agent: {still}", "Agent failed"
         case "max_steps":
-            return _too_many_steps(report, "agent"), "Max steps reached"
+            return _format_max_steps_error(result, "agent"), "Max steps reached"
         case "timed_out":
-            return f"Agent timed out after {report.number}s.", f"Agent timed out ({report.number}s)"
+            return f"Agent timed out after {result.limit_or_status}s.", f"Agent timed out ({result.limit_or_status}s)"
         case "api_error":
-            status = report.number
-            return f"LLM API error (HTTP {status}) when running agent: {report.text}", f"API error ({status})"
+            status = result.limit_or_status
+            return f"LLM API error (HTTP {status}) when running agent: {result.text}", f"API error ({status})"
         case "provider_error":
-            return f"LLM provider error when running agent: {report.text}", "LLM provider error"
+            return f"LLM provider error when running agent: {result.text}", "LLM provider error"
         case "invalid":
             return "The agent did not produce a valid assistant response.", "Invalid agent result"
         case "empty":
             return "Agent completed but produced no output.", "Empty agent output"
         case _:
-            return f"Failed to run agent: {report.text}", "Agent failed"
+            return f"Failed to run agent: {result.text}", "Agent failed"
 
 
-def _too_many_steps(report: Report, what: str) -> str:
+def _format_max_steps_error(result: SubagentResult, runner: str) -> str:
     return (
-        f"Max steps {report.number} reached when running {what}. Please try splitting the task into smaller subtasks."
+        f"Max steps {result.limit_or_status} reached when running {runner}. "
+        "Please try splitting the task into smaller subtasks."
     )
 
 
 class TaskParams(BaseModel):
     """Arguments of Task."""
 
-    description: Description
+    description: DescriptionField
     subagent_name: Annotated[str, Field(description="The subagent that shall do it.")]
-    prompt: Prompt
+    prompt: PromptField
 
 
 class TaskTool:
     """Task: Agent with the parameters and results of older agent files; implements `Tool`."""
 
-    def __init__(self, run: Run, types: Types) -> None:
+    def __init__(self, run: RunSubagent, types: GetSubagentTypes) -> None:
         self._run = run
-        self._spec = _task_spec(subagent_list(types()))
+        self._spec = _task_spec(format_subagent_types(types()))
 
     @property
     def spec(self) -> ToolSpec:
@@ -187,29 +195,33 @@ class TaskTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: what the subagent does is decided call by call."""
-        yield _of_root(TaskParams, arguments, context, lambda params: self._carry_out(params, context.call_id))
+        yield _prepare_root_call(
+            TaskParams, arguments, context, lambda params: self._run_subagent(params, context.call_id)
+        )
 
-    async def _carry_out(self, params: TaskParams, call_id: str) -> ToolReturnValue:
-        return task_result(await self._run(Order(params.description, params.prompt, params.subagent_name), call_id))
+    async def _run_subagent(self, params: TaskParams, call_id: str) -> ToolReturnValue:
+        return format_task_result(
+            await self._run(SubagentTask(params.description, params.prompt, params.subagent_name), call_id)
+        )
 
 
-def task_result(report: Report) -> ToolReturnValue:
+def format_task_result(result: SubagentResult) -> ToolReturnValue:
     """What the model is told of a report of Task."""
-    match report.ending:
+    match result.outcome:
         case "completed":
-            return tool_ok(report.text)
+            return tool_ok(result.text)
         case "unknown_type":
-            return tool_error(f"Subagent not found: {report.text}", "Subagent not found")
+            return tool_error(f"Subagent not found: {result.text}", "Subagent not found")
         case "max_steps":
-            return tool_error(_too_many_steps(report, "subagent"), "Max steps reached")
+            return tool_error(_format_max_steps_error(result, "subagent"), "Max steps reached")
         case "invalid" | "empty":
-            sorry = "The subagent seemed not to run properly. Maybe you have to do the task yourself."
-            return tool_error(sorry, "Failed to run subagent")
+            message = "The subagent seemed not to run properly. Maybe you have to do the task yourself."
+            return tool_error(message, "Failed to run subagent")
         case _:
-            return tool_error(f"Failed to run subagent: {report.text}", "Failed to run subagent")
+            return tool_error(f"Failed to run subagent: {result.text}", "Failed to run subagent")
 
 
-class CreateParams(BaseModel):
+class CreateSubagentParams(BaseModel):
     """Arguments of CreateSubagent."""
 
     name: Annotated[str, Field(min_length=1, description="A name that Task can use afterwards.")]
@@ -222,21 +234,21 @@ class CreateSubagentTool:
     `create` adds a name with its system prompt and says whether it was free.
     """
 
-    def __init__(self, create: Callable[[str, str], bool], types: Types) -> None:
+    def __init__(self, create: Callable[[str, str], bool], types: GetSubagentTypes) -> None:
         self._create = create
         self._types = types
 
     @property
     def spec(self) -> ToolSpec:
         """See `Tool`."""
-        return _create_spec()
+        return _create_subagent_spec()
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. Nobody is asked: a new type may do nothing that its maker may not."""
-        yield _of_root(CreateParams, arguments, context, self._add)
+        yield _prepare_root_call(CreateSubagentParams, arguments, context, self._create_type)
 
-    async def _add(self, params: CreateParams) -> ToolReturnValue:
+    async def _create_type(self, params: CreateSubagentParams) -> ToolReturnValue:
         if not self._create(params.name, params.system_prompt):
             return tool_error(f"Subagent with name '{params.name}' already exists.", "Subagent already exists")
         available = f"Available subagents: {', '.join(self._types())}"
@@ -270,7 +282,7 @@ Types for `subagent_type`:
 
 {types}
 """,
-        parameters=schema_of(AgentParams),
+        parameters=build_schema(AgentParams),
         key_argument="description",
     )
 
@@ -280,18 +292,18 @@ def _task_spec(types: str) -> ToolSpec:
     return ToolSpec(
         name="Task",
         description=f"Give a task to a subagent and get its report.\n\n{_ADVICE}\nSubagents:\n\n{types}\n",
-        parameters=schema_of(TaskParams),
+        parameters=build_schema(TaskParams),
         key_argument="description",
     )
 
 
 @lru_cache(maxsize=1)
-def _create_spec() -> ToolSpec:
+def _create_subagent_spec() -> ToolSpec:
     return ToolSpec(
         name="CreateSubagent",
         description=(
             "Create a subagent with a system prompt of its own, for Task to use later in this conversation. It has the "
             "same tools as you, but it cannot start subagents.\n"
         ),
-        parameters=schema_of(CreateParams),
+        parameters=build_schema(CreateSubagentParams),
     )

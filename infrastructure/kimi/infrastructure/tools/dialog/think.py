@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 from kimi.application.ports import PreparedCall, ToolCallContext
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolSpec, tool_ok
-from kimi.infrastructure.tools.params import prepared, schema_of
+from kimi.infrastructure.tools.params import build_schema, prepare_call
 
 
-class Params(BaseModel):
+class ThinkParams(BaseModel):
     """Arguments of Think."""
 
     thought: Annotated[str, Field(description="The thought to note down.")]
@@ -32,7 +32,7 @@ class ThinkTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. The thought lives on in the call itself."""
-        yield prepared(Params, arguments, lambda params: tool_ok("", "Thought logged"))
+        yield prepare_call(ThinkParams, arguments, lambda params: tool_ok("", "Thought logged"))
 
 
 @lru_cache(maxsize=1)
@@ -46,7 +46,7 @@ Note down a thought before you go on, for instance to weigh possibilities or to 
 It reads nothing and changes nothing; the thought merely stays in the conversation. Do not use it for what the user \
 should read: say that in your answer.
 """,
-        parameters=schema_of(Params),
+        parameters=build_schema(ThinkParams),
         read_only=True,
         kind="think",
         key_argument="thought",

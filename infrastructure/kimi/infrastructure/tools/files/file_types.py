@@ -20,7 +20,7 @@ class FileType:
     mime: str = ""
 
 
-_MEDIA = {
+_MIME_BY_EXTENSION = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
     ".jpeg": "image/jpeg",
@@ -48,7 +48,7 @@ _MEDIA = {
     ".3g2": "video/3gpp2",
 }
 
-_BINARY = frozenset(
+_BINARY_EXTENSIONS = frozenset(
     " ".join(
         (
             ".zip .tar .gz .tgz .bz2 .tbz2 .xz .txz .7z .rar .zst .lz .lz4 .lzma .cab .ar .deb .rpm .iso .dmg .img",
@@ -63,7 +63,7 @@ _BINARY = frozenset(
     ).split()
 )
 
-_MAGIC: tuple[tuple[int, bytes, str], ...] = (
+_MAGIC_NUMBERS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),
     (0, b"GIF87a", "image/gif"),
@@ -77,9 +77,9 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "video/x-ms-wmv"),
 )
 
-_RIFF = {b"WEBP": "image/webp", b"AVI ": "video/x-msvideo"}
+_MIME_BY_RIFF_TYPE = {b"WEBP": "image/webp", b"AVI ": "video/x-msvideo"}
 
-_BRANDS: tuple[tuple[bytes, str], ...] = (
+_MIME_BY_ISO_BRAND: tuple[tuple[bytes, str], ...] = (
     (b"avif", "image/avif"),
     (b"avis", "image/avif"),
     (b"heic", "image/heic"),
@@ -96,43 +96,43 @@ _BRANDS: tuple[tuple[bytes, str], ...] = (
 )
 
 
-def file_type(path: str, head: bytes) -> FileType:
+def detect_file_type(path: str, head: bytes) -> FileType:
     """The type of the file called `path` that begins with `head`.
 
     Unknown: a NUL byte, the extension of a binary format, or an extension and a beginning that disagree.
     """
     extension = splitext(path)[1].lower()
-    if extension in _BINARY:
+    if extension in _BINARY_EXTENSIONS:
         return FileType("unknown")
-    claimed, found = _MEDIA.get(extension, ""), media_type(head)
+    claimed, found = _MIME_BY_EXTENSION.get(extension, ""), detect_media_type(head)
     if claimed:
         agree = not head or claimed.partition("/")[0] == found.partition("/")[0]
-        return _media(found or claimed) if agree else FileType("unknown")
+        return _media_file_type(found or claimed) if agree else FileType("unknown")
     if found:
-        return FileType("unknown") if extension else _media(found)
+        return FileType("unknown") if extension else _media_file_type(found)
     return FileType("unknown" if b"\0" in head[:HEAD_BYTES] else "text")
 
 
-def media_type(head: bytes) -> str:
+def detect_media_type(head: bytes) -> str:
     """The MIME type of an image or a video by its first bytes; empty when they say nothing of the sort."""
-    for offset, magic, mime in _MAGIC:
+    for offset, magic, mime in _MAGIC_NUMBERS:
         if head.startswith(magic, offset):
             return mime
     if head.startswith(b"RIFF"):
-        return _RIFF.get(head[8:12], "")
+        return _MIME_BY_RIFF_TYPE.get(head[8:12], "")
     if head.startswith(b"\x1aE\xdf\xa3"):
         return "video/webm" if b"webm" in head[:64] else "video/x-matroska"
     if head.startswith(b"BM") and len(head) >= 26 and head[6:10] == b"\0\0\0\0":
         return "image/bmp"
-    return _iso_media(head)
+    return _detect_iso_media(head)
 
 
-def _iso_media(head: bytes) -> str:
+def _detect_iso_media(head: bytes) -> str:
     if head[4:8] != b"ftyp":
         return ""
     brand = head[8:12]
-    return next((mime for start, mime in _BRANDS if brand.startswith(start)), "video/mp4")
+    return next((mime for start, mime in _MIME_BY_ISO_BRAND if brand.startswith(start)), "video/mp4")
 
 
-def _media(mime: str) -> FileType:
+def _media_file_type(mime: str) -> FileType:
     return FileType("image" if mime.startswith("image/") else "video", mime)

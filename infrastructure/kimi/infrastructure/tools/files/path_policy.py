@@ -11,27 +11,27 @@ import anyio
 
 from kimi.application.ports import FileStat, Workspace
 from kimi.application.settings.settings import FileSettings
-from kimi.domain.permissions.path_rules import OWN_FILES, NamedPath, Zones, name_path, within
+from kimi.domain.permissions.path_rules import OWN_FILES, NamedPath, PathScopes, interpret_path, is_within
 from kimi.domain.tools.tool import ToolReturnValue, tool_error
 
-Roots = Callable[[], Sequence[str]]
+ListRoots = Callable[[], Sequence[str]]
 """Absolute directories that may change while the conversation runs (`/add-dir`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResolvedPath:
     """A path of a call: as named, and the real path, links of its existing part resolved."""
 
-    named: NamedPath
-    real: str
-    detour: bool
+    named_path: NamedPath
+    real_path: str
+    is_detour: bool
     """Does a symlink below its root lead elsewhere, so that the user has to see the real path too?"""
 
-    def titled(self, deed: str) -> str:
+    def format_action_title(self, action: str) -> str:
         """What the user is asked, e.g. ``Write file `/w/a` ``; both paths when a link leads elsewhere."""
-        if self.detour:
-            return f"{deed} `{self.named.given}` (-> `{self.real}`)"
-        return f"{deed} `{self.named.absolute}`"
+        if self.is_detour:
+            return f"{action} `{self.named_path.original}` (-> `{self.real_path}`)"
+        return f"{action} `{self.named_path.absolute}`"
 
 
 class PathPolicy:
@@ -49,8 +49,8 @@ class PathPolicy:
         *,
         share_dir: str,
         home: str,
-        additional_dirs: Roots,
-        readable_roots: Roots,
+        additional_dirs: ListRoots,
+        readable_roots: ListRoots,
         own_files: Sequence[str] = (),
         windows: bool = os.name == "nt",
     ) -> None:
@@ -60,56 +60,58 @@ class PathPolicy:
         self._home = home
         self._additional_dirs = additional_dirs
         self._readable_roots = readable_roots
-        self._own = (*(os.path.join(share_dir, name) for name in OWN_FILES), *own_files) if share_dir else own_files
-        self._real: dict[str, str] = {}
+        self._own_files = (
+            (*(os.path.join(share_dir, name) for name in OWN_FILES), *own_files) if share_dir else own_files
+        )
+        self._real_roots: dict[str, str] = {}
 
-    def name(self, given: str) -> NamedPath:
+    def interpret(self, given_path: str) -> NamedPath:
         """What the model means by `given`."""
-        return name_path(given, work_dir=self.workspace.work_dir, home=self._home, windows=self.windows)
+        return interpret_path(given_path, work_dir=self.workspace.work_dir, home=self._home, windows=self.windows)
 
-    async def locate(self, given: str) -> Target:
+    async def locate(self, given_path: str) -> ResolvedPath:
         """The real path behind `given`. The file need not exist; a path that cannot exist is its own real path."""
-        named = self.name(given)
+        named = self.interpret(given_path)
         try:
             real = await self.workspace.real_path(named.absolute)
         except (OSError, ValueError):
             real = named.absolute
-        return Target(named, real, await self._is_detour(named.absolute, real))
+        return ResolvedPath(named, real, await self._is_detour(named.absolute, real))
 
-    async def still_leads_to(self, target: Target) -> bool:
+    async def is_unchanged(self, target: ResolvedPath) -> bool:
         """Is it the place that the person was asked about, or has a link been changed since?"""
-        return (await self.locate(target.named.given)).real == target.real
+        return (await self.locate(target.named_path.original)).real_path == target.real_path
 
-    async def zones(self) -> Zones:
+    async def resolve_scopes(self) -> PathScopes:
         """The zones as they are now."""
-        return Zones(
-            workspace=await self._both((self.workspace.work_dir, *self._additional_dirs())),
-            readable=await self._both(self._readable_roots()),
-            protected=await self._both(self._own),
+        return PathScopes(
+            workspace=await self._with_real_paths((self.workspace.work_dir, *self._additional_dirs())),
+            readable=await self._with_real_paths(self._readable_roots()),
+            protected=await self._with_real_paths(self._own_files),
             read_outside=self.settings.read_outside,
             sensitive=self.settings.sensitive,
             not_sensitive=self.settings.not_sensitive,
             windows=self.windows,
         )
 
-    async def _both(self, roots: Sequence[str]) -> tuple[str, ...]:
+    async def _with_real_paths(self, roots: Sequence[str]) -> tuple[str, ...]:
         """Each root as it is named and as it really is."""
-        real = [await self._real_root(root) for root in roots]
+        real = [await self._resolve_root(root) for root in roots]
         return tuple(dict.fromkeys((*roots, *real)))
 
-    async def _real_root(self, root: str) -> str:
-        if root not in self._real:
-            self._real[root] = await self.workspace.real_path(root)
-        return self._real[root]
+    async def _resolve_root(self, root: str) -> str:
+        if root not in self._real_roots:
+            self._real_roots[root] = await self.workspace.real_path(root)
+        return self._real_roots[root]
 
     async def _is_detour(self, absolute: str, real: str) -> bool:
         """A root that is itself reached through a link (a work dir below macOS's /tmp) is no detour."""
         if absolute == real:
             return False
         for root in (self.workspace.work_dir, *self._additional_dirs()):
-            if within(absolute, [root], windows=self.windows):
+            if is_within(absolute, [root], windows=self.windows):
                 rest = os.path.relpath(absolute, root)
-                return os.path.normpath(os.path.join(await self._real_root(root), rest)) != real
+                return os.path.normpath(os.path.join(await self._resolve_root(root), rest)) != real
         return True
 
 
@@ -121,14 +123,14 @@ class FileRecord:
 
     def __init__(self, locks: dict[str, anyio.Lock] | None = None) -> None:
         self._locks: dict[str, anyio.Lock] = {} if locks is None else locks
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._seen_identities: dict[str, tuple[int, ...]] = {}
 
-    def for_subagent(self) -> FileRecord:
+    def fork_for_subagent(self) -> FileRecord:
         """The record of another model that works on the same files: locks in common, knowledge of its own."""
         return FileRecord(self._locks)
 
     @asynccontextmanager
-    async def hold(self, real_path: str) -> AsyncGenerator[None]:
+    async def lock_file(self, real_path: str) -> AsyncGenerator[None]:
         """One at a time for each file, first come, first served (T-74)."""
         lock = self._locks.setdefault(real_path, anyio.Lock())
         try:
@@ -138,45 +140,47 @@ class FileRecord:
             if not lock.locked():
                 self._locks.pop(real_path, None)
 
-    def remember(self, stat: FileStat) -> None:
+    def mark_seen(self, stat: FileStat) -> None:
         """The model has seen or written this state of the file."""
-        self._known[stat.real_path] = stat.identity
+        self._seen_identities[stat.real_path] = stat.identity
 
-    def knows(self, real_path: str) -> bool:
+    def has_seen(self, real_path: str) -> bool:
         """Has the model seen or written the file at all?"""
-        return real_path in self._known
+        return real_path in self._seen_identities
 
     def is_stale(self, stat: FileStat) -> bool:
         """Did the file change since the model saw it? False when it never did."""
-        known = self._known.get(stat.real_path)
+        known = self._seen_identities.get(stat.real_path)
         return known is not None and known != stat.identity
 
 
-def stale_file() -> ToolReturnValue:
+def stale_file_error() -> ToolReturnValue:
     """The error for a file that changed behind the model's back (tools spec 3.5)."""
     return tool_error("File changed on disk since it was read; read it again before editing.", "Stale file")
 
 
-def missing_file(given: str) -> ToolReturnValue:
+def missing_file_error(given_path: str) -> ToolReturnValue:
     """The error for a file that is not there."""
-    return tool_error(f"`{given}` does not exist.", "File not found")
+    return tool_error(f"`{given_path}` does not exist.", "File not found")
 
 
-def moved_file(given: str) -> ToolReturnValue:
+def moved_file_error(given_path: str) -> ToolReturnValue:
     """The error for a path that leads elsewhere than when the person was asked."""
-    return tool_error(f"`{given}` leads elsewhere now than when it was asked about; nothing was read.", "Path changed")
+    return tool_error(
+        f"`{given_path}` leads elsewhere now than when it was asked about; nothing was read.", "Path changed"
+    )
 
 
-def not_a_file(given: str) -> ToolReturnValue:
+def not_a_file_error(given_path: str) -> ToolReturnValue:
     """The error for a directory, FIFO, socket or device."""
-    return tool_error(f"`{given}` is not a file.", "Invalid path")
+    return tool_error(f"`{given_path}` is not a file.", "Invalid path")
 
 
-def printable(name: str) -> str:
+def make_printable(name: str) -> str:
     """File names need not be text; what is not becomes U+FFFD."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def reason(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """The error in the words of the operating system, without the path, which the caller names."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -18,13 +18,13 @@ MAX_SIDE = 2048
 MAX_PIXELS = 200_000_000
 """More are not decoded: a small file can claim to be a huge picture."""
 
-_ORIENTATION, _ON_ITS_SIDE = 274, 4
+_ORIENTATION_TAG, _LAST_UPRIGHT_ORIENTATION = 274, 4
 """The EXIF tag that says how the camera was held; values above this one mean that width and height change places."""
 
-ACCEPTED = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+SUPPORTED_MIME_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """What most providers take."""
 
-_INSTALL = "install the extra 'media' of this program (kimi-wire[media]), or convert the file to PNG or JPEG"
+_INSTALL_ADVICE = "install the extra 'media' of this program (kimi-wire[media]), or convert the file to PNG or JPEG"
 
 
 class PictureRefused(Exception):
@@ -37,10 +37,10 @@ class Picture:
 
     content: bytes
     mime: str
-    size: tuple[int, int] | None
+    original_size: tuple[int, int] | None
 
 
-def prepared_picture(content: bytes, mime: str) -> Picture:
+def prepare_picture(content: bytes, mime: str) -> Picture:
     """The picture as it is, or scaled down or converted. Without Pillow large ones stay as they are.
 
     Raises PictureRefused: a format that providers do not take and that cannot be converted here.
@@ -48,20 +48,20 @@ def prepared_picture(content: bytes, mime: str) -> Picture:
     try:
         from PIL import Image
     except ImportError:
-        if mime not in ACCEPTED:
-            raise PictureRefused(f"{mime} is not taken by most models; {_INSTALL}.") from None
-        return Picture(content, mime, png_size(content))
+        if mime not in SUPPORTED_MIME_TYPES:
+            raise PictureRefused(f"{mime} is not taken by most models; {_INSTALL_ADVICE}.") from None
+        return Picture(content, mime, read_png_size(content))
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours, and stderr the person's
     try:
         with Image.open(io.BytesIO(content)) as image:
-            return _fitted(image, content, mime)
+            return _fit_picture(image, content, mime)
     except Exception as error:  # what the library raises for a damaged file, or for its EXIF, is no closed list
-        if mime in ACCEPTED:
-            return Picture(content, mime, png_size(content))  # the provider may be able to read it
+        if mime in SUPPORTED_MIME_TYPES:
+            return Picture(content, mime, read_png_size(content))  # the provider may be able to read it
         raise PictureRefused(f"{mime} cannot be converted here ({error}); convert the file to PNG or JPEG.") from None
 
 
-def png_size(content: bytes) -> tuple[int, int] | None:
+def read_png_size(content: bytes) -> tuple[int, int] | None:
     """Width and height of a PNG from its first bytes; None for anything else."""
     if not content.startswith(b"\x89PNG\r\n\x1a\n") or len(content) < 24:
         return None
@@ -69,20 +69,20 @@ def png_size(content: bytes) -> tuple[int, int] | None:
     return width, height
 
 
-def _fitted(image: Image, content: bytes, mime: str) -> Picture:
+def _fit_picture(image: Image, content: bytes, mime: str) -> Picture:
     size = image.size
     if size[0] * size[1] > MAX_PIXELS:
         raise ValueError(f"{size[0]}x{size[1]} pixels are too many")
     large = max(size) > MAX_SIDE or len(content) > MAX_BYTES
-    if mime in ACCEPTED and not large:
+    if mime in SUPPORTED_MIME_TYPES and not large:
         return Picture(content, mime, size)
     photo = mime == "image/jpeg"
-    size = (size[1], size[0]) if image.getexif().get(_ORIENTATION, 1) > _ON_ITS_SIDE else size
-    smaller = _smaller(image, "RGB" if photo else "RGBA")
-    return Picture(_within_limits(smaller, photo=photo), "image/jpeg" if photo else "image/png", size)
+    size = (size[1], size[0]) if image.getexif().get(_ORIENTATION_TAG, 1) > _LAST_UPRIGHT_ORIENTATION else size
+    smaller = _shrink_image(image, "RGB" if photo else "RGBA")
+    return Picture(_encode_within_limits(smaller, photo=photo), "image/jpeg" if photo else "image/png", size)
 
 
-def _smaller(image: Image, mode: str) -> Image:
+def _shrink_image(image: Image, mode: str) -> Image:
     """The picture within `MAX_SIDE` and upright, for the new file will not say how the camera was held.
 
     It becomes small before anything else, so that it is in memory once only.
@@ -94,18 +94,18 @@ def _smaller(image: Image, mode: str) -> Image:
     return exif_transpose(fit).convert(mode)
 
 
-def _within_limits(image: Image, *, photo: bool) -> bytes:
+def _encode_within_limits(image: Image, *, photo: bool) -> bytes:
     """The picture in a file, as large as the limits let it be."""
     side = MAX_SIDE
     while True:
         image.thumbnail((side, side))
-        found = _encoded(image, photo=photo)
+        found = _encode_image(image, photo=photo)
         if len(found) <= MAX_BYTES:
             return found
         side = max(image.size) * 3 // 4
 
 
-def _encoded(image: Image, *, photo: bool) -> bytes:
+def _encode_image(image: Image, *, photo: bool) -> bytes:
     output = io.BytesIO()
     if photo:
         image.save(output, "JPEG", quality=85)

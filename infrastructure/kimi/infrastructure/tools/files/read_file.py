@@ -17,29 +17,29 @@ from pydantic import BaseModel, Field, model_validator
 
 from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
 from kimi.domain.content.message import JsonObject
-from kimi.domain.permissions.approval import Effect
-from kimi.domain.permissions.path_rules import Refused, read_access
+from kimi.domain.permissions.approval import ProposedAction
+from kimi.domain.permissions.path_rules import PathDenied, check_read_access
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.files.file_types import HEAD_BYTES, FileType, file_type
+from kimi.infrastructure.tools.files.file_types import HEAD_BYTES, FileType, detect_file_type
 from kimi.infrastructure.tools.files.path_policy import (
     FileRecord,
     PathPolicy,
-    Target,
-    missing_file,
-    moved_file,
-    not_a_file,
-    reason,
+    ResolvedPath,
+    describe_error,
+    missing_file_error,
+    moved_file_error,
+    not_a_file_error,
 )
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import build_schema, parse_arguments, prepare_finished_call
 
 MAX_LINES = 1000
 MAX_LINE_CHARS = 2000
 MAX_BYTES = 100 * 1024
-COUNT_LIMIT = 50 * 1024 * 1024
+MAX_COUNTED_BYTES = 50 * 1024 * 1024
 """Bytes after which lines are no longer counted once the window is full."""
 
-_CUT = "..."
-_KEPT_BYTES = 4 * MAX_LINE_CHARS + 8
+_CUT_MARKER = "..."
+_MAX_KEPT_LINE_BYTES = 4 * MAX_LINE_CHARS + 8
 """Enough of a line to show its first characters, whatever they are."""
 
 _DESCRIPTION = f"""\
@@ -53,11 +53,12 @@ find something in files, and another tool for images, videos and binary files.
 - `n_lines`: how many lines to read (default {MAX_LINES}).
 
 Each line comes as its number, a tab and its text. One call gives at most {MAX_LINES} lines and {MAX_BYTES} bytes;
-lines over {MAX_LINE_CHARS} characters are cut and end in `{_CUT}`. The message tells how many lines the file has.
+lines over {MAX_LINE_CHARS} characters are cut and end in `{_CUT_MARKER}`. \
+The message tells how many lines the file has.
 Read several files with several calls at once."""
 
 
-class Params(BaseModel):
+class ReadFileParams(BaseModel):
     """Arguments of ReadFile."""
 
     path: Annotated[str, Field(description="The path of the file to read.")]
@@ -67,7 +68,7 @@ class Params(BaseModel):
     n_lines: Annotated[int, Field(ge=1, description="How many lines to read.")] = MAX_LINES
 
     @model_validator(mode="after")
-    def _offset_has_a_meaning(self) -> Params:
+    def _check_line_offset(self) -> ReadFileParams:
         if self.line_offset == 0:
             raise ValueError("line_offset cannot be 0; use 1 for the first line or -1 for the last line")
         if self.line_offset < -MAX_LINES:
@@ -75,7 +76,7 @@ class Params(BaseModel):
         return self
 
 
-class ReadFile:
+class ReadFileTool:
     """The ReadFile tool of one conversation."""
 
     def __init__(self, workspace: Workspace, policy: PathPolicy, record: FileRecord) -> None:
@@ -91,85 +92,85 @@ class ReadFile:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
         """Ready to read; only a read outside the workspace may have to be approved."""
-        params = parse_arguments(Params, arguments)
+        params = parse_arguments(ReadFileParams, arguments)
         if isinstance(params, ToolReturnValue):
-            yield answered(params)
+            yield prepare_finished_call(params)
             return
-        yield await prepared_read(self._policy, params.path, partial(self._read, params))
+        yield await prepare_read(self._policy, params.path, partial(self._read, params))
 
-    async def _read(self, params: Params, target: Target) -> ToolReturnValue:
+    async def _read(self, params: ReadFileParams, target: ResolvedPath) -> ToolReturnValue:
         try:
             return await self._read_file(params, target)
         except (OSError, ValueError) as error:
-            message = f"Failed to read {params.path}. Error: {reason(error)}"
+            message = f"Failed to read {params.path}. Error: {describe_error(error)}"
             return tool_error(message, "Failed to read file")
 
-    async def _read_file(self, params: Params, target: Target) -> ToolReturnValue:
-        found = await self._workspace.read_small(target.real)
+    async def _read_file(self, params: ReadFileParams, target: ResolvedPath) -> ToolReturnValue:
+        found = await self._workspace.read_small(target.real_path)
         if found is None:
-            return missing_file(params.path)
+            return missing_file_error(params.path)
         stat, content = found
         if stat.kind != "file":
-            return not_a_file(params.path)
-        window = await self._window(params, Source(self._workspace, target.real, content))
+            return not_a_file_error(params.path)
+        window = await self._read_window(params, FileSource(self._workspace, target.real_path, content))
         if isinstance(window, FileType):
-            return _unreadable(params.path, window)
-        self._record.remember(stat)
-        return window_result(window, params.n_lines)
+            return _unreadable_error(params.path, window)
+        self._record.mark_seen(stat)
+        return format_window(window, params.n_lines)
 
-    async def _window(self, params: Params, source: Source) -> LineWindow | FileType:
+    async def _read_window(self, params: ReadFileParams, source: FileSource) -> LineWindow | FileType:
         """The lines asked for, or the type of a file that has no lines."""
         if params.line_offset > 0:
-            return await self._forward(source, LineWindow(params.line_offset, params.n_lines))
-        return await self._tail(source, -params.line_offset, params.n_lines)
+            return await self._read_forward(source, LineWindow(params.line_offset, params.n_lines))
+        return await self._read_tail(source, -params.line_offset, params.n_lines)
 
-    async def _forward(self, source: Source, window: LineWindow) -> LineWindow | FileType:
+    async def _read_forward(self, source: FileSource, window: LineWindow) -> LineWindow | FileType:
         """Fill the window and go on counting lines, up to the limit."""
-        breaks = LineBreaks()
+        breaks = LineBreakNormalizer()
         async with source.read() as blocks:
             async for block in blocks:
-                if not breaks.size and (kind := file_type(source.path, block[:HEAD_BYTES])).kind != "text":
+                if not breaks.size and (kind := detect_file_type(source.path, block[:HEAD_BYTES])).kind != "text":
                     return kind
-                window.take(breaks.normal(block))
-                if window.full and breaks.size > COUNT_LIMIT:
-                    window.uncounted = True
+                window.feed(breaks.normalize(block))
+                if window.is_full and breaks.size > MAX_COUNTED_BYTES:
+                    window.has_uncounted_lines = True
                     return window
-        window.take(breaks.rest())
+        window.feed(breaks.flush())
         window.close()
         return window
 
-    async def _tail(self, source: Source, lines: int, n_lines: int) -> LineWindow | FileType:
+    async def _read_tail(self, source: FileSource, lines: int, n_lines: int) -> LineWindow | FileType:
         """First count, remembering how many lines lie before each block; then read the blocks that matter."""
         marks = [(0, 1)]
         counter = LineWindow(1, 0)
-        breaks = LineBreaks()
+        breaks = LineBreakNormalizer()
         async with source.read() as blocks:
             async for block in blocks:
-                if not breaks.size and (kind := file_type(source.path, block[:HEAD_BYTES])).kind != "text":
+                if not breaks.size and (kind := detect_file_type(source.path, block[:HEAD_BYTES])).kind != "text":
                     return kind
-                counter.take(breaks.normal(block))
-                marks.append((breaks.offset, counter.line))
-        counter.take(breaks.rest())
-        first = max(1, counter.total - lines + 1)
+                counter.feed(breaks.normalize(block))
+                marks.append((breaks.offset, counter.line_number))
+        counter.feed(breaks.flush())
+        first = max(1, counter.total_lines - lines + 1)
         offset, line = next(mark for mark in reversed(marks) if mark[1] < first or mark == (0, 1))
-        window = LineWindow(first, n_lines, line=line, newest=True)
-        await self._until_full(source, offset, window)
-        window.line, window.started = counter.line, counter.started
+        window = LineWindow(first, n_lines, line_number=line, keep_newest=True)
+        await self._fill_window(source, offset, window)
+        window.line_number, window.line_started = counter.line_number, counter.line_started
         return window
 
-    async def _until_full(self, source: Source, offset: int, window: LineWindow) -> None:
-        breaks = LineBreaks()
+    async def _fill_window(self, source: FileSource, offset: int, window: LineWindow) -> None:
+        breaks = LineBreakNormalizer()
         async with source.read(offset) as blocks:
             async for block in blocks:
-                window.take(breaks.normal(block))
-                if window.full:
+                window.feed(breaks.normalize(block))
+                if window.is_full:
                     return
-        window.take(breaks.rest())
+        window.feed(breaks.flush())
         window.close()
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FileSource:
     """Where a window is read from: the content of a small file, which came with the look at it, or the file."""
 
     workspace: Workspace
@@ -180,68 +181,71 @@ class Source:
     async def read(self, offset: int = 0) -> AsyncGenerator[AsyncIterator[bytes]]:
         """The bytes from `offset` in blocks. Raises OSError."""
         if self.content is not None:
-            yield _single(self.content[offset:])
+            yield _single_block(self.content[offset:])
             return
         async with self.workspace.read(self.path, offset) as blocks:
             yield blocks
 
 
-async def _single(block: bytes) -> AsyncIterator[bytes]:
+async def _single_block(block: bytes) -> AsyncIterator[bytes]:
     if block:
         yield block
 
 
 @cache
 def _spec() -> ToolSpec:
-    return ToolSpec("ReadFile", _DESCRIPTION, schema_of(Params), True, "read", key_argument="path")
+    return ToolSpec("ReadFile", _DESCRIPTION, build_schema(ReadFileParams), True, "read", key_argument="path")
 
 
-async def prepared_read(
-    policy: PathPolicy, given: str, read: Callable[[Target], Awaitable[ToolReturnValue]]
+async def prepare_read(
+    policy: PathPolicy, given_path: str, read: Callable[[ResolvedPath], Awaitable[ToolReturnValue]]
 ) -> PreparedCall:
     """A call that reads the file behind `given`; the error for one that may not be read.
 
     Nothing has to be approved, unless it lies outside the workspace and the settings say so.
     """
-    target = await policy.locate(given)
-    access = read_access(target.named, target.real, await policy.zones())
-    if isinstance(access, Refused):
-        return answered(tool_error(access.message, access.brief))
+    target = await policy.locate(given_path)
+    access = check_read_access(target.named_path, target.real_path, await policy.resolve_scopes())
+    if isinstance(access, PathDenied):
+        return prepare_finished_call(tool_error(access.message, access.brief))
     if access.action is None:
-        return PreparedCall(partial(read, target), subject=target.real)
+        return PreparedCall(partial(read, target), subject=target.real_path)
 
     async def run() -> ToolReturnValue:
-        return await read(target) if await policy.still_leads_to(target) else moved_file(given)
+        return await read(target) if await policy.is_unchanged(target) else moved_file_error(given_path)
 
-    return PreparedCall(run, Effect(access.action, target.titled("Read file"), kind="path", subject=target.real))
+    return PreparedCall(
+        run,
+        ProposedAction(access.action, target.format_action_title("Read file"), kind="path", subject=target.real_path),
+    )
 
 
-class LineBreaks:
+class LineBreakNormalizer:
     """Turns every line break of a stream of blocks into a line feed; `size` is the number of bytes given in."""
 
     def __init__(self) -> None:
         self.size = 0
-        self._held = False
+        self._holds_return = False
 
     @property
     def offset(self) -> int:
         """Where in the file the text begins that was not given out yet."""
-        return self.size - self._held
+        return self.size - self._holds_return
 
-    def normal(self, block: bytes) -> bytes:
+    def normalize(self, block: bytes) -> bytes:
         """The block with its breaks normalised; a return at its end waits for the next block."""
         self.size += len(block)
-        if self._held:
+        if self._holds_return:
             block = b"\r" + block
-        self._held = block.endswith(b"\r")
+        self._holds_return = block.endswith(b"\r")
         if b"\r" not in block:
             return block
-        block = block[:-1] if self._held else block
+        block = block[:-1] if self._holds_return else block
         return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         """What was still waiting at the end of the file."""
-        return b"\n" if self._held else b""
+        return b"\n" if self._holds_return else b""
 
 
 @dataclass(slots=True)
@@ -249,123 +253,123 @@ class LineWindow:
     """The lines from `first` on, at most `n_lines`, of text that comes in pieces; later lines are counted.
 
     `line` is the number of the line that the next byte belongs to. Past the limit of bytes the window ends, or,
-    with `newest`, loses its oldest lines.
+    with `keep_newest`, loses its oldest lines.
     """
 
-    first: int
+    first_line: int
     n_lines: int
-    line: int = 1
-    newest: bool = False
-    started: bool = False
-    uncounted: bool = False
-    over_bytes: bool = False
+    line_number: int = 1
+    keep_newest: bool = False
+    line_started: bool = False
+    has_uncounted_lines: bool = False
+    is_over_bytes: bool = False
     lines: deque[tuple[int, str]] = field(default_factory=deque[tuple[int, str]])
-    cut: list[int] = field(default_factory=list[int])
-    _partial: bytearray = field(default_factory=bytearray)
-    _taken: int = 0
-    _bytes: int = 0
+    cut_lines: list[int] = field(default_factory=list[int])
+    _partial_line: bytearray = field(default_factory=bytearray)
+    _line_count: int = 0
+    _byte_count: int = 0
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Are further lines only counted?"""
-        return self._taken >= min(self.n_lines, MAX_LINES) or (self.over_bytes and not self.newest)
+        return self._line_count >= min(self.n_lines, MAX_LINES) or (self.is_over_bytes and not self.keep_newest)
 
     @property
-    def total(self) -> int:
+    def total_lines(self) -> int:
         """Lines seen so far, an unfinished one included."""
-        return self.line - 1 + self.started
+        return self.line_number - 1 + self.line_started
 
-    def take(self, text: bytes) -> None:
+    def feed(self, text: bytes) -> None:
         """The next piece; its line breaks are line feeds. Empty: the end."""
-        at = self._skip(text)
-        while at < len(text) and not self.full:
+        at = self._skip_lines(text)
+        while at < len(text) and not self.is_full:
             at = self._take_line(text, at)
         if at < len(text):
-            self.line += text.count(b"\n", at)
-            self.started = not text.endswith(b"\n")
+            self.line_number += text.count(b"\n", at)
+            self.line_started = not text.endswith(b"\n")
 
     def close(self) -> None:
         """The end of the file: what is left is a last line without a break."""
-        if self.started and not self.full and self.line >= self.first:
-            self._add("")
+        if self.line_started and not self.is_full and self.line_number >= self.first_line:
+            self._add_line("")
 
-    def _skip(self, text: bytes) -> int:
+    def _skip_lines(self, text: bytes) -> int:
         """Pass over the lines before the window; the place where to go on."""
-        if self.line >= self.first:
+        if self.line_number >= self.first_line:
             return 0
         breaks = text.count(b"\n")
-        wanted = self.first - self.line
+        wanted = self.first_line - self.line_number
         if breaks < wanted:
-            self.line += breaks
-            self.started = not text.endswith(b"\n") if text else self.started
+            self.line_number += breaks
+            self.line_started = not text.endswith(b"\n") if text else self.line_started
             return len(text)
-        self.line = self.first
-        self.started = False
-        return _after_break(text, wanted)
+        self.line_number = self.first_line
+        self.line_started = False
+        return _find_after_break(text, wanted)
 
     def _take_line(self, text: bytes, at: int) -> int:
         end = text.find(b"\n", at)
         stop = len(text) if end < 0 else end
-        room = _KEPT_BYTES - len(self._partial)
-        self._partial += text[at : min(stop, at + room)]
-        self.started = True
+        capacity = _MAX_KEPT_LINE_BYTES - len(self._partial_line)
+        self._partial_line += text[at : min(stop, at + capacity)]
+        self.line_started = True
         if end < 0:
             return stop
-        self._add("\n")
-        self.line += 1
-        self.started = False
+        self._add_line("\n")
+        self.line_number += 1
+        self.line_started = False
         return stop + 1
 
-    def _add(self, line_break: str) -> None:
-        line = self._partial.decode("utf-8", "replace") + line_break
-        self._partial.clear()
+    def _add_line(self, line_break: str) -> None:
+        line = self._partial_line.decode("utf-8", "replace") + line_break
+        self._partial_line.clear()
         if len(line) > MAX_LINE_CHARS:
-            line = line[: MAX_LINE_CHARS - len(_CUT) - len(line_break)] + _CUT + line_break
-            self.cut.append(self.line)
-        self.lines.append((self.line, line))
-        self._taken += 1
-        self._bytes += len(line.encode())
-        self._mind_the_limit()
+            line = line[: MAX_LINE_CHARS - len(_CUT_MARKER) - len(line_break)] + _CUT_MARKER + line_break
+            self.cut_lines.append(self.line_number)
+        self.lines.append((self.line_number, line))
+        self._line_count += 1
+        self._byte_count += len(line.encode())
+        self._enforce_byte_limit()
 
-    def _mind_the_limit(self) -> None:
-        if not self.newest:
-            self.over_bytes = self._bytes >= MAX_BYTES
+    def _enforce_byte_limit(self) -> None:
+        if not self.keep_newest:
+            self.is_over_bytes = self._byte_count >= MAX_BYTES
             return
-        while self._bytes > MAX_BYTES:
+        while self._byte_count > MAX_BYTES:
             number, line = self.lines.popleft()
-            self._bytes -= len(line.encode())
-            self.over_bytes = True
-            if self.cut and self.cut[0] == number:
-                del self.cut[0]
+            self._byte_count -= len(line.encode())
+            self.is_over_bytes = True
+            if self.cut_lines and self.cut_lines[0] == number:
+                del self.cut_lines[0]
 
 
-def window_result(window: LineWindow, n_lines: int) -> ToolReturnValue:
+def format_window(window: LineWindow, n_lines: int) -> ToolReturnValue:
     """The numbered lines and the sentence about them."""
     output = "".join(f"{number:6d}\t{line}" for number, line in window.lines)
-    return tool_ok(output, " ".join(_remarks(window, n_lines)))
+    return tool_ok(output, " ".join(_format_remarks(window, n_lines)))
 
 
-def _remarks(window: LineWindow, n_lines: int) -> list[str]:
+def _format_remarks(window: LineWindow, n_lines: int) -> list[str]:
     count = len(window.lines)
     remarks = ["No lines read from file."]
     last = 0
     if count:
         remarks = [f"{count} lines read from file starting from line {window.lines[0][0]}."]
         last = window.lines[-1][0]
-    more = "more than " if window.uncounted else ""
-    remarks.append(f"Total lines in file: {more}{window.total}.")
-    if count >= MAX_LINES and (n_lines > MAX_LINES or window.total > last):
+    more = "more than " if window.has_uncounted_lines else ""
+    remarks.append(f"Total lines in file: {more}{window.total_lines}.")
+    if count >= MAX_LINES and (n_lines > MAX_LINES or window.total_lines > last):
         remarks.append(f"Max {MAX_LINES} lines reached.")
-    elif window.over_bytes:
+    elif window.is_over_bytes:
         remarks.append(f"Max {MAX_BYTES} bytes reached.")
     elif count < n_lines:
         remarks.append("End of file reached.")
-    if window.cut:
-        remarks.append(f"Lines {window.cut} were truncated.")
+    if window.cut_lines:
+        remarks.append(f"Lines {window.cut_lines} were truncated.")
     return remarks
 
 
-def _after_break(text: bytes, count: int) -> int:
+def _find_after_break(text: bytes, count: int) -> int:
     """The place after the `count`th line feed of `text`, which has that many."""
     at = 0
     while (found := text.count(b"\n", at, at + 4096)) < count:
@@ -376,15 +380,15 @@ def _after_break(text: bytes, count: int) -> int:
     return at
 
 
-def _unreadable(given: str, kind: FileType) -> ToolReturnValue:
+def _unreadable_error(given_path: str, kind: FileType) -> ToolReturnValue:
     if kind.kind in ("image", "video"):
         return tool_error(
-            f"`{given}` is a {kind.kind} file. Use other appropriate tools to read image or video files.",
+            f"`{given_path}` is a {kind.kind} file. Use other appropriate tools to read image or video files.",
             "Unsupported file type",
         )
     return tool_error(
-        f"`{given}` seems not readable. You may need to read it with proper shell commands, Python tools or MCP tools "
-        "if available. If you read/operate it with Python, you MUST ensure that any third-party packages are "
+        f"`{given_path}` seems not readable. You may need to read it with proper shell commands, Python tools or MCP "
+        "tools if available. If you read/operate it with Python, you MUST ensure that any third-party packages are "
         "installed in a virtual environment (venv).",
         "File not readable",
     )

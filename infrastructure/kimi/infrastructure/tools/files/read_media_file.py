@@ -16,29 +16,35 @@ from kimi.application.ports import FileStat, PreparedCall, ToolCallContext, Work
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl, TextPart, VideoPart
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.files.file_types import HEAD_BYTES, FileType, file_type
-from kimi.infrastructure.tools.files.path_policy import PathPolicy, Target, missing_file, not_a_file, reason
-from kimi.infrastructure.tools.files.pictures import MAX_BYTES, MAX_SIDE, Picture, PictureRefused, prepared_picture
-from kimi.infrastructure.tools.files.read_file import prepared_read
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.files.file_types import HEAD_BYTES, FileType, detect_file_type
+from kimi.infrastructure.tools.files.path_policy import (
+    PathPolicy,
+    ResolvedPath,
+    describe_error,
+    missing_file_error,
+    not_a_file_error,
+)
+from kimi.infrastructure.tools.files.pictures import MAX_BYTES, MAX_SIDE, Picture, PictureRefused, prepare_picture
+from kimi.infrastructure.tools.files.read_file import prepare_read
+from kimi.infrastructure.tools.params import build_schema, parse_arguments, prepare_finished_call
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 
-_NEEDS = {"image": "image_in", "video": "video_in"}
+_CAPABILITY_BY_KIND = {"image": "image_in", "video": "video_in"}
 
-_COORDINATES = (
+_COORDINATES_ADVICE = (
     "When you speak of places in it, give coordinates relative to its width and height, from 0 to 1, counted from the "
     "top left corner; multiply by the original size for pixels."
 )
 
 
-class Params(BaseModel):
+class ReadMediaFileParams(BaseModel):
     """Arguments of ReadMediaFile."""
 
     path: Annotated[str, Field(description="The path of the image or video.")]
 
 
-class ReadMediaFile:
+class ReadMediaFileTool:
     """The ReadMediaFile tool of one conversation; `capabilities` are those of its model."""
 
     def __init__(self, workspace: Workspace, policy: PathPolicy, capabilities: frozenset[str]) -> None:
@@ -49,32 +55,34 @@ class ReadMediaFile:
     @property
     def spec(self) -> ToolSpec:
         """Name, text and schema for the model."""
-        return _spec(tuple(kind for kind, needed in _NEEDS.items() if needed in self._capabilities))
+        return _spec(tuple(kind for kind, needed in _CAPABILITY_BY_KIND.items() if needed in self._capabilities))
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
         """Ready to read; only a read outside the workspace may have to be approved."""
-        params = parse_arguments(Params, arguments)
+        params = parse_arguments(ReadMediaFileParams, arguments)
         if isinstance(params, ToolReturnValue):
-            yield answered(params)
+            yield prepare_finished_call(params)
             return
-        yield await prepared_read(self._policy, params.path, partial(self._read, params.path))
+        yield await prepare_read(self._policy, params.path, partial(self._read, params.path))
 
-    async def _read(self, given: str, target: Target) -> ToolReturnValue:
+    async def _read(self, given_path: str, target: ResolvedPath) -> ToolReturnValue:
         try:
-            stat = await self._workspace.stat(target.real)
-            if (refused := _unfit(given, target, stat)) is not None:
-                return refused
-            content = await self._content(target.real)
+            stat = await self._workspace.stat(target.real_path)
+            if (rejection := _check_file(given_path, target, stat)) is not None:
+                return rejection
+            content = await self._read_content(target.real_path)
         except (OSError, ValueError) as error:
-            return tool_error(f"Failed to read {given}. Error: {reason(error)}", "Failed to read file")
-        kind = file_type(target.real, content[:HEAD_BYTES])
-        refused = _unsuited(given, target, content, kind) or self._unseen(kind)
-        if refused is not None:
-            return refused
-        return await to_thread.run_sync(_shown, target.named.absolute, content, kind, abandon_on_cancel=True)
+            return tool_error(f"Failed to read {given_path}. Error: {describe_error(error)}", "Failed to read file")
+        kind = detect_file_type(target.real_path, content[:HEAD_BYTES])
+        rejection = _check_content(given_path, target, content, kind) or self._check_capability(kind)
+        if rejection is not None:
+            return rejection
+        return await to_thread.run_sync(
+            _build_result, target.named_path.absolute, content, kind, abandon_on_cancel=True
+        )
 
-    async def _content(self, path: str) -> bytes:
+    async def _read_content(self, path: str) -> bytes:
         """All of the file, or a little more than the limit of one that grows meanwhile."""
         content = bytearray()
         async with self._workspace.read(path) as blocks:
@@ -84,8 +92,8 @@ class ReadMediaFile:
                     break
         return bytes(content)
 
-    def _unseen(self, kind: FileType) -> ToolReturnValue | None:
-        if _NEEDS[kind.kind] in self._capabilities:
+    def _check_capability(self, kind: FileType) -> ToolReturnValue | None:
+        if _CAPABILITY_BY_KIND[kind.kind] in self._capabilities:
             return None
         return tool_error(
             f"The current model does not support {kind.kind} input. Tell the user to use a model with {kind.kind} "
@@ -94,57 +102,63 @@ class ReadMediaFile:
         )
 
 
-def _unfit(given: str, target: Target, stat: FileStat | None) -> ToolReturnValue | None:
+def _check_file(given_path: str, target: ResolvedPath, stat: FileStat | None) -> ToolReturnValue | None:
     """The error for what is no file, or too large to be read at all."""
     if stat is None:
-        return missing_file(given)
+        return missing_file_error(given_path)
     if stat.kind != "file":
-        return not_a_file(given)
-    return _too_large(target, stat.size) if stat.size > MAX_FILE_BYTES else None
+        return not_a_file_error(given_path)
+    return _too_large_error(target, stat.size) if stat.size > MAX_FILE_BYTES else None
 
 
-def _too_large(target: Target, size: int) -> ToolReturnValue:
-    message = f"`{target.named.absolute}` is {size} bytes, which exceeds the max 100MB bytes for media files."
+def _too_large_error(target: ResolvedPath, size: int) -> ToolReturnValue:
+    message = f"`{target.named_path.absolute}` is {size} bytes, which exceeds the max 100MB bytes for media files."
     return tool_error(message, "File too large")
 
 
-def _unsuited(given: str, target: Target, content: bytes, kind: FileType) -> ToolReturnValue | None:
+def _check_content(given_path: str, target: ResolvedPath, content: bytes, kind: FileType) -> ToolReturnValue | None:
     """The error for content that is no image or video."""
     if not content:
-        return tool_error(f"`{target.named.absolute}` is empty.", "Empty file")
+        return tool_error(f"`{target.named_path.absolute}` is empty.", "Empty file")
     if len(content) > MAX_FILE_BYTES:
-        return _too_large(target, len(content))
+        return _too_large_error(target, len(content))
     if kind.kind == "text":
-        return tool_error(f"`{given}` is a text file. Use ReadFile to read text files.", "Unsupported file type")
+        return tool_error(f"`{given_path}` is a text file. Use ReadFile to read text files.", "Unsupported file type")
     if kind.kind == "unknown":
-        return tool_error(f"`{given}` is neither an image nor a video that can be shown.", "Unsupported file type")
+        return tool_error(f"`{given_path}` is neither an image nor a video that can be shown.", "Unsupported file type")
     return None
 
 
-def _shown(path: str, content: bytes, kind: FileType) -> ToolReturnValue:
+def _build_result(path: str, content: bytes, kind: FileType) -> ToolReturnValue:
     if kind.kind == "video":
         facts = f"{kind.mime}, {len(content)} bytes"
-        return _loaded("video", path, VideoPart(_url(kind.mime, content)), facts, "")
+        return _format_result("video", path, VideoPart(_build_data_url(kind.mime, content)), facts, "")
     try:
-        picture = prepared_picture(content, kind.mime)
+        picture = prepare_picture(content, kind.mime)
     except PictureRefused as error:
         return tool_error(f"`{path}` cannot be shown: {error}", "Unsupported image format")
-    facts = f"{kind.mime}, {len(content)} bytes{_size(picture)}"
+    facts = f"{kind.mime}, {len(content)} bytes{_format_size(picture)}"
     changed = " It was converted or scaled down for you." if picture.content is not content else ""
-    return _loaded("image", path, ImagePart(_url(picture.mime, picture.content)), facts, f"{changed} {_COORDINATES}")
+    return _format_result(
+        "image",
+        path,
+        ImagePart(_build_data_url(picture.mime, picture.content)),
+        facts,
+        f"{changed} {_COORDINATES_ADVICE}",
+    )
 
 
-def _loaded(kind: str, path: str, part: ContentPart, facts: str, remark: str) -> ToolReturnValue:
+def _format_result(kind: str, path: str, part: ContentPart, facts: str, remark: str) -> ToolReturnValue:
     """The medium between two tags that name it."""
     output = (TextPart(f'<{kind} path="{escape(path)}">'), part, TextPart(f"</{kind}>"))
     return tool_ok(output, f"Loaded {kind} file `{path}` ({facts}).{remark}")
 
 
-def _size(picture: Picture) -> str:
-    return f", original size {picture.size[0]}x{picture.size[1]}px" if picture.size else ""
+def _format_size(picture: Picture) -> str:
+    return f", original size {picture.original_size[0]}x{picture.original_size[1]}px" if picture.original_size else ""
 
 
-def _url(mime: str, content: bytes) -> MediaUrl:
+def _build_data_url(mime: str, content: bytes) -> MediaUrl:
     return MediaUrl(f"data:{mime};base64,{base64.b64encode(content).decode()}")
 
 
@@ -159,4 +173,4 @@ def _spec(kinds: tuple[str, ...]) -> ToolSpec:
         "pixels on the longer side are scaled down, and formats other than PNG, JPEG, GIF and WebP converted, where "
         "that is possible; the message gives the original size."
     )
-    return ToolSpec("ReadMediaFile", description, schema_of(Params), True, "read", key_argument="path")
+    return ToolSpec("ReadMediaFile", description, build_schema(ReadMediaFileParams), True, "read", key_argument="path")

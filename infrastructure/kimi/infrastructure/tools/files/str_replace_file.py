@@ -15,27 +15,27 @@ from pydantic import BaseModel, Field
 from kimi.application.ports import FileStat, PreparedCall, ToolCallContext, Workspace
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.files.file_change import (
-    EDIT_BYTES,
-    Admitted,
-    Change,
-    FileChanges,
-    PlanFile,
-    effect_of,
-    guarded,
-    shown_change,
-    too_large,
-    whole_texts,
+from kimi.infrastructure.tools.files.file_editing import (
+    MAX_EDIT_BYTES,
+    AdmittedFile,
+    FileEditor,
+    GetActivePlanFile,
+    PreparedChange,
+    build_changed_text,
+    build_display_blocks,
+    prepare_failing_call,
+    propose_change,
+    too_large_error,
 )
 from kimi.infrastructure.tools.files.path_policy import (
     FileRecord,
     PathPolicy,
-    missing_file,
-    not_a_file,
-    reason,
-    stale_file,
+    describe_error,
+    missing_file_error,
+    not_a_file_error,
+    stale_file_error,
 )
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.params import build_schema, parse_arguments, prepare_finished_call
 
 _DESCRIPTION = f"""\
 Replace text in an existing text file. Prefer it to WriteFile and to `sed` for changing part of a file; read the file
@@ -47,10 +47,10 @@ first.
   exact text of the file, indentation included, long enough to occur once; `new` takes its place. Without
   `replace_all` only the first occurrence is replaced.
 
-Every edit must match, otherwise nothing is written. The file must be UTF-8 and at most {EDIT_BYTES} bytes; its line
+Every edit must match, otherwise nothing is written. The file must be UTF-8 and at most {MAX_EDIT_BYTES} bytes; its line
 endings are kept. The call fails when the file changed since you read it."""
 
-_BREAK = r"(?:\r\n|(?<!\r)\n|\r(?!\n))"
+_LINE_BREAK_PATTERN = r"(?:\r\n|(?<!\r)\n|\r(?!\n))"
 
 
 class Edit(BaseModel):
@@ -61,7 +61,7 @@ class Edit(BaseModel):
     replace_all: Annotated[bool, Field(description="Replace every occurrence, not only the first.")] = False
 
 
-class Params(BaseModel):
+class StrReplaceFileParams(BaseModel):
     """Arguments of StrReplaceFile."""
 
     path: Annotated[str, Field(description="The path of the file to edit.")]
@@ -77,15 +77,15 @@ class Params(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
+class EditedText:
     """The text after all edits; how many replacements were made; how often an `old` occurred that was not unique."""
 
     text: str
     replacements: int
-    ambiguous: tuple[int, ...]
+    ambiguous_counts: tuple[int, ...]
 
 
-class StrReplaceFile:
+class StrReplaceFileTool:
     """The StrReplaceFile tool of one conversation.
 
     With `strict` the model must have read the file, and an `old` that occurs several times is refused.
@@ -96,11 +96,11 @@ class StrReplaceFile:
         workspace: Workspace,
         policy: PathPolicy,
         record: FileRecord,
-        plan_file: PlanFile,
+        plan_file: GetActivePlanFile,
         *,
         strict: bool,
     ) -> None:
-        self._files = FileChanges(workspace, policy, record, plan_file)
+        self._editor = FileEditor(workspace, policy, record, plan_file)
         self._strict = strict
 
     @property
@@ -111,39 +111,41 @@ class StrReplaceFile:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
         """The edits are made in memory and the file is locked; nothing is written yet."""
-        params = parse_arguments(Params, arguments)
+        params = parse_arguments(StrReplaceFileParams, arguments)
         if isinstance(params, ToolReturnValue):
-            yield answered(params)
+            yield prepare_finished_call(params)
             return
-        admitted = await self._files.admit(params.path, "edit")
+        admitted = await self._editor.admit(params.path, "edit")
         if isinstance(admitted, ToolReturnValue):
-            yield answered(admitted)
+            yield prepare_finished_call(admitted)
             return
-        async with self._files.record.hold(admitted.real):
-            yield await self._ready(params, admitted)
+        async with self._editor.record.lock_file(admitted.real_path):
+            yield await self._prepare_edit(params, admitted)
 
-    async def _ready(self, params: Params, admitted: Admitted) -> PreparedCall:
+    async def _prepare_edit(self, params: StrReplaceFileParams, admitted: AdmittedFile) -> PreparedCall:
         try:
-            planned = await self._plan(params, admitted)
+            outcome = await self._build_change(params, admitted)
         except (OSError, ValueError) as error:
-            planned = _failed(error)
-        if isinstance(planned, ToolReturnValue):
-            return guarded(planned, admitted, "Edit")
-        change, edited = planned
+            outcome = _edit_failed_error(error)
+        if isinstance(outcome, ToolReturnValue):
+            return prepare_failing_call(outcome, admitted, "Edit")
+        change, edited = outcome
 
         async def run() -> ToolReturnValue:
-            return await self._write(params, admitted, change, edited)
+            return await self._apply_change(params, admitted, change, edited)
 
-        return PreparedCall(run, effect_of(admitted, "Edit", change.display), change.texts)
+        return PreparedCall(run, propose_change(admitted, "Edit", change.display), change.changed_text)
 
-    async def _plan(self, params: Params, admitted: Admitted) -> tuple[Change, Edited] | ToolReturnValue:
-        stat = await self._files.workspace.stat(admitted.real)
+    async def _build_change(
+        self, params: StrReplaceFileParams, admitted: AdmittedFile
+    ) -> tuple[PreparedChange, EditedText] | ToolReturnValue:
+        stat = await self._editor.workspace.stat(admitted.real_path)
         if stat is None:
-            return _missing(admitted)
-        if (unfit := self._unfit(stat, params.path)) is not None:
-            return unfit
+            return _missing_target_error(admitted)
+        if (error := self._check_editable(stat, params.path)) is not None:
+            return error
         try:
-            old = await self._files.content(stat)
+            old = await self._editor.read_content(stat)
             text = old.decode("utf-8")
         except UnicodeDecodeError:
             message = f"`{params.path}` is not valid UTF-8 text; edit it with a command instead."
@@ -151,75 +153,83 @@ class StrReplaceFile:
         edited = await to_thread.run_sync(apply_edits, text, params.edits, self._strict)
         if isinstance(edited, ToolReturnValue):
             return edited
-        display = await shown_change(admitted, text, edited.text)
+        display = await build_display_blocks(admitted, text, edited.text)
         new = edited.text.encode()
-        return Change(new, stat, display, whole_texts(admitted, old, new)), edited
+        return PreparedChange(new, stat, display, build_changed_text(admitted, old, new)), edited
 
-    def _unfit(self, stat: FileStat, given: str) -> ToolReturnValue | None:
+    def _check_editable(self, stat: FileStat, given_path: str) -> ToolReturnValue | None:
         """Why the file cannot be edited as it is."""
         if stat.kind != "file":
-            return not_a_file(given)
-        if stat.size > EDIT_BYTES:
-            return too_large(given, stat)
-        if self._files.record.is_stale(stat):
-            return stale_file()
-        if self._strict and not self._files.record.knows(stat.real_path):
-            return tool_error(f"`{given}` has not been read yet; read it before editing.", "File not read")
+            return not_a_file_error(given_path)
+        if stat.size > MAX_EDIT_BYTES:
+            return too_large_error(given_path, stat)
+        if self._editor.record.is_stale(stat):
+            return stale_file_error()
+        if self._strict and not self._editor.record.has_seen(stat.real_path):
+            return tool_error(f"`{given_path}` has not been read yet; read it before editing.", "File not read")
         return None
 
-    async def _write(self, params: Params, admitted: Admitted, change: Change, edited: Edited) -> ToolReturnValue:
+    async def _apply_change(
+        self, params: StrReplaceFileParams, admitted: AdmittedFile, change: PreparedChange, edited: EditedText
+    ) -> ToolReturnValue:
         try:
-            written = await self._files.apply(admitted, change)
+            written = await self._editor.apply(admitted, change)
         except (OSError, ValueError) as error:
-            return _failed(error)
+            return _edit_failed_error(error)
         if isinstance(written, ToolReturnValue):
             return written
         message = (
             f"File successfully edited. Applied {len(params.edits)} edit(s) "
             f"with {edited.replacements} total replacement(s)."
         )
-        for count in edited.ambiguous:
+        for count in edited.ambiguous_counts:
             message += f" Note: the old string occurs {count} times; only the first was replaced."
         return tool_ok(message=message, display=change.display)
 
 
-def apply_edits(text: str, edits: Sequence[Edit], strict: bool) -> Edited | ToolReturnValue:
+def apply_edits(text: str, edits: Sequence[Edit], strict: bool) -> EditedText | ToolReturnValue:
     """All edits, one after the other; the error result as soon as one does not fit.
 
     A line break in `old` matches whatever line break the text has there; those in `new` become the one that the
     text uses most. What no edit touches stays as it is, byte for byte.
     """
-    line_break = _usual_break(text)
+    line_break = _most_common_line_break(text)
     replacements = 0
     ambiguous: list[int] = []
     for number, edit in enumerate(edits, 1):
-        if (wrong := _senseless(edit, number, len(edits))) is not None:
-            return wrong
-        pattern = re.compile(_BREAK.join(re.escape(line) for line in _lines(edit.old)))
-        found = sum(1 for _ in pattern.finditer(text))
-        if not found:
-            return _not_found(number, len(edits))
-        if found > 1 and not edit.replace_all:
+        if (error := _check_edit(edit, number, len(edits))) is not None:
+            return error
+        pattern = re.compile(_LINE_BREAK_PATTERN.join(re.escape(line) for line in _split_lines(edit.old)))
+        occurrences = sum(1 for _ in pattern.finditer(text))
+        if not occurrences:
+            return _not_found_error(number, len(edits))
+        if occurrences > 1 and not edit.replace_all:
             if strict:
-                return _several(number, len(edits), found)
-            ambiguous.append(found)
-        if len(text) + (found if edit.replace_all else 1) * (len(edit.new) - len(edit.old)) > EDIT_BYTES:
-            return _wrong(f"the file would have more than {EDIT_BYTES} bytes.", number, len(edits), "File too large")
-        text, made = pattern.subn(_replacement(edit.new, line_break), text, count=0 if edit.replace_all else 1)
-        replacements += made
-    return Edited(text, replacements, tuple(ambiguous))
+                return _ambiguous_match_error(number, len(edits), occurrences)
+            ambiguous.append(occurrences)
+        if len(text) + (occurrences if edit.replace_all else 1) * (len(edit.new) - len(edit.old)) > MAX_EDIT_BYTES:
+            return _edit_error(
+                f"the file would have more than {MAX_EDIT_BYTES} bytes.", number, len(edits), "File too large"
+            )
+        text, replaced = pattern.subn(
+            _build_replacement(edit.new, line_break), text, count=0 if edit.replace_all else 1
+        )
+        replacements += replaced
+    return EditedText(text, replacements, tuple(ambiguous))
 
 
 @cache
 def _spec() -> ToolSpec:
-    return ToolSpec("StrReplaceFile", _DESCRIPTION, schema_of(Params), kind="edit", key_argument="path")
+    return ToolSpec(
+        "StrReplaceFile", _DESCRIPTION, build_schema(StrReplaceFileParams), kind="edit", key_argument="path"
+    )
 
 
-def _lines(text: str) -> list[str]:
-    return re.split(_BREAK, text)
+def _split_lines(text: str) -> list[str]:
+    return re.split(_LINE_BREAK_PATTERN, text)
 
 
-def _usual_break(text: str) -> str | None:
+def _most_common_line_break(text: str) -> str | None:
     """The line break that occurs most; None for a text without any."""
     pairs = text.count("\r\n")
     counts = {"\n": text.count("\n") - pairs, "\r\n": pairs, "\r": text.count("\r") - pairs}
@@ -227,43 +237,43 @@ def _usual_break(text: str) -> str | None:
     return usual if counts[usual] else None
 
 
-def _replacement(new: str, line_break: str | None) -> Callable[[re.Match[str]], str]:
-    text = new if line_break is None else line_break.join(_lines(new))
+def _build_replacement(new: str, line_break: str | None) -> Callable[[re.Match[str]], str]:
+    text = new if line_break is None else line_break.join(_split_lines(new))
     return lambda _: text
 
 
-def _senseless(edit: Edit, number: int, count: int) -> ToolReturnValue | None:
+def _check_edit(edit: Edit, number: int, count: int) -> ToolReturnValue | None:
     if not edit.old:
-        return _wrong("the old string must not be empty.", number, count, "Invalid edit")
+        return _edit_error("the old string must not be empty.", number, count, "Invalid edit")
     if edit.old == edit.new:
-        return _wrong("the old and the new string are the same.", number, count, "Invalid edit")
+        return _edit_error("the old and the new string are the same.", number, count, "Invalid edit")
     return None
 
 
-def _not_found(number: int, count: int) -> ToolReturnValue:
+def _not_found_error(number: int, count: int) -> ToolReturnValue:
     if count == 1:
         message = "No replacements were made. The old string was not found in the file."
         return tool_error(message, "No replacements made")
-    return _wrong("the old string was not found in the file.", number, count, "No replacements made")
+    return _edit_error("the old string was not found in the file.", number, count, "No replacements made")
 
 
-def _several(number: int, count: int, found: int) -> ToolReturnValue:
-    text = f"the old string occurs {found} times; add lines around it to make it unique, or set replace_all."
-    return _wrong(text, number, count, "Several matches")
+def _ambiguous_match_error(number: int, count: int, occurrences: int) -> ToolReturnValue:
+    text = f"the old string occurs {occurrences} times; add lines around it to make it unique, or set replace_all."
+    return _edit_error(text, number, count, "Several matches")
 
 
-def _wrong(text: str, number: int, count: int, brief: str) -> ToolReturnValue:
+def _edit_error(text: str, number: int, count: int, brief: str) -> ToolReturnValue:
     return tool_error(f"Edit {number} of {count}: {text}", brief)
 
 
-def _missing(admitted: Admitted) -> ToolReturnValue:
-    if not admitted.planned:
-        return missing_file(admitted.given)
+def _missing_target_error(admitted: AdmittedFile) -> ToolReturnValue:
+    if not admitted.is_plan_file:
+        return missing_file_error(admitted.given_path)
     return tool_error(
         "The current plan file does not exist yet. Use WriteFile to create it before calling StrReplaceFile.",
         "Plan file not created",
     )
 
 
-def _failed(error: Exception) -> ToolReturnValue:
-    return tool_error(f"Failed to edit. Error: {reason(error)}", "Failed to edit file")
+def _edit_failed_error(error: Exception) -> ToolReturnValue:
+    return tool_error(f"Failed to edit. Error: {describe_error(error)}", "Failed to edit file")

@@ -11,24 +11,24 @@ from pydantic import BaseModel, Field
 
 from kimi.application.ports import FileStat, PreparedCall, ToolCallContext, Workspace
 from kimi.domain.content.message import JsonObject
-from kimi.domain.tools.diff import count_lines, summary_block
+from kimi.domain.tools.diff import build_summary_block, count_lines
 from kimi.domain.tools.tool import DiffBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.files.file_change import (
-    DIFF_BYTES,
-    EDIT_BYTES,
-    Admitted,
-    Change,
-    FileChanges,
-    PlanFile,
-    effect_of,
-    guarded,
-    parent_of,
-    shown_change,
-    too_large,
-    whole_texts,
+from kimi.infrastructure.tools.files.file_editing import (
+    MAX_DIFF_BYTES,
+    MAX_EDIT_BYTES,
+    AdmittedFile,
+    FileEditor,
+    GetActivePlanFile,
+    PreparedChange,
+    build_changed_text,
+    build_display_blocks,
+    parent_directory,
+    prepare_failing_call,
+    propose_change,
+    too_large_error,
 )
-from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy, not_a_file, reason
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
+from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy, describe_error, not_a_file_error
+from kimi.infrastructure.tools.params import build_schema, parse_arguments, prepare_finished_call
 
 _DESCRIPTION = f"""\
 Write a whole file, or append to one. Use StrReplaceFile to change part of an existing file.
@@ -37,13 +37,13 @@ Write a whole file, or append to one. Use StrReplaceFile to change part of an ex
   needs an absolute path and its own approval. Missing directories are created inside the working directory only.
 - `content`: the text, written as UTF-8 with exactly the line breaks given.
 - `mode`: `overwrite` (default) replaces the file, `append` adds to its end and adds no line break of its own; files
-  over {EDIT_BYTES} bytes cannot be appended to.
+  over {MAX_EDIT_BYTES} bytes cannot be appended to.
 
 The user sees a diff before the file is written. Split very long content over several calls: the first overwrites, the
 others append."""
 
 
-class Params(BaseModel):
+class WriteFileParams(BaseModel):
     """Arguments of WriteFile."""
 
     path: Annotated[str, Field(description="The path of the file to write.")]
@@ -53,11 +53,13 @@ class Params(BaseModel):
     )
 
 
-class WriteFile:
+class WriteFileTool:
     """The WriteFile tool of one conversation."""
 
-    def __init__(self, workspace: Workspace, policy: PathPolicy, record: FileRecord, plan_file: PlanFile) -> None:
-        self._files = FileChanges(workspace, policy, record, plan_file)
+    def __init__(
+        self, workspace: Workspace, policy: PathPolicy, record: FileRecord, plan_file: GetActivePlanFile
+    ) -> None:
+        self._editor = FileEditor(workspace, policy, record, plan_file)
 
     @property
     def spec(self) -> ToolSpec:
@@ -67,93 +69,100 @@ class WriteFile:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
         """The diff is made and the file locked; nothing is written yet."""
-        params = parse_arguments(Params, arguments)
+        params = parse_arguments(WriteFileParams, arguments)
         if isinstance(params, ToolReturnValue):
-            yield answered(params)
+            yield prepare_finished_call(params)
             return
-        admitted = await self._files.admit(params.path, "write")
+        admitted = await self._editor.admit(params.path, "write")
         if isinstance(admitted, ToolReturnValue):
-            yield answered(admitted)
+            yield prepare_finished_call(admitted)
             return
-        async with self._files.record.hold(admitted.real):
-            yield await self._ready(params, admitted)
+        async with self._editor.record.lock_file(admitted.real_path):
+            yield await self._prepare_write(params, admitted)
 
-    async def _ready(self, params: Params, admitted: Admitted) -> PreparedCall:
+    async def _prepare_write(self, params: WriteFileParams, admitted: AdmittedFile) -> PreparedCall:
         try:
-            created = await self._missing_parent(admitted)
-            planned = created if isinstance(created, ToolReturnValue) else await self._change(params, admitted)
+            created = await self._find_missing_parent(admitted)
+            change = created if isinstance(created, ToolReturnValue) else await self._build_change(params, admitted)
         except (OSError, ValueError) as error:
-            return guarded(_failed(params.path, error), admitted, "Write")
-        if isinstance(planned, ToolReturnValue):
-            return guarded(planned, admitted, "Write")
+            return prepare_failing_call(_write_failed_error(params.path, error), admitted, "Write")
+        if isinstance(change, ToolReturnValue):
+            return prepare_failing_call(change, admitted, "Write")
 
         async def run() -> ToolReturnValue:
-            return await self._write(params, admitted, planned)
+            return await self._apply_change(params, admitted, change)
 
         note = f" (creating directory `{created}`)" if created else ""
-        return PreparedCall(run, effect_of(admitted, "Write", planned.display, note), planned.texts)
+        return PreparedCall(run, propose_change(admitted, "Write", change.display, note), change.changed_text)
 
-    async def _missing_parent(self, admitted: Admitted) -> str | ToolReturnValue:
+    async def _find_missing_parent(self, admitted: AdmittedFile) -> str | ToolReturnValue:
         """The directory that writing creates, empty for none; the error when it may not."""
-        parent = parent_of(admitted.real)
-        stat = await self._files.workspace.stat(parent)
+        parent = parent_directory(admitted.real_path)
+        stat = await self._editor.workspace.stat(parent)
         if stat is not None and stat.kind == "directory":
             return ""
-        if stat is None and (admitted.granted.inside or admitted.planned):
+        if stat is None and (admitted.grant.is_in_workspace or admitted.is_plan_file):
             return parent
-        return tool_error(f"`{admitted.given}` parent directory does not exist.", "Parent directory not found")
+        return tool_error(f"`{admitted.given_path}` parent directory does not exist.", "Parent directory not found")
 
-    async def _change(self, params: Params, admitted: Admitted) -> Change | ToolReturnValue:
-        added = params.content.encode()
-        stat = await self._files.workspace.stat(admitted.real)
+    async def _build_change(self, params: WriteFileParams, admitted: AdmittedFile) -> PreparedChange | ToolReturnValue:
+        addition = params.content.encode()
+        stat = await self._editor.workspace.stat(admitted.real_path)
         if stat is None:
-            display = await shown_change(admitted, "", params.content)
-            return Change(added, None, display, whole_texts(admitted, None, added))
+            display = await build_display_blocks(admitted, "", params.content)
+            return PreparedChange(addition, None, display, build_changed_text(admitted, None, addition))
         if stat.kind != "file":
-            return not_a_file(params.path)
+            return not_a_file_error(params.path)
         if params.mode == "overwrite":
-            return await self._overwrite(admitted, stat, params.content)
-        if stat.size > EDIT_BYTES:
-            return too_large(params.path, stat)
-        old = await self._files.content(stat)
-        display = await _append_display(admitted, old, params.content)
-        return Change(old + added, stat, display, whole_texts(admitted, old, old + added))
+            return await self._build_overwrite(admitted, stat, params.content)
+        if stat.size > MAX_EDIT_BYTES:
+            return too_large_error(params.path, stat)
+        old = await self._editor.read_content(stat)
+        display = await _build_append_display(admitted, old, params.content)
+        return PreparedChange(old + addition, stat, display, build_changed_text(admitted, old, old + addition))
 
-    async def _overwrite(self, admitted: Admitted, stat: FileStat, new: str) -> Change:
+    async def _build_overwrite(self, admitted: AdmittedFile, stat: FileStat, new: str) -> PreparedChange:
         added = new.encode()
-        if stat.size > DIFF_BYTES or len(new) > DIFF_BYTES:
-            lines = await self._files.count_lines(stat)
-            return Change(added, stat, (summary_block(admitted.shown, lines, count_lines(new)),))
-        old = await self._files.content(stat)
-        return Change(added, stat, await shown_change(admitted, _text(old), new), whole_texts(admitted, old, added))
+        if stat.size > MAX_DIFF_BYTES or len(new) > MAX_DIFF_BYTES:
+            lines = await self._editor.count_lines(stat)
+            return PreparedChange(added, stat, (build_summary_block(admitted.display_path, lines, count_lines(new)),))
+        old = await self._editor.read_content(stat)
+        return PreparedChange(
+            added,
+            stat,
+            await build_display_blocks(admitted, _decode_text(old), new),
+            build_changed_text(admitted, old, added),
+        )
 
-    async def _write(self, params: Params, admitted: Admitted, change: Change) -> ToolReturnValue:
+    async def _apply_change(
+        self, params: WriteFileParams, admitted: AdmittedFile, change: PreparedChange
+    ) -> ToolReturnValue:
         try:
-            written = await self._files.apply(admitted, change)
+            written = await self._editor.apply(admitted, change)
         except (OSError, ValueError) as error:
-            return _failed(params.path, error)
+            return _write_failed_error(params.path, error)
         if isinstance(written, ToolReturnValue):
             return written
         done = "overwritten" if params.mode == "overwrite" else "appended to"
         return tool_ok(message=f"File successfully {done}. Current size: {written.size} bytes.", display=change.display)
 
 
-async def _append_display(admitted: Admitted, old: bytes, added: str) -> tuple[DiffBlock, ...]:
-    if len(old) > DIFF_BYTES or len(added) > DIFF_BYTES:
+async def _build_append_display(admitted: AdmittedFile, old: bytes, added: str) -> tuple[DiffBlock, ...]:
+    if len(old) > MAX_DIFF_BYTES or len(added) > MAX_DIFF_BYTES:
         lines = old.count(b"\n") + (bool(old) and not old.endswith(b"\n"))
-        return (summary_block(admitted.shown, lines, lines + count_lines(added)),)
-    text = _text(old)
-    return await shown_change(admitted, text, text + added)
+        return (build_summary_block(admitted.display_path, lines, lines + count_lines(added)),)
+    text = _decode_text(old)
+    return await build_display_blocks(admitted, text, text + added)
 
 
 @cache
 def _spec() -> ToolSpec:
-    return ToolSpec("WriteFile", _DESCRIPTION, schema_of(Params), kind="edit", key_argument="path")
+    return ToolSpec("WriteFile", _DESCRIPTION, build_schema(WriteFileParams), kind="edit", key_argument="path")
 
 
-def _text(content: bytes) -> str:
+def _decode_text(content: bytes) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _failed(given: str, error: Exception) -> ToolReturnValue:
-    return tool_error(f"Failed to write to {given}. Error: {reason(error)}", "Failed to write file")
+def _write_failed_error(given_path: str, error: Exception) -> ToolReturnValue:
+    return tool_error(f"Failed to write to {given_path}. Error: {describe_error(error)}", "Failed to write file")

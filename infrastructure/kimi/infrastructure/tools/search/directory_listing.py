@@ -6,28 +6,30 @@ import os
 from collections.abc import Sequence
 from operator import itemgetter
 
-ROOT_ENTRIES = 30
-CHILD_ENTRIES = 10
+MAX_ROOT_ENTRIES = 30
+MAX_CHILD_ENTRIES = 10
 
 
-def two_level_listing(directory: str) -> str:
+def list_two_levels(directory: str) -> str:
     """The entries of `directory` and those of its directories, directories first, long lists cut. Blocking."""
-    return "\n".join(_tree(directory, ROOT_ENTRIES, deeper=True))
+    return "\n".join(_format_tree(directory, MAX_ROOT_ENTRIES, deeper=True))
 
 
-def _tree(directory: str, limit: int, *, deeper: bool) -> list[str]:
-    entries, left_out = _entries(directory, limit)
+def _format_tree(directory: str, limit: int, *, deeper: bool) -> list[str]:
+    entries, left_out = _list_entries(directory, limit)
     lines: list[str] = []
     for number, (name, is_directory) in enumerate(entries, 1):
         last = number == len(entries) and not left_out
         lines.append(f"{'└── ' if last else '├── '}{name}{'/' if is_directory else ''}")
         if is_directory and deeper:
             indent = "    " if last else "│   "
-            lines += [indent + line for line in _tree(os.path.join(directory, name), CHILD_ENTRIES, deeper=False)]
+            lines += [
+                indent + line for line in _format_tree(os.path.join(directory, name), MAX_CHILD_ENTRIES, deeper=False)
+            ]
     return [*lines, f"└── ... and {left_out} more"] if left_out else lines
 
 
-def _entries(directory: str, limit: int) -> tuple[Sequence[tuple[str, bool]], int]:
+def _list_entries(directory: str, limit: int) -> tuple[Sequence[tuple[str, bool]], int]:
     """The first entries as (name, is a directory), and how many are left out. A link is never a directory here."""
     try:
         with os.scandir(directory) as found:

@@ -13,12 +13,12 @@ from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
 from kimi.domain.content.message import JsonObject
-from kimi.domain.permissions.path_rules import Zones, within
+from kimi.domain.permissions.path_rules import PathScopes, is_within
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
-from kimi.infrastructure.tools.files.path_policy import PathPolicy, printable, reason
-from kimi.infrastructure.tools.params import prepared, schema_of
-from kimi.infrastructure.tools.search.directory_listing import two_level_listing
-from kimi.infrastructure.tools.search.glob_walk import Found, Pattern, Walk
+from kimi.infrastructure.tools.files.path_policy import PathPolicy, describe_error, make_printable
+from kimi.infrastructure.tools.params import build_schema, prepare_call
+from kimi.infrastructure.tools.search.directory_listing import list_two_levels
+from kimi.infrastructure.tools.search.glob_walk import GlobMatches, GlobPattern, GlobWalk
 
 MAX_MATCHES = 1000
 BUDGET_S = 10.0
@@ -38,7 +38,7 @@ version control and those that git ignores, unless the pattern names them, and n
 {BUDGET_S:.0f} seconds with what it has found. Prefer narrow patterns such as `src/**/*.py`."""
 
 
-class Params(BaseModel):
+class GlobParams(BaseModel):
     """Arguments of Glob."""
 
     pattern: Annotated[str, Field(description="The glob pattern.")]
@@ -48,7 +48,7 @@ class Params(BaseModel):
     include_dirs: Annotated[bool, Field(description="List directories as well as files.")] = True
 
 
-class Glob:
+class GlobTool:
     """The Glob tool of one conversation; `budget_s` is the time limit of one search, in seconds."""
 
     def __init__(self, workspace: Workspace, policy: PathPolicy, *, budget_s: float = BUDGET_S) -> None:
@@ -64,90 +64,93 @@ class Glob:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
         """Ready to search; nothing needs approval."""
-        yield prepared(Params, arguments, lambda params: PreparedCall(partial(self._search, params)))
+        yield prepare_call(GlobParams, arguments, lambda params: PreparedCall(partial(self._search, params)))
 
-    async def _search(self, params: Params) -> ToolReturnValue:
+    async def _search(self, params: GlobParams) -> ToolReturnValue:
         try:
-            return await self._checked_search(params)
+            return await self._check_and_search(params)
         except (OSError, ValueError) as error:
-            return tool_error(f"Failed to search for pattern {params.pattern}. Error: {reason(error)}", "Glob failed")
+            return tool_error(
+                f"Failed to search for pattern {params.pattern}. Error: {describe_error(error)}", "Glob failed"
+            )
 
-    async def _checked_search(self, params: Params) -> ToolReturnValue:
+    async def _check_and_search(self, params: GlobParams) -> ToolReturnValue:
         if self._policy.settings.glob_strict and params.pattern.startswith("**"):
-            return await self._too_wide(params.pattern)
-        pattern = Pattern(params.pattern, ignore_case=self._policy.windows)
-        if (unsafe := _unsafe(params.pattern, pattern)) is not None:
-            return unsafe
-        zones = await self._policy.zones()
-        directory = await self._directory(params.directory, zones)
+            return await self._too_wide_error(params.pattern)
+        pattern = GlobPattern(params.pattern, ignore_case=self._policy.windows)
+        if (error := _check_pattern(params.pattern, pattern)) is not None:
+            return error
+        scopes = await self._policy.resolve_scopes()
+        directory = await self._resolve_directory(params.directory, scopes)
         if isinstance(directory, ToolReturnValue):
             return directory
-        walk = Walk(
+        walk = GlobWalk(
             directory,
             pattern,
-            roots=(*zones.workspace, *zones.readable),
+            roots=(*scopes.workspace, *scopes.readable),
             include_dirs=params.include_dirs,
             limit=MAX_MATCHES,
             budget_s=self._budget_s,
-            windows=zones.windows,
+            windows=scopes.windows,
         )
         try:
             found = await to_thread.run_sync(walk.run, abandon_on_cancel=True)
         finally:
             walk.cancel()
-        return _result(params.pattern, found, self._budget_s)
+        return _format_result(params.pattern, found, self._budget_s)
 
-    async def _directory(self, given: str | None, zones: Zones) -> str | ToolReturnValue:
+    async def _resolve_directory(self, given_path: str | None, scopes: PathScopes) -> str | ToolReturnValue:
         """The real path of the directory to search, or why it cannot be searched."""
-        if given is None:
+        if given_path is None:
             return await self._workspace.real_path(self._workspace.work_dir)
-        target = await self._policy.locate(given)
-        if target.named.relative:
+        target = await self._policy.locate(given_path)
+        if target.named_path.is_relative:
             return tool_error(
-                f"`{given}` is not an absolute path. You must provide an absolute path to search.", "Invalid directory"
+                f"`{given_path}` is not an absolute path. You must provide an absolute path to search.",
+                "Invalid directory",
             )
-        if not within(target.real, (*zones.workspace, *zones.readable), windows=zones.windows):
+        if not is_within(target.real_path, (*scopes.workspace, *scopes.readable), windows=scopes.windows):
             return tool_error(
-                f"`{given}` is outside the workspace. You can only search within the working directory, additional "
-                "directories, and skills directories.",
+                f"`{given_path}` is outside the workspace. You can only search within the working directory, "
+                "additional directories, and skills directories.",
                 "Directory outside workspace",
             )
-        stat = await self._workspace.stat(target.real)
+        stat = await self._workspace.stat(target.real_path)
         if stat is None:
-            return tool_error(f"`{given}` does not exist.", "Directory not found")
+            return tool_error(f"`{given_path}` does not exist.", "Directory not found")
         if stat.kind != "directory":
-            return tool_error(f"`{given}` is not a directory.", "Invalid directory")
-        return target.real
+            return tool_error(f"`{given_path}` is not a directory.", "Invalid directory")
+        return target.real_path
 
-    async def _too_wide(self, pattern: str) -> ToolReturnValue:
-        listing = await to_thread.run_sync(two_level_listing, self._workspace.work_dir)
+    async def _too_wide_error(self, pattern: str) -> ToolReturnValue:
+        listing = await to_thread.run_sync(list_two_levels, self._workspace.work_dir)
         return tool_error(
             f"Pattern `{pattern}` starts with '**' which is not allowed. This would recursively search all directories "
             "and may include large directories like `node_modules`. Use more specific patterns instead. For your "
             "convenience, a list of all files and directories in the top level of the working directory is provided "
             "below.",
             "Unsafe pattern",
-            output=printable(listing),
+            output=make_printable(listing),
         )
 
 
 @cache
 def _spec() -> ToolSpec:
-    return ToolSpec("Glob", _DESCRIPTION, schema_of(Params), True, "search", key_argument="pattern")
+    return ToolSpec("Glob", _DESCRIPTION, build_schema(GlobParams), True, "search", key_argument="pattern")
 
 
-def _unsafe(given: str, pattern: Pattern) -> ToolReturnValue | None:
-    if os.path.isabs(given) or given.startswith("/"):
-        message = f"Pattern `{given}` must not be absolute; give the directory to search as `directory`."
+def _check_pattern(text: str, pattern: GlobPattern) -> ToolReturnValue | None:
+    if os.path.isabs(text) or text.startswith("/"):
+        message = f"Pattern `{text}` must not be absolute; give the directory to search as `directory`."
         return tool_error(message, "Unsafe pattern")
     if any(".." in components for components in pattern.components):
-        return tool_error(f"Pattern `{given}` must not contain '..'.", "Unsafe pattern")
+        return tool_error(f"Pattern `{text}` must not contain '..'.", "Unsafe pattern")
     if not all(pattern.components):
         raise ValueError("the pattern is empty")
     return None
 
 
-def _result(pattern: str, found: Found, budget_s: float) -> ToolReturnValue:
+def _format_result(pattern: str, found: GlobMatches, budget_s: float) -> ToolReturnValue:
     message = f"Found {found.count} matches for pattern `{pattern}`."
     if not found.count:
         message = f"No matches found for pattern `{pattern}`."
@@ -155,4 +158,4 @@ def _result(pattern: str, found: Found, budget_s: float) -> ToolReturnValue:
         message += f" Only the first {MAX_MATCHES} matches are returned. You may want to use a more specific pattern."
     if found.stopped:
         message += f" The search ended after {budget_s:g} seconds; there may be more matches."
-    return tool_ok(printable("\n".join(found.paths)), message)
+    return tool_ok(make_printable("\n".join(found.paths)), message)

@@ -14,22 +14,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kimi.domain.permissions.path_rules import glob_regex, within
-from kimi.infrastructure.tools.search.ignore_files import GIT_KINDS, VCS_DIRECTORIES, IgnoreLevel, rules_above
+from kimi.domain.permissions.path_rules import glob_to_regex, is_within
+from kimi.infrastructure.tools.search.ignore_rules import GIT_KINDS, VCS_DIRECTORIES, IgnoreLevel, load_rules_above
 
-Place: TypeAlias = tuple[int, int]
+PatternPosition: TypeAlias = tuple[int, int]
 """Which alternative of the pattern, and how many of its components are matched."""
 
-States: TypeAlias = frozenset[Place]
+PatternStates: TypeAlias = frozenset[PatternPosition]
 
-Visit: TypeAlias = "Iterator[Visit]"
+DirectoryVisit: TypeAlias = "Iterator[DirectoryVisit]"
 """The rest of a directory: gives a visit to each directory below, when its turn comes."""
 
 MAX_ALTERNATIVES = 256
 """How many patterns braces may stand for."""
 
-_WILD = re.compile(r"[*?\[]")
-_LOOK_AT_CLOCK = 512
+_WILDCARD = re.compile(r"[*?\[]")
+_CLOCK_CHECK_INTERVAL = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +38,21 @@ class NameTest:
 
     matches: Callable[[str], object]
     literal: bool
-    leads_to: States
+    leads_to: PatternStates
     accepts: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PatternStep:
     """All that can be done with the entries of a directory: `stay` are the `**` places, which any entry keeps."""
 
     tests: tuple[NameTest, ...]
-    stay: States
-    stay_accepts: bool
+    recursive_states: PatternStates
+    recursive_accepts: bool
 
 
 @dataclass(slots=True)
-class Found:
+class GlobMatches:
     """The first matches in order, relative with `/`; how many there are; did the time run out?"""
 
     paths: list[str] = field(default_factory=list[str])
@@ -64,53 +64,55 @@ class TooManyAlternatives(ValueError):
     """The braces stand for more patterns than are tried."""
 
 
-class Pattern:
+class GlobPattern:
     """A glob pattern, braces expanded. A trailing slash means directories only."""
 
     def __init__(self, pattern: str, *, ignore_case: bool = False) -> None:
         alternatives = expand_braces(pattern)
         self.directories_only = pattern.endswith("/")
-        self.components = [_components(alternative) for alternative in alternatives]
+        self.components = [_split_components(alternative) for alternative in alternatives]
         self._flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
-        self._steps: dict[States, Step] = {}
+        self._steps: dict[PatternStates, PatternStep] = {}
 
     @property
-    def start(self) -> States:
+    def start_states(self) -> PatternStates:
         """The states of the directory that is searched."""
-        return frozenset(place for index in range(len(self.components)) for place in self._reached(index, 0))
+        return frozenset(
+            place for index in range(len(self.components)) for place in self._follow_double_stars(index, 0)
+        )
 
-    def step(self, states: States) -> Step:
+    def find_step(self, states: PatternStates) -> PatternStep:
         """What the entries of a directory in these states are compared with; remembered."""
         if states not in self._steps:
-            self._steps[states] = self._step(states)
+            self._steps[states] = self._build_step(states)
         return self._steps[states]
 
-    def accepts(self, states: States) -> bool:
+    def accepts(self, states: PatternStates) -> bool:
         """Is a whole alternative matched?"""
         return any(at == len(self.components[index]) for index, at in states)
 
-    def _step(self, states: States) -> Step:
+    def _build_step(self, states: PatternStates) -> PatternStep:
         tests: list[NameTest] = []
-        stay: set[Place] = set()
+        stay: set[PatternPosition] = set()
         for index, at in sorted(states):
             components = self.components[index]
             if at == len(components):
                 continue
             if components[at] == "**":
-                stay.update(self._reached(index, at))
+                stay.update(self._follow_double_stars(index, at))
                 continue
-            leads_to = frozenset(self._reached(index, at + 1))
-            tests.append(self._test(components[at], leads_to, at + 1 == len(components)))
+            leads_to = frozenset(self._follow_double_stars(index, at + 1))
+            tests.append(self._build_name_test(components[at], leads_to, at + 1 == len(components)))
         kept = frozenset(stay)
         # A name may only be passed by `**` where components follow; `a/**` itself does not mean `a`.
-        return Step(tuple(tests), kept, self.accepts(kept))
+        return PatternStep(tuple(tests), kept, self.accepts(kept))
 
-    def _test(self, component: str, leads_to: States, last: bool) -> NameTest:
-        if _WILD.search(component) or self._flags & re.IGNORECASE:
-            return NameTest(re.compile(glob_regex(component), self._flags).fullmatch, False, leads_to, last)
+    def _build_name_test(self, component: str, leads_to: PatternStates, last: bool) -> NameTest:
+        if _WILDCARD.search(component) or self._flags & re.IGNORECASE:
+            return NameTest(re.compile(glob_to_regex(component), self._flags).fullmatch, False, leads_to, last)
         return NameTest(component.__eq__, True, leads_to, last)
 
-    def _reached(self, index: int, at: int) -> Iterator[Place]:
+    def _follow_double_stars(self, index: int, at: int) -> Iterator[PatternPosition]:
         """The place, and those that follow it without a name: `**` may stand for no directory at all."""
         components = self.components[index]
         yield index, at
@@ -119,13 +121,13 @@ class Pattern:
             yield index, at
 
 
-class Walk:
+class GlobWalk:
     """One search below `directory`. `roots` are the real directories that links may lead into."""
 
     def __init__(
         self,
         directory: str,
-        pattern: Pattern,
+        pattern: GlobPattern,
         *,
         roots: Sequence[str],
         include_dirs: bool,
@@ -147,12 +149,12 @@ class Walk:
         """Make `run` return soon. To be called from any thread."""
         self._cancelled.set()
 
-    def run(self) -> Found:
+    def run(self) -> GlobMatches:
         """Search. Directories that cannot be read are passed over."""
         self._deadline = time.monotonic() + self._budget_s
-        found = Found()
-        level = rules_above(self._directory, GIT_KINDS)
-        stack = [self._visit(self._directory, "", self._pattern.start, level, found)]
+        found = GlobMatches()
+        level = load_rules_above(self._directory, GIT_KINDS)
+        stack = [self._visit_directory(self._directory, "", self._pattern.start_states, level, found)]
         while stack and not found.stopped:
             below = next(stack[-1], None)
             if below is None:
@@ -161,81 +163,87 @@ class Walk:
                 stack.append(below)
         return found
 
-    def _visit(self, directory: str, prefix: str, states: States, level: IgnoreLevel, found: Found) -> Visit:
+    def _visit_directory(
+        self, directory: str, prefix: str, states: PatternStates, level: IgnoreLevel, found: GlobMatches
+    ) -> DirectoryVisit:
         """Note the matches in a directory, in order, and give the visits to the directories below as they come."""
-        entries = _entries(directory)
-        step = self._pattern.step(states)
-        if step.stay:
-            level = level.entered(directory, {entry.name for entry in entries})
+        entries = _list_entries(directory)
+        step = self._pattern.find_step(states)
+        if step.recursive_states:
+            level = level.enter(directory, {entry.name for entry in entries})
         for number, entry in enumerate(entries):
-            if number % _LOOK_AT_CLOCK == 0 and self._time_is_up(found):
+            if number % _CLOCK_CHECK_INTERVAL == 0 and self._is_time_up(found):
                 return
             if _is_directory(entry):
-                below, accepted = self._directory_states(entry, step, level)
+                below, accepted = self._match_directory(entry, step, level)
                 if accepted and self._include_dirs:
-                    self._note(found, prefix + entry.name)
+                    self._add_match(found, prefix + entry.name)
                 if below:
-                    yield self._visit(entry.path, f"{prefix}{entry.name}/", below, level, found)
-            elif not self._pattern.directories_only and _accepts_file(entry.name, step):
-                self._note(found, prefix + entry.name)
+                    yield self._visit_directory(entry.path, f"{prefix}{entry.name}/", below, level, found)
+            elif not self._pattern.directories_only and _is_matching_file(entry.name, step):
+                self._add_match(found, prefix + entry.name)
 
-    def _time_is_up(self, found: Found) -> bool:
+    def _is_time_up(self, found: GlobMatches) -> bool:
         found.stopped = found.stopped or self._cancelled.is_set() or time.monotonic() > self._deadline
         return found.stopped
 
-    def _note(self, found: Found, path: str) -> None:
+    def _add_match(self, found: GlobMatches, path: str) -> None:
         found.count += 1
         if found.count <= self._limit:
             found.paths.append(path)
 
-    def _directory_states(self, entry: os.DirEntry[str], step: Step, level: IgnoreLevel) -> tuple[States, bool]:
+    def _match_directory(
+        self, entry: os.DirEntry[str], step: PatternStep, level: IgnoreLevel
+    ) -> tuple[PatternStates, bool]:
         """What a directory has reached, and whether it is a match itself.
 
         Under `**`, directories of version control and ignored ones count only when they are named as such.
         """
-        hidden = bool(step.stay) and (entry.name in VCS_DIRECTORIES or level.ignores(entry.path, True))
+        hidden = bool(step.recursive_states) and (entry.name in VCS_DIRECTORIES or level.ignores(entry.path, True))
         tests = [test for test in step.tests if (test.literal or not hidden) and test.matches(entry.name)]
-        reached = frozenset[Place]().union(*(test.leads_to for test in tests))
+        reached = frozenset[PatternPosition]().union(*(test.leads_to for test in tests))
         accepted = any(test.accepts for test in tests)
         if entry.is_symlink():
-            return (reached if self._may_follow(entry.path, reached) else frozenset()), accepted or step.stay_accepts
+            return (
+                reached if self._may_follow(entry.path, reached) else frozenset()
+            ), accepted or step.recursive_accepts
         if hidden:
             return reached, accepted
-        return reached | step.stay, accepted or step.stay_accepts
+        return reached | step.recursive_states, accepted or step.recursive_accepts
 
-    def _may_follow(self, path: str, reached: States) -> bool:
+    def _may_follow(self, path: str, reached: PatternStates) -> bool:
         """A link is followed when the pattern spells out what lies behind it, and that is in the workspace."""
         ahead = [self._pattern.components[index][at:] for index, at in reached]
         if not any(ahead) or any("**" in components for components in ahead):
             return False
-        return within(os.path.realpath(path), self._roots, windows=self._windows)
+        return is_within(os.path.realpath(path), self._roots, windows=self._windows)
 
 
-def _entries(directory: str) -> list[os.DirEntry[str]]:
+def _list_entries(directory: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
-            return sorted(entries, key=_name)
+            return sorted(entries, key=_entry_name)
     except OSError:
         return []
 
 
 def expand_braces(pattern: str) -> list[str]:
     """`a.{b,c}` as `a.b` and `a.c`, nested ones too; braces without a comma stay. Raises TooManyAlternatives."""
-    waiting, done = [pattern], list[str]()
-    while waiting:
-        if len(waiting) + len(done) > MAX_ALTERNATIVES:
+    pending, done = [pattern], list[str]()
+    while pending:
+        if len(pending) + len(done) > MAX_ALTERNATIVES:
             raise TooManyAlternatives(f"the braces stand for more than {MAX_ALTERNATIVES} patterns")
-        current = waiting.pop()
-        group = _brace_group(current)
+        current = pending.pop()
+        group = _find_brace_group(current)
         if group is None:
             done.append(current)
         else:
             start, end, options = group
-            waiting.extend(current[:start] + option + current[end:] for option in reversed(options))
+            pending.extend(current[:start] + option + current[end:] for option in reversed(options))
     return list(dict.fromkeys(done))
 
 
-def _brace_group(pattern: str) -> tuple[int, int, list[str]] | None:
+def _find_brace_group(pattern: str) -> tuple[int, int, list[str]] | None:
     """The first group with a comma at its own level: where it starts, where it ends, its options."""
     for start in (index for index, char in enumerate(pattern) if char == "{"):
         options, depth, last = list[str](), 0, start + 1
@@ -252,7 +260,7 @@ def _brace_group(pattern: str) -> tuple[int, int, list[str]] | None:
     return None
 
 
-def _components(pattern: str) -> tuple[str, ...]:
+def _split_components(pattern: str) -> tuple[str, ...]:
     parts: list[str] = []
     for part in pattern.split("/"):
         if part not in ("", ".") and not (part == "**" and parts[-1:] == ["**"]):
@@ -267,9 +275,9 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _accepts_file(name: str, step: Step) -> bool:
-    return step.stay_accepts or any(test.accepts and test.matches(name) for test in step.tests)
+def _is_matching_file(name: str, step: PatternStep) -> bool:
+    return step.recursive_accepts or any(test.accepts and test.matches(name) for test in step.tests)
 
 
-def _name(entry: os.DirEntry[str]) -> str:
+def _entry_name(entry: os.DirEntry[str]) -> str:
     return entry.name

@@ -16,28 +16,35 @@ from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
 from kimi.domain.content.message import JsonObject
-from kimi.domain.permissions.approval import Effect
-from kimi.domain.permissions.path_rules import Granted, Refused, Zones, read_place
+from kimi.domain.permissions.approval import ProposedAction
+from kimi.domain.permissions.path_rules import PathAllowed, PathDenied, PathScopes, check_read_location
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error
-from kimi.infrastructure.tools.files.path_policy import PathPolicy, Target, missing_file, moved_file, not_a_file, reason
-from kimi.infrastructure.tools.output import MAX_CHARS, MAX_LINE_CHARS
-from kimi.infrastructure.tools.params import answered, parse_arguments, schema_of
-from kimi.infrastructure.tools.search.grep_output import (
-    Collector,
-    ContentWindow,
-    CountList,
-    FileList,
-    Page,
-    SecretFilter,
-    page_of,
-    secrets_remark,
+from kimi.infrastructure.tools.files.path_policy import (
+    PathPolicy,
+    ResolvedPath,
+    describe_error,
+    missing_file_error,
+    moved_file_error,
+    not_a_file_error,
 )
-from kimi.infrastructure.tools.search.ripgrep import OutputMode, Ripgrep, Search, search_arguments
+from kimi.infrastructure.tools.output import MAX_CHARS, MAX_LINE_CHARS
+from kimi.infrastructure.tools.params import build_schema, parse_arguments, prepare_finished_call
+from kimi.infrastructure.tools.search.grep_output import (
+    ContentCollector,
+    CountCollector,
+    FileListCollector,
+    OutputCollector,
+    ResultPage,
+    SecretFilter,
+    format_secrets_remark,
+    paginate_lines,
+)
+from kimi.infrastructure.tools.search.ripgrep import OutputMode, Ripgrep, RipgrepSearch, build_search_arguments
 
 TIMEOUT_S = 20.0
 KILL_GRACE_S = 5.0
-HEAD_LIMIT = 250
-_ERROR_BYTES = 16 * 1024
+DEFAULT_HEAD_LIMIT = 250
+_MAX_ERROR_BYTES = 16 * 1024
 
 _DESCRIPTION = f"""\
 Search the contents of files with ripgrep. Prefer it to `grep` or `rg` in a shell command; use Glob to find files by
@@ -50,7 +57,7 @@ name.
   or `-C` lines of context; `count_matches` counts the matches of each file.
 - `glob`, `type`: which files, e.g. `*.ts` or `py`. `-i`: ignore case. `multiline`: a match may span lines, and `.`
   matches line breaks.
-- `head_limit` (default {HEAD_LIMIT}, 0: no limit) and `offset`: which lines of the result to show.
+- `head_limit` (default {DEFAULT_HEAD_LIMIT}, 0: no limit) and `offset`: which lines of the result to show.
 - `include_ignored`: also files that .gitignore leaves out. Hidden files are searched; directories of version control
   are not.
 
@@ -58,7 +65,7 @@ The result is cut at {MAX_CHARS} characters, lines at {MAX_LINE_CHARS}; a search
 Files that hold secrets are left out."""
 
 
-class Params(BaseModel):
+class GrepParams(BaseModel):
     """Arguments of Grep."""
 
     pattern: Annotated[str, Field(description="The regular expression to search for.")]
@@ -74,25 +81,25 @@ class Params(BaseModel):
     ignore_case: Annotated[bool, Field(alias="-i", description="Ignore case.")] = False
     type: Annotated[str | None, Field(description="Only files of this type, e.g. py, js, rust.")] = None
     head_limit: Annotated[int | None, Field(ge=0, description="How many lines of the result to show; 0: all.")] = (
-        HEAD_LIMIT
+        DEFAULT_HEAD_LIMIT
     )
     offset: Annotated[int, Field(ge=0, description="How many lines of the result to leave out at its beginning.")] = 0
     multiline: Annotated[bool, Field(description="Let matches span lines.")] = False
     include_ignored: Annotated[bool, Field(description="Search ignored files too.")] = False
 
 
-Found: TypeAlias = ContentWindow | FileList | CountList
+GrepCollector: TypeAlias = ContentCollector | FileListCollector | CountCollector
 """What a run has given, by output mode."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SearchOutcome:
     """How a run ended: its exit status, None when its time was up."""
 
     status: int | None
 
 
-class Grep:
+class GrepTool:
     """The Grep tool of one conversation; `timeout_s` is the time limit of one search, in seconds."""
 
     def __init__(
@@ -111,121 +118,129 @@ class Grep:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
         """Ready to search; only a search outside the workspace may have to be approved."""
-        params = parse_arguments(Params, arguments)
+        params = parse_arguments(GrepParams, arguments)
         if isinstance(params, ToolReturnValue):
-            yield answered(params)
+            yield prepare_finished_call(params)
             return
         target = await self._policy.locate(params.path)
-        zones = await self._policy.zones()
-        access = read_place(target.named, target.real, zones)
-        if isinstance(access, Refused):
-            yield answered(tool_error(access.message, access.brief))
+        scopes = await self._policy.resolve_scopes()
+        access = check_read_location(target.named_path, target.real_path, scopes)
+        if isinstance(access, PathDenied):
+            yield prepare_finished_call(tool_error(access.message, access.brief))
             return
 
         async def run() -> ToolReturnValue:
-            if access.action is not None and not await self._policy.still_leads_to(target):
-                return moved_file(params.path)
-            return await self._search(params, target, zones)
+            if access.action is not None and not await self._policy.is_unchanged(target):
+                return moved_file_error(params.path)
+            return await self._search(params, target, scopes)
 
-        yield PreparedCall(run, _effect(access, target), subject=target.real)
+        yield PreparedCall(run, _propose_search(access, target), subject=target.real_path)
 
-    async def _search(self, params: Params, target: Target, zones: Zones) -> ToolReturnValue:
+    async def _search(self, params: GrepParams, target: ResolvedPath, scopes: PathScopes) -> ToolReturnValue:
         try:
-            stat = await self._workspace.stat(target.real)
+            stat = await self._workspace.stat(target.real_path)
             if stat is None:
-                return missing_file(params.path)
+                return missing_file_error(params.path)
             if stat.kind == "other":
-                return not_a_file(params.path)
-            return await self._run(params, target, zones)
+                return not_a_file_error(params.path)
+            return await self._run_ripgrep(params, target, scopes)
         except (OSError, ValueError) as error:
-            return _failed(reason(error))
+            return _search_error(describe_error(error))
 
-    async def _run(self, params: Params, target: Target, zones: Zones) -> ToolReturnValue:
-        search = _search_of(params, target)
-        secrets = SecretFilter(target, search.path, self._workspace.work_dir, zones)
-        command = await self._ripgrep.command(self._workspace)
+    async def _run_ripgrep(self, params: GrepParams, target: ResolvedPath, scopes: PathScopes) -> ToolReturnValue:
+        search = _build_search(params, target)
+        secrets = SecretFilter(target, search.path, self._workspace.work_dir, scopes)
+        command = await self._ripgrep.find_command(self._workspace)
         deadline = anyio.current_time() + self._timeout_s
-        collector = _collector(params, search, secrets)
-        ended = await self._collect([*command, *search_arguments(search)], collector, deadline, merge_stderr=False)
-        if ended.status is not None and _bad(ended.status) and not collector.any:
+        collector = _create_collector(params, search, secrets)
+        outcome = await self._collect_output(
+            [*command, *build_search_arguments(search)], collector, deadline, merge_stderr=False
+        )
+        if outcome.status is not None and _is_failure(outcome.status) and not collector.has_output:
             # One more run on one thread gets past a lack of threads; otherwise it tells what is wrong.
-            collector = _collector(params, search, secrets)
-            listener = _Listener(collector)
-            arguments = [*command, *search_arguments(search, one_thread=True)]
-            ended = await self._collect(arguments, listener, deadline, merge_stderr=True)
-            if ended.status is not None and _bad(ended.status):
-                return _failed(listener.text)
-        return self._result(params, collector, secrets, ended)
+            collector = _create_collector(params, search, secrets)
+            recorder = _RecordingCollector(collector)
+            arguments = [*command, *build_search_arguments(search, one_thread=True)]
+            outcome = await self._collect_output(arguments, recorder, deadline, merge_stderr=True)
+            if outcome.status is not None and _is_failure(outcome.status):
+                return _search_error(recorder.text)
+        return self._format_result(params, collector, secrets, outcome)
 
-    async def _collect(self, command: list[str], collector: Collector, deadline: float, *, merge_stderr: bool) -> Ended:
+    async def _collect_output(
+        self, command: list[str], collector: OutputCollector, deadline: float, *, merge_stderr: bool
+    ) -> SearchOutcome:
         """Run the command to its end or to the deadline, a moment of the event loop's clock."""
         async with self._workspace.run(command, merge_stderr=merge_stderr) as process:
             with anyio.CancelScope(deadline=deadline):
                 async for block in process.output():
                     await to_thread.run_sync(collector.feed, block)
-                return Ended(await process.wait())
+                return SearchOutcome(await process.wait())
             await process.kill(KILL_GRACE_S)
-        return Ended(None)
+        return SearchOutcome(None)
 
-    def _result(self, params: Params, collector: Found, secrets: SecretFilter, ended: Ended) -> ToolReturnValue:
-        timed_out = ended.status is None
+    def _format_result(
+        self, params: GrepParams, collector: GrepCollector, secrets: SecretFilter, outcome: SearchOutcome
+    ) -> ToolReturnValue:
+        timed_out = outcome.status is None
         seconds = f"{self._timeout_s:g}s"
-        if timed_out and not collector.any:
+        if timed_out and not collector.has_output:
             return tool_error(f"Grep timed out after {seconds}. Try a more specific path or pattern.", "Grep timed out")
-        page = _page(params, collector)
+        page = _select_page(params, collector)
         remarks: list[str] = []
         if timed_out:
             remarks.append(f"Grep timed out after {seconds}. Partial results returned.")
-        if ended.status is not None and _bad(ended.status):
+        if outcome.status is not None and _is_failure(outcome.status):
             remarks.append("Some files could not be searched.")
-        if not isinstance(collector, ContentWindow) and collector.over:
+        if not isinstance(collector, ContentCollector) and collector.truncated:
             remarks.append("Output exceeded buffer limit. Some results omitted.")
-        if secrets.names:
-            remarks.append(secrets_remark(list(secrets.names)))
-        if isinstance(collector, CountList) and collector.files:
-            remarks.append(f"Found {collector.matches} total occurrences across {collector.files} files.")
-        remarks += _page_remarks(params, page)
+        if secrets.skipped_files:
+            remarks.append(format_secrets_remark(list(secrets.skipped_files)))
+        if isinstance(collector, CountCollector) and collector.file_count:
+            remarks.append(f"Found {collector.match_count} total occurrences across {collector.file_count} files.")
+        remarks += _format_page_remarks(params, page)
         if not page.lines:
             return page.output.ok(" ".join(["No matches found.", *remarks]))
         return page.output.ok(" ".join(remarks))
 
 
-class _Listener:
+class _RecordingCollector:
     """Passes blocks on and keeps the first of them, to be shown if they turn out to be an error."""
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: OutputCollector) -> None:
         self._collector = collector
-        self._heard = b""
+        self._recorded = b""
 
     def feed(self, block: bytes) -> None:
-        self._heard = (self._heard + block)[:_ERROR_BYTES] if len(self._heard) < _ERROR_BYTES else self._heard
+        self._recorded = (
+            (self._recorded + block)[:_MAX_ERROR_BYTES] if len(self._recorded) < _MAX_ERROR_BYTES else self._recorded
+        )
         self._collector.feed(block)
 
     @property
-    def any(self) -> bool:
-        return self._collector.any
+    def has_output(self) -> bool:
+        return self._collector.has_output
 
     @property
     def text(self) -> str:
-        return self._heard.decode("utf-8", "replace").strip()
+        return self._recorded.decode("utf-8", "replace").strip()
 
 
 @cache
 def _spec() -> ToolSpec:
-    return ToolSpec("Grep", _DESCRIPTION, schema_of(Params), True, "search", key_argument="pattern")
+    return ToolSpec("Grep", _DESCRIPTION, build_schema(GrepParams), True, "search", key_argument="pattern")
 
 
-def _effect(access: Granted, target: Target) -> Effect | None:
+def _propose_search(access: PathAllowed, target: ResolvedPath) -> ProposedAction | None:
     if access.action is None:
         return None
-    return Effect(access.action, target.titled("Search"), kind="path", subject=target.real)
+    return ProposedAction(access.action, target.format_action_title("Search"), kind="path", subject=target.real_path)
 
 
-def _search_of(params: Params, target: Target) -> Search:
+def _build_search(params: GrepParams, target: ResolvedPath) -> RipgrepSearch:
     """Relative places stay relative, so that results read as the model wrote them."""
-    named = target.named
-    path = posixpath.normpath(named.expanded.replace(os.sep, "/")) if named.relative else named.absolute
-    return Search(
+    named = target.named_path
+    path = posixpath.normpath(named.expanded.replace(os.sep, "/")) if named.is_relative else named.absolute
+    return RipgrepSearch(
         pattern=params.pattern,
         path=path,
         glob=params.glob,
@@ -241,28 +256,28 @@ def _search_of(params: Params, target: Target) -> Search:
     )
 
 
-def _collector(params: Params, search: Search, secrets: SecretFilter) -> Found:
+def _create_collector(params: GrepParams, search: RipgrepSearch, secrets: SecretFilter) -> GrepCollector:
     if params.output_mode == "files_with_matches":
-        return FileList(secrets)
+        return FileListCollector(secrets)
     if params.output_mode == "count_matches":
-        return CountList(secrets)
-    return ContentWindow(
+        return CountCollector(secrets)
+    return ContentCollector(
         secrets,
         offset=params.offset,
         limit=params.head_limit or None,
-        numbered=search.numbered,
-        show=params.line_number,
+        has_line_numbers=search.has_line_numbers,
+        show_line_numbers=params.line_number,
     )
 
 
-def _page(params: Params, collector: Found) -> Page:
+def _select_page(params: GrepParams, collector: GrepCollector) -> ResultPage:
     """The window of the result."""
-    if isinstance(collector, ContentWindow):
-        return collector.page()
-    return page_of(collector.lines(), params.offset, params.head_limit or None)
+    if isinstance(collector, ContentCollector):
+        return collector.build_page()
+    return paginate_lines(collector.lines(), params.offset, params.head_limit or None)
 
 
-def _page_remarks(params: Params, page: Page) -> list[str]:
+def _format_page_remarks(params: GrepParams, page: ResultPage) -> list[str]:
     end = params.offset + page.lines
     if page.lines and page.total > end:
         return [f"Results truncated to {page.lines} lines (total: {page.total}). Use offset={end} to see more."]
@@ -271,10 +286,10 @@ def _page_remarks(params: Params, page: Page) -> list[str]:
     return []
 
 
-def _bad(status: int) -> bool:
+def _is_failure(status: int) -> bool:
     """Did the search fail? 0 is a match, 1 is none; a negative number is a signal."""
     return status not in (0, 1)
 
 
-def _failed(text: str) -> ToolReturnValue:
+def _search_error(text: str) -> ToolReturnValue:
     return tool_error(f"Failed to grep. Error: {text}", "Failed to grep")

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from kimi.infrastructure.tools.search.file_type_names import TYPES
 from kimi.infrastructure.tools.search.glob_walk import expand_braces
-from kimi.infrastructure.tools.search.ignore_files import SEARCH_KINDS, IgnoreLevel, rules_above
+from kimi.infrastructure.tools.search.ignore_rules import SEARCH_KINDS, IgnoreLevel, load_rules_above
+from kimi.infrastructure.tools.search.ripgrep_types import GLOBS_BY_FILE_TYPE
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -26,66 +26,66 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 """A larger file is reported as one that could not be searched."""
 
 
-class Unusable(Exception):
+class InvalidSearch(Exception):
     """The search cannot be made; the text is for the person who asked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class LineRange:
     """A place in the text: the lines it touches, half open, from 0."""
 
     first: int
     end: int
 
 
-class Choice:
+class FileFilter:
     """Which files of a walk are searched: `--glob` and `--type`, then the ignore files."""
 
-    def __init__(self, globs: Sequence[str], file_type: str | None, here: str) -> None:
-        self._here = here
-        self._globs = [(glob.startswith("!"), _spec(glob.removeprefix("!"))) for glob in globs]
-        self._selective = any(not negated for negated, _ in self._globs)
-        if file_type is not None and file_type not in TYPES:
-            raise Unusable(f"unrecognized file type: {file_type}")
-        self._types = [_spec(glob) for glob in TYPES[file_type]] if file_type is not None else []
+    def __init__(self, globs: Sequence[str], file_type: str | None, base_dir: str) -> None:
+        self._base_dir = base_dir
+        self._globs = [(glob.startswith("!"), _compile_glob(glob.removeprefix("!"))) for glob in globs]
+        self._has_positive_globs = any(not negated for negated, _ in self._globs)
+        if file_type is not None and file_type not in GLOBS_BY_FILE_TYPE:
+            raise InvalidSearch(f"unrecognized file type: {file_type}")
+        self._types = [_compile_glob(glob) for glob in GLOBS_BY_FILE_TYPE[file_type]] if file_type is not None else []
 
-    def takes(self, path: str, is_directory: bool, level: IgnoreLevel | None) -> bool:
+    def includes(self, path: str, is_directory: bool, level: IgnoreLevel | None) -> bool:
         """Is the entry walked into, or searched?"""
-        wanted = self._by_glob(path, is_directory)
+        wanted = self._match_globs(path, is_directory)
         if wanted is False:
             return False
-        if self._types and not is_directory and not any(_matches(spec, path, False) for spec in self._types):
+        if self._types and not is_directory and not any(_is_glob_match(spec, path, False) for spec in self._types):
             return False
         return wanted is True or level is None or not level.ignores(path, is_directory)
 
-    def _by_glob(self, path: str, is_directory: bool) -> bool | None:
-        relative = os.path.relpath(path, self._here)
+    def _match_globs(self, path: str, is_directory: bool) -> bool | None:
+        relative = os.path.relpath(path, self._base_dir)
         for negated, spec in reversed(self._globs):
-            if _matches(spec, relative, is_directory):
+            if _is_glob_match(spec, relative, is_directory):
                 return not negated
-        return False if self._selective and not is_directory else None
+        return False if self._has_positive_globs and not is_directory else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Search; the exit status is 0 with a match, 1 without, 2 when the search could not be made, wholly or in part."""
-    options = _options(sys.argv[1:] if arguments is None else arguments)
+    options = _parse_options(sys.argv[1:] if arguments is None else arguments)
     try:
         search = FileSearch(options)
-        choice = Choice(options.glob, options.type, os.getcwd())
-    except Unusable as error:
+        file_filter = FileFilter(options.glob, options.type, os.getcwd())
+    except InvalidSearch as error:
         print(f"rg: {error}", file=sys.stderr)
         return 2
     failed = False
-    for shown, path in _files(options.path, choice, ignore=not options.no_ignore):
+    for shown, path in _walk_files(options.path, file_filter, ignore=not options.no_ignore):
         try:
-            search.file(shown, path, explicit=shown == options.path)
+            search.search_file(shown, path, is_explicit=shown == options.path)
         except OSError as error:
             failed = True
             print(f"rg: {shown}: {error.strerror or error}", file=sys.stderr)
     sys.stdout.buffer.flush()
     if failed:
         return 2
-    return 0 if search.found else 1
+    return 0 if search.has_matches else 1
 
 
 class FileSearch:
@@ -94,42 +94,42 @@ class FileSearch:
     def __init__(self, options: argparse.Namespace) -> None:
         self._out: BinaryIO = sys.stdout.buffer
         self._multiline: bool = options.multiline
-        self._regex = _compiled(options.pattern, options.ignore_case, options.multiline)
+        self._regex = _compile_pattern(options.pattern, options.ignore_case, options.multiline)
         self._mode = "files" if options.files_with_matches else "counts" if options.count_matches else "content"
-        self._before: int = _first(options.before_context, options.context)
-        self._after: int = _first(options.after_context, options.context)
-        self._numbered: bool = options.line_number
-        self._columns: int = options.max_columns
-        self._printed = False
-        self.found = False
+        self._before: int = _first_set(options.before_context, options.context)
+        self._after: int = _first_set(options.after_context, options.context)
+        self._show_line_numbers: bool = options.line_number
+        self._max_columns: int = options.max_columns
+        self._has_printed = False
+        self.has_matches = False
 
-    def file(self, shown: str, path: str, *, explicit: bool) -> None:
+    def search_file(self, display_path: str, path: str, *, is_explicit: bool) -> None:
         """Search one file. One that is not text is searched only when it was named itself, and not shown."""
         with open(path, "rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise OSError(0, f"larger than {MAX_FILE_BYTES} bytes")
-        text = _decoded(content)
+        text = _decode_text(content)
         binary = "\0" in text
-        if binary and not explicit:
+        if binary and not is_explicit:
             return
         lines = text.split("\n")
         if not lines[-1]:
             lines.pop()
-        matches = list(self._matches(text, lines))
+        matches = list(self._find_matches(text, lines))
         if matches:
-            self.found = True
-            self._print(os.fsencode(shown), lines, matches, text.index("\0") if binary else None)
+            self.has_matches = True
+            self._print_matches(os.fsencode(display_path), lines, matches, text.index("\0") if binary else None)
 
-    def _matches(self, text: str, lines: list[str]) -> Iterator[Match]:
+    def _find_matches(self, text: str, lines: list[str]) -> Iterator[LineRange]:
         if self._multiline:
-            yield from self._matches_across(text)
+            yield from self._find_multiline_matches(text)
             return
         for number, line in enumerate(lines):
             for _ in self._regex.finditer(line.removesuffix("\r")):
-                yield Match(number, number + 1)
+                yield LineRange(number, number + 1)
 
-    def _matches_across(self, text: str) -> Iterator[Match]:
+    def _find_multiline_matches(self, text: str) -> Iterator[LineRange]:
         number = at = 0
         for match in self._regex.finditer(text):
             start, end = match.span()
@@ -137,9 +137,9 @@ class FileSearch:
                 return
             number += text.count("\n", at, start)
             at = start
-            yield Match(number, number + 1 + text.count("\n", start, max(end - 1, start)))
+            yield LineRange(number, number + 1 + text.count("\n", start, max(end - 1, start)))
 
-    def _print(self, name: bytes, lines: list[str], matches: list[Match], binary_at: int | None) -> None:
+    def _print_matches(self, name: bytes, lines: list[str], matches: list[LineRange], binary_at: int | None) -> None:
         if self._mode == "files":
             self._out.write(name + b"\0")
         elif self._mode == "counts":
@@ -149,7 +149,7 @@ class FileSearch:
         else:
             self._print_lines(name, lines, matches)
 
-    def _print_lines(self, name: bytes, lines: list[str], matches: list[Match]) -> None:
+    def _print_lines(self, name: bytes, lines: list[str], matches: list[LineRange]) -> None:
         hits = {number for match in matches for number in range(match.first, match.end)}
         shown = sorted(
             number
@@ -158,47 +158,47 @@ class FileSearch:
         )
         last: int | None = None
         for number in shown:
-            if (self._before or self._after) and (self._printed if last is None else number > last + 1):
+            if (self._before or self._after) and (self._has_printed if last is None else number > last + 1):
                 self._out.write(b"--\n")
-            self._out.write(name + b"\0" + self._line(number, lines[number], number in hits))
-            last, self._printed = number, True
+            self._out.write(name + b"\0" + self._format_line(number, lines[number], number in hits))
+            last, self._has_printed = number, True
 
-    def _line(self, number: int, line: str, hit: bool) -> bytes:
+    def _format_line(self, number: int, line: str, is_match: bool) -> bytes:
         text = line.encode("utf-8", "surrogateescape")
-        if len(text) > self._columns:
-            text = text[: self._columns] + b" [... omitted end of long line]"
-        prefix = b"%d%s" % (number + 1, b":" if hit else b"-") if self._numbered else b""
+        if len(text) > self._max_columns:
+            text = text[: self._max_columns] + b" [... omitted end of long line]"
+        prefix = b"%d%s" % (number + 1, b":" if is_match else b"-") if self._show_line_numbers else b""
         return prefix + text + b"\n"
 
 
-def _files(searched: str, choice: Choice, *, ignore: bool) -> Iterator[tuple[str, str]]:
+def _walk_files(root: str, file_filter: FileFilter, *, ignore: bool) -> Iterator[tuple[str, str]]:
     """The files below the place that is searched: as shown, and absolute. Links are not followed."""
-    absolute = os.path.realpath(searched)
+    absolute = os.path.realpath(root)
     if not os.path.isdir(absolute):
-        yield searched, absolute
+        yield root, absolute
         return
-    level = rules_above(absolute, SEARCH_KINDS) if ignore else None
-    waiting: list[tuple[str, str, IgnoreLevel | None]] = [(searched, absolute, level)]
-    while waiting:
-        shown, directory, level = waiting.pop()
-        entries = _entries(directory)
-        inside = level.entered(directory, {entry.name for entry in entries}) if level is not None else None
+    level = load_rules_above(absolute, SEARCH_KINDS) if ignore else None
+    pending: list[tuple[str, str, IgnoreLevel | None]] = [(root, absolute, level)]
+    while pending:
+        shown, directory, level = pending.pop()
+        entries = _list_entries(directory)
+        inside = level.enter(directory, {entry.name for entry in entries}) if level is not None else None
         below: list[tuple[str, str, IgnoreLevel | None]] = []
         for entry in entries:
             is_directory = entry.is_dir(follow_symlinks=False)
             if not (is_directory or entry.is_file(follow_symlinks=False)):
                 continue
-            if not choice.takes(entry.path, is_directory, inside):
+            if not file_filter.includes(entry.path, is_directory, inside):
                 continue
             name = os.path.join(shown, entry.name)
             if is_directory:
                 below.append((name, entry.path, inside))
             else:
                 yield name, entry.path
-        waiting.extend(reversed(below))
+        pending.extend(reversed(below))
 
 
-def _entries(directory: str) -> list[os.DirEntry[str]]:
+def _list_entries(directory: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
             return sorted(entries, key=lambda entry: entry.name)
@@ -207,7 +207,7 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _decoded(content: bytes) -> str:
+def _decode_text(content: bytes) -> str:
     """UTF-8, bytes that are not kept for the output; UTF-16 when it says so."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return content.decode("utf-16", "replace")
@@ -227,7 +227,7 @@ _POSIX_CLASSES = {
 }
 
 
-def _compiled(pattern: str, ignore_case: bool, multiline: bool) -> re.Pattern[str]:
+def _compile_pattern(pattern: str, ignore_case: bool, multiline: bool) -> re.Pattern[str]:
     """The expression, with what ripgrep writes differently put into Python's words."""
     translated = re.sub(r"\[:(\w+):\]", lambda match: _POSIX_CLASSES.get(match[1], match[0]), pattern)
     translated = re.sub(r"(?<!\\)\(\?<(?=[A-Za-z_])", "(?P<", translated).replace(r"\z", r"\Z")
@@ -235,31 +235,31 @@ def _compiled(pattern: str, ignore_case: bool, multiline: bool) -> re.Pattern[st
     try:
         return re.compile(translated, flags)
     except (re.error, RecursionError, OverflowError) as error:
-        raise Unusable(f"regex parse error: {error}") from error
+        raise InvalidSearch(f"regex parse error: {error}") from error
 
 
-def _spec(glob: str) -> GitIgnoreSpec:
+def _compile_glob(glob: str) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec
 
     try:
         return GitIgnoreSpec.from_lines(expand_braces(glob))
     except ValueError as error:
-        raise Unusable(f"error parsing glob '{glob}': {error}") from error
+        raise InvalidSearch(f"error parsing glob '{glob}': {error}") from error
 
 
-def _matches(spec: GitIgnoreSpec, path: str, is_directory: bool) -> bool:
+def _is_glob_match(spec: GitIgnoreSpec, path: str, is_directory: bool) -> bool:
     path = path.replace(os.sep, "/")
     while path.startswith("../"):
         path = path[3:]
     return bool(spec.check_file(path.lstrip("/") + ("/" if is_directory else "")).include)
 
 
-def _first(*values: int | None) -> int:
+def _first_set(*values: int | None) -> int:
     return next((value for value in values if value is not None), 0)
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """The flags that `search_arguments` uses, and no others. The last three are `--`, pattern and path."""
+def _parse_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """The flags that `build_search_arguments` uses, and no others. The last three are `--`, pattern and path."""
     parser = argparse.ArgumentParser(prog="rg", allow_abbrev=False, add_help=False)
     flags = "--no-config --null --with-filename --no-heading --max-columns-preview --hidden --no-ignore --ignore-case"
     for flag in f"{flags} --multiline --multiline-dotall --line-number --files-with-matches --count-matches".split():

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import anyio
 
 from kimi.application.ports import Workspace
-from kimi.infrastructure.tools.search.ignore_files import VCS_DIRECTORIES
+from kimi.infrastructure.tools.search.ignore_rules import VCS_DIRECTORIES
 
 OutputMode: TypeAlias = Literal["content", "files_with_matches", "count_matches"]
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class RipgrepSearch:
     """One search, as the model asked for it; `path` is relative to the work dir or absolute."""
 
     pattern: str
@@ -44,12 +44,12 @@ class Search:
     include_ignored: bool = False
 
     @property
-    def numbered(self) -> bool:
+    def has_line_numbers(self) -> bool:
         """Does the output of ripgrep carry line numbers? With context they also tell which lines matched."""
         return self.line_number or any((self.before, self.after, self.context))
 
 
-def search_arguments(search: Search, *, one_thread: bool = False) -> list[str]:
+def build_search_arguments(search: RipgrepSearch, *, one_thread: bool = False) -> list[str]:
     """The arguments of ripgrep, its own name left out. What comes from the model can never be taken for a flag."""
     content = search.output_mode == "content"
     arguments = ["--no-config", "--null", "--with-filename", "--no-heading"]
@@ -68,14 +68,14 @@ def search_arguments(search: Search, *, one_thread: bool = False) -> list[str]:
         arguments.append("--ignore-case")
     if search.multiline:
         arguments += ["--multiline", "--multiline-dotall"]
-    arguments += _content_arguments(search) if content else []
+    arguments += _build_content_arguments(search) if content else []
     arguments += [f"--glob={search.glob}"] if search.glob else []
     arguments += [f"--type={search.type}"] if search.type else []
-    arguments += _mode_arguments(search.output_mode)
+    arguments += _build_mode_arguments(search.output_mode)
     return [*arguments, "--", search.pattern, search.path]
 
 
-def _content_arguments(search: Search) -> list[str]:
+def _build_content_arguments(search: RipgrepSearch) -> list[str]:
     arguments: list[str] = []
     for flag, lines in (
         ("--before-context", search.before),
@@ -84,16 +84,16 @@ def _content_arguments(search: Search) -> list[str]:
     ):
         if lines is not None:
             arguments += [flag, str(lines)]
-    return [*arguments, "--line-number"] if search.numbered else arguments
+    return [*arguments, "--line-number"] if search.has_line_numbers else arguments
 
 
-def _mode_arguments(mode: OutputMode) -> list[str]:
+def _build_mode_arguments(mode: OutputMode) -> list[str]:
     if mode == "content":
         return []
     return ["--files-with-matches" if mode == "files_with_matches" else "--count-matches"]
 
 
-def packaged_binaries() -> Iterator[str]:
+def find_packaged_binaries() -> Iterator[str]:
     """Where the optional extra puts ripgrep: beside the interpreter, or where its record says."""
     name = "rg.exe" if os.name == "nt" else "rg"
     yield os.path.join(os.path.dirname(sys.executable), name)
@@ -118,50 +118,50 @@ class Ripgrep:
         self,
         configured: str | None,
         environ: Mapping[str, str],
-        packaged: Callable[[], Iterator[str]] = packaged_binaries,
+        find_packaged: Callable[[], Iterator[str]] = find_packaged_binaries,
     ) -> None:
         self._configured = configured
         self._environ = environ
-        self._packaged = packaged
-        self._starts: dict[tuple[str, int], bool] = {}
-        self._told = False
+        self._find_packaged = find_packaged
+        self._start_results: dict[tuple[str, int], bool] = {}
+        self._fallback_logged = False
 
-    async def command(self, workspace: Workspace) -> list[str]:
+    async def find_command(self, workspace: Workspace) -> list[str]:
         """The program that takes the arguments of ripgrep: the binary, or our own slower searcher."""
-        for path in self._candidates():
-            if await self._works(path, workspace):
+        for path in self._find_candidates():
+            if await self._is_working(path, workspace):
                 return [path]
-        if not self._told:
-            self._told = True
+        if not self._fallback_logged:
+            self._fallback_logged = True
             _log.info("ripgrep was not found; Grep uses the slower built-in search")
         # -P: the work dir is not ours, its modules must not be imported.
         return [sys.executable, "-P", "-m", "kimi.infrastructure.tools.search.grep_fallback"]
 
-    def _candidates(self) -> Iterator[str]:
+    def _find_candidates(self) -> Iterator[str]:
         """Absolute paths of executable files, best first."""
-        for path in self._places():
+        for path in self._list_paths():
             if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK):
                 yield path
 
-    def _places(self) -> Iterator[str]:
-        first = os.path.expanduser(self._configured) if self._configured else self._on_path()
+    def _list_paths(self) -> Iterator[str]:
+        first = os.path.expanduser(self._configured) if self._configured else self._find_on_path()
         if first is not None:
             yield first
-        yield from self._packaged()
+        yield from self._find_packaged()
 
-    def _on_path(self) -> str | None:
+    def _find_on_path(self) -> str | None:
         return shutil.which("rg", path=self._environ.get("PATH", os.defpath))
 
-    async def _works(self, path: str, workspace: Workspace) -> bool:
+    async def _is_working(self, path: str, workspace: Workspace) -> bool:
         key = (path, os.stat(path).st_mtime_ns)
-        if key not in self._starts:
-            self._starts[key] = await _tells_version(path, workspace)
-            if not self._starts[key]:
+        if key not in self._start_results:
+            self._start_results[key] = await _can_start(path, workspace)
+            if not self._start_results[key]:
                 _log.warning("%s does not start and is not used", path)
-        return self._starts[key]
+        return self._start_results[key]
 
 
-async def _tells_version(path: str, workspace: Workspace) -> bool:
+async def _can_start(path: str, workspace: Workspace) -> bool:
     try:
         with anyio.fail_after(START_TIMEOUT_S):
             async with workspace.run([path, "--version"]) as process:

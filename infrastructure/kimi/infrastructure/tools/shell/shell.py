@@ -17,36 +17,36 @@ from pydantic import BaseModel, Field, create_model, model_validator
 
 from kimi.application.ports import PreparedCall, Process, Shell, ToolCallContext, Workspace
 from kimi.application.settings.settings import ShellSettings
-from kimi.domain.background import BackgroundTask, TaskOrder, task_facts
+from kimi.domain.background import BackgroundTask, BackgroundTaskSpec, task_fields
 from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import KimiError
-from kimi.domain.permissions.approval import Effect
+from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import BackgroundTaskBlock, ShellBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.output import (
     HEAD_CHARS,
     MAX_CHARS,
     MAX_LINE_CHARS,
-    SPILL_BYTES,
+    MAX_SPILL_BYTES,
     TAIL_CHARS,
-    HeadTail,
-    Output,
+    HeadTailBuffer,
+    ToolOutput,
 )
-from kimi.infrastructure.tools.params import prepared, schema_of
-from kimi.infrastructure.tools.shell.background_tasks import ROOT_ONLY
+from kimi.infrastructure.tools.params import build_schema, prepare_call
+from kimi.infrastructure.tools.shell.background_tasks import ROOT_ONLY_ERROR
 
 MAX_BACKGROUND_S = 86_400
 """The longest time limit of a background task, in seconds."""
 
-StartTask: TypeAlias = Callable[[TaskOrder], BackgroundTask]
+StartTask: TypeAlias = Callable[[BackgroundTaskSpec], BackgroundTask]
 """Start a command in the background. Raises TooManyTasks, OSError."""
 
-BRIEF_LINES = 5
-BRIEF_LINE_CHARS = 200
-_LAST_READ_S = 1.0
+MAX_BRIEF_LINES = 5
+MAX_BRIEF_LINE_CHARS = 200
+_FINAL_READ_S = 1.0
 """Seconds in which the output of a killed command has to end; its drain takes half of that."""
 
 
-class Params(BaseModel):
+class ShellParams(BaseModel):
     """Arguments of Shell; `timeout` is in seconds, its default and its bound come from the settings."""
 
     command: Annotated[str, Field(description="The command line to run.")]
@@ -57,7 +57,7 @@ class Params(BaseModel):
     max_foreground_s: ClassVar[int] = 300
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Params:
+    def _check_consistency(self) -> ShellParams:
         if self.run_in_background and not self.description.strip():
             raise ValueError("description is required when run_in_background is true")
         if not self.run_in_background and self.timeout > self.max_foreground_s:
@@ -79,14 +79,14 @@ class ShellTool:
         self,
         workspace: Workspace,
         settings: ShellSettings,
-        spill: Callable[[str], str | None],
+        spill_path: Callable[[str], str | None],
         start_task: StartTask | None = None,
     ) -> None:
         self._workspace = workspace
-        self._spill = spill
+        self._spill_path = spill_path
         self._start_task = start_task
         limits = (min(settings.default_timeout_s, settings.max_timeout_s), settings.max_timeout_s)
-        self._params = params_with(*limits)
+        self._params = build_params_class(*limits)
         self._spec = shell_spec(workspace.shell, *limits)
 
     @property
@@ -97,40 +97,45 @@ class ShellTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """See `Tool`. The effect is the command line as it was given."""
-        yield prepared(self._params, arguments, lambda params: self._ready(params, context))
+        yield prepare_call(self._params, arguments, lambda params: self._prepare_command(params, context))
 
-    def _ready(self, params: Params, context: ToolCallContext) -> PreparedCall | ToolReturnValue:
+    def _prepare_command(self, params: ShellParams, context: ToolCallContext) -> PreparedCall | ToolReturnValue:
         if not params.command.strip():
             return tool_error("Command cannot be empty.", "Empty command")
         if params.run_in_background and context.agent_id is not None:
-            return ROOT_ONLY
+            return ROOT_ONLY_ERROR
         if params.run_in_background:
-            return PreparedCall(partial(self._start, params), background_effect(params.command, self._workspace.shell))
+            return PreparedCall(
+                partial(self._start_background, params),
+                propose_background_command(params.command, self._workspace.shell),
+            )
         run = partial(self._run, params.command, params.timeout, context)
-        return PreparedCall(run, command_effect(params.command, self._workspace.shell))
+        return PreparedCall(run, propose_command(params.command, self._workspace.shell))
 
-    async def _start(self, params: Params) -> ToolReturnValue:
-        order = TaskOrder(params.command, params.description.strip(), self._words(params.command), params.timeout)
-        return started(self._start_task, order)
+    async def _start_background(self, params: ShellParams) -> ToolReturnValue:
+        task_spec = BackgroundTaskSpec(
+            params.command, params.description.strip(), self._build_argv(params.command), params.timeout
+        )
+        return start_background_task(self._start_task, task_spec)
 
-    def _words(self, command: str) -> tuple[str, ...]:
+    def _build_argv(self, command: str) -> tuple[str, ...]:
         shell = self._workspace.shell
-        return (shell.path, *shell.arguments, runnable(command, shell))
+        return (shell.path, *shell.arguments, adapt_command(command, shell))
 
     async def _run(self, command: str, timeout_s: int, context: ToolCallContext) -> ToolReturnValue:
-        words = self._words(command)
-        spill = partial(self._spill, f"shell-{context.step}-{secrets.token_hex(4)}.txt")
-        with closing(HeadTail(spill)) as output:
+        argv = self._build_argv(command)
+        spill = partial(self._spill_path, f"shell-{context.step}-{secrets.token_hex(4)}.txt")
+        with closing(HeadTailBuffer(spill)) as output:
             try:
-                async with self._workspace.run(words, call=context) as process:
-                    status = await collect(process, output, timeout_s)
+                async with self._workspace.run(argv, call=context) as process:
+                    status = await collect_output(process, output, timeout_s)
             except (OSError, ValueError) as error:
                 # ValueError: a NUL or half a surrogate pair cannot be part of a command line.
                 return output.build().error(f"Command execution failed: {error}", "Execution failed")
-            return command_result(output.build(), status, timeout_s)
+            return format_command_result(output.build(), status, timeout_s)
 
 
-async def collect(process: Process, output: HeadTail, timeout_s: float) -> int | None:
+async def collect_output(process: Process, output: HeadTailBuffer, timeout_s: float) -> int | None:
     """Read all output and give the exit status; None when the command had to be killed for its time.
 
     What a command says while it is being ended still counts.
@@ -143,7 +148,7 @@ async def collect(process: Process, output: HeadTail, timeout_s: float) -> int |
         await anyio.sleep(timeout_s)
         timed_out = True
         await process.kill()
-        with anyio.move_on_after(_LAST_READ_S):
+        with anyio.move_on_after(_FINAL_READ_S):
             await finished.wait()
         tasks.cancel_scope.cancel()
 
@@ -159,7 +164,7 @@ async def collect(process: Process, output: HeadTail, timeout_s: float) -> int |
     return None if timed_out else status
 
 
-def command_result(output: Output, status: int | None, timeout_s: int) -> ToolReturnValue:
+def format_command_result(output: ToolOutput, status: int | None, timeout_s: int) -> ToolReturnValue:
     """The result of a command that was started; no status means that it was killed for its time."""
     if status is None:
         return output.error(f"Command killed by timeout ({timeout_s}s)", f"Killed by timeout ({timeout_s}s)")
@@ -171,13 +176,13 @@ def command_result(output: Output, status: int | None, timeout_s: int) -> ToolRe
 
 def last_lines(text: str) -> list[str]:
     """The last lines of `text` that are not blank, shortened, for the one who watches."""
-    lines = [line for line in text.splitlines() if line.strip()][-BRIEF_LINES:]
-    return [line if len(line) <= BRIEF_LINE_CHARS else line[:BRIEF_LINE_CHARS] + "..." for line in lines]
+    lines = [line for line in text.splitlines() if line.strip()][-MAX_BRIEF_LINES:]
+    return [line if len(line) <= MAX_BRIEF_LINE_CHARS else line[:MAX_BRIEF_LINE_CHARS] + "..." for line in lines]
 
 
-def command_effect(command: str, shell: Shell) -> Effect:
+def propose_command(command: str, shell: Shell) -> ProposedAction:
     """What running `command` means for the policy and the person."""
-    return Effect(
+    return ProposedAction(
         action="run command",
         description=f"Run command `{command}`",
         display=(ShellBlock(shell.language, command),),
@@ -186,25 +191,25 @@ def command_effect(command: str, shell: Shell) -> Effect:
     )
 
 
-def background_effect(command: str, shell: Shell) -> Effect:
+def propose_background_command(command: str, shell: Shell) -> ProposedAction:
     """What running `command` in the background means: an action of its own, judged like any command."""
     return replace(
-        command_effect(command, shell),
+        propose_command(command, shell),
         action="run background command",
         description=f"Run background command `{command}`",
     )
 
 
-def started(start_task: StartTask | None, order: TaskOrder) -> ToolReturnValue:
+def start_background_task(start_task: StartTask | None, task_spec: BackgroundTaskSpec) -> ToolReturnValue:
     """Start a background task; the result says what it is called and what can be done with it (tools spec 3.1)."""
     try:
         if start_task is None:
             raise OSError("background tasks are not available here")
-        task = start_task(order)
+        task = start_task(task_spec)
     except (KimiError, OSError, ValueError) as error:
         # ValueError: half a surrogate pair cannot be written down.
         return tool_error(f"Failed to start background task: {error}", "Start failed")
-    lines = [f"{key}: {value}" for key, value in task_facts(task)] + [
+    lines = [f"{key}: {value}" for key, value in task_fields(task)] + [
         "automatic_notification: true",
         "next_step: Go on with other work; you will be notified when the task has ended.",
         "next_step: TaskOutput shows the state and the output so far, and can wait for the end.",
@@ -215,28 +220,30 @@ def started(start_task: StartTask | None, order: TaskOrder) -> ToolReturnValue:
     return tool_ok("\n".join(lines), "Background task started.", brief=f"Started {task.id}", display=(block,))
 
 
-def runnable(command: str, shell: Shell) -> str:
+def adapt_command(command: str, shell: Shell) -> str:
     """The command line as the shell gets it: bash on Windows would make a file of the device `nul`."""
-    return without_nul(command) if sys.platform == "win32" and shell.language == "bash" else command
+    return replace_nul_redirections(command) if sys.platform == "win32" and shell.language == "bash" else command
 
 
-_NUL = re.compile(
+_NUL_REDIRECTION = re.compile(
     r"""'[^']*' | "(?:\\.|[^"\\])*" | (?P<redirection>(?:\d|&)?>>?\s*)nul(?=$|[\s;|&)])""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 
 
-def without_nul(command: str) -> str:
+def replace_nul_redirections(command: str) -> str:
     """`command` with redirections to `nul` outside quotes going to `/dev/null`."""
-    return _NUL.sub(lambda found: f"{found['redirection']}/dev/null" if found["redirection"] else found[0], command)
+    return _NUL_REDIRECTION.sub(
+        lambda found: f"{found['redirection']}/dev/null" if found["redirection"] else found[0], command
+    )
 
 
 @lru_cache(maxsize=8)
-def params_with(default_timeout_s: int, max_timeout_s: int) -> type[Params]:
+def build_params_class(default_timeout_s: int, max_timeout_s: int) -> type[ShellParams]:
     """`Params` with these time limits."""
-    about = "Seconds after which the command is killed."
-    timeout = Field(default_timeout_s, ge=1, le=max(max_timeout_s, MAX_BACKGROUND_S), description=about)
-    params = create_model("Params", __base__=Params, timeout=(int, timeout))
+    description = "Seconds after which the command is killed."
+    timeout = Field(default_timeout_s, ge=1, le=max(max_timeout_s, MAX_BACKGROUND_S), description=description)
+    params = create_model("Params", __base__=ShellParams, timeout=(int, timeout))
     params.max_foreground_s = max_timeout_s
     return params
 
@@ -246,14 +253,14 @@ def shell_spec(shell: Shell, default_timeout_s: int, max_timeout_s: int) -> Tool
     """What the model is told; the same object for all conversations with the same shell and limits."""
     return ToolSpec(
         name="Shell",
-        description=_description(shell, default_timeout_s, max_timeout_s),
-        parameters=schema_of(params_with(default_timeout_s, max_timeout_s)),
+        description=_format_description(shell, default_timeout_s, max_timeout_s),
+        parameters=build_schema(build_params_class(default_timeout_s, max_timeout_s)),
         kind="execute",
         key_argument="command",
     )
 
 
-def _description(shell: Shell, default_timeout_s: int, max_timeout_s: int) -> str:
+def _format_description(shell: Shell, default_timeout_s: int, max_timeout_s: int) -> str:
     return f"""\
 Run a command line with {shell.name} (`{shell.path}`), syntax: {shell.language}.
 
@@ -271,6 +278,6 @@ and TaskOutput and TaskStop work on it. Such a task may take up to {MAX_BACKGROU
 a time; what its command leaves behind is ended with it, and all tasks end with the program.
 - Standard output and standard error come together, as UTF-8. Lines are cut at {MAX_LINE_CHARS:,} characters. Of more \
 than {MAX_CHARS:,} characters you get the first {HEAD_CHARS:,} and the last {TAIL_CHARS:,}; the line between them \
-names a file with the full output (at most {SPILL_BYTES // 1024 // 1024} MiB), if one could be kept.
+names a file with the full output (at most {MAX_SPILL_BYTES // 1024 // 1024} MiB), if one could be kept.
 - An exit code other than 0 is reported as an error, together with the output.
 """

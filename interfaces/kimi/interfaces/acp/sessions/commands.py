@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from kimi.application.commands.registry import known_commands
+from kimi.application.commands.registry import list_agent_commands
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.skill_registry import SKILL
+from kimi.application.conversation.skill_registry import SKILL_PREFIX
 from kimi.domain.command import CommandInfo
 from kimi.domain.content.message import JsonObject
 
-_HINTS: Final = {
+_ARGUMENT_HINTS: Final = {
     "compact": "what matters",
     "plan": "on, off, view or clear",
     "add-dir": "path of a directory",
@@ -22,12 +22,12 @@ _HINTS: Final = {
 """What may follow a command; those that are not here take nothing."""
 
 
-def available_commands(conversation: Conversation) -> list[JsonObject]:
+def list_available_commands(conversation: Conversation) -> list[JsonObject]:
     """All commands, those of skills and flows included; names have no slash."""
-    return [_listed(info) for info in known_commands(conversation)]
+    return [_describe_command(info) for info in list_agent_commands(conversation)]
 
 
-def _listed(info: CommandInfo) -> JsonObject:
-    hint = _HINTS.get(info.name) or ("what to do" if info.name.startswith(SKILL) else None)
+def _describe_command(info: CommandInfo) -> JsonObject:
+    hint = _ARGUMENT_HINTS.get(info.name) or ("what to do" if info.name.startswith(SKILL_PREFIX) else None)
     listed = {"name": info.name, "description": info.description}
     return listed | {"input": {"hint": hint}} if hint else listed

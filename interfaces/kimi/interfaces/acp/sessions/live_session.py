@@ -14,12 +14,12 @@ import anyio.abc
 import anyio.lowlevel
 import anyio.to_thread
 
-from kimi.application.control.forget_turn import forget_since, next_mark
-from kimi.application.control.modes import mode_of
+from kimi.application.control.approval_modes import mode_from_policy
+from kimi.application.control.forget_turn import forget_since_checkpoint, next_checkpoint_id
 from kimi.application.control.resolve_request import resolve_request
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.event_channel import Delivery
-from kimi.application.conversation.pending_requests import refusal
+from kimi.application.conversation.pending_requests import build_refusal
 from kimi.application.ports import ToolCallContext
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput, as_parts, missing_capabilities
@@ -28,51 +28,51 @@ from kimi.domain.events.event import REQUEST_TYPES, ApprovalResponse, Event, Sta
 from kimi.domain.events.request import Answer, ApprovalRequest, QuestionRequest, Request
 from kimi.domain.tools.diff import ChangedText
 from kimi.domain.turn import TurnStatus
-from kimi.interfaces.acp.client_capabilities import ClientAbilities
-from kimi.interfaces.acp.sessions.commands import available_commands
-from kimi.interfaces.acp.sessions.options import config_options
-from kimi.interfaces.acp.sessions.prompt_queue import Ticket
-from kimi.interfaces.acp.transport.client import ClientSide
-from kimi.interfaces.acp.transport.errors import bug, nothing_to_replay, unsupported_content
-from kimi.interfaces.acp.updates.replay import replay_updates, stored_events
-from kimi.interfaces.acp.updates.tool_presentation import Face
-from kimi.interfaces.acp.updates.translate import Translator, count_turns
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities
+from kimi.interfaces.acp.sessions.commands import list_available_commands
+from kimi.interfaces.acp.sessions.options import build_config_options
+from kimi.interfaces.acp.sessions.prompt_queue import QueuedPrompt
+from kimi.interfaces.acp.transport.errors import log_internal_error, nothing_to_replay, unsupported_content
+from kimi.interfaces.acp.transport.remote_client import RemoteClient
+from kimi.interfaces.acp.updates.replay import build_replay_updates, decode_stored_events
+from kimi.interfaces.acp.updates.session_updates import SessionUpdateTranslator, count_turns
+from kimi.interfaces.acp.updates.tool_presentation import ToolPresentation
 
 logger = logging.getLogger(__name__)
 
-REPLAY_BATCH: Final = 200
+REPLAY_BATCH_SIZE: Final = 200
 """How many updates of a replay are sent before others get their turn."""
 
-SHOW_S: Final = 1.0
+ANNOUNCE_TIMEOUT_S: Final = 1.0
 """How long the announcement of a call may take before its terminal is shown all the same."""
 
 _STOP_REASONS: Final = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 class LiveSession:
-    """A conversation with the tasks that speak for it. Made by `serve_session`, which ends them."""
+    """A conversation with the tasks that speak for it. Made by `open_live_session`, which ends them."""
 
     def __init__(
         self,
         conversation: Conversation,
         work_dir: str,
-        client: ClientSide,
-        abilities: ClientAbilities,
+        client: RemoteClient,
+        capabilities: ClientCapabilities,
         tasks: anyio.abc.TaskGroup,
-        turns: int,
+        recorded_turns: int,
     ) -> None:
         self.conversation = conversation
         self._work_dir = work_dir
         self._client = client
-        self._abilities = abilities
+        self._capabilities = capabilities
         self._tasks = tasks
-        self._asks: dict[str, anyio.CancelScope] = {}
-        self._gate = anyio.Lock()
-        self._replayed = 0  # events on the channel that a replay has shown already
-        self._told_title = conversation.files.state.custom_title
-        self._told_choice = conversation.choice
-        self._translator = self._new_translator(turns)
-        conversation.call_watch = self
+        self._request_scopes: dict[str, anyio.CancelScope] = {}
+        self._send_lock = anyio.Lock()
+        self._replayed_count = 0  # events on the channel that a replay has shown already
+        self._sent_title = conversation.files.state.custom_title
+        self._sent_choice = conversation.model_choice
+        self._translator = self._build_translator(recorded_turns)
+        conversation.tool_call_events = self
 
     @property
     def id(self) -> str:
@@ -83,129 +83,129 @@ class LiveSession:
     def is_idle(self) -> bool:
         """Could it be suspended without a loss: no turn, nothing asked, no task in the background?"""
         tasks = self.conversation.background.tasks
-        running = tasks is not None and any(task.active for task in tasks.tasks())
-        return self.conversation.turn is None and not self._asks and not running
+        running = tasks is not None and any(task.is_active for task in tasks.list_tasks())
+        return self.conversation.turn is None and not self._request_scopes and not running
 
     # --- events to updates ----------------------------------------------------------------------------------------
 
-    async def pump(self) -> None:
+    async def forward_events(self) -> None:
         """Send what happens, until the channel is closed."""
-        while batch := await self._next_batch():
-            await self._client.room()
-            async with self._gate:
-                self._deal_with(batch)
+        while batch := await self._receive_batch():
+            await self._client.wait_for_capacity()
+            async with self._send_lock:
+                self._process_batch(batch)
 
-    async def _next_batch(self) -> Sequence[Delivery]:
+    async def _receive_batch(self) -> Sequence[Delivery]:
         """The next events; what was put off is sent meanwhile, when it is due."""
         while True:
-            due = self._translator.next_due()
+            due = self._translator.next_update_at()
             if due is None:
                 return await self.conversation.channel.receive()
             with anyio.move_on_at(due):
                 return await self.conversation.channel.receive()
-            self._send(self._translator.due(anyio.current_time()))
+            self._send_updates(self._translator.collect_due_updates(anyio.current_time()))
 
-    def _deal_with(self, batch: Sequence[Delivery]) -> None:
+    def _process_batch(self, batch: Sequence[Delivery]) -> None:
         for event, _ in batch:
-            if self._replayed:
-                self._replayed -= 1
+            if self._replayed_count:
+                self._replayed_count -= 1
             else:
                 self._send_event(event)
-            self._ask_or_settle(event)
-        self._send(self._translator.mode_update(mode_of(self.conversation.policy)))
-        self._tell_choice()
+            self._start_or_cancel_request(event)
+        self._send_updates(self._translator.update_mode(mode_from_policy(self.conversation.policy)))
+        self._send_options_if_changed()
 
     def _send_event(self, event: Event) -> None:
         try:
-            self._send(self._translator.updates(event))
+            self._send_updates(self._translator.translate(event))
         except Exception as error:  # the turn goes on, and so does the session
-            bug(error)
+            log_internal_error(error)
 
-    def _ask_or_settle(self, event: Event) -> None:
+    def _start_or_cancel_request(self, event: Event) -> None:
         if isinstance(event, REQUEST_TYPES):
-            self._tasks.start_soon(self._ask, event)
-        elif isinstance(event, ApprovalResponse) and (asked := self._asks.get(event.request_id)):
+            self._tasks.start_soon(self._answer_request, event)
+        elif isinstance(event, ApprovalResponse) and (asked := self._request_scopes.get(event.request_id)):
             asked.cancel()  # it was settled without the client
 
-    def will_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
-        """See `CallWatch` of the ports."""
-        self._translator.will_change(agent_id, call_id, changed)
+    def on_file_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
+        """See `ToolCallEvents` of the ports."""
+        self._translator.set_expected_change(agent_id, call_id, changed)
 
-    def begins(self, agent_id: str | None, call_id: str) -> None:
-        """See `CallWatch` of the ports."""
-        self._send(self._translator.started(call_id, agent_id))
+    def on_call_start(self, agent_id: str | None, call_id: str) -> None:
+        """See `ToolCallEvents` of the ports."""
+        self._send_updates(self._translator.mark_started(call_id, agent_id))
 
-    def _send(self, updates: Sequence[JsonObject]) -> None:
+    def _send_updates(self, updates: Sequence[JsonObject]) -> None:
         for update in updates:
-            self._client.update(self.id, update)
+            self._client.send_update(self.id, update)
 
     async def show_terminal(self, call: ToolCallContext, terminal_id: str) -> None:
         """Show a terminal of the client in the call that it runs for, after what was announced of it before."""
-        with anyio.move_on_after(SHOW_S):
-            await self.conversation.channel.drained()
-        async with self._gate:
-            self._send(self._translator.terminal(call.call_id, terminal_id, call.agent_id))
+        with anyio.move_on_after(ANNOUNCE_TIMEOUT_S):
+            await self.conversation.channel.join()
+        async with self._send_lock:
+            self._send_updates(self._translator.show_terminal(call.call_id, terminal_id, call.agent_id))
 
-    def _new_translator(self, turns: int = 0, *, replaying: bool = False) -> Translator:
+    def _build_translator(self, recorded_turns: int = 0, *, replaying: bool = False) -> SessionUpdateTranslator:
         conversation = self.conversation
-        return Translator(
+        return SessionUpdateTranslator(
             self._work_dir,
-            client=self._abilities,
-            turns=turns,
-            replaying=replaying,
-            is_watched=True,
-            face_of=self._face_of,
-            mode=mode_of(conversation.policy),
-            mode_of=lambda plan: mode_of(replace(conversation.policy, plan=plan)),
-            config_options=lambda: config_options(conversation),
+            capabilities=self._capabilities,
+            recorded_turns=recorded_turns,
+            is_replaying=replaying,
+            has_start_events=True,
+            find_presentation=self._find_presentation,
+            mode=mode_from_policy(conversation.policy),
+            mode_for_plan=lambda plan: mode_from_policy(replace(conversation.policy, plan=plan)),
+            config_options=lambda: build_config_options(conversation),
         )
 
-    def _face_of(self, name: str) -> Face | None:
+    def _find_presentation(self, name: str) -> ToolPresentation | None:
         """The look of a tool that is not built in."""
         tool = self.conversation.toolset.find(name)
-        return None if tool is None else Face(tool.spec.kind, tool.spec.key_argument)
+        return None if tool is None else ToolPresentation(tool.spec.kind, tool.spec.key_argument)
 
     # --- what a client is told beside events ----------------------------------------------------------------------
 
-    def tell_commands(self) -> None:
+    def send_commands(self) -> None:
         """Send the slash commands."""
-        commands = available_commands(self.conversation)
-        self._send([{"sessionUpdate": "available_commands_update", "availableCommands": commands}])
+        commands = list_available_commands(self.conversation)
+        self._send_updates([{"sessionUpdate": "available_commands_update", "availableCommands": commands}])
 
-    def tell_state(self) -> None:
+    def send_state(self) -> None:
         """Send how full the context is and what the session is called, to a client that has just opened it."""
         conversation, model = self.conversation, self.conversation.model
         if model is not None:
-            tokens = conversation.history.total
-            self._translator.updates(StatusUpdate(context_tokens=tokens, max_context_tokens=model.context_size))
-            self._send(self._translator.window_update())
-        self._told_title = None
-        self._tell_title()
+            tokens = conversation.history.total_tokens
+            self._translator.translate(StatusUpdate(context_tokens=tokens, max_context_tokens=model.context_size))
+            self._send_updates(self._translator.repeat_usage_update())
+        self._sent_title = None
+        self._send_title_if_changed()
 
-    def set_told(self) -> None:
+    def acknowledge_client_change(self) -> None:
         """The client has changed mode or model itself: it need not be told."""
-        self._translator.mode_update(mode_of(self.conversation.policy), told=True)
-        self._told_choice = self.conversation.choice
+        self._translator.update_mode(mode_from_policy(self.conversation.policy), is_known=True)
+        self._sent_choice = self.conversation.model_choice
 
-    def tell_options(self) -> None:
+    def send_options(self) -> None:
         """Send all config options."""
-        options = config_options(self.conversation)
-        self._send([{"sessionUpdate": "config_option_update", "configOptions": options}])
+        options = build_config_options(self.conversation)
+        self._send_updates([{"sessionUpdate": "config_option_update", "configOptions": options}])
 
-    def _tell_choice(self) -> None:
-        if self.conversation.choice != self._told_choice:
-            self._told_choice = self.conversation.choice
-            self.tell_options()
+    def _send_options_if_changed(self) -> None:
+        if self.conversation.model_choice != self._sent_choice:
+            self._sent_choice = self.conversation.model_choice
+            self.send_options()
 
-    def _tell_title(self) -> None:
+    def _send_title_if_changed(self) -> None:
         title = self.conversation.files.state.custom_title
-        if title is None or title == self._told_title:
+        if title is None or title == self._sent_title:
             return
-        self._told_title = title
+        self._sent_title = title
         now = datetime.fromtimestamp(self.conversation.now(), UTC).isoformat(timespec="seconds")
-        self._send([{"sessionUpdate": "session_info_update", "title": title, "updatedAt": now}])
+        self._send_updates([{"sessionUpdate": "session_info_update", "title": title, "updatedAt": now}])
 
-    def save(self) -> None:
+    def schedule_sync(self) -> None:
         """Bring the session to the disk, for a power failure; nobody waits for it."""
         self._tasks.start_soon(self.conversation.files.sync)
 
@@ -218,58 +218,64 @@ class LiveSession:
         it can be read; StoreFailed: its record cannot be opened.
         """
         conversation = self.conversation
-        async with self._gate:
+        async with self._send_lock:
             is_running = conversation.turn is not None
             # What was recorded until this moment is replayed, whether it was sent already or waits in the channel.
             conversation.flush()
-            self._replayed = conversation.channel.unfinished
+            self._replayed_count = conversation.channel.unfinished
             envelopes = list(conversation.files.events()) if is_running else conversation.files.events()
-            translator = self._new_translator(replaying=True)
-            updates = replay_updates(stored_events(envelopes), translator, is_running=is_running)
+            translator = self._build_translator(replaying=True)
+            updates = build_replay_updates(decode_stored_events(envelopes), translator, is_running=is_running)
             sent = 0
             for sent, update in enumerate(updates, start=1):
-                self._client.update(self.id, update)
-                if sent % REPLAY_BATCH == 0:
-                    await self._client.room()
+                self._client.send_update(self.id, update)
+                if sent % REPLAY_BATCH_SIZE == 0:
+                    await self._client.wait_for_capacity()
                     await anyio.lowlevel.checkpoint()
             if not sent and conversation.history.messages:
                 raise nothing_to_replay()
-            translator.go_live()
+            translator.end_replay()
             self._translator = translator
 
     # --- requests to the person -----------------------------------------------------------------------------------
 
-    async def _ask(self, request: Request) -> None:
-        with anyio.CancelScope() as self._asks[request.id]:
+    async def _answer_request(self, request: Request) -> None:
+        with anyio.CancelScope() as self._request_scopes[request.id]:
             try:
-                answer = await self._answer(request)
+                answer = await self._ask_client(request)
             except Exception as error:
-                bug(error)
-                answer = refusal(request)
+                log_internal_error(error)
+                answer = build_refusal(request)
             finally:
-                del self._asks[request.id]
+                del self._request_scopes[request.id]
             resolve_request(self.conversation, request.id, answer)
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _ask_client(self, request: Request) -> Answer:
         translator = self._translator
         if isinstance(request, ApprovalRequest):
-            return translator.permission_answer(request, await self._choice(translator.permission(request)))
+            return translator.parse_permission_answer(
+                request, await self._request_permission(translator.build_permission(request))
+            )
         if not isinstance(request, QuestionRequest):
-            return translator.permission_answer(request, None)
-        match translator.asks_by(request):
+            return translator.parse_permission_answer(request, None)
+        match translator.select_question_form(request):
             case "form":
-                form = await self._call("elicitation/create", translator.elicitation(request))
-                return translator.elicitation_answer(request, form)
+                form = await self._call_client("elicitation/create", translator.build_elicitation(request))
+                return translator.parse_elicitation_answer(request, form)
             case "options":
-                results = [await self._choice(params) for params in translator.question_permissions(request)]
-                return translator.question_answer(request, results)
+                results = [
+                    await self._request_permission(params) for params in translator.build_question_permissions(request)
+                ]
+                return translator.parse_question_answer(request, results)
             case _:
-                return translator.permission_answer(request, await self._choice(translator.permission(request)))
+                return translator.parse_permission_answer(
+                    request, await self._request_permission(translator.build_permission(request))
+                )
 
-    async def _choice(self, params: JsonObject) -> JsonObject | None:
-        return await self._call("session/request_permission", params)
+    async def _request_permission(self, params: JsonObject) -> JsonObject | None:
+        return await self._call_client("session/request_permission", params)
 
-    async def _call(self, method: str, params: JsonObject) -> JsonObject | None:
+    async def _call_client(self, method: str, params: JsonObject) -> JsonObject | None:
         """The client's result; None for an error answer, and when the client is gone."""
         try:
             return await self._client.call(method, {"sessionId": self.id, **params})
@@ -277,15 +283,15 @@ class LiveSession:
             logger.info("%s was answered with an error: %s", method, error)
             return None
 
-    def _drop_stale_asks(self) -> None:
+    def _cancel_stale_requests(self) -> None:
         """Take back what nobody waits for any more: the turn was cancelled, or failed."""
-        for request_id, scope in self._asks.items():
-            if self.conversation.waiting.find(request_id) is None:
+        for request_id, scope in self._request_scopes.items():
+            if self.conversation.pending_requests.find(request_id) is None:
                 scope.cancel()
 
     # --- prompts to turns -----------------------------------------------------------------------------------------
 
-    async def run(self, ticket: Ticket, user_input: UserInput) -> JsonObject:
+    async def run_prompt(self, queued_prompt: QueuedPrompt, user_input: UserInput) -> JsonObject:
         """Run a prompt; gives the result of `session/prompt`. Its updates are all out by then.
 
         Raises Refused for content that the model cannot take, before anything is recorded; else as `run_turn`.
@@ -294,22 +300,24 @@ class LiveSession:
 
         conversation = self.conversation
         self.check_content(user_input)
-        mark = next_mark(conversation)
+        mark = next_checkpoint_id(conversation)
         turn = conversation.begin_turn()
-        ticket.runs(turn)
+        queued_prompt.bind_turn(turn)
         try:
             status = await run_turn(conversation, turn, user_input)
-            reason = "cancelled" if ticket.cancelled else self._stop_reason(status, mark)  # even if it got through
+            reason = (
+                "cancelled" if queued_prompt.is_cancelled else self._resolve_stop_reason(status, mark)
+            )  # even if it got through
         except Exception:
-            if not ticket.cancelled:
+            if not queued_prompt.is_cancelled:
                 raise
             logger.exception("a cancelled turn failed")
             reason = "cancelled"
         finally:
-            self._drop_stale_asks()
-            self._send(self._translator.settle())
-            self._tell_title()
-        usage = self._translator.usage()
+            self._cancel_stale_requests()
+            self._send_updates(self._translator.close_open_calls())
+            self._send_title_if_changed()
+        usage = self._translator.turn_usage()
         return {"stopReason": reason} if usage is None else {"stopReason": reason, "usage": usage}
 
     def check_content(self, user_input: UserInput) -> None:
@@ -320,7 +328,7 @@ class LiveSession:
         if missing := missing_capabilities(as_parts(user_input), model.capabilities):
             raise unsupported_content(missing)
 
-    def _stop_reason(self, status: TurnStatus, mark: int) -> str:
+    def _resolve_stop_reason(self, status: TurnStatus, mark: int) -> str:
         match status.status:
             case "cancelled":
                 return "cancelled"
@@ -328,32 +336,32 @@ class LiveSession:
                 return "max_turn_requests"
             case _:
                 reason = _STOP_REASONS.get(status.stop_reason or "", "end_turn")
-                if reason == "refusal" and not self._forget(mark):
+                if reason == "refusal" and not self._forget_turn(mark):
                     return "end_turn"  # it stays in the context, and `refusal` would say that it does not
                 return reason
 
-    def _forget(self, mark: int) -> bool:
+    def _forget_turn(self, mark: int) -> bool:
         try:
-            return forget_since(self.conversation, mark)
+            return forget_since_checkpoint(self.conversation, mark)
         except StoreFailed:
             logger.exception("a refused prompt stays in the context")
             return False
 
 
 @asynccontextmanager
-async def serve_session(
-    conversation: Conversation, work_dir: str, client: ClientSide, abilities: ClientAbilities
+async def open_live_session(
+    conversation: Conversation, work_dir: str, client: RemoteClient, capabilities: ClientCapabilities
 ) -> AsyncGenerator[LiveSession, None]:
     """Speak for a conversation while the context is open; on leaving whatever is open is refused and let go."""
     turns = 0
-    if conversation.files.resumed:
+    if conversation.files.is_resumed:
         turns = await anyio.to_thread.run_sync(count_turns, conversation.files.events())
     async with anyio.create_task_group() as tasks:
-        live = LiveSession(conversation, work_dir, client, abilities, tasks, turns)
-        tasks.start_soon(live.pump)
+        live = LiveSession(conversation, work_dir, client, capabilities, tasks, turns)
+        tasks.start_soon(live.forward_events)
         try:
             yield live
         finally:
-            conversation.waiting.close()
+            conversation.pending_requests.close()
             conversation.channel.close()
             tasks.cancel_scope.cancel()

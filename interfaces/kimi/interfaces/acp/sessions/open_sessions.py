@@ -15,28 +15,33 @@ import anyio.abc
 
 from kimi.application.control.switch_model import current_choice, restore_model
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.model_choice import aliases
+from kimi.application.conversation.model_catalog import models_by_alias
 from kimi.application.ports import SessionStore, ToolCallContext
-from kimi.application.sessions.open_session import Choice
-from kimi.application.sessions.session_pool import Sessions
+from kimi.application.sessions.open_session import SessionSelector
+from kimi.application.sessions.session_pool import SessionPool
 from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.client import Client
 from kimi.domain.errors import ConfigError
 from kimi.domain.permissions.approval import Policy
-from kimi.interfaces.acp.client_capabilities import ClientAbilities
-from kimi.interfaces.acp.sessions.live_session import LiveSession, serve_session
-from kimi.interfaces.acp.sessions.prompt_queue import Lane
-from kimi.interfaces.acp.sessions.session_settings import CurrentSettings, SessionPlace, app_at, settings_at
-from kimi.interfaces.acp.transport.client import ClientSide
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities
+from kimi.interfaces.acp.sessions.live_session import LiveSession, open_live_session
+from kimi.interfaces.acp.sessions.prompt_queue import PromptQueue
+from kimi.interfaces.acp.sessions.session_location import (
+    ReloadingSettings,
+    SessionLocation,
+    derive_app,
+    derive_settings,
+)
 from kimi.interfaces.acp.transport.errors import session_not_open
+from kimi.interfaces.acp.transport.remote_client import RemoteClient
 from kimi.interfaces.bootstrap.agent_toolset import replace_workspace
-from kimi.interfaces.bootstrap.containers import App, Session, negotiation, open_conversation
+from kimi.interfaces.bootstrap.containers import App, SessionContainer, bind_negotiation, open_conversation
 from kimi.interfaces.process import trim_memory
 from kimi.interfaces.process.process import set_session_id
 
 logger = logging.getLogger(__name__)
 
-TIDY_S: Final = 0.2
+TRIM_DELAY_S: Final = 0.2
 """How long after the end of a session its memory is given back."""
 
 
@@ -45,33 +50,33 @@ class OpenSession:
     """A session that the client has open, live or suspended."""
 
     id: str
-    place: SessionPlace
-    abilities: ClientAbilities
+    location: SessionLocation
+    capabilities: ClientCapabilities
     client: Client
-    base: Settings
+    process_settings: Settings
     """The settings of the process, as they were when it was opened or last refreshed."""
-    lane: Lane = field(default_factory=Lane)
-    policy: Policy | None = None
+    prompt_queue: PromptQueue = field(default_factory=PromptQueue)
+    suspended_policy: Policy | None = None
     """What it was when the session was suspended."""
-    lost_model: bool = False
+    has_lost_model: bool = False
     """Is the model that it had last no longer configured?"""
     opened_at: float = field(default_factory=time.time)
     settings: Settings = field(init=False)
     """Its own, made of `base` and `place`."""
 
     def __post_init__(self) -> None:
-        self.settle()
+        self.derive_settings()
 
-    def settle(self) -> None:
+    def derive_settings(self) -> None:
         """`base` or `place` has changed."""
-        self.settings = settings_at(self.base, self.place)
+        self.settings = derive_settings(self.process_settings, self.location)
 
 
-Adapt = Callable[[Session, OpenSession], None]
+AdaptContainer = Callable[[SessionContainer, OpenSession], None]
 """Overrides members of a session's container, before anything is made, for whoever embeds the server."""
 
 
-def adapt_nothing(container: Session, session: OpenSession) -> None:
+def adapt_nothing(container: SessionContainer, session: OpenSession) -> None:
     """Everything is as it was configured."""
 
 
@@ -80,68 +85,68 @@ class OpenSessions:
 
     def __init__(
         self,
-        shared: App,
-        current: CurrentSettings,
-        client: ClientSide,
+        shared_app: App,
+        settings_source: ReloadingSettings,
+        client: RemoteClient,
         tasks: anyio.abc.TaskGroup,
         *,
         time_left: Callable[[], float],
-        adapt: Adapt,
+        adapt: AdaptContainer,
     ) -> None:
-        self._shared = shared
-        self._current = current
+        self._shared_app = shared_app
+        self._settings_source = settings_source
         self._client = client
         self._time_left = time_left
         self._adapt = adapt
         self._tasks = tasks
-        self._tidying = False
-        self._open: dict[str, OpenSession] = {}
-        self._changing: dict[str, anyio.Lock] = {}
-        self._live = Sessions[LiveSession](tasks, lambda live: live.is_idle)
+        self._is_trim_scheduled = False
+        self._open_sessions: dict[str, OpenSession] = {}
+        self._change_locks: dict[str, anyio.Lock] = {}
+        self._live_sessions = SessionPool[LiveSession](tasks, lambda live: live.is_idle)
 
     def find(self, session_id: str) -> OpenSession | None:
         """The open session with this id."""
-        return self._open.get(session_id)
+        return self._open_sessions.get(session_id)
 
     def get(self, session_id: str) -> OpenSession:
         """The open session with this id. Raises Refused when it is not open."""
-        session = self._open.get(session_id)
+        session = self._open_sessions.get(session_id)
         if session is None:
             raise session_not_open(session_id)
         return session
 
-    def all(self) -> list[OpenSession]:
+    def list_open(self) -> list[OpenSession]:
         """Every open session."""
-        return list(self._open.values())
+        return list(self._open_sessions.values())
 
-    def live(self, session: OpenSession) -> LiveSession | None:
+    def find_live(self, session: OpenSession) -> LiveSession | None:
         """What is live of it; None while it is suspended."""
-        return self._live.live(session.id)
+        return self._live_sessions.find_live(session.id)
 
     @asynccontextmanager
-    async def changing(self, session_id: str) -> AsyncGenerator[None, None]:
+    async def lock_changes(self, session_id: str) -> AsyncGenerator[None, None]:
         """Open, close, copy or delete a session, one after the other in the order in which the client asked for it.
 
         Else a session that is loaded while it closes would be open for the client and gone here.
         """
-        lock = self._changing.setdefault(session_id, anyio.Lock())
+        lock = self._change_locks.setdefault(session_id, anyio.Lock())
         try:
             async with lock:
                 yield
         finally:
             if not lock.locked():
-                self._changing.pop(session_id, None)
+                self._change_locks.pop(session_id, None)
 
     @asynccontextmanager
-    async def added(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
+    async def open_session(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
         """Open a session and use it; what fails meanwhile closes it again, unless it was open before.
 
         Raises what `open_conversation` raises, TooManySessions; it is not open then.
         """
-        was_open = session.id in self._open
+        was_open = session.id in self._open_sessions
         try:
-            async with self._live.opened(session.id, lambda: self._opened(session)) as live:
-                self._open[session.id] = session
+            async with self._live_sessions.open_session(session.id, lambda: self._open_live_session(session)) as live:
+                self._open_sessions[session.id] = session
                 yield live
         except BaseException:
             if not was_open:
@@ -150,100 +155,102 @@ class OpenSessions:
             raise
 
     @asynccontextmanager
-    async def using(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
+    async def use_session(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
         """Use an open session; a suspended one is opened again. Raises Refused when it was closed meanwhile."""
         try:
-            async with self._live.using(session.id) as live:
+            async with self._live_sessions.use_session(session.id) as live:
                 yield live
         except KeyError:
-            if session.id in self._open:
+            if session.id in self._open_sessions:
                 raise
             raise session_not_open(session.id) from None
 
-    async def equip(self, session: OpenSession, place: SessionPlace) -> None:
+    async def update_location(self, session: OpenSession, location: SessionLocation) -> None:
         """Let a session have the roots and servers of `place` from its next use on; a busy one keeps its own."""
-        live = self.live(session)
-        wanted = replace(session.place, roots=place.roots, servers=place.servers)
-        if wanted != session.place and (live is None or live.is_idle):
-            session.place = wanted
-            session.settle()
-            await self._live.suspend(session.id)
+        live = self.find_live(session)
+        wanted = replace(session.location, additional_dirs=location.additional_dirs, mcp_servers=location.mcp_servers)
+        if wanted != session.location and (live is None or live.is_idle):
+            session.location = wanted
+            session.derive_settings()
+            await self._live_sessions.suspend(session.id)
 
     async def close(self, session_id: str) -> None:
         """Cancel what runs, wait until its prompts are answered, and close it. Nothing for one that is not open."""
-        session = self._open.pop(session_id, None)
+        session = self._open_sessions.pop(session_id, None)
         if session is not None:
-            session.lane.cancel()
-            await session.lane.emptied()
-            await self._live.close(session_id)
-            if not self._tidying:
-                self._tidying = True
-                self._tasks.start_soon(self._tidy)
+            session.prompt_queue.cancel_all()
+            await session.prompt_queue.join()
+            await self._live_sessions.close(session_id)
+            if not self._is_trim_scheduled:
+                self._is_trim_scheduled = True
+                self._tasks.start_soon(self._trim_memory_later)
 
-    async def _tidy(self) -> None:
+    async def _trim_memory_later(self) -> None:
         """Give the memory of closed sessions back: histories may be large, and are parts of circles."""
-        await anyio.sleep(TIDY_S)  # what has served the session is gone by then, and so are others that close now
-        self._tidying = False
-        trim_memory.give_back()
+        await anyio.sleep(TRIM_DELAY_S)  # what has served the session is gone by then, and so are others that close now
+        self._is_trim_scheduled = False
+        trim_memory.trim_memory()
 
     async def close_all(self) -> None:
         """Close all sessions, side by side."""
         async with anyio.create_task_group() as closing:
-            for session in self.all():
+            for session in self.list_open():
                 closing.start_soon(self.close, session.id)
 
-    def store(self, session: OpenSession) -> SessionStore:
+    def find_store(self, session: OpenSession) -> SessionStore:
         """Where the sessions of its work dir are stored."""
-        return app_at(self._shared, lambda: session.settings, session.place.stored_in).store()
+        return derive_app(self._shared_app, lambda: session.settings, session.location.stored_work_dir).store()
 
     def stop(self) -> None:
         """The client is gone: cancel everything, refuse what waits for an answer."""
-        for live in self._live.all_live():
-            live.conversation.waiting.close()
-        for session in self.all():
-            session.lane.cancel()
+        for live in self._live_sessions.list_live():
+            live.conversation.pending_requests.close()
+        for session in self.list_open():
+            session.prompt_queue.cancel_all()
 
     # --- a session's settings -------------------------------------------------------------------------------------
 
-    def refresh(self, session: OpenSession, live: LiveSession) -> None:
+    def refresh_settings(self, session: OpenSession, live: LiveSession) -> None:
         """Give a session that is idle the settings as they are now, if they have changed (A-30)."""
-        base = self._current.get()
-        if base is session.base or live.conversation.turn is not None:
+        base = self._settings_source.get()
+        if base is session.process_settings or live.conversation.turn is not None:
             return
-        session.base = base
-        session.settle()
-        chosen = chosen_model(live.conversation)
-        if chosen is not None and chosen.usable:
-            live.conversation.model = live.conversation.models().open(chosen)
+        session.process_settings = base
+        session.derive_settings()
+        chosen = resolve_chosen_model(live.conversation)
+        if chosen is not None and chosen.is_usable:
+            live.conversation.model = live.conversation.require_models().open_model(chosen)
 
     @asynccontextmanager
-    async def _opened(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
-        app = app_at(self._shared, lambda: session.settings, session.place.stored_in)
+    async def _open_live_session(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
+        app = derive_app(self._shared_app, lambda: session.settings, session.location.stored_work_dir)
         async with open_conversation(
             app,
-            Choice(session.id),
+            SessionSelector(session.id),
             time_left=self._time_left,
-            adapt=lambda container: self._prepare(container, session),
-            ends_app=False,
-            kept_dirs=session.base.additional_dirs,
+            adapt_container=lambda container: self._prepare_container(container, session),
+            close_http=False,
+            persisted_dirs=session.process_settings.additional_dirs,
         ) as conversation:
             set_session_id(conversation.id)
-            negotiation(app, conversation)(session.client, ())
-            _restore(session, conversation)
-            async with serve_session(conversation, session.place.cwd, self._client, session.abilities) as live:
+            bind_negotiation(app, conversation)(session.client, ())
+            _restore_model_and_mode(session, conversation)
+            async with open_live_session(
+                conversation, session.location.cwd, self._client, session.capabilities
+            ) as live:
                 yield live
-                session.policy = conversation.policy
+                session.suspended_policy = conversation.policy
 
-    def _prepare(self, container: Session, session: OpenSession) -> None:
+    def _prepare_container(self, container: SessionContainer, session: OpenSession) -> None:
         """Let the session work with the files and terminals of the client, as far as it offers them."""
         self._adapt(container, session)
-        abilities = session.abilities
+        abilities = session.capabilities
         if not (abilities.fs_read or abilities.fs_write or abilities.terminal):
             return
         from kimi.interfaces.acp.workspace.client_workspace import ClientWorkspace  # not needed for every client
 
         async def show(call: ToolCallContext, terminal_id: str) -> None:
-            if (live := self.live(session)) is not None:
+            if (live := self.find_live(session)) is not None:
                 await live.show_terminal(call, terminal_id)
 
         def roots() -> list[str]:
@@ -255,23 +262,23 @@ class OpenSessions:
         replace_workspace(container, workspace)
 
 
-def _restore(session: OpenSession, conversation: Conversation) -> None:
+def _restore_model_and_mode(session: OpenSession, conversation: Conversation) -> None:
     """Model and mode as they were: those of the last time, or those that the suspended session had."""
     try:
-        session.lost_model = not restore_model(conversation)
+        session.has_lost_model = not restore_model(conversation)
     except ConfigError as error:
         logger.warning("the model of the session cannot be used any more: %s", error)
-        session.lost_model = True
-    if session.policy is not None:
-        kept = session.policy
+        session.has_lost_model = True
+    if session.suspended_policy is not None:
+        kept = session.suspended_policy
         conversation.policy = replace(conversation.policy, yolo=kept.yolo, afk=kept.afk, plan=kept.plan)
 
 
-def chosen_model(conversation: Conversation) -> ModelSettings | None:
+def resolve_chosen_model(conversation: Conversation) -> ModelSettings | None:
     """The settings of the model that a conversation uses, with what was chosen about thinking."""
-    choice, models = current_choice(conversation), conversation.models()
-    settings = aliases(models).get(choice.alias) if choice is not None else models.started
-    if settings is None or choice is None or conversation.choice is None:
+    choice, models = current_choice(conversation), conversation.require_models()
+    settings = models_by_alias(models).get(choice.alias) if choice is not None else models.initial
+    if settings is None or choice is None or conversation.model_choice is None:
         return settings
     thinking = choice.thinking if settings.thinking is not None else None
     return settings.model_copy(update={"thinking": thinking})

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from kimi.application.control.modes import MODES, Mode, mode_of, switch_mode
+from kimi.application.control.approval_modes import MODES, Mode, mode_from_policy, switch_mode
 from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.model_choice import ModelChoice, aliases
+from kimi.application.conversation.model_catalog import ModelChoice, models_by_alias
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import StateError
 from kimi.interfaces.acp.transport.errors import invalid_params
 
-THINKING: Final = ",thinking"
+THINKING_SUFFIX: Final = ",thinking"
 """Ends the legacy id of a model that thinks."""
 
 _MODE_TEXTS: Final[Mapping[Mode, tuple[str, str]]] = {
@@ -27,7 +27,7 @@ _MODE_TEXTS: Final[Mapping[Mode, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
+class _ModelOffer:
     """A model that can be chosen: its id for clients and its alias in the configuration."""
 
     id: str
@@ -35,36 +35,39 @@ class _Offer:
     settings: ModelSettings
 
 
-def session_options(conversation: Conversation) -> JsonObject:
+def build_session_options(conversation: Conversation) -> JsonObject:
     """What the answer to a session's opening holds beside its id."""
-    offers, choice = _offers(conversation), current_choice(conversation)
-    result: dict[str, Any] = {"modes": _modes(conversation), "configOptions": config_options(conversation)}
+    offers, choice = _list_model_offers(conversation), current_choice(conversation)
+    result: dict[str, Any] = {
+        "modes": _describe_modes(conversation),
+        "configOptions": build_config_options(conversation),
+    }
     if choice is not None and offers:
-        result["models"] = _legacy_models(offers, choice)
+        result["models"] = _describe_legacy_models(offers, choice)
     return result
 
 
-def config_options(conversation: Conversation) -> list[JsonObject]:
+def build_config_options(conversation: Conversation) -> list[JsonObject]:
     """All options with their current values, the most important first."""
     found: list[JsonObject] = []
     choice = current_choice(conversation)
-    offers = _offers(conversation)
+    offers = _list_model_offers(conversation)
     current = next((offer for offer in offers if choice is not None and offer.alias == choice.alias), None)
     if choice is not None and current is not None:
         models = [{"value": offer.id, "name": offer.id} for offer in offers]
-        found.append(_select("model", "Model", "model", current.id, models))
+        found.append(_build_select("model", "Model", "model", current.id, models))
         if choices := thinking_choices(current.settings):
-            thinks = _on_off(choice.thinking if choice.thinking in choices else choices[0])
-            values = [{"value": _on_off(one), "name": f"Thinking {_on_off(one)}"} for one in choices]
-            found.append(_select("thinking", "Thinking", "thought_level", thinks, values))
+            thinks = _format_on_off(choice.thinking if choice.thinking in choices else choices[0])
+            values = [{"value": _format_on_off(one), "name": f"Thinking {_format_on_off(one)}"} for one in choices]
+            found.append(_build_select("thinking", "Thinking", "thought_level", thinks, values))
     modes = [{"value": mode, "name": _MODE_TEXTS[mode][0], "description": _MODE_TEXTS[mode][1]} for mode in MODES]
-    found.append(_select("mode", "Mode", "mode", mode_of(conversation.policy), modes))
+    found.append(_build_select("mode", "Mode", "mode", mode_from_policy(conversation.policy), modes))
     return found
 
 
 def set_option(conversation: Conversation, option_id: str, value: object) -> None:
     """Set one option. Raises Refused for an unknown one or a value that it does not have."""
-    known = {option["id"]: option for option in config_options(conversation)}
+    known = {option["id"]: option for option in build_config_options(conversation)}
     if option_id not in known:
         raise invalid_params(f"configId: there is no option '{option_id}'")
     values = [one["value"] for one in known[option_id]["options"]]
@@ -75,7 +78,7 @@ def set_option(conversation: Conversation, option_id: str, value: object) -> Non
     elif option_id == "thinking":
         switch_model(conversation, thinking=value == "on")
     else:
-        switch_model(conversation, next(one.alias for one in _offers(conversation) if one.id == value))
+        switch_model(conversation, next(one.alias for one in _list_model_offers(conversation) if one.id == value))
 
 
 def set_mode(conversation: Conversation, mode_id: str) -> None:
@@ -87,39 +90,39 @@ def set_mode(conversation: Conversation, mode_id: str) -> None:
 
 def set_legacy_model(conversation: Conversation, model_id: str) -> None:
     """Set the model, and with the suffix `,thinking` or without it whether it thinks. Raises Refused."""
-    plain = model_id.removesuffix(THINKING)
-    offer = next((one for one in _offers(conversation) if one.id == plain), None)
+    plain = model_id.removesuffix(THINKING_SUFFIX)
+    offer = next((one for one in _list_model_offers(conversation) if one.id == plain), None)
     if offer is None:
         raise invalid_params(f"modelId: there is no model '{plain}'")
     switch_model(conversation, offer.alias, thinking=plain != model_id)
 
 
-def _offers(conversation: Conversation) -> list[_Offer]:
+def _list_model_offers(conversation: Conversation) -> list[_ModelOffer]:
     try:
-        known = aliases(conversation.models())
+        known = models_by_alias(conversation.require_models())
     except StateError:
         return []
-    return [_Offer(alias or settings.model, alias, settings) for alias, settings in known.items()]
+    return [_ModelOffer(alias or settings.model, alias, settings) for alias, settings in known.items()]
 
 
-def _modes(conversation: Conversation) -> JsonObject:
+def _describe_modes(conversation: Conversation) -> JsonObject:
     modes = [{"id": mode, "name": _MODE_TEXTS[mode][0], "description": _MODE_TEXTS[mode][1]} for mode in MODES]
-    return {"currentModeId": mode_of(conversation.policy), "availableModes": modes}
+    return {"currentModeId": mode_from_policy(conversation.policy), "availableModes": modes}
 
 
-def _legacy_models(offers: list[_Offer], choice: ModelChoice) -> JsonObject:
+def _describe_legacy_models(offers: list[_ModelOffer], choice: ModelChoice) -> JsonObject:
     found: list[JsonObject] = []
     current = ""
     for offer in offers:
         for thinks in thinking_choices(offer.settings) or (False,):
-            model_id = offer.id + (THINKING if thinks else "")
+            model_id = offer.id + (THINKING_SUFFIX if thinks else "")
             found.append({"modelId": model_id, "name": offer.id + (" (thinking)" if thinks else "")})
             if offer.alias == choice.alias and (thinks == choice.thinking or not current):
                 current = model_id
     return {"currentModelId": current, "availableModels": found}
 
 
-def _select(option_id: str, name: str, category: str, value: str, options: list[dict[str, str]]) -> JsonObject:
+def _build_select(option_id: str, name: str, category: str, value: str, options: list[dict[str, str]]) -> JsonObject:
     return {
         "type": "select",
         "id": option_id,
@@ -130,5 +133,5 @@ def _select(option_id: str, name: str, category: str, value: str, options: list[
     }
 
 
-def _on_off(on: bool) -> str:
+def _format_on_off(on: bool) -> str:
     return "on" if on else "off"

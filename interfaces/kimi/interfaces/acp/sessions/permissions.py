@@ -6,15 +6,15 @@ from typing import Any, Final, cast
 
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import ApprovalAnswer, ApprovalKind
-from kimi.interfaces.acp.updates.result_content import Json
+from kimi.interfaces.acp.updates.result_content import JsonDict
 
-APPROVAL_OPTIONS: Final[list[Json]] = [
+APPROVAL_OPTIONS: Final[list[JsonDict]] = [
     {"optionId": "approve", "name": "Approve once", "kind": "allow_once"},
     {"optionId": "approve_for_session", "name": "Approve for this session", "kind": "allow_always"},
     {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
 ]
 
-_MEANINGS: dict[str, ApprovalKind] = {
+_APPROVAL_KINDS: dict[str, ApprovalKind] = {
     "approve": "approve",
     "approve_once": "approve",
     "approve_for_session": "approve_for_session",
@@ -22,7 +22,7 @@ _MEANINGS: dict[str, ApprovalKind] = {
 }
 
 
-def selected_option(result: object) -> str | None:
+def find_selected_option(result: object) -> str | None:
     """The option that was chosen; None for cancelled, for an error (`None`) and for what has another shape."""
     outcome: Any = cast("JsonObject", result).get("outcome") if isinstance(result, dict) else None
     if not isinstance(outcome, dict):
@@ -32,6 +32,6 @@ def selected_option(result: object) -> str | None:
     return option if source.get("outcome") == "selected" and isinstance(option, str) else None
 
 
-def approval_answer(result: object) -> ApprovalAnswer:
+def parse_approval_answer(result: object) -> ApprovalAnswer:
     """The decision in the client's answer; whatever is not a known approval rejects."""
-    return ApprovalAnswer(_MEANINGS.get(selected_option(result) or "", "reject"))
+    return ApprovalAnswer(_APPROVAL_KINDS.get(find_selected_option(result) or "", "reject"))

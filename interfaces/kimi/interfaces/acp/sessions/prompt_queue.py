@@ -10,72 +10,72 @@ import anyio
 from kimi.application.conversation.conversation import RunningTurn
 from kimi.interfaces.acp.transport.errors import queue_full
 
-MAX_WAITING: Final = 16
+MAX_PENDING_PROMPTS: Final = 16
 
 
-class Ticket:
+class QueuedPrompt:
     """One prompt, from its arrival to its answer. What it waits for before its turn begins is inside of `before`."""
 
     def __init__(self) -> None:
-        self.cancelled = False
-        self.before = anyio.CancelScope()
-        self.first = anyio.Event()
+        self.is_cancelled = False
+        self.wait_scope = anyio.CancelScope()
+        self.reached_front = anyio.Event()
         self._turn: RunningTurn | None = None
 
     def cancel(self) -> None:
         """End the prompt, wherever it is. Idempotent."""
-        self.cancelled = True
-        self.before.cancel()
+        self.is_cancelled = True
+        self.wait_scope.cancel()
         if self._turn is not None:
             self._turn.scope.cancel()
 
-    def runs(self, turn: RunningTurn) -> None:
+    def bind_turn(self, turn: RunningTurn) -> None:
         """The prompt is this turn now."""
         self._turn = turn
-        if self.cancelled:
+        if self.is_cancelled:
             turn.scope.cancel()
 
 
-class Lane:
+class PromptQueue:
     """First come, first served."""
 
     def __init__(self) -> None:
-        self._tickets: deque[Ticket] = deque()
-        self._emptied = anyio.Event()
+        self._prompts: deque[QueuedPrompt] = deque()
+        self._became_empty = anyio.Event()
 
     @property
     def is_empty(self) -> bool:
         """Does no prompt run or wait?"""
-        return not self._tickets
+        return not self._prompts
 
-    def enter(self) -> Ticket:
+    def enqueue(self) -> QueuedPrompt:
         """Take a place in the queue, at once. Raises Refused: it is full."""
-        if len(self._tickets) > MAX_WAITING:
+        if len(self._prompts) > MAX_PENDING_PROMPTS:
             raise queue_full()
-        ticket = Ticket()
-        self._tickets.append(ticket)
+        ticket = QueuedPrompt()
+        self._prompts.append(ticket)
         return ticket
 
-    async def turn_comes(self, ticket: Ticket) -> None:
+    async def wait_for_turn(self, prompt: QueuedPrompt) -> None:
         """Wait until it is this prompt's turn."""
-        if self._tickets[0] is not ticket:
-            await ticket.first.wait()
+        if self._prompts[0] is not prompt:
+            await prompt.reached_front.wait()
 
-    def leave(self, ticket: Ticket) -> None:
+    def remove(self, prompt: QueuedPrompt) -> None:
         """The prompt is over: the next one's turn has come."""
-        self._tickets.remove(ticket)
-        if self._tickets:
-            self._tickets[0].first.set()
+        self._prompts.remove(prompt)
+        if self._prompts:
+            self._prompts[0].reached_front.set()
         else:
-            self._emptied.set()
-            self._emptied = anyio.Event()
+            self._became_empty.set()
+            self._became_empty = anyio.Event()
 
-    def cancel(self) -> None:
+    def cancel_all(self) -> None:
         """Cancel everything that is here now; what comes later waits for its end."""
-        for ticket in self._tickets:
+        for ticket in self._prompts:
             ticket.cancel()
 
-    async def emptied(self) -> None:
+    async def join(self) -> None:
         """Wait until no prompt runs or waits."""
-        while self._tickets:
-            await self._emptied.wait()
+        while self._prompts:
+            await self._became_empty.wait()

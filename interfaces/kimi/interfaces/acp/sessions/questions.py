@@ -7,47 +7,47 @@ from typing import Any, Final, cast
 
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import Question, QuestionAnswer, QuestionRequest
-from kimi.interfaces.acp.sessions.permissions import selected_option
-from kimi.interfaces.acp.updates.result_content import Json, text_content
+from kimi.interfaces.acp.sessions.permissions import find_selected_option
+from kimi.interfaces.acp.updates.result_content import JsonDict, text_content
 
-DISMISSED: Final = QuestionAnswer({})
+DISMISSED_ANSWER: Final = QuestionAnswer({})
 
 _APPROVE, _REJECT, _REJECT_AND_EXIT = "Approve", "Reject", "Reject and Exit"
 """The choices of ExitPlanMode that are no approaches (tools spec 3.15)."""
 
 
-def form(request: QuestionRequest, call_id: str | None) -> Json:
+def build_form(request: QuestionRequest, call_id: str | None) -> JsonDict:
     """The params of `elicitation/create`, without the session: `q0` to `q3`, each with `_other` for free text.
 
     No field is required: who answers in their own words leaves the choice open.
     """
-    properties: Json = {}
+    properties: JsonDict = {}
     for number, question in enumerate(request.questions):
-        properties[f"q{number}"] = _property(question)
+        properties[f"q{number}"] = _build_property(question)
         properties[f"q{number}_other"] = {"type": "string", "title": question.other_label or "Other"} | (
             {"description": question.other_description} if question.other_description else {}
         )
     return {
         **({"toolCallId": call_id} if call_id else {}),
         "mode": "form",
-        "message": _message(request.questions),
+        "message": _format_message(request.questions),
         "requestedSchema": {"type": "object", "properties": properties},
     }
 
 
-def _message(questions: Sequence[Question]) -> str:
+def _format_message(questions: Sequence[Question]) -> str:
     """What is asked, after what is said of it, each once."""
     lines = [*(question.body for question in questions), *(question.question for question in questions)]
     return "\n".join(dict.fromkeys(line for line in lines if line))
 
 
-def _property(question: Question) -> Json:
+def _build_property(question: Question) -> JsonDict:
     choices = [
         {"const": option.label, "title": option.label}
         | ({"description": option.description} if option.description else {})
         for option in question.options
     ]
-    head: Json = {"title": question.header or question.question}
+    head: JsonDict = {"title": question.header or question.question}
     if question.header:
         head["description"] = question.question
     if question.multi_select:
@@ -55,21 +55,21 @@ def _property(question: Question) -> Json:
     return {"type": "string", **head, "oneOf": choices}
 
 
-def form_answer(request: QuestionRequest, result: JsonObject | None) -> QuestionAnswer:
+def parse_form_answer(request: QuestionRequest, result: JsonObject | None) -> QuestionAnswer:
     """What the form says; decline, cancel, an error (`None`) and an empty form dismiss the questions."""
     content: Any = None if result is None or result.get("action") != "accept" else result.get("content")
     if not isinstance(content, dict):
-        return DISMISSED
+        return DISMISSED_ANSWER
     given = cast("JsonObject", content)
-    answers: Json = {}
+    answers: JsonDict = {}
     for number, question in enumerate(request.questions):
-        answer = _form_choice(question, given.get(f"q{number}"), given.get(f"q{number}_other"))
+        answer = _parse_form_choice(question, given.get(f"q{number}"), given.get(f"q{number}_other"))
         if answer:
             answers[question.question] = answer
     return QuestionAnswer(answers)
 
 
-def _form_choice(question: Question, chosen: Any, other: Any) -> str | list[str] | None:
+def _parse_form_choice(question: Question, chosen: Any, other: Any) -> str | list[str] | None:
     words = other.strip() if isinstance(other, str) else ""
     if question.multi_select:
         listed = cast("list[Any]", chosen) if isinstance(chosen, list) else []
@@ -77,40 +77,40 @@ def _form_choice(question: Question, chosen: Any, other: Any) -> str | list[str]
     return words or (chosen if isinstance(chosen, str) else None)
 
 
-def permission_params(request: QuestionRequest, tool_call: Json) -> list[Json]:
+def build_permission_params(request: QuestionRequest, tool_call: JsonDict) -> list[JsonDict]:
     """The params of one permission request for each question, without the session."""
-    found: list[Json] = []
+    found: list[JsonDict] = []
     for number, question in enumerate(request.questions):
         options = [
             {"optionId": f"q{number}_opt_{index}", "name": option.label, "kind": "allow_once"}
             for index, option in enumerate(question.options)
         ]
         options.append({"optionId": f"q{number}_skip", "name": "Skip", "kind": "reject_once"})
-        found.append({"toolCall": _asking(tool_call, question), "options": options})
+        found.append({"toolCall": _add_question_text(tool_call, question), "options": options})
     return found
 
 
-def _asking(tool_call: Json, question: Question) -> Json:
+def _add_question_text(tool_call: JsonDict, question: Question) -> JsonDict:
     lines = [question.question, *(f"- {one.label}: {one.description}" for one in question.options if one.description)]
     content = [*tool_call.get("content", ()), text_content("\n".join(filter(None, [question.body, *lines])))]
     return tool_call | {"content": content}
 
 
-def permission_answers(request: QuestionRequest, results: Sequence[JsonObject | None]) -> QuestionAnswer:
-    """The choices in the answers to `permission_params`, in order; skipped and missing ones are left out."""
-    answers: Json = {}
+def parse_permission_answers(request: QuestionRequest, results: Sequence[JsonObject | None]) -> QuestionAnswer:
+    """The choices in the answers to `build_permission_params`, in order; skipped and missing ones are left out."""
+    answers: JsonDict = {}
     for number, (question, result) in enumerate(zip(request.questions, results, strict=False)):
         choices = {f"q{number}_opt_{index}": option.label for index, option in enumerate(question.options)}
-        if (label := choices.get(selected_option(result) or "")) is not None:
+        if (label := choices.get(find_selected_option(result) or "")) is not None:
             answers[question.question] = [label] if question.multi_select else label
     return QuestionAnswer(answers)
 
 
-def plan_permission(request: QuestionRequest, tool_call: Json) -> Json:
+def build_plan_permission(request: QuestionRequest, tool_call: JsonDict) -> JsonDict:
     """The params of the permission request for a finished plan."""
     options = [
         {"optionId": f"plan_approach_{index}", "name": label, "kind": "allow_once"}
-        for index, label in enumerate(_approaches(request))
+        for index, label in enumerate(_list_approaches(request))
     ] or [{"optionId": "plan_approve", "name": "Approve plan", "kind": "allow_once"}]
     options += [
         {"optionId": "plan_revise", "name": "Keep planning", "kind": "reject_once"},
@@ -119,14 +119,14 @@ def plan_permission(request: QuestionRequest, tool_call: Json) -> Json:
     return {"toolCall": tool_call, "options": options}
 
 
-def plan_answer(request: QuestionRequest, result: JsonObject | None) -> QuestionAnswer:
+def parse_plan_answer(request: QuestionRequest, result: JsonObject | None) -> QuestionAnswer:
     """The decision about a plan. Whatever is no approval rejects it, and plan mode stays on."""
-    choices = {f"plan_approach_{index}": label for index, label in enumerate(_approaches(request))}
+    choices = {f"plan_approach_{index}": label for index, label in enumerate(_list_approaches(request))}
     choices |= {"plan_approve": _APPROVE, "plan_reject_and_exit": _REJECT_AND_EXIT}
-    label = choices.get(selected_option(result) or "", _REJECT)
+    label = choices.get(find_selected_option(result) or "", _REJECT)
     return QuestionAnswer({request.questions[0].question: label} if request.questions else {})
 
 
-def _approaches(request: QuestionRequest) -> list[str]:
+def _list_approaches(request: QuestionRequest) -> list[str]:
     options = request.questions[0].options if request.questions else ()
     return [option.label for option in options if option.label not in (_APPROVE, _REJECT, _REJECT_AND_EXIT)]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kimi.interfaces.acp.agent import AcpAgent, Method, Params
-from kimi.interfaces.acp.transport.errors import Refused
+from kimi.interfaces.acp.agent import AcpAgent, RpcMethod, RpcParams
+from kimi.interfaces.acp.transport.errors import RpcError
 from kimi.interfaces.acp.transport.lines import AcpTransport
 
 if TYPE_CHECKING:
     from acp.connection import Connection
 
 
-def load_sdk() -> None:
+def import_sdk() -> None:
     """Import the SDK: a third of a second, meant for a thread."""
     from acp.connection import Connection
     from acp.router import MessageRouter
@@ -21,18 +21,18 @@ def load_sdk() -> None:
     _ = (Connection, MessageRouter)
 
 
-def connect(agent: AcpAgent, transport: AcpTransport) -> Connection:
+def create_connection(agent: AcpAgent, transport: AcpTransport) -> Connection:
     """The connection that serves the agent's methods; its `main_loop` runs until the end of the input."""
     from acp.connection import Connection
     from acp.exceptions import RequestError
     from acp.router import MessageRouter, Route
 
     router = MessageRouter(use_unstable_protocol=True)
-    requests = {name: _answering(method, RequestError) for name, method in agent.requests().items()}
+    requests = {name: _wrap_request_handler(method, RequestError) for name, method in agent.request_handlers().items()}
     for name, answer in requests.items():
         router.add_route(Route(method=name, func=answer, kind="request"))
-    for name, heed in agent.notifications().items():
-        router.add_route(Route(method=name, func=_heeding(heed), kind="notification"))
+    for name, heed in agent.notification_handlers().items():
+        router.add_route(Route(method=name, func=_wrap_notification_handler(heed), kind="notification"))
 
     @router.handle_extension_request
     async def extension_request(name: str, params: dict[str, Any]) -> Any:
@@ -49,19 +49,19 @@ def connect(agent: AcpAgent, transport: AcpTransport) -> Connection:
     return Connection(router, transport, listening=False)
 
 
-def _answering(method: Method, error_type: Callable[..., Exception]) -> Callable[[Any], Any]:
-    async def answer(params: Params) -> Any:
+def _wrap_request_handler(method: RpcMethod, error_type: Callable[..., Exception]) -> Callable[[Any], Any]:
+    async def answer(params: RpcParams) -> Any:
         try:
             return await method(params)
-        except Refused as refused:
+        except RpcError as refused:
             raise error_type(refused.code, refused.message, refused.data) from None
 
     return answer
 
 
-def _heeding(heed: Callable[[Params], None]) -> Callable[[Any], Any]:
+def _wrap_notification_handler(handler: Callable[[RpcParams], None]) -> Callable[[Any], Any]:
     async def answer(params: Any) -> None:
         if isinstance(params, dict):
-            heed(params)  # pyright: ignore[reportUnknownArgumentType]
+            handler(params)  # pyright: ignore[reportUnknownArgumentType]
 
     return answer

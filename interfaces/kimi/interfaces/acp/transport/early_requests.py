@@ -11,36 +11,38 @@ from typing import Any, cast
 
 from anyio.abc import TaskGroup
 
-from kimi.interfaces.acp.agent import AcpAgent, Method, Params
-from kimi.interfaces.acp.transport.errors import Refused, method_not_found
-from kimi.interfaces.acp.transport.lines import AcpTransport, Message
+from kimi.interfaces.acp.agent import AcpAgent, RpcMethod, RpcParams
+from kimi.interfaces.acp.transport.errors import RpcError, method_not_found
+from kimi.interfaces.acp.transport.lines import AcpTransport, RpcMessage
 
 logger = logging.getLogger(__name__)
 
 
-async def serve_early(agent: AcpAgent, transport: AcpTransport, tasks: TaskGroup) -> None:
+async def serve_without_sdk(agent: AcpAgent, transport: AcpTransport, tasks: TaskGroup) -> None:
     """Serve until the end of the input, or until this is cancelled; what is under way then is answered all the same."""
-    requests, notifications = agent.requests(), agent.notifications()
+    requests, notifications = agent.request_handlers(), agent.notification_handlers()
     while (message := await transport.receive()) is not None:
         name, params = message.get("method"), message.get("params")
         if name is None:
             logger.info("answer to a request that was never made: %r", message.get("id"))
         elif "id" in message:
-            tasks.start_soon(_answer, transport, message, requests.get(name))
+            tasks.start_soon(_answer_request, transport, message, requests.get(name))
         elif (heed := notifications.get(name)) is not None and isinstance(params, dict):
-            tasks.start_soon(_heed, heed, cast("Params", params))  # a task, or it would overtake the request before it
+            tasks.start_soon(
+                _handle_notification, heed, cast("RpcParams", params)
+            )  # a task, or it would overtake the request before it
 
 
-async def _heed(heed: Callable[[Params], None], params: Params) -> None:
-    heed(params)
+async def _handle_notification(handler: Callable[[RpcParams], None], params: RpcParams) -> None:
+    handler(params)
 
 
-async def _answer(transport: AcpTransport, message: Message, method: Method | None) -> None:
+async def _answer_request(transport: AcpTransport, message: RpcMessage, method: RpcMethod | None) -> None:
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
     try:
         if method is None:
             raise method_not_found(message["method"])
         answer["result"] = await method(message["params"])
-    except Refused as refused:
+    except RpcError as refused:
         answer["error"] = {"code": refused.code, "message": refused.message, "data": refused.data}
     await transport.send(answer)

@@ -19,18 +19,18 @@ from kimi.domain.errors import (
     SessionBusy,
     TooManySessions,
 )
-from kimi.interfaces.process.startup_errors import only_cause
+from kimi.interfaces.process.startup_errors import unwrap_single_cause
 from kimi.interfaces.rpc.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 logger = logging.getLogger(__name__)
 
 AUTH_REQUIRED: Final = -32000
-NOT_FOUND: Final = -32002
-CANCELLED: Final = -32800
-_CAPABILITIES: Final = {"image_in": "image", "video_in": "video", "thinking": "thinking"}
+RESOURCE_NOT_FOUND: Final = -32002
+REQUEST_CANCELLED: Final = -32800
+_CAPABILITY_LABELS: Final = {"image_in": "image", "video_in": "video", "thinking": "thinking"}
 
 
-class Refused(Exception):
+class RpcError(Exception):
     """A request that is answered with an error; `data` is plain JSON or None."""
 
     def __init__(self, code: int, message: str, data: JsonObject | None = None) -> None:
@@ -40,57 +40,57 @@ class Refused(Exception):
         self.data = data
 
 
-def invalid_params(details: str, **more: Any) -> Refused:
+def invalid_params(details: str, **more: Any) -> RpcError:
     """Parameters that cannot be used; `details` is `<field>: <reason>` or a sentence."""
-    return Refused(INVALID_PARAMS, "Invalid params", {**more, "details": details})
+    return RpcError(INVALID_PARAMS, "Invalid params", {**more, "details": details})
 
 
-def method_not_found(method: str) -> Refused:
+def method_not_found(method: str) -> RpcError:
     """A method that this agent does not have, or did not advertise."""
-    return Refused(METHOD_NOT_FOUND, "Method not found", {"method": method})
+    return RpcError(METHOD_NOT_FOUND, "Method not found", {"method": method})
 
 
-def session_not_open(session_id: str) -> Refused:
+def session_not_open(session_id: str) -> RpcError:
     """A prompt or a setting for a session that is not open."""
-    return Refused(INVALID_PARAMS, "Session not found", _session(session_id))
+    return RpcError(INVALID_PARAMS, "Session not found", _session_data(session_id))
 
 
-def session_unknown(session_id: str) -> Refused:
+def session_unknown(session_id: str) -> RpcError:
     """A session that was never stored."""
-    return Refused(NOT_FOUND, "Resource not found: session", _session(session_id))
+    return RpcError(RESOURCE_NOT_FOUND, "Resource not found: session", _session_data(session_id))
 
 
-def _session(session_id: str) -> JsonObject:
+def _session_data(session_id: str) -> JsonObject:
     return {"sessionId": session_id, "session_id": "Session not found"}
 
 
-def auth_required(methods: Sequence[JsonObject], **more: str) -> Refused:
+def auth_required(methods: Sequence[JsonObject], **more: str) -> RpcError:
     """No usable credentials; the client is told how they are got."""
-    return Refused(AUTH_REQUIRED, "Authentication required", {"authMethods": list(methods), **more})
+    return RpcError(AUTH_REQUIRED, "Authentication required", {"authMethods": list(methods), **more})
 
 
-def queue_full() -> Refused:
+def queue_full() -> RpcError:
     """As many prompts wait for the session's turn as may."""
-    return Refused(INVALID_REQUEST, "Too many prompts are waiting for this session.", {"reason": "queue_full"})
+    return RpcError(INVALID_REQUEST, "Too many prompts are waiting for this session.", {"reason": "queue_full"})
 
 
-def nothing_to_replay() -> Refused:
+def nothing_to_replay() -> RpcError:
     """A conversation that cannot be shown again: an empty success would look as if it were lost (acp spec 4.6)."""
     message = "Nothing of this session's record can be read, so it cannot be shown; resume it to go on without."
-    return Refused(INTERNAL_ERROR, message, {"reason": "record_unreadable"})
+    return RpcError(INTERNAL_ERROR, message, {"reason": "record_unreadable"})
 
 
-def unsupported_content(missing: Sequence[str]) -> Refused:
+def unsupported_content(missing: Sequence[str]) -> RpcError:
     """Content that the model of the session cannot take; nothing was recorded."""
-    types = [_CAPABILITIES.get(name, name) for name in missing]
+    types = [_CAPABILITY_LABELS.get(name, name) for name in missing]
     message = f"The current model does not accept {' and '.join(f'{name}s' for name in types)}."
-    return Refused(INVALID_PARAMS, message, {"kind": "unsupported_content", "types": types})
+    return RpcError(INVALID_PARAMS, message, {"kind": "unsupported_content", "types": types})
 
 
-def refusal_for(error: Exception, methods: Sequence[JsonObject]) -> Refused:
+def to_rpc_error(error: Exception, methods: Sequence[JsonObject]) -> RpcError:
     """The answer to a request that failed with `error`. What nobody foresaw goes to the log, under an id."""
-    match only_cause(error):
-        case Refused() as error:
+    match unwrap_single_cause(error):
+        case RpcError() as error:
             return error
         case ModelNotSet():
             return auth_required(methods, details="no model configured")
@@ -101,28 +101,28 @@ def refusal_for(error: Exception, methods: Sequence[JsonObject]) -> Refused:
         case APIStatusError(status_code=401 | 403) as error:
             return auth_required(methods, error=str(error))
         case ChatProviderError() as error:
-            return _provider_failed(error)
+            return _provider_error(error)
         case SessionBusy() as error:
-            return Refused(INTERNAL_ERROR, str(error), {"reason": "session_locked"})
+            return RpcError(INTERNAL_ERROR, str(error), {"reason": "session_locked"})
         case TooManySessions() as error:
-            return Refused(INTERNAL_ERROR, str(error), {"reason": "session_limit"})
+            return RpcError(INTERNAL_ERROR, str(error), {"reason": "session_limit"})
         case InvalidSessionId() as error:
             return invalid_params(f"sessionId: {error}")
         case KimiError() as error:
-            return Refused(INTERNAL_ERROR, str(error), {"error": str(error)})
+            return RpcError(INTERNAL_ERROR, str(error), {"error": str(error)})
         case _:
-            return bug(error)
+            return log_internal_error(error)
 
 
-def _provider_failed(error: ChatProviderError) -> Refused:
+def _provider_error(error: ChatProviderError) -> RpcError:
     data: dict[str, Any] = {"error": str(error), "kind": "provider_error", "retryable": error.transient}
     if isinstance(error, APIStatusError):
         data["status"] = error.status_code
-    return Refused(INTERNAL_ERROR, str(error), data)
+    return RpcError(INTERNAL_ERROR, str(error), data)
 
 
-def bug(error: BaseException) -> Refused:
+def log_internal_error(error: BaseException) -> RpcError:
     """An error that is ours: the client gets the id under which the log has it."""
     error_id = uuid.uuid4().hex[:12]
     logger.error("internal error %s", error_id, exc_info=error)
-    return Refused(INTERNAL_ERROR, "Internal error", {"errorId": error_id})
+    return RpcError(INTERNAL_ERROR, "Internal error", {"errorId": error_id})

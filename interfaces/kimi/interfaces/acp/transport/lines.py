@@ -17,40 +17,47 @@ import anyio
 
 from kimi.application.codec.envelope import encode_json
 from kimi.domain.content.message import JsonObject
-from kimi.interfaces.acp.transport.errors import Refused, bug, refusal_for
-from kimi.interfaces.acp.transport.outbox import Outgoing
-from kimi.interfaces.rpc.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, LineSplitter, one_line, parse_json
+from kimi.interfaces.acp.transport.errors import RpcError, log_internal_error, to_rpc_error
+from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
+from kimi.interfaces.rpc.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    LineSplitter,
+    frame_message,
+    parse_json,
+)
 
 logger = logging.getLogger(__name__)
 
-Message: TypeAlias = dict[str, Any]
-Read: TypeAlias = Callable[[], Awaitable[bytes]]
+RpcMessage: TypeAlias = dict[str, Any]
+ReadBlock: TypeAlias = Callable[[], Awaitable[bytes]]
 """The next block of input; empty at its end."""
 
 MAX_LINE_BYTES: Final = 256 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Incoming:
+class IncomingRequest:
     """The request that the current task answers: its id, and what is to happen once the answer is out."""
 
     id: Any
-    afterwards: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    after_answer: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
 
-_incoming: ContextVar[Incoming | None] = ContextVar("incoming", default=None)
+_current_request: ContextVar[IncomingRequest | None] = ContextVar("incoming", default=None)
 _sent_ids: ContextVar[list[Any] | None] = ContextVar("sent_ids", default=None)
 
 
-def incoming() -> Incoming:
+def current_request() -> IncomingRequest:
     """The request that this task answers. Raises LookupError in any other task."""
-    found = _incoming.get()
+    found = _current_request.get()
     if found is None:
         raise LookupError("no request is being answered")
     return found
 
 
-def note_sent_ids() -> list[Any]:
+def collect_sent_ids() -> list[Any]:
     """A list that gets the ids of the requests which this task sends from now on."""
     ids: list[Any] = []
     _sent_ids.set(ids)
@@ -60,90 +67,92 @@ def note_sent_ids() -> list[Any]:
 class AcpTransport:
     """The messages of one client. Its `initialize` is answered at once, before the SDK is loaded."""
 
-    def __init__(self, read: Read, out: Outgoing, initialize: Callable[[JsonObject], JsonObject]) -> None:
-        self.out = out
-        self._read = read
+    def __init__(
+        self, read_block: ReadBlock, outbox: UpdateOutbox, initialize: Callable[[JsonObject], JsonObject]
+    ) -> None:
+        self.outbox = outbox
+        self._read_block = read_block
         self._initialize = initialize
         self._splitter = LineSplitter(MAX_LINE_BYTES)
         self._lines: deque[bytes | None] = deque()
-        self._ended = False
-        self._unanswered = 0
-        self.answered = anyio.Event()
+        self._is_input_ended = False
+        self._unanswered_count = 0
+        self.request_answered = anyio.Event()
         """Set, and replaced, when a request is answered."""
 
     # --- in -------------------------------------------------------------------------------------------------------
 
-    async def receive(self) -> Message | None:
+    async def receive(self) -> RpcMessage | None:
         """The next request, notification or answer; None at the end of the input.
 
         Whoever asks for it gets the request into the context of the tasks that it starts (`incoming`).
         """
-        message = await self._next()
+        message = await self._next_message()
         if message is None or "method" not in message:
-            _incoming.set(None)
+            _current_request.set(None)
             return message
-        _incoming.set(Incoming(message.get("id")))
+        _current_request.set(IncomingRequest(message.get("id")))
         if "id" in message:
-            self._unanswered += 1
+            self._unanswered_count += 1
         return message
 
-    async def all_answered(self) -> None:
+    async def wait_for_answers(self) -> None:
         """Wait until every request that `receive` gave has its answer in the queue."""
-        while self._unanswered:
-            await self.answered.wait()
+        while self._unanswered_count:
+            await self.request_answered.wait()
 
-    async def _next(self) -> Message | None:
+    async def _next_message(self) -> RpcMessage | None:
         while True:
             line = await self._next_line()
-            if line is _END:
+            if line is _END_OF_INPUT:
                 return None
-            if (message := self._taken(line)) is not None:
+            if (message := self._parse_line(line)) is not None:
                 return message
 
     async def _next_line(self) -> bytes | None:
-        """The next line, None for one that was too long, `_END` at the end."""
+        """The next line, None for one that was too long, `_END_OF_INPUT` at the end."""
         while not self._lines:
-            if self._ended:
-                return _END
-            block = await self._read()
-            self._ended = not block
+            if self._is_input_ended:
+                return _END_OF_INPUT
+            block = await self._read_block()
+            self._is_input_ended = not block
             self._lines.extend(self._splitter.feed(block) if block else self._splitter.end())
         return self._lines.popleft()
 
-    def _taken(self, line: bytes | None) -> Message | None:
+    def _parse_line(self, line: bytes | None) -> RpcMessage | None:
         """The message in a line, if it is one for the connection."""
         if line is None:
-            self._fault(INVALID_REQUEST, "Invalid request", "the message is too large")
+            self._put_error(INVALID_REQUEST, "Invalid request", "the message is too large")
             return None
         if not line.strip():
             return None
         try:
             value = parse_json(line)
         except ValueError:
-            self._fault(PARSE_ERROR, "Parse error")
+            self._put_error(PARSE_ERROR, "Parse error")
             return None
-        return self._checked(value)
+        return self._check_message(value)
 
-    def _checked(self, value: Any) -> Message | None:
+    def _check_message(self, value: Any) -> RpcMessage | None:
         if not isinstance(value, dict):
             kind = "a batch" if isinstance(value, list) else "not an object"
-            self._fault(INVALID_REQUEST, "Invalid request", f"the message is {kind}")
+            self._put_error(INVALID_REQUEST, "Invalid request", f"the message is {kind}")
             return None
-        message = cast("Message", value)
+        message = cast("RpcMessage", value)
         if "method" not in message and "id" in message and ("result" in message or "error" in message):
-            return _answer(message)
+            return _normalize_answer(message)
         if not isinstance(message.get("method"), str):
-            self._fault(INVALID_REQUEST, "Invalid request", "the message has no method", message.get("id"))
+            self._put_error(INVALID_REQUEST, "Invalid request", "the message has no method", message.get("id"))
             return None
-        return self._call(message)
+        return self._accept_call(message)
 
-    def _call(self, message: Message) -> Message | None:
+    def _accept_call(self, message: RpcMessage) -> RpcMessage | None:
         """A request or notification with plain parameters; None when it is dealt with here."""
         params = message.get("params")
         if params is None:
             params = {}
         if isinstance(params, dict):
-            params = {name: value for name, value in cast("Message", params).items() if name != "_meta"}
+            params = {name: value for name, value in cast("RpcMessage", params).items() if name != "_meta"}
         message["params"] = params
         if message["method"] != "initialize":
             return message
@@ -155,14 +164,16 @@ class AcpTransport:
         try:
             self._put_message({"jsonrpc": "2.0", "id": call_id, "result": self._initialize(params)})
         except Exception as error:
-            self._put_message(_error(call_id, refusal_for(error, ())))
+            self._put_message(_build_error_answer(call_id, to_rpc_error(error, ())))
 
-    def _fault(self, code: int, text: str, details: str | None = None, call_id: Any = None) -> None:
-        self._put_message(_error(call_id, Refused(code, text, None if details is None else {"details": details})))
+    def _put_error(self, code: int, text: str, details: str | None = None, call_id: Any = None) -> None:
+        self._put_message(
+            _build_error_answer(call_id, RpcError(code, text, None if details is None else {"details": details}))
+        )
 
     # --- out ------------------------------------------------------------------------------------------------------
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: RpcMessage) -> None:
         """Queue an answer or a request of ours; answers never wait for room. What was to follow an answer follows."""
         if "method" in message:
             if (ids := _sent_ids.get()) is not None and "id" in message:
@@ -170,47 +181,49 @@ class AcpTransport:
             self._put_message(message)
             return
         error = message.get("error")
-        if isinstance(error, dict) and cast("Message", error).get("data", "") is None:
+        if isinstance(error, dict) and cast("RpcMessage", error).get("data", "") is None:
             del error["data"]
         self._put_message(message)
-        self._unanswered -= 1
-        self.answered.set()
-        self.answered = anyio.Event()
-        if (request := _incoming.get()) is not None:
-            actions, request.afterwards = request.afterwards, []  # idle threads keep contexts, and what is in them
+        self._unanswered_count -= 1
+        self.request_answered.set()
+        self.request_answered = anyio.Event()
+        if (request := _current_request.get()) is not None:
+            actions, request.after_answer = request.after_answer, []  # idle threads keep contexts, and what is in them
             for action in actions:
                 action()
 
     async def close(self) -> None:
         """Nothing to do: the streams belong to whoever made them."""
 
-    def update(self, session_id: str, update: JsonObject) -> None:
+    def send_update(self, session_id: str, update: JsonObject) -> None:
         """Queue a `session/update`. Who sends many waits for `out.room`."""
         try:
-            self.out.put_update(session_id, update)
+            self.outbox.put_update(session_id, update)
         except Exception as error:
-            bug(error)
+            log_internal_error(error)
 
-    def notify(self, method: str, params: JsonObject) -> None:
+    def send_notification(self, method: str, params: JsonObject) -> None:
         """Queue a notification."""
         self._put_message({"jsonrpc": "2.0", "method": method, "params": params})
 
-    def _put_message(self, message: Message) -> None:
+    def _put_message(self, message: RpcMessage) -> None:
         try:
             line = encode_json(message)
         except Exception as error:
             if "method" in message:
                 raise
-            refused = bug(error)
-            line = encode_json(_error(message.get("id"), Refused(INTERNAL_ERROR, refused.message, refused.data)))
-        self.out.put(one_line(line))
+            refused = log_internal_error(error)
+            line = encode_json(
+                _build_error_answer(message.get("id"), RpcError(INTERNAL_ERROR, refused.message, refused.data))
+            )
+        self.outbox.put(frame_message(line))
 
 
-_END: Final = b"\n"
+_END_OF_INPUT: Final = b"\n"
 """Cannot be a line."""
 
 
-def _answer(message: Message) -> Message | None:
+def _normalize_answer(message: RpcMessage) -> RpcMessage | None:
     """An answer to one of our requests in the form that the SDK can take; None for one to no request of ours."""
     if type(message["id"]) is not int:
         logger.info("answer to an unknown request: %r", message["id"])
@@ -223,8 +236,8 @@ def _answer(message: Message) -> Message | None:
     return {"jsonrpc": "2.0", "id": message["id"], "error": error}
 
 
-def _error(call_id: Any, refused: Refused) -> Message:
-    error: Message = {"code": refused.code, "message": refused.message}
-    if refused.data is not None:
-        error["data"] = refused.data
+def _build_error_answer(call_id: Any, rpc_error: RpcError) -> RpcMessage:
+    error: RpcMessage = {"code": rpc_error.code, "message": rpc_error.message}
+    if rpc_error.data is not None:
+        error["data"] = rpc_error.data
     return {"jsonrpc": "2.0", "id": call_id, "error": error}

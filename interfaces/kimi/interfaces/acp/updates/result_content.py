@@ -18,36 +18,36 @@ from kimi.domain.tools.tool import (
     ShellBlock,
     ToolReturnValue,
 )
-from kimi.interfaces.acp.updates.tool_presentation import absolute
+from kimi.interfaces.acp.updates.tool_presentation import make_absolute
 
-Json: TypeAlias = dict[str, Any]
+JsonDict: TypeAlias = dict[str, Any]
 
-TEXT_BYTES: Final = 32 * 1024
+MAX_TEXT_BYTES: Final = 32 * 1024
 """Of text output shown; the model gets what the tool gave."""
-IMAGE_CHARS: Final = 5 * 1024 * 1024
+MAX_IMAGE_CHARS: Final = 5 * 1024 * 1024
 """Of base64 in one picture; larger ones are linked."""
-WHOLE_FILE_BYTES: Final = 256 * 1024
+MAX_WHOLE_FILE_BYTES: Final = 256 * 1024
 """A text up to this size is shown whole in a diff."""
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)\Z", re.DOTALL)
 
 
-def text_block(text: str) -> Json:
+def text_block(text: str) -> JsonDict:
     """A content block of text."""
     return {"type": "text", "text": text}
 
 
-def content(block: Json) -> Json:
+def block_content(block: JsonDict) -> JsonDict:
     """A content block as content of a tool call."""
     return {"type": "content", "content": block}
 
 
-def text_content(text: str) -> Json:
+def text_content(text: str) -> JsonDict:
     """Text as content of a tool call."""
-    return content(text_block(text))
+    return block_content(text_block(text))
 
 
-def cut(text: str, limit: int = TEXT_BYTES) -> str:
+def truncate_middle(text: str, limit: int = MAX_TEXT_BYTES) -> str:
     """Head and tail of a text over `limit` bytes, with a note between them."""
     if len(text) * 4 <= limit:
         return text
@@ -59,29 +59,29 @@ def cut(text: str, limit: int = TEXT_BYTES) -> str:
     return f"{head}\n[... {len(data) - 2 * half} bytes are not shown ...]\n{tail}"
 
 
-def media_block(part: ContentPart, file: str | None = None) -> Json | None:
+def media_block(part: ContentPart, file: str | None = None) -> JsonDict | None:
     """A part that is no text as a content block; `file` is the path it came from. None when nothing can be shown."""
     match part:
         case ImagePart(image_url=medium):
-            return _medium("image", medium, file)
+            return _media_url_block("image", medium, file)
         case AudioPart(audio_url=medium):
-            return _medium("audio", medium, file)
+            return _media_url_block("audio", medium, file)
         case VideoPart(video_url=medium):
-            return _medium("video", medium, file)
+            return _media_url_block("video", medium, file)
         case _:
             return None
 
 
-def _medium(kind: str, medium: MediaUrl, file: str | None) -> Json | None:
-    data = _DATA_URL.match(medium.url)
-    if data is not None and kind != "video" and len(data.group(2)) <= IMAGE_CHARS:
+def _media_url_block(kind: str, media_url: MediaUrl, file: str | None) -> JsonDict | None:
+    data = _DATA_URL.match(media_url.url)
+    if data is not None and kind != "video" and len(data.group(2)) <= MAX_IMAGE_CHARS:
         return {"type": kind, "mimeType": data.group(1), "data": data.group(2)}
     if file is not None:
         return {"type": "resource_link", "uri": file_uri(file), "name": os.path.basename(file)}
-    if medium.url.startswith("data:"):
-        return text_block(f"[{kind}, {len(medium.url)} characters as base64, not shown]")
-    name = medium.url.split("?")[0].rstrip("/").rpartition("/")[2] or kind
-    return {"type": "resource_link", "uri": medium.url, "name": name}
+    if media_url.url.startswith("data:"):
+        return text_block(f"[{kind}, {len(media_url.url)} characters as base64, not shown]")
+    name = media_url.url.split("?")[0].rstrip("/").rpartition("/")[2] or kind
+    return {"type": "resource_link", "uri": media_url.url, "name": name}
 
 
 def file_uri(path: str) -> str:
@@ -93,7 +93,7 @@ def file_uri(path: str) -> str:
     return Path(path).as_uri()
 
 
-def chunk_block(part: ContentPart) -> Json | None:
+def message_block(part: ContentPart) -> JsonDict | None:
     """A part of a message as a content block; thinking is text. None for what holds nothing to show."""
     if isinstance(part, TextPart):
         return text_block(part.text) if part.text else None
@@ -102,115 +102,126 @@ def chunk_block(part: ContentPart) -> Json | None:
     return media_block(part)
 
 
-def result_content(
+def build_result_content(
     result: ToolReturnValue, work_dir: str, *, file: str | None, changed: ChangedText | None
-) -> list[Json]:
+) -> list[JsonDict]:
     """What the client shows of a result: diffs, then output, then what went wrong; one line if there is nothing."""
-    shown = diff_contents(result.display, work_dir, changed)
-    shown += _output(result.output, file)
-    shown += [text_content(task_line(block)) for block in result.display if isinstance(block, BackgroundTaskBlock)]
-    if result.is_error and result.message and not _says(shown, result.message):
-        shown.append(text_content(cut(result.message)))
+    shown = build_diffs(result.display, work_dir, changed)
+    shown += _build_output(result.output, file)
+    shown += [
+        text_content(format_task_line(block)) for block in result.display if isinstance(block, BackgroundTaskBlock)
+    ]
+    if result.is_error and result.message and not _contains_text(shown, result.message):
+        shown.append(text_content(truncate_middle(result.message)))
     if not shown:
         brief = next((block.text for block in result.display if isinstance(block, BriefBlock)), "")
         line = brief or result.message
-        shown += [text_content(cut(line))] if line else []
+        shown += [text_content(truncate_middle(line))] if line else []
     return shown
 
 
-def _output(output: str | tuple[ContentPart, ...], file: str | None) -> list[Json]:
+def _build_output(output: str | tuple[ContentPart, ...], file: str | None) -> list[JsonDict]:
     parts = (TextPart(output),) if isinstance(output, str) else output
-    blocks: list[Json] = []
-    room = TEXT_BYTES
+    blocks: list[JsonDict] = []
+    room = MAX_TEXT_BYTES
     for part in parts:
         if isinstance(part, TextPart):
             if part.text and room > 128:
-                text = cut(part.text, room)
+                text = truncate_middle(part.text, room)
                 room -= len(text.encode("utf-8", "replace"))
                 blocks.append(text_content(text))
         elif (block := media_block(part, file)) is not None:
-            blocks.append(content(block))
+            blocks.append(block_content(block))
     return blocks
 
 
-def _says(shown: Iterable[Json], text: str) -> bool:
-    return any(item["type"] == "content" and text in item["content"].get("text", "") for item in shown)
+def _contains_text(contents: Iterable[JsonDict], text: str) -> bool:
+    return any(item["type"] == "content" and text in item["content"].get("text", "") for item in contents)
 
 
-def raw_output(result: ToolReturnValue) -> Json:
+def build_raw_output(result: ToolReturnValue) -> JsonDict:
     """The result for machines, without binary data and cut like the content."""
     output: Any = result.output
-    output = cut(result.output) if isinstance(result.output, str) else [_raw_part(part) for part in result.output]
-    return {"isError": result.is_error, "message": cut(result.message), "output": output}
+    output = (
+        truncate_middle(result.output)
+        if isinstance(result.output, str)
+        else [_build_raw_part(part) for part in result.output]
+    )
+    return {"isError": result.is_error, "message": truncate_middle(result.message), "output": output}
 
 
-def _raw_part(part: ContentPart) -> Json:
+def _build_raw_part(part: ContentPart) -> JsonDict:
     if isinstance(part, TextPart):
-        return text_block(cut(part.text))
+        return text_block(truncate_middle(part.text))
     block = media_block(part) or {"type": part.type}
     return {key: value for key, value in block.items() if key != "data"}
 
 
-def task_line(block: BackgroundTaskBlock) -> str:
+def format_task_line(block: BackgroundTaskBlock) -> str:
     """A background task in one line."""
     return f"{block.task_id} ({block.kind}, {block.status}): {block.description}"
 
 
-def asked_content(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None) -> list[Json]:
+def build_approval_content(
+    display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None
+) -> list[JsonDict]:
     """What a call that waits for approval would do."""
-    shown = diff_contents(display, work_dir, changed)
+    shown = build_diffs(display, work_dir, changed)
     for block in display:
         if isinstance(block, ShellBlock):
-            shown.append(text_content(fenced(block.command, block.language)))
+            shown.append(text_content(format_fenced(block.command, block.language)))
         elif isinstance(block, BackgroundTaskBlock):
-            shown.append(text_content(task_line(block)))
+            shown.append(text_content(format_task_line(block)))
         elif isinstance(block, BriefBlock) and block.text:
-            shown.append(text_content(cut(block.text)))
+            shown.append(text_content(truncate_middle(block.text)))
     return shown
 
 
-def fenced(text: str, language: str) -> str:
+def format_fenced(text: str, language: str) -> str:
     """`text` as a fenced block that its own fences cannot end."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{cut(text)}\n{fence}"
+    return f"{fence}{language}\n{truncate_middle(text)}\n{fence}"
 
 
-def diff_contents(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None) -> list[Json]:
+def build_diffs(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None) -> list[JsonDict]:
     """The changes in `display`, one diff when the whole texts are known and small, else one per hunk."""
     diffs = [block for block in display if isinstance(block, DiffBlock)]
-    found: list[Json] = []
+    found: list[JsonDict] = []
     for path, group in groupby(diffs, lambda block: block.path):
-        found += _file_diff(absolute(path, work_dir) or path, list(group), changed)
+        found += _build_file_diffs(make_absolute(path, work_dir) or path, list(group), changed)
     return found
 
 
-def _file_diff(path: str, blocks: Sequence[DiffBlock], changed: ChangedText | None) -> list[Json]:
+def _build_file_diffs(path: str, blocks: Sequence[DiffBlock], changed: ChangedText | None) -> list[JsonDict]:
     summary = next((block for block in blocks if block.is_summary), None)
     if summary is not None:
         return [text_content(f"{path}: {summary.old_text} -> {summary.new_text}")]
-    if changed is not None and max(_size(changed.old or ""), _size(changed.new)) <= WHOLE_FILE_BYTES:
-        return [_diff(path, changed.old, changed.new)]
-    return [_hunk(path, block) for block in blocks]
+    if (
+        changed is not None
+        and max(_count_utf8_bytes(changed.old or ""), _count_utf8_bytes(changed.new)) <= MAX_WHOLE_FILE_BYTES
+    ):
+        return [_build_diff(path, changed.old, changed.new)]
+    return [_build_hunk(path, block) for block in blocks]
 
 
-def _size(text: str) -> int:
+def _count_utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def _hunk(path: str, block: DiffBlock) -> Json:
+def _build_hunk(path: str, block: DiffBlock) -> JsonDict:
     is_new = not block.old_text and block.old_start == 1 and block.new_start == 1
     lines = {"oldStart": block.old_start, "newStart": block.new_start}
-    return _diff(path, None if is_new else block.old_text, block.new_text) | {"_meta": {"kimi": lines}}
+    return _build_diff(path, None if is_new else block.old_text, block.new_text) | {"_meta": {"kimi": lines}}
 
 
-def _diff(path: str, old: str | None, new: str) -> Json:
+def _build_diff(path: str, old: str | None, new: str) -> JsonDict:
     """A diff; without an old text for a new file, as absent and null mean the same (spec 2.6)."""
     before = {} if old is None else {"oldText": old}
     return {"type": "diff", "path": path, **before, "newText": new}
 
 
-def first_changed_line(display: Sequence[DisplayBlock]) -> int | None:
+def find_first_changed_line(display: Sequence[DisplayBlock]) -> int | None:
     """The number of the first line that changed, in the new text; None when no diff says."""
     block = next((block for block in display if isinstance(block, DiffBlock) and not block.is_summary), None)
     if block is None:

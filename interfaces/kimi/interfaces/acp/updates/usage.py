@@ -5,40 +5,40 @@ from __future__ import annotations
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.event import StatusUpdate
 from kimi.domain.turn import TokenUsage
-from kimi.interfaces.acp.updates.result_content import Json
+from kimi.interfaces.acp.updates.result_content import JsonDict
 
 
-class Usage:
+class SessionUsage:
     """What the model calls of a session have used."""
 
     def __init__(self) -> None:
-        self._of_turn: TokenUsage | None = None
-        self._used: int | None = None
-        self._size: int | None = None
-        self._told: tuple[int, int] | None = None
+        self._turn_usage: TokenUsage | None = None
+        self._used_tokens: int | None = None
+        self._window_tokens: int | None = None
+        self._sent_window: tuple[int, int] | None = None
 
-    def new_turn(self) -> None:
+    def start_turn(self) -> None:
         """The tokens of another turn are counted from now on."""
-        self._of_turn = None
+        self._turn_usage = None
 
-    def learn(self, status: StatusUpdate) -> list[Json]:
+    def record_status(self, status: StatusUpdate) -> list[JsonDict]:
         """Take in a model call; gives the update that says how full the context is, when that has changed."""
         if status.token_usage is not None:
-            self._of_turn = _sum(self._of_turn, status.token_usage)
+            self._turn_usage = _add_usage(self._turn_usage, status.token_usage)
         if status.context_tokens is not None:
-            self._used = status.context_tokens
+            self._used_tokens = status.context_tokens
         if status.max_context_tokens is not None:
-            self._size = status.max_context_tokens
-        return self._update()
+            self._window_tokens = status.max_context_tokens
+        return self._build_update()
 
-    def update_again(self) -> list[Json]:
+    def repeat_update(self) -> list[JsonDict]:
         """The last update once more, if anything is known."""
-        self._told = None
-        return self._update()
+        self._sent_window = None
+        return self._build_update()
 
-    def of_turn(self) -> JsonObject | None:
+    def turn_usage(self) -> JsonObject | None:
         """The tokens of the turn so far, for the answer to the prompt; None when no model told any."""
-        used = self._of_turn
+        used = self._turn_usage
         if used is None:
             return None
         return {
@@ -49,17 +49,17 @@ class Usage:
             "cachedWriteTokens": max(used.input_cache_creation, 0),
         }
 
-    def _update(self) -> list[Json]:
-        if self._used is None or not self._size or self._size < 0:
+    def _build_update(self) -> list[JsonDict]:
+        if self._used_tokens is None or not self._window_tokens or self._window_tokens < 0:
             return []
-        window = (min(max(self._used, 0), self._size), self._size)
-        if window == self._told:
+        window = (min(max(self._used_tokens, 0), self._window_tokens), self._window_tokens)
+        if window == self._sent_window:
             return []
-        self._told = window
+        self._sent_window = window
         return [{"sessionUpdate": "usage_update", "used": window[0], "size": window[1]}]
 
 
-def _sum(one: TokenUsage | None, two: TokenUsage) -> TokenUsage:
+def _add_usage(one: TokenUsage | None, two: TokenUsage) -> TokenUsage:
     if one is None:
         return two
     return TokenUsage(

@@ -15,17 +15,17 @@ from kimi.domain.content.message import JsonObject
 
 logger = logging.getLogger(__name__)
 
-CALL_S: Final = 10.0
+CALL_TIMEOUT_S: Final = 10.0
 """How long the client may take for anything but the command itself, in seconds."""
 
-LATE_S: Final = 0.5
+CANCELLED_TIMEOUT_S: Final = 0.5
 """How long a terminal that is no longer wanted is waited for, in seconds."""
 
-OUTPUT_BYTES: Final = 200_000
+MAX_OUTPUT_BYTES: Final = 200_000
 """How much of the end of the output the client shall keep: more than a tool shows."""
 
-CUT: Final = "[...the beginning is not kept by the terminal]\n"
-UNKNOWN_STATUS: Final = -1
+TRUNCATION_NOTE: Final = "[...the beginning is not kept by the terminal]\n"
+UNKNOWN_EXIT_STATUS: Final = -1
 
 
 @dataclass
@@ -33,10 +33,10 @@ class ClientTerminal:
     """A terminal and what runs in it; implements `Process` of the application's ports. `create` comes first."""
 
     session_id: str
-    call: Callable[[str, JsonObject], Awaitable[JsonObject]]
+    call_client: Callable[[str, JsonObject], Awaitable[JsonObject]]
     id: str = ""
-    _status: int | None = None
-    _ended: anyio.Lock = field(default_factory=anyio.Lock)
+    _exit_status: int | None = None
+    _wait_lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def create(self, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
         """Start the command. Raises OSError when the client makes no terminal.
@@ -49,91 +49,91 @@ class ClientTerminal:
             "args": list(command[1:]),
             "cwd": cwd,
             "env": [{"name": name, "value": value} for name, value in env.items()],
-            "outputByteLimit": OUTPUT_BYTES,
+            "outputByteLimit": MAX_OUTPUT_BYTES,
         }
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CALL_S) as patience:
-                tasks.start_soon(_shorten, patience)
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CALL_TIMEOUT_S) as patience:
+                tasks.start_soon(_shorten_on_cancel, patience)
                 try:
-                    self.id = _terminal_id(await self.call("terminal/create", wanted))
+                    self.id = _parse_terminal_id(await self.call_client("terminal/create", wanted))
                 except Exception as error:
                     failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise OSError(str(failure)) from failure
         if not self.id:
-            raise OSError(f"no answer within {CALL_S:g} seconds")
+            raise OSError(f"no answer within {CALL_TIMEOUT_S:g} seconds")
 
     async def output(self) -> AsyncIterator[bytes]:
         """See `Process`. The client shows it as it comes; here it comes in one piece at the end."""
         await self.wait()
-        result = await self._try("terminal/output")
+        result = await self._call_with_timeout("terminal/output")
         text = result.get("output")
         if isinstance(text, str) and text:
-            yield ((CUT if result.get("truncated") is True else "") + text).encode("utf-8", "replace")
+            yield ((TRUNCATION_NOTE if result.get("truncated") is True else "") + text).encode("utf-8", "replace")
 
     async def wait(self) -> int:
         """See `Process`."""
-        async with self._ended:
-            if self._status is None:
-                self._status = _exit_status(await self._ask("terminal/wait_for_exit"))
-        return self._status
+        async with self._wait_lock:
+            if self._exit_status is None:
+                self._exit_status = _parse_exit_status(await self._call_terminal("terminal/wait_for_exit"))
+        return self._exit_status
 
     async def kill(self, grace_s: float = 2.0) -> None:
         """See `Process`. How is the client's business; the terminal stays, with what it shows."""
-        await self._try("terminal/kill")
+        await self._call_with_timeout("terminal/kill")
 
     async def release(self) -> None:
         """Give the terminal back, in every case; what still runs in it is killed.
 
         Who cancelled the command waits for the client only a moment.
         """
-        patience_s = LATE_S if anyio.current_effective_deadline() == -math.inf else CALL_S
+        patience_s = CANCELLED_TIMEOUT_S if anyio.current_effective_deadline() == -math.inf else CALL_TIMEOUT_S
         with anyio.CancelScope(shield=True):
-            if self._status is None:
-                await self._try("terminal/kill", patience_s)
-            await self._try("terminal/release", patience_s)
+            if self._exit_status is None:
+                await self._call_with_timeout("terminal/kill", patience_s)
+            await self._call_with_timeout("terminal/release", patience_s)
 
-    async def _try(self, method: str, patience_s: float = CALL_S) -> JsonObject:
+    async def _call_with_timeout(self, method: str, timeout_s: float = CALL_TIMEOUT_S) -> JsonObject:
         """What the client answers; nothing when it fails or takes too long."""
         result: JsonObject = {}
-        with anyio.move_on_after(patience_s) as scope:
-            result = await self._ask(method)
+        with anyio.move_on_after(timeout_s) as scope:
+            result = await self._call_terminal(method)
         if scope.cancelled_caught:
-            logger.warning("%s was not answered within %g seconds", method, patience_s)
+            logger.warning("%s was not answered within %g seconds", method, timeout_s)
         return result
 
-    async def _ask(self, method: str) -> JsonObject:
+    async def _call_terminal(self, method: str) -> JsonObject:
         try:
-            return await self.call(method, {"sessionId": self.session_id, "terminalId": self.id})
+            return await self.call_client(method, {"sessionId": self.session_id, "terminalId": self.id})
         except Exception as error:
             logger.warning("%s failed: %s", method, error)
             return {}
 
 
-async def _shorten(patience: anyio.CancelScope) -> None:
+async def _shorten_on_cancel(scope: anyio.CancelScope) -> None:
     """Once this is cancelled, wait only a moment longer: what was made in vain must be given back."""
     try:
         await anyio.sleep_forever()
     finally:
-        patience.deadline = min(patience.deadline, anyio.current_time() + LATE_S)
+        scope.deadline = min(scope.deadline, anyio.current_time() + CANCELLED_TIMEOUT_S)
 
 
-def _terminal_id(result: JsonObject) -> str:
+def _parse_terminal_id(result: JsonObject) -> str:
     terminal_id = result.get("terminalId")
     if not isinstance(terminal_id, str) or not terminal_id:
         raise ValueError("the answer names no terminal")
     return terminal_id
 
 
-def _exit_status(result: Mapping[str, Any]) -> int:
+def _parse_exit_status(result: Mapping[str, Any]) -> int:
     """The exit status as `Process.wait` gives it: a signal is a negative number."""
     code, name = result.get("exitCode"), result.get("signal")
     if isinstance(code, int) and not isinstance(code, bool):
         return code
     if not isinstance(name, str):
-        return UNKNOWN_STATUS
+        return UNKNOWN_EXIT_STATUS
     full = name.upper() if name.upper().startswith("SIG") else f"SIG{name.upper()}"
     known = {one.name: -one.value for one in signal.Signals}
-    return known.get(full, UNKNOWN_STATUS)
+    return known.get(full, UNKNOWN_EXIT_STATUS)

@@ -20,12 +20,12 @@ import anyio.to_thread
 
 from kimi.application.ports import FileChanged, FileStat, Process, Shell, ToolCallContext, Workspace
 from kimi.domain.content.message import JsonObject
-from kimi.interfaces.acp.client_capabilities import ClientAbilities
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities
 from kimi.interfaces.acp.workspace.client_terminal import ClientTerminal
 
 logger = logging.getLogger(__name__)
 
-CALL_S: Final = 10.0
+CALL_TIMEOUT_S: Final = 10.0
 """How long the client may take for a file, in seconds."""
 
 BOM: Final = "\ufeff"
@@ -38,23 +38,23 @@ ShowTerminal: TypeAlias = Callable[[ToolCallContext, str], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenText:
     """A text that the client gave or got: the file on disk as it was then, and how the disk spells it otherwise."""
 
     identity: tuple[int, ...]
     text: str
-    bom: bool = False
-    crlf: bool = False
+    has_bom: bool = False
+    has_crlf: bool = False
 
-    def spelled(self, text: str) -> str:
+    def to_disk(self, text: str) -> str:
         """The client's text as the file has it."""
-        with_breaks = text.replace("\n", "\r\n") if self.crlf else text
-        return BOM + with_breaks if self.bom else with_breaks
+        with_breaks = text.replace("\n", "\r\n") if self.has_crlf else text
+        return BOM + with_breaks if self.has_bom else with_breaks
 
-    def plain(self, text: str) -> str:
+    def to_client(self, text: str) -> str:
         """The file's text as the client has it."""
-        without = text.removeprefix(BOM) if self.bom else text
-        return without.replace("\r\n", "\n") if self.crlf else without
+        without = text.removeprefix(BOM) if self.has_bom else text
+        return without.replace("\r\n", "\n") if self.has_crlf else without
 
 
 @dataclass
@@ -67,12 +67,12 @@ class ClientWorkspace:
 
     local: Workspace
     session_id: str
-    abilities: ClientAbilities
+    capabilities: ClientCapabilities
     roots: Callable[[], Sequence[str]]
-    call: CallClient
+    call_client: CallClient
     show_terminal: ShowTerminal
-    patience_s: float = CALL_S
-    _seen: dict[str, _Seen] = field(default_factory=dict[str, _Seen])
+    timeout_s: float = CALL_TIMEOUT_S
+    _seen_texts: dict[str, _SeenText] = field(default_factory=dict[str, _SeenText])
 
     @property
     def work_dir(self) -> str:
@@ -95,9 +95,9 @@ class ClientWorkspace:
     @asynccontextmanager
     async def read(self, path: str, offset: int = 0) -> AsyncGenerator[AsyncIterator[bytes], None]:
         """See `Workspace`. A text file below 1 MiB comes from the client, with what is not saved yet."""
-        found = await self.read_small(path) if self._is_asked(path) else None
+        found = await self.read_small(path) if self._is_client_file(path) else None
         if found is not None and found[1] is not None:
-            yield _one_block(found[1][offset:])
+            yield _yield_block(found[1][offset:])
             return
         async with self.local.read(path, offset) as blocks:
             yield blocks
@@ -105,32 +105,32 @@ class ClientWorkspace:
     async def read_small(self, path: str) -> tuple[FileStat, bytes | None] | None:
         """See `Workspace`. The content is the client's where it has one; when it refuses, that of the disk."""
         found = await self.local.read_small(path)
-        if found is None or found[1] is None or not self._is_asked(path):
+        if found is None or found[1] is None or not self._is_client_file(path):
             return found
         stat, content = found
-        disk = _text(content or b"")
+        disk = _decode_text(content or b"")
         if disk is None:
             return found
-        text = await self._client_text(stat.real_path)
+        text = await self._read_client_text(stat.real_path)
         if text is None or self._is_stale(stat, text, disk):
             return found
-        seen = self._seen[stat.real_path] = _spelling(stat, text, disk)
-        return stat, seen.spelled(text).encode()
+        seen = self._seen_texts[stat.real_path] = _compare_with_disk(stat, text, disk)
+        return stat, seen.to_disk(text).encode()
 
     async def write(self, path: str, content: bytes, expected: FileStat | None) -> FileStat:
         """See `Workspace`. A text goes through the client, which may have changed it meanwhile: then FileChanged.
 
         What the client refuses is an OSError; nothing is written behind its back then.
         """
-        text = _text(content)
-        if text is None or not self.abilities.fs_write or not self._is_inside(path):
+        text = _decode_text(content)
+        if text is None or not self.capabilities.fs_write or not self._is_inside_roots(path):
             return await self.local.write(path, content, expected)
         await self._check_unchanged(path, expected)
-        seen = self._seen.get(path) or _Seen((), "")
+        seen = self._seen_texts.get(path) or _SeenText((), "")
         await anyio.to_thread.run_sync(lambda: os.makedirs(os.path.dirname(path), exist_ok=True))
-        await self._call_for_file("fs/write_text_file", path, content=seen.plain(text))
+        await self._call_file_method("fs/write_text_file", path, content=seen.to_client(text))
         stat = await self.local.stat(path) or FileStat(path, "file", len(content), 0o644, ())
-        self._seen[path] = _Seen(stat.identity, seen.plain(text), seen.bom, seen.crlf)
+        self._seen_texts[path] = _SeenText(stat.identity, seen.to_client(text), seen.has_bom, seen.has_crlf)
         return stat
 
     def run(
@@ -142,23 +142,23 @@ class ClientWorkspace:
         call: ToolCallContext | None = None,
     ) -> AbstractAsyncContextManager[Process]:
         """See `Workspace`. The command of a tool call runs in a terminal of the client, if it has some."""
-        if call is None or not self.abilities.terminal:
+        if call is None or not self.capabilities.terminal:
             return self.local.run(command, env=env, merge_stderr=merge_stderr, call=call)
         return self._run_in_terminal(command, env or {}, call)
 
     # --- files ----------------------------------------------------------------------------------------------------
 
-    def _is_asked(self, path: str) -> bool:
-        return self.abilities.fs_read and self._is_inside(path)
+    def _is_client_file(self, path: str) -> bool:
+        return self.capabilities.fs_read and self._is_inside_roots(path)
 
-    def _is_inside(self, path: str) -> bool:
+    def _is_inside_roots(self, path: str) -> bool:
         real = os.path.realpath(path)
         return any(real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in self.roots())
 
-    async def _client_text(self, path: str) -> str | None:
+    async def _read_client_text(self, path: str) -> str | None:
         """What the client has of a file; None when it has nothing to say."""
         try:
-            result = await self._call_for_file("fs/read_text_file", path)
+            result = await self._call_file_method("fs/read_text_file", path)
         except OSError as error:
             logger.info("the client did not give a file, it is read from the disk: %s", error)
             return None
@@ -167,10 +167,10 @@ class ClientWorkspace:
 
     def _is_stale(self, stat: FileStat, text: str, disk: str) -> bool:
         """Has the file changed on disk since the client was last asked, and the client has not noticed?"""
-        before = self._seen.get(stat.real_path)
+        before = self._seen_texts.get(stat.real_path)
         if before is None or before.identity == stat.identity:
             return False
-        return text == before.text and _spelling(stat, text, disk).spelled(text) != disk
+        return text == before.text and _compare_with_disk(stat, text, disk).to_disk(text) != disk
 
     async def _check_unchanged(self, path: str, expected: FileStat | None) -> None:
         """Raise FileChanged if the file is not what the caller has seen, on disk or with the client."""
@@ -179,20 +179,20 @@ class ClientWorkspace:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if (now and now.identity) != (expected and expected.identity) or await self.local.real_path(path) != path:
             raise FileChanged(f"{path} has changed")
-        before = self._seen.get(path)
-        if before is None or expected is None or not self.abilities.fs_read or before.identity != expected.identity:
+        before = self._seen_texts.get(path)
+        if before is None or expected is None or not self.capabilities.fs_read or before.identity != expected.identity:
             return
-        text = await self._client_text(path)
+        text = await self._read_client_text(path)
         if text is not None and text != before.text:
             raise FileChanged(f"{path} has changed in the editor")
 
-    async def _call_for_file(self, method: str, path: str, **more: str) -> JsonObject:
+    async def _call_file_method(self, method: str, path: str, **more: str) -> JsonObject:
         """Raises OSError when the client refuses, fails, is gone, or takes too long."""
         try:
-            with anyio.fail_after(self.patience_s):
-                return await self.call(method, {"sessionId": self.session_id, "path": path, **more})
+            with anyio.fail_after(self.timeout_s):
+                return await self.call_client(method, {"sessionId": self.session_id, "path": path, **more})
         except TimeoutError:
-            raise OSError(f"the client did not answer within {self.patience_s:g} seconds") from None
+            raise OSError(f"the client did not answer within {self.timeout_s:g} seconds") from None
         except Exception as error:
             raise OSError(f"the client refused: {error}") from error
 
@@ -202,9 +202,9 @@ class ClientWorkspace:
     async def _run_in_terminal(
         self, command: Sequence[str], env: Mapping[str, str], call: ToolCallContext
     ) -> AsyncGenerator[Process, None]:
-        terminal = ClientTerminal(self.session_id, self.call)
+        terminal = ClientTerminal(self.session_id, self.call_client)
         try:
-            if await _created(terminal, command, self.work_dir, env):
+            if await _create_terminal(terminal, command, self.work_dir, env):
                 await self.show_terminal(call, terminal.id)
                 yield terminal
                 return
@@ -215,7 +215,7 @@ class ClientWorkspace:
             yield process
 
 
-async def _created(terminal: ClientTerminal, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> bool:
+async def _create_terminal(terminal: ClientTerminal, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> bool:
     """Did the client make the terminal?"""
     try:
         await terminal.create(command, cwd, env)
@@ -225,7 +225,7 @@ async def _created(terminal: ClientTerminal, command: Sequence[str], cwd: str, e
     return True
 
 
-def _text(content: bytes) -> str | None:
+def _decode_text(content: bytes) -> str | None:
     """The text of a file; None for what is no text in UTF-8, which is no business of an editor."""
     if b"\0" in content:
         return None
@@ -235,13 +235,13 @@ def _text(content: bytes) -> str | None:
         return None
 
 
-def _spelling(stat: FileStat, text: str, disk: str) -> _Seen:
+def _compare_with_disk(stat: FileStat, text: str, disk: str) -> _SeenText:
     """How the file on disk spells what an editor may hide: a byte order mark, line ends of DOS."""
     bom = disk.startswith(BOM) and not text.startswith(BOM)
     crlf = "\r\n" in disk and "\r" not in text and "\n" not in disk.replace("\r\n", "")
-    return _Seen(stat.identity, text, bom, crlf)
+    return _SeenText(stat.identity, text, bom, crlf)
 
 
-async def _one_block(content: bytes) -> AsyncIterator[bytes]:
+async def _yield_block(content: bytes) -> AsyncIterator[bytes]:
     if content:
         yield content

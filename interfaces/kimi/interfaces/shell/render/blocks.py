@@ -10,12 +10,12 @@ from typing import Literal, TypeAlias
 
 from kimi.domain.tools.tool import DisplayBlock
 
-Level: TypeAlias = Literal["info", "success", "warning", "error"]
-CallState: TypeAlias = Literal["running", "ok", "error"]
+NoteLevel: TypeAlias = Literal["info", "success", "warning", "error"]
+ToolCallState: TypeAlias = Literal["running", "ok", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class UserSaid:
+class UserMessageBlock:
     """What the person sent; `steer` for a message into a running turn."""
 
     text: str
@@ -24,23 +24,23 @@ class UserSaid:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MarkdownBlock:
     """A piece of the assistant's Markdown that can be drawn by itself."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class CodeSaid:
+class MarkdownCodeBlock:
     """Lines of a code block of the assistant, which may go on in the next block; `goes_on`: it began in the last."""
 
     language: str
     text: str
-    goes_on: bool = False
+    is_continuation: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
+class ThinkingSummaryBlock:
     """Thinking that is over, folded: how long it took in seconds, and what it began with."""
 
     seconds: float
@@ -48,19 +48,19 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True)
-class Thinking:
+class ThinkingBlock:
     """Thinking that goes on: its latest text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class ToolCallBlock:
     """A tool call: what it is about and, when it is over, how it went. `nested` is what a subagent does."""
 
     name: str
     title: str
-    state: CallState = "running"
+    state: ToolCallState = "running"
     seconds: float = 0.0
     brief: str = ""
     output: str = ""
@@ -70,7 +70,7 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class ApprovalPreview:
     """What an approval is about, at full length."""
 
     display: tuple[DisplayBlock, ...]
@@ -78,7 +78,7 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanShown:
+class PlanBlock:
     """A plan that the person is about to be asked about."""
 
     text: str
@@ -90,11 +90,11 @@ class Note:
     """A sentence of the program itself."""
 
     text: str
-    level: Level = "info"
+    level: NoteLevel = "info"
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputBlock:
     """What a local command wrote, or a listing: lines as they are."""
 
     text: str
@@ -112,5 +112,15 @@ class Welcome:
 
 
 Block: TypeAlias = (
-    UserSaid | Said | CodeSaid | Thought | Thinking | Called | Preview | PlanShown | Note | Output | Welcome
+    UserMessageBlock
+    | MarkdownBlock
+    | MarkdownCodeBlock
+    | ThinkingSummaryBlock
+    | ThinkingBlock
+    | ToolCallBlock
+    | ApprovalPreview
+    | PlanBlock
+    | Note
+    | OutputBlock
+    | Welcome
 )

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import Literal, NamedTuple, TypeAlias
 
 from kimi.domain.tools.tool import DiffBlock
-from kimi.interfaces.shell.render.sanitize import neutral
+from kimi.interfaces.shell.render.sanitize import neutralize
 
 Sign: TypeAlias = Literal[" ", "-", "+"]
 MAX_COMPARED = 1500
@@ -27,19 +27,19 @@ class DiffLine(NamedTuple):
         return f"{self.number:>4} {self.sign} {self.text}"
 
 
-def diff_lines(block: DiffBlock) -> list[DiffLine]:
+def build_diff_lines(block: DiffBlock) -> list[DiffLine]:
     """The lines of a hunk; of a summary the two sentences."""
     if block.is_summary:
-        return [DiffLine(1, "-", neutral(block.old_text)), DiffLine(1, "+", neutral(block.new_text))]
-    old, new = _split(block.old_text), _split(block.new_text)
-    return list(_changed(old, new, block.old_start, block.new_start))
+        return [DiffLine(1, "-", neutralize(block.old_text)), DiffLine(1, "+", neutralize(block.new_text))]
+    old, new = _split_lines(block.old_text), _split_lines(block.new_text)
+    return list(_compare_lines(old, new, block.old_start, block.new_start))
 
 
-def _split(text: str) -> list[str]:
-    return neutral(text).expandtabs(4).removesuffix("\n").split("\n") if text else []
+def _split_lines(text: str) -> list[str]:
+    return neutralize(text).expandtabs(4).removesuffix("\n").split("\n") if text else []
 
 
-def _changed(old: list[str], new: list[str], old_start: int, new_start: int) -> Iterator[DiffLine]:
+def _compare_lines(old: list[str], new: list[str], old_start: int, new_start: int) -> Iterator[DiffLine]:
     if len(old) + len(new) > MAX_COMPARED:
         codes = [("replace", 0, len(old), 0, len(new))]
     else:

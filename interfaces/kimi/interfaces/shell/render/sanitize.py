@@ -1,6 +1,6 @@
 """What models, tools and files say, made harmless for a terminal.
 
-`neutral` is the one function for it: every text of others passes through it on its way to the screen, so that no
+`neutralize` is the one function for it: every text of others passes through it on its way to the screen, so that no
 escape sequence of theirs can move the cursor, change a title, write to the clipboard, or hide what is there.
 """
 
@@ -24,7 +24,7 @@ _PICTURES: dict[int, str] = {
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*[mK]")
 
 
-def neutral(text: str) -> str:
+def neutralize(text: str) -> str:
     """`text` in which every control character but line feed and tab is a visible sign; nothing is left out.
 
     The same for characters that reorder or hide others, and for halves of surrogate pairs, which no terminal can get.
@@ -34,46 +34,46 @@ def neutral(text: str) -> str:
     return text.replace("\r\n", "\n").translate(_PICTURES)
 
 
-def tool_text(text: str) -> str:
+def clean_tool_output(text: str) -> str:
     """The output of a command as a reader wants it: colours dropped, of a redrawn line what was there last."""
     text = text.replace("\r\n", "\n")
     if "\x1b" in text:
         text = _COLOURS.sub("", text)
     if "\r" in text:
-        text = "\n".join(map(_as_redrawn, text.split("\n")))
-    return neutral(text).expandtabs(4)
+        text = "\n".join(map(_keep_last_redraw, text.split("\n")))
+    return neutralize(text).expandtabs(4)
 
 
-def _as_redrawn(line: str) -> str:
+def _keep_last_redraw(line: str) -> str:
     """What a line shows that goes back to its beginning: all after its last carriage return but one at its end."""
     return line[line.rfind("\r", 0, max(0, len(line) - 1)) + 1 :]
 
 
-def one_line(text: str, width: int = 200) -> str:
+def fit_one_line(text: str, width: int = 200) -> str:
     """`text` on one line of at most `width` characters, neutral; an ellipsis stands for the rest."""
-    line = " ".join(neutral(text[: width * 4]).split())
+    line = " ".join(neutralize(text[: width * 4]).split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def cells(text: str) -> int:
+def count_cells(text: str) -> int:
     """How many columns `text` takes on a terminal."""
-    return sum(map(_char_cells, text)) if not text.isascii() else len(text)
+    return sum(map(_count_char_cells, text)) if not text.isascii() else len(text)
 
 
-def cut(text: str, width: int) -> str:
+def truncate_to_width(text: str, width: int) -> str:
     """The beginning of `text` that fits into `width` columns, with an ellipsis when something is cut off."""
-    if cells(text) <= width:
+    if count_cells(text) <= width:
         return text
     used, kept = 0, list[str]()
     for char in text:
-        used += _char_cells(char)
+        used += _count_char_cells(char)
         if used > width - 1:
             break
         kept.append(char)
     return "".join(kept) + "…" if width > 0 else ""
 
 
-def _char_cells(char: str) -> int:
+def _count_char_cells(char: str) -> int:
     if unicodedata.combining(char):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1

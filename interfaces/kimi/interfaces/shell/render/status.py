@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kimi.interfaces.shell.render.sanitize import cells, cut, neutral
+from kimi.interfaces.shell.render.sanitize import count_cells, neutralize, truncate_to_width
 
-Part = tuple[str, str]
+StyledText = tuple[str, str]
 """A style class and its text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StatusBarState:
     """What the bar tells. Tokens are counts; `tip` gives way first."""
 
     model: str
@@ -30,54 +30,54 @@ class Status:
     tip: str = ""
 
 
-def status_parts(status: Status, width: int) -> list[Part]:
+def fit_status_parts(status: StatusBarState, width: int) -> list[StyledText]:
     """The bar for a terminal of `width` columns, most important first; what does not fit is left out."""
-    parts: list[Part] = []
+    parts: list[StyledText] = []
     room = width
-    for style, text in _wanted(status):
+    for style, text in _list_status_parts(status):
         gap = 2 if parts else 0
-        if cells(text) + gap > room and not parts:
-            text = cut(text, room)
-        if cells(text) + gap <= room and text:
+        if count_cells(text) + gap > room and not parts:
+            text = truncate_to_width(text, room)
+        if count_cells(text) + gap <= room and text:
             parts += [("", " " * gap)] * bool(gap) + [(style, text)]
-            room -= cells(text) + gap
+            room -= count_cells(text) + gap
     return parts
 
 
-def _wanted(status: Status) -> list[Part]:
-    wanted: list[Part] = []
+def _list_status_parts(status: StatusBarState) -> list[StyledText]:
+    wanted: list[StyledText] = []
     badges = (("SHELL", status.shell), ("PLAN", status.plan), ("YOLO", status.yolo), ("AFK", status.afk))
     wanted += [(f"class:badge.{name.lower()}", f"{name}") for name, on in badges if on]
-    model = neutral(status.model) + (" (thinking)" if status.thinking else "")
+    model = neutralize(status.model) + (" (thinking)" if status.thinking else "")
     wanted.append(("class:status", model))
-    wanted.append(("class:status", context_text(status.tokens, status.window)))
+    wanted.append(("class:status", format_context_usage(status.tokens, status.window)))
     if status.background:
         wanted.append(("class:status", f"{status.background} in background"))
-    wanted += [("class:status", neutral(text)) for text in (status.directory, status.branch, status.mcp) if text]
+    wanted += [("class:status", neutralize(text)) for text in (status.directory, status.branch, status.mcp) if text]
     wanted += [("class:status", status.time)] if status.time else []
     wanted += [("class:tip", status.tip)] if status.tip else []
     return wanted
 
 
-def context_text(tokens: int, window: int) -> str:
+def format_context_usage(tokens: int, window: int) -> str:
     """`context: 42.0% (4.2k/10.0k)`."""
     if window <= 0:
-        return f"context: {short_count(tokens)}"
-    return f"context: {tokens / window * 100:.1f}% ({short_count(tokens)}/{short_count(window)})"
+        return f"context: {format_count(tokens)}"
+    return f"context: {tokens / window * 100:.1f}% ({format_count(tokens)}/{format_count(window)})"
 
 
-def short_count(number: int) -> str:
+def format_count(number: int) -> str:
     """A count for a reader: 950, 4.2k, 1.0M."""
     if number < 1000:
         return str(number)
     return f"{number / 1000:.1f}k" if number < 1_000_000 else f"{number / 1_000_000:.1f}M"
 
 
-def short_path(path: str, home: str) -> str:
+def abbreviate_home(path: str, home: str) -> str:
     """`path` with `~` for the home directory."""
     return "~" + path[len(home) :] if home and (path == home or path.startswith(home.rstrip("/") + "/")) else path
 
 
-def relative_path(path: str, root: str) -> str:
+def make_relative(path: str, root: str) -> str:
     """`path` as seen from `root`, when it is below it."""
     return path[len(root) + 1 :] if root and path.startswith(root.rstrip("/") + "/") else path

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from kimi.domain.content.message import ToolCall, ToolCallPart
-from kimi.domain.content.parts import TextPart, ThinkPart, UserInput, as_parts, joined_text
+from kimi.domain.content.parts import TextPart, ThinkPart, UserInput, as_parts, join_text
 from kimi.domain.events.event import (
     BtwBegin,
     BtwEnd,
@@ -32,10 +32,19 @@ from kimi.domain.events.event import (
     TurnEnd,
 )
 from kimi.domain.tools.tool import BriefBlock, DiffBlock, DisplayBlock, ToolReturnValue
-from kimi.interfaces.shell.render.blocks import Block, Called, Note, PlanShown, Said, Thinking, Thought, UserSaid
+from kimi.interfaces.shell.render.blocks import (
+    Block,
+    MarkdownBlock,
+    Note,
+    PlanBlock,
+    ThinkingBlock,
+    ThinkingSummaryBlock,
+    ToolCallBlock,
+    UserMessageBlock,
+)
 from kimi.interfaces.shell.render.markdown import MarkdownStream
-from kimi.interfaces.shell.render.sanitize import one_line
-from kimi.interfaces.shell.render.status import relative_path
+from kimi.interfaces.shell.render.sanitize import fit_one_line
+from kimi.interfaces.shell.render.status import make_relative
 
 KEPT_ARGUMENTS = 4000
 """Characters of streamed arguments that are kept for the title of a call."""
@@ -46,7 +55,7 @@ _COMMON_KEYS = ("command", "path", "file_path", "pattern", "query", "url", "desc
 
 
 @dataclass(slots=True)
-class _OpenCall:
+class _OpenToolCall:
     name: str
     started: float
     arguments: list[str] = field(default_factory=list[str])
@@ -75,70 +84,70 @@ class Transcript:
         self._thinking: list[str] = []
         self._thinking_size = 0
         self._thinking_since = 0.0
-        self._calls: dict[str, _OpenCall] = {}
-        self._last_call: _OpenCall | None = None
+        self._calls: dict[str, _OpenToolCall] = {}
+        self._last_call: _OpenToolCall | None = None
         self.last_thought = ""
         """The thinking that was folded last, or its end when it was long."""
         self.activity = ""
         """What goes on beside text and calls, e.g. compaction; empty for nothing."""
 
-    def take(self, event: Event) -> list[Block]:
+    def handle_event(self, event: Event) -> list[Block]:
         """The next event; gives the blocks that are final now."""
         match event:
             case TextPart(text=text):
                 return [*self._end_thinking(), *self._text.feed(text)]
             case ThinkPart(think=think):
-                return self._think(think)
+                return self._add_thinking(think)
             case ToolCall():
-                return self._open_call(event)
+                return self._open_tool_call(event)
             case ToolCallPart(arguments_part=part):
                 if self._last_call is not None and part:
                     self._last_call.add(part)
                 return []
             case ToolResult(tool_call_id=call_id, return_value=value):
-                return [*self._end_text(), *self._close_call(call_id, value)]
+                return [*self._end_text(), *self._close_tool_call(call_id, value)]
             case SubagentEvent():
-                self._note_nested(event)
+                self._add_nested_call(event)
                 return []
             case _:
-                return self._take_other(event)
+                return self._handle_other_event(event)
 
-    def open_blocks(self) -> list[Block]:
+    def list_open_blocks(self) -> list[Block]:
         """What is open, as it looks now; bounded however long it has grown."""
         found: list[Block] = []
         if self._thinking_size:
-            found.append(Thinking("".join(self._thinking)[-SHOWN_THINKING:]))
-        if (piece := self._text.open_text()) is not None:
+            found.append(ThinkingBlock("".join(self._thinking)[-SHOWN_THINKING:]))
+        if (piece := self._text.peek_open_piece()) is not None:
             found.append(piece)
-        return [*found, *(self._called(call) for call in self._calls.values())]
+        return [*found, *(self._build_call_block(call) for call in self._calls.values())]
 
-    def _take_other(self, event: Event) -> list[Block]:
+    def _handle_other_event(self, event: Event) -> list[Block]:
         match event:
             case TurnBegin(user_input=given):
-                return [*self._end_all(), user_said(given)]
+                return [*self._end_all(), build_user_block(given)]
             case SteerInput(user_input=given):
-                return [*self._end_text(), user_said(given, steer=True)]
+                return [*self._end_text(), build_user_block(given, steer=True)]
             case StepBegin() | StepInterrupted():
                 return self._end_text()
             case TurnEnd():
                 return self._end_all()
             case StepRetry():
-                return [*self._end_text(), Note(_retry_text(event), "warning")]
+                return [*self._end_text(), Note(_format_retry(event), "warning")]
             case PlanDisplay(content=content, file_path=path):
-                return [*self._end_text(), PlanShown(content, path)]
+                return [*self._end_text(), PlanBlock(content, path)]
             case Notification():
-                return [*self._end_text(), _notice(event)]
+                return [*self._end_text(), _build_notification_note(event)]
             case HookResolved(action="block", reason=reason, event=name):
                 return [*self._end_text(), Note(f"A {name} hook said no: {reason or 'no reason given'}", "warning")]
             case BtwBegin(question=question):
                 return [*self._end_text(), Note(f"By the way: {question}")]
             case BtwEnd(response=response, error=error):
-                return [Said(response) if response else Note(error or "No answer.", "warning")]
+                return [MarkdownBlock(response) if response else Note(error or "No answer.", "warning")]
             case _:
-                self._note_activity(event)
+                self._update_activity(event)
                 return []
 
-    def _note_activity(self, event: Event) -> None:
+    def _update_activity(self, event: Event) -> None:
         match event:
             case CompactionBegin():
                 self.activity = "Compacting the context"
@@ -151,7 +160,7 @@ class Transcript:
 
     # --- text and thinking --------------------------------------------------------------------------------------
 
-    def _think(self, text: str) -> list[Block]:
+    def _add_thinking(self, text: str) -> list[Block]:
         done: list[Block] = []
         if not self._thinking_size:
             done = list(self._text.end())
@@ -167,9 +176,9 @@ class Transcript:
         if not self._thinking_size:
             return []
         self.last_thought = "".join(self._thinking)
-        text = one_line(self.last_thought[:400], 160)
+        text = fit_one_line(self.last_thought[:400], 160)
         self._thinking, self._thinking_size = [], 0
-        return [Thought(self._now() - self._thinking_since, text)] if text else []
+        return [ThinkingSummaryBlock(self._now() - self._thinking_since, text)] if text else []
 
     def _end_text(self) -> list[Block]:
         return [*self._end_thinking(), *self._text.end()]
@@ -183,70 +192,70 @@ class Transcript:
 
     # --- calls --------------------------------------------------------------------------------------------------
 
-    def _open_call(self, call: ToolCall) -> list[Block]:
+    def _open_tool_call(self, call: ToolCall) -> list[Block]:
         done = self._end_text()
-        opened = _OpenCall(call.function.name, self._now())
+        opened = _OpenToolCall(call.function.name, self._now())
         opened.add(call.function.arguments or "")
         self._calls[call.id] = self._last_call = opened
         return done
 
-    def _close_call(self, call_id: str, value: ToolReturnValue) -> list[Block]:
+    def _close_tool_call(self, call_id: str, value: ToolReturnValue) -> list[Block]:
         call = self._calls.pop(call_id, None)
         if call is None:
             return []
-        shown = self._called(call)
+        shown = self._build_call_block(call)
         brief = next((block.text for block in value.display if isinstance(block, BriefBlock)), "")
         return [
-            Called(
+            ToolCallBlock(
                 shown.name,
                 shown.title,
                 "error" if value.is_error else "ok",
                 self._now() - call.started,
                 brief or (value.message if value.is_error or not value.output else ""),
-                joined_text(value.output, "\n"),
-                tuple(self._seen(block) for block in value.display if not isinstance(block, BriefBlock)),
+                join_text(value.output, "\n"),
+                tuple(self._make_path_relative(block) for block in value.display if not isinstance(block, BriefBlock)),
                 nested_total=call.nested_total,
             )
         ]
 
-    def _called(self, call: _OpenCall) -> Called:
-        title = self._title("".join(call.arguments), call.name)
+    def _build_call_block(self, call: _OpenToolCall) -> ToolCallBlock:
+        title = self._build_call_title("".join(call.arguments), call.name)
         nested = tuple(call.nested[-_NESTED_SHOWN:])
         took = self._now() - call.started
-        return Called(call.name, title, seconds=took, nested=nested, nested_total=call.nested_total)
+        return ToolCallBlock(call.name, title, seconds=took, nested=nested, nested_total=call.nested_total)
 
-    def _title(self, arguments: str, tool: str) -> str:
-        return relative_path(call_title(arguments, self._key_argument(tool)), self._root)
+    def _build_call_title(self, arguments: str, tool: str) -> str:
+        return make_relative(extract_call_title(arguments, self._key_argument(tool)), self._root)
 
-    def _seen(self, block: DisplayBlock) -> DisplayBlock:
-        return replace(block, path=relative_path(block.path, self._root)) if isinstance(block, DiffBlock) else block
+    def _make_path_relative(self, block: DisplayBlock) -> DisplayBlock:
+        return replace(block, path=make_relative(block.path, self._root)) if isinstance(block, DiffBlock) else block
 
-    def _note_nested(self, event: SubagentEvent) -> None:
+    def _add_nested_call(self, event: SubagentEvent) -> None:
         call = self._calls.get(event.parent_tool_call_id or "")
         inner = event.event
         if call is None or not isinstance(inner, ToolCall):
             return
-        title = self._title(inner.function.arguments or "", inner.function.name)
+        title = self._build_call_title(inner.function.arguments or "", inner.function.name)
         call.nested = [*call.nested[-_NESTED_SHOWN:], f"{inner.function.name} {title}".strip()]
         call.nested_total += 1
 
 
-def user_said(given: UserInput, *, steer: bool = False) -> UserSaid:
+def build_user_block(user_input: UserInput, *, steer: bool = False) -> UserMessageBlock:
     """What the person sent, as a block."""
-    media = sum(not isinstance(part, TextPart) for part in as_parts(given))
-    return UserSaid(joined_text(given, ""), media, steer)
+    media = sum(not isinstance(part, TextPart) for part in as_parts(user_input))
+    return UserMessageBlock(join_text(user_input, ""), media, steer)
 
 
-def call_title(arguments: str, key: str | None) -> str:
+def extract_call_title(arguments: str, key: str | None) -> str:
     """The argument that says what a call is about, from JSON text that may still be incomplete."""
     for name in (key,) if key else _COMMON_KEYS:
         match = re.search(rf'"{re.escape(name)}"\s*:\s*("(?:[^"\\]|\\.)*|\d+)', arguments[:KEPT_ARGUMENTS])
         if match is not None:
-            return one_line(_unescaped(match[1].removeprefix('"')), 160)
+            return fit_one_line(_unescape_json(match[1].removeprefix('"')), 160)
     return ""
 
 
-def _unescaped(text: str) -> str:
+def _unescape_json(text: str) -> str:
     """The inside of a JSON string, or as much of it as there is."""
     simple = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
@@ -258,13 +267,13 @@ def _unescaped(text: str) -> str:
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # two escapes may be one character
 
 
-def _notice(event: Notification) -> Note:
+def _build_notification_note(event: Notification) -> Note:
     """What happened; the facts of a task are for the model, the person has /task."""
     about = f" ({event.source_id})" if event.category == "task" else f": {event.body}" if event.body else ""
     return Note(event.title + about, event.severity)
 
 
-def _retry_text(event: StepRetry) -> str:
+def _format_retry(event: StepRetry) -> str:
     status = f" {event.status_code}" if event.status_code else ""
     return (
         f"The model did not answer ({event.error_type}{status}); "

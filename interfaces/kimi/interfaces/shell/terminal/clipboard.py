@@ -16,9 +16,9 @@ _SCRIPT = (
 )
 
 
-def clipboard_image(environ: Mapping[str, str]) -> bytes | None:
+def read_clipboard_image(environ: Mapping[str, str]) -> bytes | None:
     """The image in PNG, None when there is none or no program to ask."""
-    for command in _commands():
+    for command in _list_clipboard_commands():
         if shutil.which(command[0], path=environ.get("PATH")) is None:
             continue
         try:
@@ -30,7 +30,7 @@ def clipboard_image(environ: Mapping[str, str]) -> bytes | None:
     return None
 
 
-def _commands() -> Sequence[Sequence[str]]:
+def _list_clipboard_commands() -> Sequence[Sequence[str]]:
     if sys.platform == "win32":
         return (("powershell", "-NoProfile", "-Sta", "-Command", _SCRIPT),)
     if sys.platform == "darwin":

@@ -8,26 +8,26 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-_USUAL = (("code", "--wait"), ("vim",), ("vi",), ("nano",))
+_FALLBACK_EDITORS = (("code", "--wait"), ("vim",), ("vi",), ("nano",))
 
 
-def editor_command(configured: str, environ: Mapping[str, str]) -> Sequence[str]:
+def find_editor_command(configured: str, environ: Mapping[str, str]) -> Sequence[str]:
     """The editor and its options: configured, `$VISUAL`, `$EDITOR`, else the first usual one; empty for none."""
     for named in (configured, environ.get("VISUAL", ""), environ.get("EDITOR", "")):
         if named.strip():
-            return _words(named)
-    return next((command for command in _USUAL if shutil.which(command[0], path=environ.get("PATH"))), ())
+            return _split_command_line(named)
+    return next((command for command in _FALLBACK_EDITORS if shutil.which(command[0], path=environ.get("PATH"))), ())
 
 
-def _words(named: str) -> Sequence[str]:
+def _split_command_line(command_line: str) -> Sequence[str]:
     """A command line as its words; one whose quotation marks do not match is the name of a program."""
     try:
-        return shlex.split(named)
+        return shlex.split(command_line)
     except ValueError:
-        return (named.strip(),)
+        return (command_line.strip(),)
 
 
-async def edited(
+async def edit_text(
     command: Sequence[str], text: str, run: Callable[[Sequence[str]], Awaitable[int]]
 ) -> tuple[str | None, str]:
     """What became of `text` in the editor, None when it was not changed; and what went wrong, or nothing.

@@ -9,49 +9,49 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 MAX_FILES: Final = 1000
-DEEP_FROM: Final = 3
+MIN_SEARCH_CHARACTERS: Final = 3
 """From how many typed characters on the whole tree is searched."""
-FRESH_S: Final = 5.0
+CACHE_TTL_S: Final = 5.0
 GIT_S: Final = 5
 """How long git may take to list the files, in seconds."""
 _SAFE: Final = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 """A repository may name programs in its configuration; what is typed must not run them."""
 _GIT: Final = (*_SAFE, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
 
-Walk = Callable[[str], Sequence[str]]
+FileWalker = Callable[[str], Sequence[str]]
 """Relative paths of the files below a directory that ignore rules leave."""
 
 
-class WorkFiles:
+class WorkDirFiles:
     """The files of a work dir, looked up again after a few seconds. Blocks: called from a thread of the completion.
 
     `walk` finds them where there is no git.
     """
 
-    def __init__(self, work_dir: str, walk: Walk) -> None:
+    def __init__(self, work_dir: str, walk: FileWalker) -> None:
         self._work_dir = work_dir
         self._walk = walk
-        self._found: Sequence[str] = ()
-        self._looked_at = -FRESH_S
-        self._git: subprocess.Popen[bytes] | None = None
+        self._files: Sequence[str] = ()
+        self._refreshed_at = -CACHE_TTL_S
+        self._git_process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def matching(self, typed: str) -> Sequence[str]:
+    def find_matching(self, typed: str) -> Sequence[str]:
         """Candidates for what was typed after `@`: names relative to the work dir, directories with a slash."""
         directory, _, name = typed.rpartition("/")
-        if len(name) < DEEP_FROM and (directory or len(typed) < DEEP_FROM):
-            return self._entries(directory)
+        if len(name) < MIN_SEARCH_CHARACTERS and (directory or len(typed) < MIN_SEARCH_CHARACTERS):
+            return self._list_directory(directory)
         lowered = typed.lower()
-        found = [path for path in self._all() if _may_match(path.lower(), lowered)]
-        return [*self._entries(directory), *found][:MAX_FILES] if directory else found[:MAX_FILES]
+        found = [path for path in self._list_all_files() if _may_match(path.lower(), lowered)]
+        return [*self._list_directory(directory), *found][:MAX_FILES] if directory else found[:MAX_FILES]
 
     def close(self) -> None:
         """Nobody completes any more: a search that still runs, in a thread that is waited for, is given up."""
         self._closed = True
-        if self._git is not None:
-            self._git.kill()
+        if self._git_process is not None:
+            self._git_process.kill()
 
-    def _entries(self, directory: str) -> Sequence[str]:
+    def _list_directory(self, directory: str) -> Sequence[str]:
         place = os.path.normpath(os.path.join(self._work_dir, directory or "."))
         prefix = f"{directory}/" if directory else ""
         try:
@@ -59,28 +59,28 @@ class WorkFiles:
                 found = [f"{prefix}{one.name}{'/' if one.is_dir() else ''}" for one in entries if one.name != ".git"]
         except OSError:
             return ()
-        kept = self._not_ignored(found)
+        kept = self._drop_ignored(found)
         return sorted(kept)[:MAX_FILES]
 
-    def _not_ignored(self, names: list[str]) -> list[str]:
-        known = self._all()
+    def _drop_ignored(self, names: list[str]) -> list[str]:
+        known = self._list_all_files()
         if not known:
             return names
         files = set(known)
         parents = {path[: at + 1] for path in known for at, char in enumerate(path) if char == "/"}
         return [name for name in names if name in files or name in parents]
 
-    def _all(self) -> Sequence[str]:
-        if time.monotonic() - self._looked_at > FRESH_S:
-            listed = self._git_files()
-            self._found = listed if listed is not None else () if self._closed else self._walk(self._work_dir)
-            self._looked_at = time.monotonic()
-        return self._found
+    def _list_all_files(self) -> Sequence[str]:
+        if time.monotonic() - self._refreshed_at > CACHE_TTL_S:
+            listed = self._list_git_files()
+            self._files = listed if listed is not None else () if self._closed else self._walk(self._work_dir)
+            self._refreshed_at = time.monotonic()
+        return self._files
 
-    def _git_files(self) -> list[str] | None:
+    def _list_git_files(self) -> list[str] | None:
         """What git knows or would add; None outside of a repository."""
         try:
-            self._git = subprocess.Popen(
+            self._git_process = subprocess.Popen(
                 _GIT,
                 cwd=self._work_dir,
                 stdin=subprocess.DEVNULL,
@@ -89,7 +89,7 @@ class WorkFiles:
             )
         except OSError:
             return None
-        with self._git as git:
+        with self._git_process as git:
             if self._closed:
                 git.kill()
             try:

@@ -34,7 +34,7 @@ class FileHistory(History):
 
     def load_history_strings(self) -> Iterable[str]:
         """All entries, newest first."""
-        entries = self._entries()
+        entries = self._load_entries()
         self._last = entries[-1] if entries else None
         return reversed(entries)
 
@@ -57,17 +57,17 @@ class FileHistory(History):
         except OSError as error:
             logger.warning("the history could not be written: %s", error)
 
-    def _entries(self) -> list[str]:
+    def _load_entries(self) -> list[str]:
         try:
             with open(self._path, "rb") as file:
                 file.seek(max(0, os.path.getsize(self._path) - MAX_LOADED_BYTES))
                 lines = file.read().split(b"\n")
         except OSError:
             return []
-        return [entry for line in lines if (entry := _entry(line)) is not None]
+        return [entry for line in lines if (entry := _parse_entry(line)) is not None]
 
 
-def _entry(line: bytes) -> str | None:
+def _parse_entry(line: bytes) -> str | None:
     try:
         content = json.loads(line)["content"]
     except (ValueError, KeyError, TypeError):

@@ -15,8 +15,8 @@ from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from kimi.interfaces.shell.render.paint import ThemeName
-from kimi.interfaces.shell.render.sanitize import cells
+from kimi.interfaces.shell.render.painter import ThemeName
+from kimi.interfaces.shell.render.sanitize import count_cells
 from kimi.interfaces.shell.terminal.panel_view import PanelView
 
 MAX_INPUT_LINES = 8
@@ -44,26 +44,26 @@ _COMMON: Mapping[str, str] = {
 _ACCENTED = ("sign", "sign.thinking", "spinner", "panel.marked")
 
 
-def _style(accent: str) -> Style:
+def _build_style(accent: str) -> Style:
     return Style.from_dict({**_COMMON, **dict.fromkeys(_ACCENTED, accent)})
 
 
-STYLES: Mapping[ThemeName, Style] = {"dark": _style("ansicyan bold"), "light": _style("ansiblue bold")}
+STYLES: Mapping[ThemeName, Style] = {"dark": _build_style("ansicyan bold"), "light": _build_style("ansiblue bold")}
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ScreenParts:
     """What stands in the rows around the input, asked for at each drawing."""
 
     live: Callable[[], StyleAndTextTuples]
     live_height: Callable[[], int]
     queued: Callable[[], Sequence[str]]
-    sign: Callable[[], tuple[str, str]]
+    prompt_sign: Callable[[], tuple[str, str]]
     status: Callable[[], StyleAndTextTuples]
     notice: Callable[[], str]
 
 
-def screen_layout(buffer: Buffer, panel: PanelView, parts: Parts, free: Condition) -> Layout:
+def build_screen_layout(buffer: Buffer, panel: PanelView, parts: ScreenParts, panel_hidden: Condition) -> Layout:
     """The layout; `free`: no panel is shown."""
     search = SearchToolbar()
     entry = Window(
@@ -71,7 +71,7 @@ def screen_layout(buffer: Buffer, panel: PanelView, parts: Parts, free: Conditio
         height=Dimension(min=1, max=MAX_INPUT_LINES),
         wrap_lines=True,
         dont_extend_height=True,
-        get_line_prefix=lambda line, wrapped: _prefix(parts.sign(), line, wrapped),
+        get_line_prefix=lambda line, wrapped: _build_line_prefix(parts.prompt_sign(), line, wrapped),
     )
     live = Window(
         FormattedTextControl(parts.live),
@@ -80,23 +80,23 @@ def screen_layout(buffer: Buffer, panel: PanelView, parts: Parts, free: Conditio
     )
     rows = [
         ConditionalContainer(live, Condition(lambda: parts.live_height() > 0)),
-        _lines(parts.queued, "class:queued"),
-        ConditionalContainer(panel.container, ~free),
-        ConditionalContainer(HSplit([Window(height=1), entry]), free),
-        ConditionalContainer(search, free),
-        ConditionalContainer(CompletionsMenu(max_height=8), free),
-        _lines(lambda: [parts.notice()] if parts.notice() else [], "class:notice"),
+        _build_lines_window(parts.queued, "class:queued"),
+        ConditionalContainer(panel.container, ~panel_hidden),
+        ConditionalContainer(HSplit([Window(height=1), entry]), panel_hidden),
+        ConditionalContainer(search, panel_hidden),
+        ConditionalContainer(CompletionsMenu(max_height=8), panel_hidden),
+        _build_lines_window(lambda: [parts.notice()] if parts.notice() else [], "class:notice"),
         Window(FormattedTextControl(parts.status), height=1, dont_extend_height=True),
     ]
     return Layout(HSplit(rows, align=VerticalAlign.TOP), focused_element=entry)
 
 
-def _prefix(sign: tuple[str, str], line: int, wrapped: int) -> StyleAndTextTuples:
+def _build_line_prefix(sign: tuple[str, str], line: int, wrapped: int) -> StyleAndTextTuples:
     style, text = sign
-    return [(style, text)] if line == 0 and wrapped == 0 else [("", " " * cells(text))]
+    return [(style, text)] if line == 0 and wrapped == 0 else [("", " " * count_cells(text))]
 
 
-def _lines(lines: Callable[[], Sequence[str]], style: str) -> ConditionalContainer:
+def _build_lines_window(lines: Callable[[], Sequence[str]], style: str) -> ConditionalContainer:
     window = Window(
         FormattedTextControl(lambda: [(style, "\n".join(lines()))]),
         height=lambda: Dimension.exact(len(lines())),

@@ -8,68 +8,70 @@ from typing import Protocol, TypeAlias
 
 from kimi.domain.command import CommandInfo
 from kimi.domain.content.parts import ContentPart
-from kimi.interfaces.shell.panels import Menu, Picked, Tabs
+from kimi.interfaces.shell.panels import Menu, MenuSelection, TabbedMenus
 from kimi.interfaces.shell.render.blocks import Block
-from kimi.interfaces.shell.render.status import Status
-from kimi.interfaces.shell.terminal.terminal_lease import Loan
+from kimi.interfaces.shell.render.status import StatusBarState
+from kimi.interfaces.shell.terminal.terminal_lease import TerminalLease
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class EnteredInput:
     """Enter was pressed. `text` is what is shown and `parts` what is sent when it is not just the text; `shell`: it is
     a command for the system's shell."""
 
     text: str
     parts: tuple[ContentPart, ...] = ()
-    shell: bool = False
+    is_shell_command: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class SteerRequested:
     """Words for the running turn."""
 
-    entered: Entered
+    entered: EnteredInput
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
+class InterruptRequested:
     """Ctrl-C or Escape, with nothing typed that it could have cleared."""
 
-    leaves: bool = True
+    may_exit: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class PlanToggled:
+class PlanModeToggled:
     """Shift-Tab."""
 
 
 @dataclass(frozen=True, slots=True)
-class ThoughtAsked:
+class ThinkingRequested:
     """Ctrl-T: what was thought last, unfolded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class ExitRequested:
     """The person wants to leave."""
 
 
-Input: TypeAlias = Entered | Steered | Interrupted | PlanToggled | ThoughtAsked | Left
+UserAction: TypeAlias = (
+    EnteredInput | SteerRequested | InterruptRequested | PlanModeToggled | ThinkingRequested | ExitRequested
+)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LiveView:
     """What is on the screen beside the scrollback, as it is now."""
 
     open_blocks: Callable[[], Sequence[Block]] = lambda: ()
     activity: Callable[[], str] = lambda: ""
-    since: float | None = None
+    started_at: float | None = None
     """When the work began, on the monotonic clock; None while nothing runs."""
     queued: tuple[str, ...] = ()
-    status: Callable[[], Status] = lambda: Status("", "")
+    status: Callable[[], StatusBarState] = lambda: StatusBarState("", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Completions:
+class CompletionSources:
     """What `/` and `@` complete to."""
 
     commands: Callable[[], Sequence[CommandInfo]] = lambda: ()
@@ -77,34 +79,34 @@ class Completions:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class SessionUISetup:
     """What a session tells the front of itself."""
 
-    completions: Completions = field(default_factory=Completions)
-    takes_images: Callable[[], bool] = lambda: False
+    completions: CompletionSources = field(default_factory=CompletionSources)
+    accepts_images: Callable[[], bool] = lambda: False
     editor: Callable[[], Sequence[str]] = lambda: ()
-    unqueue: Callable[[], Entered | None] = lambda: None
+    pop_queued: Callable[[], EnteredInput | None] = lambda: None
     """Take back the entry that was queued last."""
 
 
-class Front(Protocol):
+class TerminalUI(Protocol):
     """A terminal with a person at it."""
 
     @property
-    def interactive(self) -> bool:
+    def is_interactive(self) -> bool:
         """Can menus be drawn and moved through?"""
         ...
 
     @property
-    def loan(self) -> Loan:
+    def lease(self) -> TerminalLease:
         """Whose the terminal is."""
         ...
 
-    def begin(self, setup: Setup) -> None:
+    def begin_session(self, setup: SessionUISetup) -> None:
         """A session begins."""
         ...
 
-    async def read(self) -> Input:
+    async def read(self) -> UserAction:
         """The next thing that the person does."""
         ...
 
@@ -112,15 +114,15 @@ class Front(Protocol):
         """Print blocks for good."""
         ...
 
-    def update(self, view: View) -> None:
+    def update(self, view: LiveView) -> None:
         """Show this beside the scrollback from now on."""
         ...
 
-    async def ask(self, menu: Menu) -> Picked | None:
+    async def ask(self, menu: Menu) -> MenuSelection | None:
         """Let the person choose; None when they would not. Cancelling closes the panel."""
         ...
 
-    async def ask_all(self, tabs: Tabs) -> tuple[Picked, ...] | None:
+    async def ask_all(self, tabs: TabbedMenus) -> tuple[MenuSelection, ...] | None:
         """The same for several questions at once."""
         ...
 
@@ -128,11 +130,11 @@ class Front(Protocol):
         """Put text into the input, to be changed and sent."""
         ...
 
-    def bell(self) -> None:
+    def ring_bell(self) -> None:
         """Call the person back to the terminal."""
         ...
 
-    async def run_local(self, command: Sequence[str], work_dir: str) -> int:
+    async def run_program(self, command: Sequence[str], work_dir: str) -> int:
         """Give the terminal to a program until it ends; gives its status. Raises OSError."""
         ...
 

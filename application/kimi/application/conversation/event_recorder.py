@@ -1,0 +1,64 @@
+"""Writing the event log: each event once, streamed parts merged (wire spec 8.2, 8.4)."""
+
+from __future__ import annotations
+
+from kimi.application.codec.envelope import encode_event
+from kimi.application.ports import Now, SessionFiles
+from kimi.domain.content.message import ToolCall, ToolCallPart
+from kimi.domain.content.stream import PART_TYPES, PartMerger, StreamPart
+from kimi.domain.events.event import ApprovalResponse, Event
+from kimi.domain.events.request import ApprovalRequest, HookRequest
+
+_UNRECORDED_TYPES = (ApprovalRequest, ApprovalResponse, HookRequest)
+
+
+class EventRecorder:
+    """Appends events to the log of a session before the driver sees them.
+
+    What is still being merged is written at the next event that cannot be merged, or by `flush`.
+    """
+
+    def __init__(self, files: SessionFiles, now: Now) -> None:
+        self._files = files
+        self._now = now
+        self._merger = PartMerger()
+        self._late_pieces: list[str] | None = None
+        """Pieces of a call that was written before it was whole; None when there is no such call."""
+        self._part_started_at = 0.0
+
+    def record(self, event: Event) -> bytes | None:
+        """Store `event`; gives its envelope if it had to be encoded. Raises StoreFailed."""
+        if isinstance(event, PART_TYPES):
+            self._merge(event)
+            return None
+        self.flush()
+        self._late_pieces = None
+        if isinstance(event, _UNRECORDED_TYPES):
+            return None
+        envelope = encode_event(event)
+        self._files.append_event(envelope, self._now())
+        return envelope
+
+    def flush(self) -> None:
+        """Write the part that is still being merged. What comes of it afterwards is written as a piece."""
+        self._write_late_pieces()
+        for part in self._merger.flush():
+            self._files.append_event(encode_event(part), self._part_started_at)
+            self._late_pieces = [] if isinstance(part, ToolCall) else None
+
+    def _write_late_pieces(self) -> None:
+        if self._late_pieces:
+            self._files.append_event(encode_event(ToolCallPart("".join(self._late_pieces))), self._part_started_at)
+            self._late_pieces = []
+
+    def _merge(self, part: StreamPart) -> None:
+        if isinstance(part, ToolCallPart) and self._late_pieces is not None:
+            self._late_pieces.append(part.arguments_part or "")
+            return
+        self._write_late_pieces()
+        self._late_pieces = None
+        if self._merger.is_empty:
+            self._part_started_at = self._now()
+        for done in self._merger.push(part):
+            self._files.append_event(encode_event(done), self._part_started_at)
+            self._part_started_at = self._now()

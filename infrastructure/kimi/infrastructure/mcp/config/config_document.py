@@ -1,0 +1,73 @@
+"""`mcp.json` as a document that commands change (tools spec 4.5): what they do not know stays as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from kimi.domain.errors import ConfigError, UsageError
+from kimi.infrastructure.config.private_file import lock_for_change, write_private_file
+from kimi.infrastructure.config.text_file import read_text
+from kimi.infrastructure.mcp.config.server_config import find_server_entries, parse_json
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """The parsed file, an empty document when there is none.
+
+    Raises:
+        UsageError: the file cannot be read, is not JSON, or holds no servers; the message names it (R-19).
+    """
+    try:
+        document = parse_json(read_text(path))
+        find_server_entries(document, "it")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UsageError(f"Cannot read the MCP config file {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The MCP config file {path} is not UTF-8 text at byte {error.start}") from None
+    except (ConfigError, UsageError) as error:
+        raise UsageError(f"The MCP config file {path} cannot be used. {error}") from None
+    return document
+
+
+def ensure_server_entries(document: dict[str, Any]) -> dict[str, Any]:
+    """The servers in the document by name. Entries of a document without `mcpServers` are moved below it."""
+    found = find_server_entries(document, "it")
+    if "mcpServers" not in document:
+        for name in found:
+            del document[name]
+        document["mcpServers"] = found
+    return found
+
+
+@contextmanager
+def edit_document(path: str) -> Generator[dict[str, Any], None, None]:
+    """The parsed file, to be changed: it is written when the block ends without an error. Others wait meanwhile.
+
+    Raises:
+        UsageError: as `read_document`.
+        ConfigError: the file cannot be written, or somebody else does not stop changing it.
+    """
+    try:
+        with lock_for_change(path):
+            document = read_document(path)
+            yield document
+            write_document(path, document)
+    except OSError as error:
+        raise ConfigError(f"Cannot write the MCP config file {path}: {error.strerror}.") from None
+
+
+def write_document(path: str, document: dict[str, Any]) -> None:
+    """Replace the file atomically, readable for its owner only; a link stays a link.
+
+    Raises:
+        ConfigError: the file cannot be written; the old one is untouched.
+    """
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    try:
+        write_private_file(path, text)
+    except OSError as error:
+        raise ConfigError(f"Cannot write the MCP config file {path}: {error.strerror}.") from None

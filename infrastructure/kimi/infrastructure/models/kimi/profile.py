@@ -1,0 +1,143 @@
+"""What `kimi` (Moonshot's chat completions) wants beside the common protocol (runtime spec 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
+
+from kimi.application.settings.settings import ModelSettings
+from kimi.infrastructure.http.headers import build_device_headers, is_vendor_host
+from kimi.infrastructure.models.history.encoded_history import Json
+from kimi.infrastructure.models.json_object import as_object
+from kimi.infrastructure.models.openai.chat import ChatRequestContext, ProviderProfile
+from kimi.infrastructure.models.thinking import thinks
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_HEADROOM = 1024
+_COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "$ref"})
+_SCHEMA_LIST_KEYWORDS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SCHEMA_MAPPING_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions")
+_SCHEMA_KEYWORDS = ("items", "additionalProperties")
+_KEYWORDS: dict[str, frozenset[str]] = {
+    "object": frozenset(
+        {
+            "properties",
+            "required",
+            "additionalProperties",
+            "patternProperties",
+            "propertyNames",
+            "minProperties",
+            "maxProperties",
+        }
+    ),
+    "array": frozenset({"items", "prefixItems", "contains", "minItems", "maxItems", "uniqueItems"}),
+    "string": frozenset({"minLength", "maxLength", "pattern", "format", "contentEncoding", "contentMediaType"}),
+    "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}),
+}
+_TYPE_NAMES: dict[object, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    tuple: "array",
+    dict: "object",
+    type(None): "null",
+}
+
+
+def make_kimi_profile(environ: Mapping[str, str], *, send_device_headers: bool) -> ProviderProfile:
+    """The quirks of `kimi`; `send_device_headers` allows the device headers for the vendor's own hosts (R-91)."""
+    return ProviderProfile(
+        build_fields=build_kimi_fields,
+        adapt_schema=add_property_types,
+        build_headers=_make_header_builder(environ, send_device_headers),
+    )
+
+
+def build_kimi_fields(context: ChatRequestContext) -> Json:
+    """The fields that only this provider knows; unset ones are left out."""
+    settings = context.settings
+    fields: Json = {
+        "prompt_cache_key": context.session_id or None,
+        "max_completion_tokens": compute_completion_limit(settings, context.tokens),
+        "thinking": _build_thinking(settings),
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def compute_completion_limit(settings: ModelSettings, tokens: int) -> int | None:
+    """What is left of the window after `tokens` and some headroom, at most the cap; None when switched off."""
+    cap = settings.max_completion_tokens
+    if cap is not None and cap <= 0:
+        return None
+    size = settings.max_context_size
+    return max(1, min(size if cap is None else cap, size - (tokens + _HEADROOM)))
+
+
+def _build_thinking(settings: ModelSettings) -> Json | None:
+    """Nothing for a model that cannot think, unless the user switched thinking off in so many words (R-72)."""
+    if thinks(settings):
+        keep = {"keep": settings.thinking_keep} if settings.thinking_keep else {}
+        return {"type": "enabled", **keep}
+    if settings.thinking is False or "thinking" in settings.capabilities:
+        return {"type": "disabled"}
+    return None
+
+
+def _make_header_builder(
+    environ: Mapping[str, str], send_device_headers: bool
+) -> Callable[[str, str], Mapping[str, str]]:
+    known: dict[str, str] = {}
+
+    def build_headers(host: str, agent: str) -> Mapping[str, str]:
+        if not (send_device_headers and is_vendor_host(host)):
+            return {}
+        if not known:
+            known.update(build_device_headers(agent.partition("/")[2].partition(" ")[0], environ))
+        return known
+
+    return build_headers
+
+
+def add_property_types(schema: Schema) -> Schema:
+    """A copy of a tool's schema in which every property has a `type` (tools spec 1.1); the API insists on it."""
+    return {key: _add_types_below(key, value) for key, value in schema.items()}
+
+
+def _add_types_below(key: str, value: Any) -> Any:
+    """The value of a keyword with the schemas in it filled in; values that hold no schemas as they are."""
+    named = as_object(value)
+    if key in _SCHEMA_MAPPING_KEYWORDS and named is not None:
+        return {name: _add_type(node) for name, node in named.items()}
+    if key in (*_SCHEMA_LIST_KEYWORDS, *_SCHEMA_KEYWORDS) and isinstance(value, list):
+        return [_add_type(node) for node in cast(list[object], value)]
+    return _add_type(value) if key in _SCHEMA_KEYWORDS else value
+
+
+def _add_type(node: object) -> object:
+    schema = as_object(node)
+    if schema is None:
+        return node
+    filled = dict(add_property_types(schema))
+    if "type" not in filled and not _COMBINATORS & filled.keys():
+        filled["type"] = _infer_type(filled)
+    return filled
+
+
+def _infer_type(schema: Schema) -> str:
+    values: list[object] = [schema["const"]] if "const" in schema else list(schema.get("enum") or [])
+    if values:
+        return _find_common_type(values)
+    keywords = schema.keys()
+    return next((name for name, known in _KEYWORDS.items() if known & keywords), "string")
+
+
+def _find_common_type(values: list[object]) -> str:
+    names = {_TYPE_NAMES.get(type(value), "string") for value in values}
+    if len(names) == 1:
+        return names.pop()
+    return "number" if names == {"integer", "number"} else "string"

@@ -1,0 +1,39 @@
+"""Which models a server with OpenAI's interface offers: for setup, which proposes them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from pydantic_core import from_json
+
+from kimi.infrastructure.http.client import HttpClient, HttpError
+from kimi.infrastructure.http.headers import to_printable_ascii
+from kimi.infrastructure.models.json_object import as_object
+
+_MAX_BYTES = 4 << 20
+"""Of the answer: some providers describe hundreds of models at length."""
+
+
+async def list_model_ids(base_url: str, api_key: str, http: HttpClient) -> list[str]:
+    """The ids that `GET {base_url}/models` lists, in the server's order.
+
+    Raises:
+        HttpError: no connection, or an error status.
+        ConfigError: the address, the certificates or the proxy of the environment cannot be used.
+        ValueError: the answer is not understood.
+    """
+    key = to_printable_ascii(api_key)
+    headers = [("Accept", "application/json"), *([("Authorization", f"Bearer {key}")] if key else [])]
+    async with http.request("GET", f"{base_url.rstrip('/')}/models", headers) as response:
+        body = await response.read(_MAX_BYTES)
+        if response.status != 200:
+            raise HttpError(f"HTTP {response.status}")
+    return _parse_model_ids(from_json(body))
+
+
+def _parse_model_ids(answer: object) -> list[str]:
+    data = (as_object(answer) or {}).get("data")
+    if not isinstance(data, list):
+        raise ValueError("the list of models is missing")
+    ids = ((as_object(entry) or {}).get("id") for entry in cast(list[object], data))
+    return [model_id for model_id in ids if isinstance(model_id, str)]

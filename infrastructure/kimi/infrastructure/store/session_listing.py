@@ -1,0 +1,116 @@
+"""Which sessions a work dir has, without opening them (runtime spec 4.5)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from kimi.application.codec.context_line import decode_record
+from kimi.application.codec.payloads import decode_user_input, require_object
+from kimi.domain.content.message import JsonObject, Message
+from kimi.domain.content.parts import join_text
+from kimi.domain.errors import InvalidSessionId
+from kimi.domain.history.session import SessionSummary, check_session_id, shorten_title
+from kimi.infrastructure.store.event_line import parse_envelope
+from kimi.infrastructure.store.files.lines import read_head_lines
+from kimi.infrastructure.store.layout import CONTEXT_FILE, EVENTS_FILE, OLD_METADATA_FILE, STATE_FILE
+from kimi.infrastructure.store.state import find_legacy_title, read_json_object
+
+_HEAD_BYTES = 256 * 1024
+
+
+def find_context_file(directory: str, session_id: str) -> str | None:
+    """The context file of a session in the sessions directory of a work dir, the oldest layout included."""
+    for path in (os.path.join(directory, session_id, CONTEXT_FILE), os.path.join(directory, session_id + ".jsonl")):
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+def list_summaries(directory: str, work_dir: str) -> list[SessionSummary]:
+    """The sessions that are not empty, the one that was written last first."""
+    found = (_summarize_session(directory, name, work_dir) for name in _list_session_ids(directory))
+    return sorted((one for one in found if one is not None), key=lambda one: one.updated_at, reverse=True)
+
+
+def _list_session_ids(directory: str) -> Iterator[str]:
+    try:
+        with os.scandir(directory) as entries:
+            names = {one.name if one.is_dir() else one.name.removesuffix(".jsonl") for one in entries}
+    except OSError:
+        return
+    for name in names:
+        try:
+            yield check_session_id(name)
+        except InvalidSessionId:
+            continue
+
+
+def _summarize_session(directory: str, session_id: str, work_dir: str) -> SessionSummary | None:
+    context = find_context_file(directory, session_id)
+    if context is None:
+        return None
+    try:
+        updated_at = os.stat(context).st_mtime
+    except OSError:  # removed while we look
+        return None
+    path = os.path.join(directory, session_id)
+    title = _read_stored_title(path)
+    if title is None:
+        title = find_first_input(read_head_lines(os.path.join(path, EVENTS_FILE), _HEAD_BYTES))
+    if title is None and not _has_message(context):
+        return None
+    return SessionSummary(session_id, work_dir, format_title(title), updated_at)
+
+
+def format_title(text: str | None) -> str:
+    """A title for a listing: at most 50 characters."""
+    return shorten_title(text or "") or "Untitled"
+
+
+def _read_stored_title(path: str) -> str | None:
+    title = (read_json_object(os.path.join(path, STATE_FILE)) or {}).get("custom_title")
+    if isinstance(title, str) and title.strip():
+        return title
+    return find_legacy_title(read_json_object(os.path.join(path, OLD_METADATA_FILE)) or {})
+
+
+def find_first_input(lines: Iterable[bytes]) -> str | None:
+    """The input of the first turn in the lines of an event log; empty when there are only other events.
+
+    None when there are none. A last line that is cut is read as far as it goes.
+    """
+    seen = None
+    for line in lines:
+        message = parse_envelope(line) or _parse_cut_line(line)
+        if message.get("type") == "TurnBegin":
+            return _extract_input_text(message.get("payload"))
+        seen = "" if message else seen
+    return seen
+
+
+def _parse_cut_line(line: bytes) -> JsonObject:
+    """What can be read of a line that the head cut off: its input may hold a whole picture."""
+    try:
+        return require_object(from_json(line, allow_partial="trailing-strings").get("message"), "message")
+    except (ValueError, AttributeError):
+        return {}
+
+
+def _extract_input_text(payload: object) -> str:
+    value = cast("JsonObject", payload).get("user_input") if isinstance(payload, dict) else None
+    if isinstance(value, list):
+        value = [part for part in cast("list[Any]", value) if "text" in part]
+    try:
+        return join_text(decode_user_input(value))
+    except (ValueError, TypeError):
+        return ""
+
+
+def _has_message(context: str) -> bool:
+    if any(isinstance(decode_record(line), Message) for line in read_head_lines(context, _HEAD_BYTES)):
+        return True
+    return os.path.getsize(context) > _HEAD_BYTES  # its first message is longer than what we look at

@@ -1,0 +1,112 @@
+"""AskUserQuestion: one to four questions to the person (tools spec 3.15)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Annotated
+
+from pydantic import BaseModel, Field, model_validator
+
+from kimi.application.ports import NewId, PreparedCall, ToolCallContext
+from kimi.domain.content.message import JsonObject
+from kimi.domain.events.request import Question, QuestionAnswer, QuestionOption, QuestionRequest
+from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_ok
+from kimi.infrastructure.tools.params import build_schema, prepare_call
+
+QUESTIONS_UNSUPPORTED_ERROR = tool_error(
+    "The connected client does not support interactive questions. Do NOT call this tool again. "
+    "Ask the user directly in your text response instead.",
+    "Client unsupported",
+)
+_DISMISSED_MESSAGE = "User dismissed the question without answering."
+_NO_USER_NOTE = "Running in afk mode. No user is present. Make your own decision."
+
+_DESCRIPTION = """\
+Ask the person to decide between options, and wait for the answer. Use it when the work forks and only the person can \
+say which way: a requirement that can be read in two ways, a choice with lasting consequences. Do not use it for what \
+you can find out yourself, or to ask whether you may go on.
+
+- 1 to 4 questions in one call, each with 2 to 4 options. The person can always answer in their own words: an \
+"Other" choice is added for you, so do not offer one.
+- Each question text must differ from the others: answers come back under it.
+- `header` is a label of at most 12 characters. Set `multi_select` when several options may be right."""
+
+
+class QuestionOptionParams(BaseModel):
+    """One choice."""
+
+    label: Annotated[str, Field(min_length=1, description="What the person picks, a few words.")]
+    description: Annotated[str, Field(description="What the choice means.")] = ""
+
+
+class QuestionParams(BaseModel):
+    """One question."""
+
+    question: Annotated[str, Field(min_length=1, description="The whole question.")]
+    header: Annotated[str, Field(description="A label of at most 12 characters.")] = ""
+    options: Annotated[
+        list[QuestionOptionParams], Field(min_length=2, max_length=4, description="What there is to choose from.")
+    ]
+    multi_select: Annotated[bool, Field(description="May several options be chosen?")] = False
+
+
+class AskUserQuestionParams(BaseModel):
+    """The arguments of AskUserQuestion."""
+
+    questions: Annotated[list[QuestionParams], Field(min_length=1, max_length=4, description="The questions.")]
+
+    @model_validator(mode="after")
+    def _check_distinct_questions(self) -> AskUserQuestionParams:
+        if len({question.question for question in self.questions}) < len(self.questions):
+            raise ValueError("the question texts must differ from each other")
+        return self
+
+
+@cache
+def _spec() -> ToolSpec:
+    return ToolSpec("AskUserQuestion", _DESCRIPTION, build_schema(AskUserQuestionParams), kind="other")
+
+
+class AskUserQuestionTool:
+    """`supported` says whether the client answers questions, `is_user_absent` whether there is a person at all."""
+
+    def __init__(self, is_supported: Callable[[], bool], is_user_absent: Callable[[], bool], new_id: NewId) -> None:
+        self._is_supported = is_supported
+        self._new_id = new_id
+        self._is_user_absent = is_user_absent
+
+    @property
+    def spec(self) -> ToolSpec:
+        """Name, text and schema for the model."""
+        return _spec()
+
+    @asynccontextmanager
+    async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
+        """Nothing needs approval: the question is the question."""
+        yield prepare_call(
+            AskUserQuestionParams, arguments, lambda params: PreparedCall(lambda: self._ask(params, context))
+        )
+
+    async def _ask(self, params: AskUserQuestionParams, context: ToolCallContext) -> ToolReturnValue:
+        if self._is_user_absent():
+            return _format_answers({}, _NO_USER_NOTE, "Afk mode, auto-dismissed.", "Auto-dismissed (afk)")
+        if not self._is_supported():
+            return QUESTIONS_UNSUPPORTED_ERROR
+        request = QuestionRequest(self._new_id(), context.call_id, tuple(_to_question(one) for one in params.questions))
+        answer = await context.ask(request)
+        if isinstance(answer, QuestionAnswer) and answer.answers:
+            return _format_answers(answer.answers, None, "User has answered.", "User answered")
+        return _format_answers({}, _DISMISSED_MESSAGE, _DISMISSED_MESSAGE, "User dismissed")
+
+
+def _to_question(params: QuestionParams) -> Question:
+    options = tuple(QuestionOption(option.label, option.description) for option in params.options)
+    return Question(params.question, params.header, options, params.multi_select)
+
+
+def _format_answers(answers: Mapping[str, object], note: str | None, message: str, brief: str) -> ToolReturnValue:
+    body: dict[str, object] = {"answers": answers} if note is None else {"answers": answers, "note": note}
+    return tool_ok(json.dumps(body, ensure_ascii=False), message, brief=brief)

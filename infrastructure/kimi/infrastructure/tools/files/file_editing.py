@@ -1,0 +1,165 @@
+"""What WriteFile and StrReplaceFile share: the way from a path to an approved, atomic change (tools spec 3.4, 3.5)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from anyio import to_thread
+
+from kimi.application.ports import FileChanged, FileStat, PreparedCall, Workspace
+from kimi.domain.permissions.approval import ProposedAction
+from kimi.domain.permissions.path_rules import PathAllowed, PathDenied, check_write_access
+from kimi.domain.tools.diff import ChangedText, build_diff_blocks, build_summary_block, count_lines
+from kimi.domain.tools.tool import DiffBlock, ToolReturnValue, tool_error
+from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy, ResolvedPath, stale_file_error
+
+MAX_DIFF_BYTES = 8 * 1024 * 1024
+"""A larger file is not compared; its lines are counted."""
+
+MAX_EDIT_BYTES = 64 * 1024 * 1024
+"""A larger file is neither edited nor appended to: both need the whole text."""
+
+MAX_WHOLE_TEXT_BYTES = 256 * 1024
+"""A change of a larger file is shown in hunks only (acp spec 3.5)."""
+
+GetActivePlanFile = Callable[[], "str | None"]
+"""The one file that may be changed while plan mode is on; None while it is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedFile:
+    """A target that may be changed. `is_plan_file` marks the plan file, which needs no approval in plan mode."""
+
+    given_path: str
+    target: ResolvedPath
+    grant: PathAllowed
+    is_plan_file: bool
+
+    @property
+    def real_path(self) -> str:
+        """The real path, which is what is written."""
+        return self.target.real_path
+
+    @property
+    def display_path(self) -> str:
+        """The path for diff blocks."""
+        return self.target.named_path.absolute
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedChange:
+    """A change that is ready: the whole new content, what it is compared with, how the user sees it.
+
+    `expected` is the file as it was when the diff was made; None when there was none. `texts` is None for what
+    cannot or must not be shown whole.
+    """
+
+    content: bytes
+    expected: FileStat | None
+    display: tuple[DiffBlock, ...]
+    changed_text: ChangedText | None = None
+
+
+class FileEditor:
+    """Admits targets and applies changes, for the file tools of one conversation."""
+
+    def __init__(
+        self, workspace: Workspace, policy: PathPolicy, record: FileRecord, plan_file: GetActivePlanFile
+    ) -> None:
+        self.workspace = workspace
+        self.record = record
+        self._policy = policy
+        self._plan_file = plan_file
+
+    async def admit(self, given_path: str, verb: Literal["write", "edit"]) -> AdmittedFile | ToolReturnValue:
+        """May the file be changed at all? The error result when not."""
+        target = await self._policy.locate(given_path)
+        access = check_write_access(target.named_path, target.real_path, verb, await self._policy.resolve_scopes())
+        if isinstance(access, PathDenied):
+            return tool_error(access.message, access.brief)
+        plan = self._plan_file()
+        if plan is not None and await self.workspace.real_path(plan) != target.real_path:
+            message = f"Plan mode is active. You may only edit the current plan file: `{plan}`."
+            return tool_error(message, "Plan mode restriction")
+        return AdmittedFile(given_path, target, access, plan is not None)
+
+    async def read_content(self, stat: FileStat) -> bytes:
+        """The whole file."""
+        async with self.workspace.read(stat.real_path) as blocks:
+            return b"".join([block async for block in blocks])
+
+    async def count_lines(self, stat: FileStat) -> int:
+        """How many lines the file has, without holding it."""
+        breaks, last = 0, b"\n"
+        async with self.workspace.read(stat.real_path) as blocks:
+            async for block in blocks:
+                breaks, last = breaks + block.count(b"\n"), block[-1:]
+        return breaks + (last != b"\n")
+
+    async def apply(self, admitted: AdmittedFile, change: PreparedChange) -> FileStat | ToolReturnValue:
+        """Write; an error result when the file is no longer what the diff was made from. Raises OSError."""
+        try:
+            stat = await self.workspace.write(admitted.real_path, change.content, change.expected)
+        except FileChanged:
+            return stale_file_error()
+        self.record.mark_seen(stat)
+        return stat
+
+
+def propose_change(
+    admitted: AdmittedFile, verb: Literal["Write", "Edit"], display: Sequence[DiffBlock], note: str = ""
+) -> ProposedAction | None:
+    """What the policy has to decide on; nothing for the plan file in plan mode."""
+    if admitted.is_plan_file or admitted.grant.action is None:
+        return None
+    return ProposedAction(
+        action=admitted.grant.action,
+        description=admitted.target.format_action_title(f"{verb} file") + note,
+        display=tuple(display),
+        kind="path",
+        subject=admitted.real_path,
+    )
+
+
+def prepare_failing_call(
+    error: ToolReturnValue, admitted: AdmittedFile, verb: Literal["Write", "Edit"]
+) -> PreparedCall:
+    """A call that fails. With a secret file even that is told only after approval, lest it be read by guessing."""
+
+    async def run() -> ToolReturnValue:
+        return error
+
+    return PreparedCall(run, propose_change(admitted, verb, ()) if admitted.grant.is_sensitive else None)
+
+
+async def build_display_blocks(admitted: AdmittedFile, old: str, new: str) -> tuple[DiffBlock, ...]:
+    """The blocks that show the change; of a secret file only how many lines there are. Works off the event loop."""
+    if admitted.grant.is_sensitive:
+        return (build_summary_block(admitted.display_path, count_lines(old), count_lines(new)),)
+    if len(old) + len(new) < 4096:
+        return build_diff_blocks(admitted.display_path, old, new)
+    return await to_thread.run_sync(build_diff_blocks, admitted.display_path, old, new)
+
+
+def build_changed_text(admitted: AdmittedFile, old: bytes | None, new: bytes) -> ChangedText | None:
+    """The change of the whole file; None for a secret or a large file, and for what is no text."""
+    if admitted.grant.is_sensitive or max(len(old or b""), len(new)) > MAX_WHOLE_TEXT_BYTES:
+        return None
+    try:
+        return ChangedText(admitted.display_path, None if old is None else old.decode(), new.decode())
+    except UnicodeDecodeError:
+        return None
+
+
+def too_large_error(given_path: str, stat: FileStat) -> ToolReturnValue:
+    """The error for a file whose whole text is needed."""
+    message = f"`{given_path}` is {stat.size} bytes; over {MAX_EDIT_BYTES} bytes, change it with a command instead."
+    return tool_error(message, "File too large")
+
+
+def parent_directory(path: str) -> str:
+    """The directory of a real path."""
+    return os.path.dirname(path)

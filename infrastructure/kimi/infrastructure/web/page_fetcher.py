@@ -1,0 +1,163 @@
+"""Getting a page by itself: which addresses are allowed, redirects, size and time (tools spec 3.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urljoin, urlsplit, urlunsplit
+
+import anyio
+
+from kimi.domain.errors import ConfigError
+from kimi.infrastructure.http.client import (
+    HttpClient,
+    HttpError,
+    HttpLimits,
+    HttpTimeout,
+    PrivateAddressError,
+    parse_host,
+)
+from kimi.infrastructure.http.proxy import find_proxy
+from kimi.infrastructure.web.addresses import is_ip_literal, is_public
+
+MAX_BYTES: Final = 10 * 1024 * 1024
+MAX_REDIRECTS: Final = 5
+TOTAL_S: Final = 180.0
+LIMITS: Final = HttpLimits(connect_s=15.0, send_s=15.0, read_s=60.0)
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_HEADERS = (
+    ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0 Safari/537.36"),
+    ("Accept", "text/html,application/xhtml+xml,text/markdown,text/plain,application/json;q=0.9,*/*;q=0.5"),
+    ("Accept-Language", "en,*;q=0.5"),
+)
+"""Many sites refuse what does not look like a browser."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPage:
+    """What came: the HTTP status, the bare content type in lower case, its charset if it is told, the body."""
+
+    status: int
+    content_type: str
+    charset: str | None
+    body: bytes
+
+
+class PageDenied(Exception):
+    """The page is not fetched; the text says why, for the model. `brief` is for the person."""
+
+    def __init__(self, text: str, brief: str) -> None:
+        super().__init__(text)
+        self.brief = brief
+
+
+NOT_PUBLIC_TEXTS: Final = ("Failed to fetch URL: the address is not public.", "Blocked address")
+
+
+@dataclass(frozen=True, slots=True)
+class PageFetcher:
+    """Fetches pages from `reachable` addresses, each over connections of its own; None stands for all addresses.
+
+    Without a proxy the connection goes to the very address that was checked. What a proxy of the environment connects
+    to is its own business: names are checked before as far as this machine can resolve them.
+    """
+
+    environ: Mapping[str, str]
+    is_allowed_address: Callable[[str], bool] | None = is_public
+    limits: HttpLimits = LIMITS
+
+    async def fetch(self, url: str) -> FetchedPage:
+        """The page behind `url`, redirects followed.
+
+        Raises:
+            PageRefused: the scheme, the address or the size is not allowed, or there are too many redirects.
+            HttpError, HttpTimeout: it could not be had.
+        """
+        http = HttpClient(self.environ, self.limits, self.is_allowed_address)
+        try:
+            with anyio.fail_after(TOTAL_S):
+                return await self._follow_redirects(http, url)
+        except TimeoutError:
+            raise HttpTimeout(f"not complete within {TOTAL_S:g} seconds") from None
+        except ConfigError as error:
+            raise HttpError(str(error).rstrip(".")) from None
+        finally:
+            with anyio.CancelScope(shield=True):
+                await http.close()
+
+    async def _follow_redirects(self, http: HttpClient, url: str) -> FetchedPage:
+        for _ in range(MAX_REDIRECTS + 1):
+            await self._check_address(url)
+            found = await self._request_once(http, url)
+            if isinstance(found, FetchedPage):
+                return found
+            url = _resolve_redirect(url, found)
+        raise PageDenied(f"Failed to fetch URL: more than {MAX_REDIRECTS} redirects.", "Too many redirects")
+
+    async def _check_address(self, url: str) -> None:
+        """Refuse an address that must not be reached, as far as that can be told before connecting."""
+        host = _parse_allowed_host(url).rstrip(".")
+        if self.is_allowed_address is None:
+            return
+        if is_ip_literal(host):
+            allowed = self.is_allowed_address(host)
+        else:
+            allowed = find_proxy(url, self.environ) is None or await _has_allowed_addresses(
+                host, self.is_allowed_address
+            )
+        if not allowed:
+            raise PageDenied(*NOT_PUBLIC_TEXTS)
+
+    async def _request_once(self, http: HttpClient, url: str) -> FetchedPage | str:
+        """One request: the page, or where it has moved to."""
+        try:
+            async with http.request("GET", url.partition("#")[0], _HEADERS) as response:
+                target = response.headers.get("Location")
+                if response.status in _REDIRECTS and target:
+                    return target
+                body = await response.read(MAX_BYTES + 1)
+        except PrivateAddressError:
+            raise PageDenied(*NOT_PUBLIC_TEXTS) from None
+        if len(body) > MAX_BYTES:
+            raise PageDenied("Failed to fetch URL: the page is larger than 10 MiB.", "Page too large")
+        kind, charset = _parse_content_type(response.headers.get("Content-Type", ""))
+        return FetchedPage(response.status, kind, charset, body)
+
+
+async def _has_allowed_addresses(host: str, is_allowed_address: Callable[[str], bool]) -> bool:
+    """Does the name of a URL lead to reachable addresses only, or to none that this machine knows?"""
+    try:
+        found = await anyio.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        return True
+    return all(is_allowed_address(str(address[0])) for *_, address in found)
+
+
+def _parse_allowed_host(url: str) -> str:
+    """The host of a URL that may be fetched."""
+    scheme = url.partition(":")[0].lower()
+    if scheme not in ("http", "https"):
+        text = f"Failed to fetch URL: only http and https addresses can be fetched, not '{scheme[:20]}'."
+        raise PageDenied(text, "Unsupported scheme")
+    try:
+        return parse_host(url)
+    except ConfigError:
+        error = HttpError("the address cannot be understood")
+        raise error from None
+
+
+def _resolve_redirect(url: str, location: str) -> str:
+    """Where `location` leads from `url`; name and password were for the first address only."""
+    try:
+        parts = urlsplit(urljoin(url, location))
+    except ValueError:
+        raise HttpError("it leads to an address that cannot be understood") from None
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _parse_content_type(value: str) -> tuple[str, str | None]:
+    kind, *parameters = (part.strip() for part in value.split(";"))
+    named = dict(part.lower().split("=", 1) for part in parameters if "=" in part)
+    return kind.lower(), named.get("charset", "").strip("\"' ") or None

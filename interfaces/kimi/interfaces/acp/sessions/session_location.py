@@ -1,0 +1,130 @@
+"""Where a session works and with what: directories, settings as they are now, servers (acp spec 4.3, 4.4)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import McpServer, Settings
+from kimi.interfaces.acp.sessions.mcp_servers import InvalidMcpServer, parse_mcp_servers
+from kimi.interfaces.acp.transport.errors import invalid_params
+from kimi.interfaces.bootstrap.containers import App
+from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.process.process import hide_secrets
+
+LoadSettings: TypeAlias = Callable[[Flags, Mapping[str, str]], Settings]
+_FileStamps: TypeAlias = tuple[tuple[str, int, int] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLocation:
+    """Where a session works: its directory, further roots, and the MCP servers that the client brought."""
+
+    cwd: str
+    additional_dirs: tuple[str, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
+    stored_work_dir: str | None = None
+    """The work dir under which the session is stored, if it has moved since."""
+
+
+def parse_location(params: Mapping[str, Any]) -> SessionLocation:
+    """The place that the parameters of new, load, resume and fork name. Raises Refused (A-35, A-107)."""
+    cwd = _parse_directory(params.get("cwd"), "cwd")
+    given: object = params.get("additionalDirectories")
+    if given is not None and not isinstance(given, list):
+        raise invalid_params("additionalDirectories: must be a list of strings")
+    roots = [_parse_directory(path, "additionalDirectories") for path in cast("Sequence[object]", given or ())]
+    try:
+        servers = parse_mcp_servers(params.get("mcpServers"), cwd)
+    except InvalidMcpServer as error:
+        raise invalid_params(str(error)) from None
+    return SessionLocation(cwd, tuple(dict.fromkeys(roots)), servers)
+
+
+def _parse_directory(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise invalid_params(f"{name}: must be a string")
+    if "\0" in value or not os.path.isabs(value):
+        raise invalid_params(f"{name} must be an absolute path", cwd=value)
+    path = os.path.abspath(value)
+    if not os.path.isdir(path):
+        raise invalid_params(f"{name} does not exist", cwd=value)
+    return path
+
+
+class ReloadingSettings:
+    """The settings of the process, read again when one of their files has changed (A-30)."""
+
+    def __init__(self, flags: Flags, environ: Mapping[str, str], initial: Settings, load: LoadSettings) -> None:
+        self._flags = flags
+        self._environ = environ
+        self._load = load
+        self._settings = initial
+        share = initial.share_dir
+        named = [flags.config_file] if flags.config_file else [os.path.join(share, "config.toml")]
+        self._files = [*named, os.path.join(share, "mcp.json"), *flags.mcp_config_files]
+        self._file_stamps: _FileStamps | None = None  # what changed between the first reading and now would be missed
+
+    def get(self) -> Settings:
+        """The settings as they are now. Raises ConfigError or UsageError when the files cannot be used."""
+        seen = self._read_stamps()
+        if seen != self._file_stamps:
+            if (found := self._load(self._flags, self._environ)) != self._settings:
+                self._settings = found
+                hide_secrets(found.secret_values)
+            self._file_stamps = seen
+        return self._settings
+
+    def _read_stamps(self) -> _FileStamps:
+        return tuple(_read_stamp(path) for path in self._files)
+
+
+def _read_stamp(path: str) -> tuple[str, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return path, found.st_mtime_ns, found.st_size
+
+
+def derive_settings(settings: Settings, location: SessionLocation) -> Settings:
+    """The settings of a session: those of the process, its directories, and its servers over those configured."""
+    mine = {server.name for server in location.mcp_servers}
+    servers = (*(server for server in settings.mcp.servers if server.name not in mine), *location.mcp_servers)
+    mcp = settings.mcp.model_copy(update={"servers": servers})
+    roots = tuple(dict.fromkeys((*settings.additional_dirs, *location.additional_dirs)))
+    return settings.model_copy(update={"work_dir": location.cwd, "additional_dirs": roots, "mcp": mcp})
+
+
+def derive_app(shared: App, settings: Callable[[], Settings], stored_work_dir: str | None) -> App:
+    """The app of one session, whose settings may change. It shares what does not depend on them: the way to
+    providers, the agent, the search program.
+    """
+    own: dict[str, Any] = {}
+    if stored_work_dir is not None:
+        own["store"] = App(settings=providers.Object(settings().model_copy(update={"work_dir": stored_work_dir}))).store
+    return App(
+        settings=providers.Callable(settings),
+        environ=_delegate_to(shared.environ),
+        now=_delegate_to(shared.now),
+        new_id=_delegate_to(shared.new_id),
+        http=_delegate_to(shared.http),
+        ripgrep=_delegate_to(shared.ripgrep),
+        extra_tools=_delegate_to(shared.extra_tools),
+        agent=_delegate_to(shared.agent),
+        **own,
+    )
+
+
+def _delegate_to(provider: Callable[[], Any]) -> Any:
+    """A provider that gives what `provider` gives. The shared one itself would keep every container that it was given
+    to, for ever.
+    """
+
+    def give() -> Any:
+        return provider()
+
+    return providers.Callable(give)

@@ -1,0 +1,424 @@
+"""Events of a conversation to `session/update`s of the Agent Client Protocol, pure (acp spec 3).
+
+Ids are made from what is recorded, so that a replay has those that the client saw: turns are counted by their
+`TurnBegin`s, calls carry the model's id behind that of the turn. The clock is handed in: what may not be sent at once
+is given by `due`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kimi.domain.content.message import JsonObject, ToolCall, ToolCallPart
+from kimi.domain.content.parts import (
+    AudioPart,
+    ContentPart,
+    ImagePart,
+    TextPart,
+    ThinkPart,
+    UserInput,
+    VideoPart,
+    join_text,
+)
+from kimi.domain.events import event as ev
+from kimi.domain.events.request import (
+    Answer,
+    ApprovalRequest,
+    HookAnswer,
+    HookRequest,
+    QuestionAnswer,
+    QuestionRequest,
+    Request,
+    ToolCallAnswer,
+    ToolCallRequest,
+)
+from kimi.domain.tools.diff import ChangedText
+from kimi.domain.tools.tool import TodoBlock, TodoItem, tool_error
+from kimi.interfaces.acp.client_capabilities import ClientCapabilities
+from kimi.interfaces.acp.sessions import permissions, questions
+from kimi.interfaces.acp.updates.prompt_content import render_user_input
+from kimi.interfaces.acp.updates.result_content import JsonDict, file_uri, message_block, text_content
+from kimi.interfaces.acp.updates.synthetic_calls import CompactionUpdates, McpLoading
+from kimi.interfaces.acp.updates.tool_call_tracker import (
+    INTERRUPTED_TEXT,
+    MAIN_AGENT,
+    CallingAgent,
+    FindPresentation,
+    ToolCallTracker,
+)
+from kimi.interfaces.acp.updates.usage import SessionUsage
+
+MIN_SHOWN_RETRY_S: Final = 3.0
+"""A shorter wait before another attempt is not worth a word."""
+
+_CONTENT_TYPES = (TextPart, ThinkPart, ImagePart, AudioPart, VideoPart)
+_PLAN_STATUSES = {"pending": "pending", "in_progress": "in_progress", "done": "completed"}
+_TURN_BEGIN_PATTERN = re.compile(rb'\s*\{\s*"type"\s*:\s*"TurnBegin"')
+
+
+def count_turns(envelopes: Iterable[bytes]) -> int:
+    """How many turns are recorded: where `Translator` goes on with a session that is opened without a replay."""
+    return sum(_TURN_BEGIN_PATTERN.match(envelope) is not None for envelope in envelopes)
+
+
+@dataclass(slots=True)
+class _TurnIds:
+    """The turn that runs, or the last one."""
+
+    number: int = 0
+    step: int = 0
+    attempt: int = 1
+    is_open: bool = False
+    extra_counts: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def id(self) -> str:
+        """Unique in the session."""
+        return f"t{self.number}"
+
+    def message_id(self, kind: str) -> str:
+        """The id of the message of this kind in this step."""
+        again = f"r{self.attempt}" if self.attempt > 1 else ""
+        return f"{self.id}-{self.step}{again}-{kind}"
+
+    def next_extra_id(self, kind: str) -> str:
+        """An id for something that stands alone."""
+        self.extra_counts[kind] = number = self.extra_counts.get(kind, 0) + 1
+        return f"{self.id}-{kind}-{number}"
+
+
+def _default_mode_id(plan_mode: bool) -> str:
+    return "plan" if plan_mode else "default"
+
+
+class SessionUpdateTranslator:
+    """The updates of one session, in order. `turns` is how many turns its record already holds.
+
+    The driver sends what `updates` gives for each event, then `due(now)` when `next_due()` has passed; on the end of a
+    turn that was cut short `settle()`. `mode_of` gives the mode's id from plan mode on or off, `config_options` the
+    complete options for a change that was not the client's; `face_of` the look of tools that are not
+    built in. With `is_watched` somebody calls `started`. With `replaying` the events come from a record.
+    """
+
+    def __init__(
+        self,
+        work_dir: str,
+        *,
+        capabilities: ClientCapabilities,
+        recorded_turns: int = 0,
+        is_replaying: bool = False,
+        mode: str = "default",
+        mode_for_plan: Callable[[bool], str] = _default_mode_id,
+        config_options: Callable[[], Sequence[JsonObject]] | None = None,
+        has_start_events: bool = False,
+        find_presentation: FindPresentation | None = None,
+    ) -> None:
+        self._capabilities = capabilities
+        self._mode, self._mode_for_plan, self._config_options = mode, mode_for_plan, config_options
+        self._turn = _TurnIds(recorded_turns)
+        self._is_replaying = is_replaying
+        self._last_prompt = ""
+        self._turn_depth = 0
+        self._has_steps = False
+        self._held_notifications: list[ev.Notification] = []
+        self._mcp_loading = McpLoading(is_silent=is_replaying)
+        self._calls = ToolCallTracker(
+            work_dir,
+            find_presentation=find_presentation,
+            find_display_name=self._mcp_loading.find_display_name,
+            has_start_events=has_start_events,
+        )
+        self._calls.start_turn(self._turn.id)
+        self._compactions = CompactionUpdates(with_updates=capabilities.compaction)
+        self._usage = SessionUsage()
+
+    # What the driver asks for
+
+    def end_replay(self) -> None:
+        """The replay is over: what comes now happens now."""
+        self._is_replaying = False
+        self._mcp_loading.is_silent = False
+
+    def translate(self, event: ev.Event) -> list[JsonObject]:
+        """The updates for `event`; for a request those that go before it."""
+        if isinstance(event, ToolCallPart):
+            self._calls.feed_arguments(event.arguments_part)
+            return []
+        if self._calls.is_streaming:
+            return [*self._calls.finish_streaming(), *self._translate_event(event, MAIN_AGENT)]
+        return list(self._translate_event(event, MAIN_AGENT))
+
+    def next_update_at(self) -> float | None:
+        """When `due` has something to give, on its clock; a time in the past means now, None that nothing waits."""
+        times = [time for time in (self._calls.next_update_at, self._mcp_loading.next_update_at) if time is not None]
+        return min(times, default=None)
+
+    def collect_due_updates(self, now: float) -> list[JsonObject]:
+        """What had to wait: titles of calls that stream, calls that have begun. `now` is in seconds and never falls."""
+        return [*self._calls.collect_due_updates(now), *self._mcp_loading.collect_due_updates(now, self._turn.id)]
+
+    def set_expected_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
+        """The call would change this file: its diff can show the whole text. See `ToolCallEvents` of the ports."""
+        self._calls.set_expected_change((agent_id, call_id), changed)
+
+    def mark_started(self, call_id: str, agent_id: str | None = None) -> list[JsonObject]:
+        """The tool of this call really begins to run. May come before the call itself; it is then remembered."""
+        return list(self._calls.mark_started((agent_id, call_id)))
+
+    def show_terminal(self, call_id: str, terminal_id: str, agent_id: str | None = None) -> list[JsonObject]:
+        """A terminal of the client shows what this call does; its text is not sent as content then."""
+        call = self._calls.find_call(call_id, agent_id)
+        if call is None:
+            return []
+        call.has_terminal = True
+        return [*call.begin(), *call.add_content([{"type": "terminal", "terminalId": terminal_id}], [])]
+
+    def close_open_calls(self, text: str = INTERRUPTED_TEXT, *, include_background: bool = False) -> list[JsonObject]:
+        """Close what is open of the turn, inner calls first; `everything` means agents in the background too."""
+        return [
+            *self._calls.fail_open_calls(text, include_background=include_background),
+            *self._mcp_loading.cancel(),
+            *self._compactions.cancel(),
+        ]
+
+    def turn_usage(self) -> JsonObject | None:
+        """The tokens of the turn so far, for the answer to the prompt; None when no model told any."""
+        return self._usage.turn_usage()
+
+    def repeat_usage_update(self) -> list[JsonObject]:
+        """The last known use of the context, once more: for a client that has just opened the session."""
+        return list(self._usage.repeat_update())
+
+    def update_mode(self, mode: str, *, is_known: bool = False) -> list[JsonObject]:
+        """The mode is `mode` now; nothing to send when the client knows, or has set it itself (`told`)."""
+        if mode == self._mode:
+            return []
+        self._mode = mode
+        if is_known:
+            return []
+        found: list[JsonObject] = [{"sessionUpdate": "current_mode_update", "currentModeId": mode}]
+        if self._config_options is not None:
+            options = list(self._config_options())
+            found.append({"sessionUpdate": "config_option_update", "configOptions": options})
+        return found
+
+    # Requests
+
+    def build_permission(self, request: ApprovalRequest | QuestionRequest) -> JsonObject:
+        """The params of `session/request_permission` without the session, for an approval or the plan of ExitPlanMode.
+
+        `updates` was given the request before.
+        """
+        call = self._calls.find_requested_call(request)
+        if isinstance(request, QuestionRequest):
+            return questions.build_plan_permission(request, self._calls.describe_requested_call(call, request))
+        return {"toolCall": self._calls.describe_requested_call(call, request), "options": permissions.APPROVAL_OPTIONS}
+
+    def parse_permission_answer(self, request: Request, result: JsonObject | None) -> Answer:
+        """What the client's answer means; None (an error, a client that is gone) and the unknown reject."""
+        match request:
+            case ApprovalRequest():
+                return permissions.parse_approval_answer(result)
+            case QuestionRequest():
+                self._calls.release_question(request)
+                return questions.parse_plan_answer(request, result)
+            case ToolCallRequest():
+                return ToolCallAnswer(tool_error("The client runs no tools.", "External tool error"))
+            case HookRequest():
+                return HookAnswer()
+
+    def select_question_form(self, request: QuestionRequest) -> str:
+        """How to ask: `plan` (`permission`), `form` (`elicitation`) or `options` (`build_question_permissions`)."""
+        call = self._calls.find_requested_call(request)
+        if call is not None and call.tool == "ExitPlanMode":
+            return "plan"
+        return "form" if self._capabilities.elicitation_form else "options"
+
+    def build_elicitation(self, request: QuestionRequest) -> JsonObject:
+        """The params of `elicitation/create` without the session."""
+        call = self._calls.find_requested_call(request)
+        return questions.build_form(request, call.id if call else None)
+
+    def parse_elicitation_answer(self, request: QuestionRequest, result: JsonObject | None) -> QuestionAnswer:
+        """The answers in a form; none when it was declined, cancelled or failed."""
+        self._calls.release_question(request)
+        return questions.parse_form_answer(request, result)
+
+    def build_question_permissions(self, request: QuestionRequest) -> list[JsonObject]:
+        """For a client without forms: the params of one permission request for each question, to be asked in turn."""
+        return list(
+            questions.build_permission_params(
+                request, self._calls.describe_requested_call(self._calls.find_requested_call(request), request)
+            )
+        )
+
+    def parse_question_answer(self, request: QuestionRequest, results: Sequence[JsonObject | None]) -> QuestionAnswer:
+        """The answers to `build_question_permissions`; fewer results when the driver stopped asking."""
+        self._calls.release_question(request)
+        return questions.parse_permission_answers(request, results)
+
+    # Events
+
+    def _translate_event(self, event: ev.Event, agent: CallingAgent) -> list[JsonDict]:
+        if isinstance(event, _CONTENT_TYPES):
+            return self._build_chunk(event) if agent is MAIN_AGENT else []
+        match event:
+            case ToolCall():
+                return self._calls.announce(event, agent)
+            case ev.ToolResult():
+                return self._finish_call(event, agent)
+            case ev.SubagentEvent():
+                inner = self._calls.resolve_agent(event, agent)
+                return self._translate_event(event.event, inner) if inner else []
+            case ApprovalRequest() | QuestionRequest():
+                return self._calls.add_request(event)
+            case ev.ApprovalResponse():
+                return self._calls.apply_approval(event)
+            case ev.StepInterrupted():
+                return self._calls.interrupt_step(agent, INTERRUPTED_TEXT)
+            case ev.StepRetry():
+                return self._translate_retry(event, agent)
+            case _:
+                return self._translate_turn_event(event) if agent is MAIN_AGENT else []
+
+    def _translate_turn_event(self, event: ev.Event) -> list[JsonDict]:
+        match event:
+            case ev.TurnBegin():
+                return self._begin_turn(event)
+            case ev.TurnEnd():
+                return self._end_turn()
+            case ev.StepBegin():
+                self._has_steps = True
+                self._turn.step, self._turn.attempt = event.n, 1
+                return []
+            case ev.StatusUpdate():
+                return self._translate_status(event)
+            case ev.SteerInput() if self._is_replaying:
+                return build_user_chunks(event.user_input, self._turn.next_extra_id("steer"))
+            case ev.Notification():
+                return self._translate_notification(event)
+            case ev.PlanDisplay():
+                return self._translate_plan(event)
+            case ev.CompactionBegin():
+                return self._compactions.begin(self._turn.id)
+            case ev.CompactionEnd():
+                return self._compactions.end()
+            case ev.MCPLoadingBegin():
+                self._mcp_loading.begin()
+                return []
+            case ev.MCPLoadingEnd():
+                return self._mcp_loading.end(self._turn.id)
+            case _:
+                return []  # hooks and side questions are not shown; steers came from this client
+
+    def _begin_turn(self, event: ev.TurnBegin) -> list[JsonDict]:
+        """Counted whether nested or not. A turn with steps holds no other: what begins after them follows a crash."""
+        found: list[JsonDict] = []
+        if self._turn_depth == 2 or self._has_steps:
+            self._turn_depth = 0
+        if self._turn_depth == 0:
+            found += [dict(update) for update in self.close_open_calls()]
+            self._usage.start_turn()
+            self._calls.discard_turn_state()
+        self._turn_depth += 1
+        self._has_steps = False
+        self._turn = _TurnIds(self._turn.number + 1, is_open=True)
+        self._calls.start_turn(self._turn.id)
+        if self._is_replaying and self._is_user_prompt(event):
+            found += build_user_chunks(event.user_input, f"{self._turn.id}-user")
+        waiting, self._held_notifications = self._held_notifications, []
+        for notification in waiting:
+            found += self._translate_notification(notification)
+        return found + self._mcp_loading.report_failures(self._turn.id)
+
+    def _is_user_prompt(self, event: ev.TurnBegin) -> bool:
+        """Did a person write this? The turns of a flow and the repetitions of a prompt lie inside of another turn.
+
+        A turn that a crash left without steps looks as if the next one lay inside of it, so the text counts too.
+        """
+        text = join_text(event.user_input)
+        if self._turn_depth > 1 and (
+            self._last_prompt.startswith("/flow:") or (self._last_prompt and text.startswith(self._last_prompt))
+        ):
+            return False
+        self._last_prompt = text
+        return True
+
+    def _end_turn(self) -> list[JsonDict]:
+        self._turn_depth = max(self._turn_depth - 1, 0)
+        self._has_steps = False
+        self._turn.step = 0
+        self._turn.is_open = self._turn_depth > 0
+        return []
+
+    def _finish_call(self, event: ev.ToolResult, agent: CallingAgent) -> list[JsonDict]:
+        found = self._calls.finish(event, agent)
+        if agent is MAIN_AGENT:
+            found += [
+                build_plan_update(block.items) for block in event.return_value.display if isinstance(block, TodoBlock)
+            ]
+        return found
+
+    def _build_chunk(self, part: ContentPart) -> list[JsonDict]:
+        block = message_block(part)
+        if block is None:
+            return []
+        thinks = isinstance(part, ThinkPart)
+        kind, message = ("agent_thought_chunk", "think") if thinks else ("agent_message_chunk", "text")
+        return [{"sessionUpdate": kind, "messageId": self._turn.message_id(message), "content": block}]
+
+    def _translate_retry(self, event: ev.StepRetry, agent: CallingAgent) -> list[JsonDict]:
+        found = self._calls.interrupt_step(agent, "The attempt failed and is made again.")
+        if agent is not MAIN_AGENT:
+            return found
+        self._turn.attempt = event.next_attempt
+        if event.wait_s >= MIN_SHOWN_RETRY_S:
+            why = f"HTTP {event.status_code}" if event.status_code else event.error_type
+            text = f"Retrying ({event.next_attempt}/{event.max_attempts}) after {why}"
+            found.append(_build_text_chunk("agent_thought_chunk", text, self._turn.message_id("retry")))
+        return found
+
+    def _translate_notification(self, event: ev.Notification) -> list[JsonDict]:
+        if not self._turn.is_open:
+            self._held_notifications.append(event)
+            return []
+        text = f"[Notification] {event.title}\n{event.body}"
+        return [_build_text_chunk("agent_message_chunk", text, self._turn.next_extra_id("notification"))]
+
+    def _translate_status(self, event: ev.StatusUpdate) -> list[JsonDict]:
+        found = self._usage.record_status(event)
+        if event.mcp_status is not None:
+            self._mcp_loading.record_status(event.mcp_status)
+            found += self._mcp_loading.report_failures(self._turn.id) if self._turn.is_open else []
+        if event.plan_mode is not None:
+            found += [dict(update) for update in self.update_mode(self._mode_for_plan(event.plan_mode))]
+        return found
+
+    def _translate_plan(self, event: ev.PlanDisplay) -> list[JsonDict]:
+        found: list[JsonDict] = []
+        call = self._calls.find_latest_call("ExitPlanMode")
+        if call is not None:
+            found += call.add_content([text_content(event.content)], [{"path": event.file_path}])
+        if self._capabilities.plan:
+            plan = {"type": "markdown", "planId": file_uri(event.file_path), "content": event.content}
+            found.append({"sessionUpdate": "plan_update", "plan": plan})
+        return found
+
+
+def _build_text_chunk(kind: str, text: str, message_id: str) -> JsonDict:
+    return {"sessionUpdate": kind, "messageId": message_id, "content": {"type": "text", "text": text}}
+
+
+def build_user_chunks(user_input: UserInput, message_id: str) -> list[JsonDict]:
+    """What a person wrote, a chunk for each part."""
+    chunk = {"sessionUpdate": "user_message_chunk", "messageId": message_id}
+    return [chunk | {"content": block} for block in render_user_input(user_input)]
+
+
+def build_plan_update(items: Sequence[TodoItem]) -> JsonDict:
+    """The todo list as the client's plan, whole; empty clears it."""
+    entries = [{"content": item.title, "priority": "medium", "status": _PLAN_STATUSES[item.status]} for item in items]
+    return {"sessionUpdate": "plan", "entries": entries}

@@ -1,0 +1,69 @@
+"""Print mode's stream-json: one message per line, in the shape of a session's context file (runtime spec 1.7)."""
+
+from __future__ import annotations
+
+from kimi.application.codec.context_line import encode_message
+from kimi.application.codec.envelope import encode_event
+from kimi.domain.content.message import Message, ToolCall
+from kimi.domain.content.parts import UserInput
+from kimi.domain.content.stream import PART_TYPES, MergedPart, PartMerger, StreamPart
+from kimi.domain.events.event import Event, Notification, PlanDisplay, StepBegin, StepInterrupted, StepRetry, ToolResult
+from kimi.domain.tools.tool import tool_message
+from kimi.interfaces.print.failure import RunFailure
+from kimi.interfaces.print.output import encode_json_failure
+from kimi.interfaces.rpc.jsonrpc import frame_message
+
+
+class StreamJsonOutput:
+    """The messages of the conversation as they become whole; what a failed attempt had streamed is dropped.
+
+    Subagents speak to their parent only, so that the lines are the history of one conversation.
+    """
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def render_prompt(self, user_input: UserInput) -> bytes:
+        """Nothing: whoever sent it knows it."""
+        return b""
+
+    def render_event(self, event: Event) -> bytes:
+        """The lines that are complete with it."""
+        match event:
+            case StepBegin():
+                return self._flush_message()
+            case StepRetry() | StepInterrupted():
+                self._reset()
+            case ToolResult(call_id, value):
+                return self._flush_message() + frame_message(encode_message(tool_message(call_id, value)))
+            case Notification() | PlanDisplay():
+                return frame_message(b'{"role":"meta",' + encode_event(event)[1:])
+            case _ if isinstance(event, PART_TYPES):
+                self._add_part(event)
+            case _:
+                pass
+        return b""
+
+    def render_end(self) -> bytes:
+        """The last message."""
+        return self._flush_message()
+
+    def render_failure(self, failure: RunFailure) -> bytes:
+        """The last message, if it was complete, and the failure."""
+        return self._flush_message() + encode_json_failure(failure)
+
+    def _add_part(self, part: StreamPart) -> None:
+        self._parts += self._merger.push(part)
+
+    def _flush_message(self) -> bytes:
+        parts = [*self._parts, *self._merger.flush()]
+        self._reset()
+        if not parts:
+            return b""
+        calls = tuple(part for part in parts if isinstance(part, ToolCall))
+        content = tuple(part for part in parts if not isinstance(part, ToolCall))
+        return frame_message(encode_message(Message("assistant", content, calls)))
+
+    def _reset(self) -> None:
+        self._merger = PartMerger()
+        self._parts: list[MergedPart] = []

@@ -1,0 +1,131 @@
+"""Print mode's text: what the assistant says as it comes, and one line for each tool call (runtime spec 1.7, R-36)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from kimi.domain.content.message import ToolCall, ToolCallPart
+from kimi.domain.content.parts import TextPart, UserInput, join_text
+from kimi.domain.events.event import (
+    Event,
+    Notification,
+    PlanDisplay,
+    StepBegin,
+    StepRetry,
+    SubagentEvent,
+    ToolResult,
+)
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
+from kimi.interfaces.print.failure import RunFailure
+from kimi.interfaces.print.output import encode_text, encode_text_failure
+from kimi.interfaces.process.terminal_escape import escape_line, escape_text
+
+_ARGUMENT_CHARS: Final = 80
+
+KeyArgument = Callable[[str], "str | None"]
+"""The argument of a tool that tells its calls apart, by the name of the tool."""
+
+
+@dataclass(slots=True)
+class _PendingCalls:
+    """The calls of one agent that have no result yet, by id: the name, then pieces of the arguments."""
+
+    pending: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    latest: list[str] = field(default_factory=list[str])
+
+
+class TextOutput:
+    """Text for people. `terminal` says that stdout is one: then nothing that could drive it is sent.
+
+    Elsewhere the words of person and model are passed on as they are; lines about tools are always plain.
+    """
+
+    def __init__(self, key_argument: KeyArgument, *, stdout_is_terminal: bool) -> None:
+        self._key_argument = key_argument
+        self._escape: Callable[[str], str] = escape_text if stdout_is_terminal else str
+        self._calls: dict[str | None, _PendingCalls] = {}
+        self._at_line_start = True
+
+    def render_prompt(self, user_input: UserInput) -> bytes:
+        """The prompt, literally, and an empty line."""
+        return self._render_line(self._escape(join_text(user_input, "\n"))) + b"\n"
+
+    def render_event(self, event: Event) -> bytes:
+        """What there is to read about it."""
+        match event:
+            case TextPart(text):
+                return self._render_piece(self._escape(text))
+            case StepBegin():
+                return self._end_line()
+            case StepRetry():
+                return self._render_line("(the answer broke off; asking again)") if not self._at_line_start else b""
+            case PlanDisplay(content):
+                return self._render_line(self._escape(content))
+            case Notification():
+                return self._render_line(f"* {escape_line(event.title)}")
+            case _:
+                return self._render_tool_event(event, None, "")
+
+    def render_end(self) -> bytes:
+        """The end of the last line."""
+        return self._end_line()
+
+    def render_failure(self, failure: RunFailure) -> bytes:
+        """The failure on a line of its own."""
+        return self._end_line() + encode_text_failure(failure)
+
+    def _render_tool_event(self, event: Event, agent: str | None, indent: str) -> bytes:
+        """A call is shown when it has its result; those of subagents are indented."""
+        calls = self._calls.setdefault(agent, _PendingCalls())
+        match event:
+            case ToolCall(id=call_id, function=function):
+                calls.latest = calls.pending[call_id] = [function.name, function.arguments or ""]
+            case ToolCallPart(piece):
+                calls.latest.append(piece or "")
+            case ToolResult(call_id, value):
+                return self._render_line(indent + self._format_call(calls.pending.pop(call_id, ["a call"]), value))
+            case SubagentEvent(agent_id=inner, event=told):
+                return self._render_tool_event(told, inner, f"{indent}  ")
+            case _:
+                pass
+        return b""
+
+    def _format_call(self, call: list[str], value: ToolReturnValue) -> str:
+        name, *pieces = call
+        key = self._key_argument(name)
+        title = escape_line(name) + (f": {argument}" if (argument := _extract_argument("".join(pieces), key)) else "")
+        return f"* {title} ({_format_error_brief(value)})" if value.is_error else f"* {title}"
+
+    def _render_piece(self, text: str) -> bytes:
+        if text:
+            self._at_line_start = text.endswith("\n")
+        return encode_text(text)
+
+    def _render_line(self, text: str) -> bytes:
+        start = self._end_line()
+        return start + encode_text(text if text.endswith("\n") else f"{text}\n")
+
+    def _end_line(self) -> bytes:
+        ended, self._at_line_start = self._at_line_start, True
+        return b"" if ended else b"\n"
+
+
+def _extract_argument(arguments: str, key: str | None) -> str:
+    """The value of the argument `key` on one line; nothing for arguments that are no object."""
+    if key is None:
+        return ""
+    try:
+        value: Any = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return ""
+    found = cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
+    return "" if found is None else escape_line(str(found), _ARGUMENT_CHARS)
+
+
+def _format_error_brief(value: ToolReturnValue) -> str:
+    """Why a call failed, in a few words."""
+    brief = next((block.text for block in value.display if isinstance(block, BriefBlock)), value.message)
+    return escape_line(brief) or "failed"

@@ -1,0 +1,33 @@
+"""Text of models, tools and files that must not drive a terminal: what would is shown instead of sent."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # what makes text read in another order than it is
+)
+_SPACE: Final = re.compile(r"\s+")
+
+
+def escape_text(text: str) -> str:
+    r"""`text` with every control character but tab and line feed written out, as `\x1b` or `\u202e`.
+
+    The ends of lines become line feeds. Each character is judged by itself, so a text may be given in pieces.
+    """
+    return _CONTROL.sub(_escape_character, text.replace("\r\n", "\n"))
+
+
+def escape_line(text: str, limit: int = 120) -> str:
+    """`text` on one line of at most `limit` characters: white space becomes a blank, what is too long ends in `…`."""
+    line = escape_text(_SPACE.sub(" ", text[: limit * 8]).strip())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _escape_character(found: re.Match[str]) -> str:
+    if found[0] == "\r":
+        return "\\r"
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

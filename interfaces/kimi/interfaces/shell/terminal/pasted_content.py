@@ -1,0 +1,144 @@
+"""Pasted text and images: folded in the input, whole when they are sent (runtime spec 8)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl, TextPart
+
+FOLD_FROM_CHARACTERS = 1000
+FOLD_FROM_LINES = 15
+MAX_IMAGE_BYTES = 20 * 1024 * 1024
+_PLACEHOLDER = re.compile(r"\[Pasted text #\d+ \+\d+ lines\]|\[image:[^\[\]\n]+,\d+x\d+\]")
+_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+
+
+@dataclass(frozen=True, slots=True)
+class PastedImage:
+    """A picture that goes with a prompt."""
+
+    mime: str
+    data: bytes
+
+    @property
+    def message_part(self) -> ImagePart:
+        """The picture as a part of the user's message."""
+        return ImagePart(MediaUrl(f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"))
+
+
+def read_fold_thresholds(environ: Mapping[str, str]) -> tuple[int, int]:
+    """From how many characters or lines on pasted text is folded."""
+    return (
+        _parse_number(environ.get("KIMI_CLI_PASTE_CHAR_THRESHOLD"), FOLD_FROM_CHARACTERS),
+        _parse_number(environ.get("KIMI_CLI_PASTE_LINE_THRESHOLD"), FOLD_FROM_LINES),
+    )
+
+
+def _parse_number(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdecimal() else default
+
+
+@dataclass(slots=True)
+class PastedContent:
+    """What the placeholders in the input stand for. `cache` is the directory that keeps images."""
+
+    limits: tuple[int, int] = (FOLD_FROM_CHARACTERS, FOLD_FROM_LINES)
+    image_directory: str | None = None
+    _texts: dict[str, str] = field(default_factory=dict[str, str])
+    _images: dict[str, PastedImage] = field(default_factory=dict[str, PastedImage])
+
+    def fold_text(self, text: str) -> str:
+        """What to put into the input for a pasted text."""
+        lines = text.count("\n") + 1
+        if len(text) <= self.limits[0] and lines <= self.limits[1]:
+            return text
+        placeholder = f"[Pasted text #{len(self._texts) + 1} +{lines} lines]"
+        self._texts[placeholder] = text
+        return placeholder
+
+    def add_image(self, image: PastedImage) -> str:
+        """The placeholder for an image, which is also stored in the cache."""
+        name = f"{hashlib.sha256(image.data).hexdigest()[:12]}.{_SUFFIXES[image.mime]}"
+        width, height = parse_image_size(image)
+        placeholder = f"[image:{name},{width}x{height}]"
+        self._images[placeholder] = image
+        if self.image_directory is not None:
+            _save_image(os.path.join(self.image_directory, name), image.data)
+        return placeholder
+
+    def expand_text(self, text: str) -> str:
+        """`text` with all folded texts in their places."""
+        return _PLACEHOLDER.sub(lambda match: self._texts.get(match[0], match[0]), text)
+
+    def split_into_parts(self, text: str) -> tuple[ContentPart, ...]:
+        """`text` as parts when it holds images, else none: then it is just `expand(text)`."""
+        if not any(placeholder in text for placeholder in self._images):
+            return ()
+        parts: list[ContentPart] = []
+        rest = 0
+        for match in _PLACEHOLDER.finditer(text):
+            if (image := self._images.get(match[0])) is not None:
+                parts += self._build_text_parts(text[rest : match.start()])
+                parts.append(image.message_part)
+                rest = match.end()
+        return (*parts, *self._build_text_parts(text[rest:]))
+
+    def _build_text_parts(self, text: str) -> list[TextPart]:
+        return [TextPart(self.expand_text(text))] if text.strip() else []
+
+
+def _save_image(path: str, data: bytes) -> None:
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(data)
+    except OSError:
+        pass  # the image goes with the prompt all the same
+
+
+def read_image(path: str) -> PastedImage | None:
+    """The picture in a file, None when it is none that models take."""
+    try:
+        if os.path.getsize(path) > MAX_IMAGE_BYTES:
+            return None
+        with open(path, "rb") as file:
+            return parse_image(file.read())
+    except OSError:
+        return None
+
+
+def parse_image(data: bytes) -> PastedImage | None:
+    """The picture in these bytes."""
+    for mime, magic in (("image/png", b"\x89PNG\r\n\x1a\n"), ("image/jpeg", b"\xff\xd8\xff"), ("image/gif", b"GIF8")):
+        if data.startswith(magic):
+            return PastedImage(mime, data)
+    return PastedImage("image/webp", data) if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def parse_image_size(image: PastedImage) -> tuple[int, int]:
+    """Width and height in pixels; 0 and 0 when the header does not tell."""
+    data = image.data
+    try:
+        if image.mime == "image/png":
+            return struct.unpack(">II", data[16:24])
+        if image.mime == "image/gif":
+            return struct.unpack("<HH", data[6:10])
+        return _parse_jpeg_size(data) if image.mime == "image/jpeg" else (0, 0)
+    except (struct.error, IndexError):
+        return 0, 0
+
+
+def _parse_jpeg_size(data: bytes) -> tuple[int, int]:
+    at = 2
+    while data[at] == 0xFF:
+        if 0xC0 <= data[at + 1] <= 0xCF and data[at + 1] not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
+            return width, height
+        at += 2 + struct.unpack(">H", data[at + 2 : at + 4])[0]
+    return 0, 0

@@ -1,0 +1,498 @@
+"""The front on a real terminal: an input that stays live below, finished blocks above in the scrollback.
+
+Blocks are printed once. What is still open is drawn again at most ten times a second, and all that belongs together
+goes to the terminal in one write: nothing flickers.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import DummyCompleter, ThreadedCompleter
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.history import History
+from prompt_toolkit.key_binding import merge_key_bindings
+from prompt_toolkit.output import ColorDepth, Output, create_output
+
+from kimi.interfaces.shell.panels import Menu, MenuSelection, TabbedMenus
+from kimi.interfaces.shell.render.blocks import Block
+from kimi.interfaces.shell.render.painter import ColorSystem, Painter, ThemeName, format_duration
+from kimi.interfaces.shell.render.plain_blocks import format_block
+from kimi.interfaces.shell.render.sanitize import fit_one_line, truncate_to_width
+from kimi.interfaces.shell.render.status import fit_status_parts
+from kimi.interfaces.shell.terminal.completion import InputCompleter, is_command_name
+from kimi.interfaces.shell.terminal.deferred_output import DeferredOutput
+from kimi.interfaces.shell.terminal.editor import edit_text
+from kimi.interfaces.shell.terminal.key_bindings import create_input_bindings
+from kimi.interfaces.shell.terminal.layout import STYLES, ScreenParts, build_screen_layout
+from kimi.interfaces.shell.terminal.panel_view import PanelView
+from kimi.interfaces.shell.terminal.pasted_content import PastedContent, parse_image, read_image
+from kimi.interfaces.shell.terminal.terminal_lease import LocalProgram, TerminalLease
+from kimi.interfaces.shell.terminal.terminal_ui import (
+    EnteredInput,
+    ExitRequested,
+    InterruptRequested,
+    LiveView,
+    PlanModeToggled,
+    SessionUISetup,
+    SteerRequested,
+    ThinkingRequested,
+    UserAction,
+)
+
+logger = logging.getLogger(__name__)
+
+REDRAW_S: Final = 0.1
+"""Seconds between two drawings of what is open, at least."""
+MIN_SHARED_ROWS: Final = 16
+"""Rows below which a panel has the window for itself."""
+_SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_DEPTHS: Final[Mapping[ColorSystem | None, ColorDepth]] = {
+    None: ColorDepth.DEPTH_1_BIT,
+    "standard": ColorDepth.DEPTH_4_BIT,
+    "256": ColorDepth.DEPTH_8_BIT,
+    "truecolor": ColorDepth.DEPTH_24_BIT,
+}
+
+
+class ScreenTerminalUI:
+    """A person at a terminal. `colour` None: no colours; `work_dir` is where `@` names files."""
+
+    is_interactive = True
+    _key_action_tasks: TaskGroup
+
+    def __init__(
+        self,
+        *,
+        work_dir: str,
+        history: History,
+        pasted: PastedContent,
+        colour: ColorSystem | None,
+        theme: ThemeName,
+        output: Output | None = None,
+    ) -> None:
+        self._work_dir = work_dir
+        self._pasted = pasted
+        self._setup = SessionUISetup()
+        self._view = LiveView()
+        self._painter = Painter(80, colour, theme)
+        self._pending: list[Block] = []
+        self._live: StyleAndTextTuples = []
+        self._live_height = 0
+        self._spin = 0
+        self._shell_mode = False
+        self.lease = TerminalLease()
+        self._notice = ""
+        self._action_sender, self._action_receiver = anyio.create_memory_object_stream[UserAction](math.inf)
+        self.buffer = Buffer(multiline=True, history=history, completer=DummyCompleter(), complete_while_typing=True)
+        self._typed_at = 0.0
+        self._started, self._ended = anyio.Event(), anyio.Event()
+        self.buffer.on_text_changed += self._remember_typing
+        self._output = output or _create_terminal_output()
+        self.panel = PanelView(
+            self._painter,
+            self._available_panel_size,
+            self._on_panel_changed,
+            self.show,
+            self._interrupt_panel,
+            lambda: self._typed_at,
+        )
+        self._app = self._create_application(_DEPTHS[colour], theme)
+
+    def _create_application(self, depth: ColorDepth, theme: ThemeName) -> Application[None]:
+        free = Condition(lambda: not self.panel.is_shown)
+        typing = Condition(lambda: self._app.layout.has_focus(self.buffer))
+        running = Condition(lambda: self._view.started_at is not None)
+        parts = ScreenParts(
+            live=lambda: self._live,
+            live_height=lambda: self._live_height,
+            queued=self._format_queued_lines,
+            prompt_sign=self._prompt_sign,
+            status=self._render_status,
+            notice=lambda: self._notice,
+        )
+        app = Application[None](
+            layout=build_screen_layout(self.buffer, self.panel, parts, free),
+            key_bindings=merge_key_bindings([create_input_bindings(self, typing, running), self.panel.keys]),
+            style=STYLES[theme],
+            output=self._output,
+            color_depth=depth,
+            erase_when_done=True,
+        )
+        app.ttimeoutlen = 0.1
+        app.timeoutlen = 0.3
+        app.after_render += self._on_rendered
+        self.panel.attach(app, self.buffer)
+        return app
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def terminal_lifespan(self) -> AsyncGenerator[None, None]:
+        """The terminal belongs to the screen while this is open; it is given back in order whatever happens."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._run_application)
+            tasks.start_soon(self._redraw_periodically)
+            await self._started.wait()
+            try:
+                async with anyio.create_task_group() as self._key_action_tasks:
+                    yield
+                    self._key_action_tasks.cancel_scope.cancel()
+            finally:
+                self._flush_blocks()
+                if self._app.is_running:
+                    self._app.exit()
+                with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                    await self._ended.wait()
+                tasks.cancel_scope.cancel()
+
+    async def _run_application(self) -> None:
+        try:
+            await self._app.run_async(self._started.set, handle_sigint=False, set_exception_handler=False)
+        except EOFError:
+            logger.info("the terminal went away")
+        finally:
+            self._release_output()
+            self._started.set()
+            self._ended.set()
+            self._action_sender.send_nowait(ExitRequested())
+
+    async def _redraw_periodically(self) -> None:
+        while True:
+            await anyio.sleep(REDRAW_S if self._busy else REDRAW_S * 3)
+            if self._busy or self._pending:
+                self._spin += 1
+                self._flush_blocks()
+
+    @property
+    def _busy(self) -> bool:
+        return self._view.started_at is not None
+
+    # --- the front ----------------------------------------------------------------------------------------------
+
+    def begin_session(self, setup: SessionUISetup) -> None:
+        """A session begins: its commands and files complete from now on."""
+        self._setup = setup
+        completions = setup.completions
+        self.buffer.completer = ThreadedCompleter(
+            InputCompleter(completions.commands, completions.files, self._work_dir)
+        )
+
+    async def read(self) -> UserAction:
+        """The next thing that the person does."""
+        return await self._action_receiver.receive()
+
+    def show(self, *blocks: Block) -> None:
+        """Print blocks for good: at once, or with the next drawing while something runs."""
+        self._pending += blocks
+        if not self._busy:
+            self._flush_blocks()
+
+    def update(self, view: LiveView) -> None:
+        """Show this beside the scrollback from now on."""
+        changed = (view.started_at is None) != (self._view.started_at is None)
+        self._view = view
+        if changed or view.started_at is None:
+            self._flush_blocks()
+
+    async def ask(self, menu: Menu) -> MenuSelection | None:
+        """Let the person choose; one panel at a time."""
+        self._flush_blocks()
+        return await self.panel.ask(menu)
+
+    async def ask_all(self, tabs: TabbedMenus) -> tuple[MenuSelection, ...] | None:
+        """Several questions, each under a tab."""
+        self._flush_blocks()
+        return await self.panel.ask_all(tabs)
+
+    def prefill(self, text: str) -> None:
+        """Put text into the input."""
+        self.buffer.text = text
+        self.buffer.cursor_position = len(text)
+        self._redraw()
+
+    def ring_bell(self) -> None:
+        """Ring."""
+        self._output.bell()
+        self._output.flush()
+
+    async def run_program(self, command: Sequence[str], work_dir: str) -> int:
+        """Give the terminal to a program until it ends; what there is to show meanwhile waits."""
+        from prompt_toolkit.application import run_in_terminal
+
+        local = LocalProgram(command, work_dir, with_input=True)
+        self._flush_blocks()
+        self._release_output()
+        try:
+            with self.lease.hold():
+                try:
+                    return await run_in_terminal(local.run, in_executor=True)
+                finally:
+                    await local.ensure_ended()
+        finally:
+            self._flush_blocks()
+
+    def set_theme(self, name: str) -> None:
+        """Other colours from now on."""
+        theme: ThemeName = "light" if name == "light" else "dark"
+        self._painter.set_theme(theme)
+        self._app.style = STYLES[theme]
+        self._redraw()
+
+    # --- drawing ------------------------------------------------------------------------------------------------
+
+    def _terminal_size(self) -> tuple[int, int]:
+        size = self._output.get_size()
+        return size.columns, size.rows
+
+    def _flush_blocks(self) -> None:
+        """Print what is final, draw what is open; later, while a program has the terminal."""
+        if self.lease.is_held:
+            return
+        columns, rows = self._terminal_size()
+        self._painter.width = columns
+        blocks, self._pending = self._pending, []
+        text = self._paint_blocks(blocks)
+        self._draw_open_blocks(columns, rows)
+        if text:
+            self._print_text(text)
+        self._redraw()
+
+    def _paint_blocks(self, blocks: Sequence[Block]) -> str:
+        """The blocks in colour, or plain where that fails: what was said is never lost."""
+        try:
+            return self._painter.paint(*blocks)
+        except Exception:
+            logger.exception("blocks could not be drawn")
+            return "".join(map(format_block, blocks))
+
+    def _print_text(self, text: str) -> None:
+        if self._app.is_running:
+            if isinstance(self._output, DeferredOutput):
+                self._output.is_deferred = True  # until it is drawn again: one write for all
+            self._app.renderer.erase()
+        self._output.write_raw(text.replace("\n", "\r\n"))
+        self._output.flush()
+
+    def _on_rendered(self, app: Application[None]) -> None:
+        self._release_output()
+
+    def _release_output(self) -> None:
+        if isinstance(self._output, DeferredOutput) and self._output.is_deferred:
+            self._output.is_deferred = False
+            self._output.flush()
+
+    def _redraw(self) -> None:
+        if self._app.is_running:
+            self._app.invalidate()
+
+    def _draw_open_blocks(self, columns: int, rows: int) -> None:
+        room = _max_live_rows(rows, self.panel.is_shown) if self._busy else 0
+        text = self._paint_blocks(self._view.open_blocks()) if room else ""
+        lines = [line for line in text.split("\n")[-room - 1 :] if line.strip()][-room:]
+        if not room or (self.panel.is_shown and not lines):
+            self._live, self._live_height = [], 0
+            return
+        since = self._view.started_at or 0.0
+        activity = "Waiting for you" if self.panel.is_shown else self._view.activity() or "Working"
+        spinner = f"{_SPINNER[self._spin % len(_SPINNER)]} {activity} {format_duration(time.monotonic() - since)}"
+        hint = "  Ctrl-C interrupts" if columns >= 50 else ""
+        self._live = [
+            *to_formatted_text(ANSI("\n".join(lines) + "\n" if lines else "")),
+            ("class:spinner", truncate_to_width(spinner, columns)),
+            ("class:tip", hint),
+        ]
+        self._live_height = len(lines) + 1
+
+    def _on_panel_changed(self) -> None:
+        self._draw_open_blocks(*self._terminal_size())
+        self._redraw()
+
+    def _available_panel_size(self) -> tuple[int, int]:
+        """What is left for a panel: below it stand a notice and the status bar."""
+        columns, rows = self._terminal_size()
+        return columns, rows - self._live_height - len(self._format_queued_lines()) - 1 - bool(self._notice)
+
+    def _format_queued_lines(self) -> Sequence[str]:
+        queued = self._view.queued
+        if not queued:
+            return ()
+        columns, _ = self._terminal_size()
+        head = f"{len(queued)} queued, ↑ takes the last one back"
+        return [
+            truncate_to_width(line, columns) for line in (head, *(f"  › {fit_one_line(text)}" for text in queued[-3:]))
+        ]
+
+    def _prompt_sign(self) -> tuple[str, str]:
+        status = self._view.status()
+        if self._shell_mode:
+            return "class:sign.shell", "$ "
+        if status.plan:
+            return "class:sign.plan", "◇ "
+        return ("class:sign.thinking", "✻ ") if status.thinking else ("class:sign", "› ")
+
+    def _render_status(self) -> StyleAndTextTuples:
+        status = replace(self._view.status(), shell=self._shell_mode)
+        columns, _ = self._terminal_size()
+        return [(style, text) for style, text in fit_status_parts(status, columns)]
+
+    # --- what keys do -------------------------------------------------------------------------------------------
+
+    def submit(self, *, steer: bool = False) -> None:
+        """Enter: send what was typed, or take the completion that is marked."""
+        if self._accept_completion():
+            return
+        text = self.buffer.text
+        if not text.strip():
+            return
+        whole = self._pasted.expand_text(text).strip()
+        entered = EnteredInput(whole, self._pasted.split_into_parts(text), self._shell_mode)
+        self.buffer.history.append_string(whole)
+        self.buffer.reset()
+        self._typed_at = 0.0
+        self._notice = ""
+        self._send_action(SteerRequested(entered) if steer else entered)
+
+    def _accept_completion(self) -> bool:
+        state = self.buffer.complete_state
+        if state is None or not state.completions:
+            return False
+        chosen = state.current_completion
+        if chosen is None:
+            typed = self.buffer.text
+            if not is_command_name(typed) or self._is_command(typed[1:]):
+                return False
+            chosen = state.completions[0]
+        self.buffer.apply_completion(chosen)
+        self.buffer.cancel_completion()
+        return True
+
+    def _is_command(self, name: str) -> bool:
+        """Is this the whole name of a command, or another name of it? Then there is nothing left to complete."""
+        return any(name in (info.name, *info.aliases) for info in self._setup.completions.commands())
+
+    def _remember_typing(self, buffer: Buffer) -> None:
+        self._typed_at = time.monotonic() if buffer.text else 0.0
+
+    def interrupt(self) -> None:
+        """Ctrl-C: stop what runs, else clear the input, else perhaps leave."""
+        if self.buffer.text and not self._busy:
+            self.buffer.reset()
+            return
+        self._send_action(InterruptRequested())
+
+    def _interrupt_panel(self) -> None:
+        self._send_action(InterruptRequested(may_exit=False))
+
+    def request_exit(self) -> None:
+        """Ctrl-D."""
+        self._send_action(ExitRequested())
+
+    def toggle_shell_mode(self) -> None:
+        """Ctrl-X."""
+        self._shell_mode = not self._shell_mode
+        self._redraw()
+
+    def toggle_plan_mode(self) -> None:
+        """Shift-Tab."""
+        self._send_action(PlanModeToggled())
+
+    def show_thought(self) -> None:
+        """Ctrl-T."""
+        self._send_action(ThinkingRequested())
+
+    def recall_queued(self) -> bool:
+        """Up, on an empty input: take back what was queued last."""
+        if self.buffer.text or not self._view.queued or (entered := self._setup.pop_queued()) is None:
+            return False
+        self._shell_mode = entered.is_shell_command
+        self.prefill(entered.text)
+        return True
+
+    def paste(self, text: str) -> None:
+        """Text of the terminal's clipboard; the path of a picture is taken as the picture."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        path = text.strip().strip("'\"").replace("\\ ", " ")
+        if path.startswith("/") and "\n" not in path and self._setup.accepts_images():
+            image = read_image(path)
+            if image is not None:
+                self.buffer.insert_text(self._pasted.add_image(image))
+                return
+        self.buffer.insert_text(self._pasted.fold_text(text))
+
+    def paste_image(self) -> None:
+        """Ctrl-V: a picture of the system's clipboard."""
+        if self._setup.accepts_images():
+            self._key_action_tasks.start_soon(self._run_safely, self._paste_clipboard_image)
+        else:
+            self._show_notice("The model cannot see images.")
+
+    async def _paste_clipboard_image(self) -> None:
+        from kimi.interfaces.shell.terminal.clipboard import read_clipboard_image
+
+        data = await anyio.to_thread.run_sync(read_clipboard_image, os.environ, abandon_on_cancel=True)
+        image = parse_image(data) if data else None
+        if image is None:
+            self._show_notice("There is no image in the clipboard, or no program that could read it.")
+            return
+        self.buffer.insert_text(self._pasted.add_image(image))
+
+    def open_editor(self) -> None:
+        """Ctrl-O: change the input in an editor; a turn goes on meanwhile."""
+        self._key_action_tasks.start_soon(self._run_safely, self._edit_input)
+
+    async def _edit_input(self) -> None:
+        text, fault = await edit_text(
+            self._setup.editor(), self._pasted.expand_text(self.buffer.text), self._run_editor
+        )
+        if fault:
+            self._show_notice(fault)
+        elif text is not None:
+            self.prefill(text)
+
+    async def _run_editor(self, command: Sequence[str]) -> int:
+        return await self.run_program(command, self._work_dir)
+
+    async def _run_safely(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception:
+            logger.exception("what a key asked for failed")
+            self._show_notice("This failed; the log has the details (/debug).")
+
+    def _show_notice(self, text: str) -> None:
+        self._notice = text
+        self._redraw()
+
+    def _send_action(self, one: UserAction) -> None:
+        try:
+            self._action_sender.send_nowait(one)
+        except anyio.BrokenResourceError:
+            logger.warning("a key was lost: %s", type(one).__name__)
+
+
+def _max_live_rows(rows: int, beside_panel: bool) -> int:
+    """Rows for what is open; a panel needs most of the window, and all of a low one."""
+    if beside_panel:
+        return min(rows // 4, 8) if rows >= MIN_SHARED_ROWS else 0
+    return max(2, min(rows // 2, 16))
+
+
+def _create_terminal_output() -> Output:
+    if sys.platform == "win32":
+        return create_output()
+    return DeferredOutput.for_terminal(sys.stdout, os.environ.get("TERM"))

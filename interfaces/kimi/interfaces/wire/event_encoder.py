@@ -1,0 +1,91 @@
+"""Events to lines of the wire, pure (wire spec 4.1, 2.4)."""
+
+from __future__ import annotations
+
+from kimi.application.codec.envelope import encode_event
+from kimi.application.conversation.event_channel import Delivery
+from kimi.domain.events.event import (
+    EVENT_TYPES,
+    REQUEST_TYPES,
+    Event,
+    StepBegin,
+    SubagentEvent,
+    TurnBegin,
+    TurnEnd,
+)
+from kimi.domain.events.request import HookRequest, QuestionRequest, ToolCallRequest
+from kimi.interfaces.rpc.jsonrpc import encode_notification, encode_request, frame_message
+
+STRICT_EVENT_NAMES = frozenset(
+    {
+        "TurnBegin", "TurnEnd", "StepBegin", "StepInterrupted", "CompactionBegin", "CompactionEnd",
+        "StatusUpdate", "ContentPart", "ToolCall", "ToolCallPart", "ToolResult", "SubagentEvent",
+        "ApprovalResponse", "ApprovalRequest", "ToolCallRequest",
+    }
+)  # fmt: skip
+"""What a reader of the strict profile knows; it stops for ever at anything else."""
+
+STRICT_VERSION = (1, 3)
+"""The protocol version that such a reader amounts to, whatever it names."""
+
+
+_FRAME_NAMES: dict[type, str] = {TurnBegin: "TurnBegin", TurnEnd: "TurnEnd", StepBegin: "StepBegin"}
+
+
+class NestedTurnTracker:
+    """Tells the turns of flows, which lie inside of another turn, from those that a prompt began (wire spec 7.12).
+
+    A turn that had steps of its own holds no others: what begins after them comes after a turn whose end is missing,
+    as in the records of a process that was killed.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._has_steps = False
+
+    def is_nested_boundary(self, name: str) -> bool:
+        """Does this event begin or end a nested turn? Wants the type of every event, in order."""
+        if name == "TurnBegin":
+            if self._depth == 2 or self._has_steps:
+                self._depth = 0
+            self._depth += 1
+            self._has_steps = False
+            return self._depth == 2
+        if name == "TurnEnd":
+            self._depth = max(self._depth - 1, 0)
+            return self._depth == 1
+        if name == "StepBegin" and self._depth == 1:
+            self._has_steps = True
+        return False
+
+
+class WireEventEncoder:
+    """The lines for what comes from a conversation, in order. Remembers where nested turns begin and end."""
+
+    def __init__(self) -> None:
+        self._nested_turns = NestedTurnTracker()
+
+    def encode(self, delivery: Delivery, *, strict: bool) -> bytes | None:
+        """The line, or None when the strict profile hides the event."""
+        name = _FRAME_NAMES.get(type(delivery.event))
+        if name is not None and self._nested_turns.is_nested_boundary(name) and strict:
+            return None
+        return encode_delivery(delivery, strict=strict)
+
+
+def encode_delivery(delivery: Delivery, *, strict: bool = False) -> bytes | None:
+    """The line for an event or request, line end included; None when the strict profile does not know its type."""
+    event = delivery.event
+    if strict and not _is_known(event):
+        return None
+    if isinstance(event, REQUEST_TYPES):
+        if isinstance(event, ToolCallRequest) and event.arguments is None:
+            event = ToolCallRequest(event.id, event.name, "{}")
+        return frame_message(encode_request(b"request", event.id, encode_event(event)))
+    return frame_message(encode_notification(b"event", delivery.envelope or encode_event(event)))
+
+
+def _is_known(event: Event) -> bool:
+    if isinstance(event, SubagentEvent):
+        return _is_known(event.event)
+    return EVENT_TYPES[type(event)] in STRICT_EVENT_NAMES and not isinstance(event, (QuestionRequest, HookRequest))

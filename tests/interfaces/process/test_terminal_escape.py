@@ -1,0 +1,45 @@
+"""Text that must not drive a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kimi.interfaces.process.terminal_escape import escape_line, escape_text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ttext\n", "plain\ttext\n"),
+        ("[x] [/x] {…} 100% \\n", "[x] [/x] {…} 100% \\n"),
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("\x9b31m", "\\x9b31m"),
+        ("50%\r60%\r\n", "50%\\r60%\n"),
+        ("rm \u202etxt.exe", "rm \\u202etxt.exe"),
+        ("naïve 日本 👩‍💻", "naïve 日本 👩‍💻"),
+    ],
+)
+def test_terminal_control_characters_are_escaped(text: str, shown: str) -> None:
+    assert escape_text(text) == shown
+
+
+@given(st.text())
+def test_no_control_character_is_left(text: str) -> None:
+    assert all(unicodedata.category(char) != "Cc" or char in "\t\n" for char in escape_text(text))
+    assert escape_text(escape_text(text)) == escape_text(text)
+
+
+@given(st.text(), st.integers(min_value=1, max_value=50))
+def test_a_line_is_one_line_of_limited_length(text: str, limit: int) -> None:
+    line = escape_line(text, limit)
+    assert len(line) <= limit
+    assert not any(unicodedata.category(char) == "Cc" for char in line)
+
+
+def test_long_line_ends_with_an_ellipsis() -> None:
+    assert escape_line("one\n two  three", 9) == "one two …"
