@@ -29,7 +29,7 @@ class Item(NamedTuple):
 
 def items() -> list[Item]:
     """The committed id list."""
-    with (ROOT / "tests" / "spec_ids.tsv").open(encoding="utf-8", newline="") as file:
+    with (ROOT / "docs" / "spec" / "ids.tsv").open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         return [
             Item(row[0], row[1], tuple(row[2].split(",")), row[3])

@@ -234,7 +234,7 @@ def play_turn(kimi: WireProcess, source: random.Random) -> list[Json]:
 
 
 def check_order(lines: list[Json]) -> None:
-    """The rules 1 to 3 of section 4.6 for the lines of one turn; the others have tests of their own."""
+    """The rules 1 to 3 of wire spec 4.6 for the lines of one turn; the others have tests of their own."""
     events = [line for line in lines if "method" in line]
     types = [line["params"]["type"] for line in events]
     assert lines[-1].get("id") is not None

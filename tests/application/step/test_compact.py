@@ -1,4 +1,4 @@
-"""Use-case compact over fakes: when it happens, what the model is asked, and what a failure leaves (runtime 5.4)."""
+"""Use-case compact over fakes: when it happens, what the model is asked, what a failure leaves (runtime spec 5.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of MCP servers in a conversation: when they are there, what is asked, what the model reads (tools 4, 5)."""
+"""The tools of MCP servers in a conversation: when they are there, what is asked and read (tools spec 4, 5)."""
 
 from __future__ import annotations
 

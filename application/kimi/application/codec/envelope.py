@@ -23,7 +23,7 @@ _ARGUMENTS_PREFIX = _ENVELOPE_PREFIXES[ToolCallPart] + b'{"arguments_part":'
 
 
 def encode_event(event: Event) -> bytes:
-    """The envelope of `event`, without a line end. Never raises: lone surrogates become U+FFFD (wire 1.1)."""
+    """The envelope of `event`, without a line end. Never raises: lone surrogates become U+FFFD (wire spec 1.1)."""
     try:
         if type(event) is TextPart:  # the two kinds that stream by the thousand
             return _TEXT_PREFIX + to_json(event.text) + b"}}"
@@ -46,7 +46,7 @@ def encode_json(value: object) -> bytes:
 def _encode_payload(event: Event) -> bytes:
     if not isinstance(event, SubagentEvent):
         return to_json(event, inf_nan_mode="null")
-    # Both parent keys, whatever version the client speaks (wire 2.5); the inner event has an envelope of its own.
+    # Both parent keys, whatever version the client speaks (wire spec 2.5); the inner event has an envelope of its own.
     parent = to_json(event.parent_tool_call_id)
     return b"".join(
         (

@@ -22,7 +22,7 @@ async def set_plan_mode(conversation: Conversation, enabled: bool) -> None:
 
 
 def switch_plan_mode(conversation: Conversation, enabled: bool) -> None:
-    """`set_plan_mode` for a tool: the client is told when the step is over, after the tool's result (wire 7.13)."""
+    """`set_plan_mode` for a tool: the client is told when the step is over, after its result (wire spec 7.13)."""
     _require_plans_dir(conversation)
     if enabled:
         _ensure_plan_name(conversation)

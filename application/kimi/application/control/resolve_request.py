@@ -1,4 +1,4 @@
-"""Use-case resolve-request: the answer to a waiting approval, tool call, question or hook (house 4)."""
+"""Use-case resolve-request: the answer to a waiting approval, tool call, question or hook."""
 
 from __future__ import annotations
 

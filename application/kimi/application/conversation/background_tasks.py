@@ -1,4 +1,4 @@
-"""Use-case background: the tasks of a conversation, waiting for one, ending all with the program (runtime 7.8)."""
+"""Use-case background: the tasks of a conversation, waiting for one, ending all with the program (runtime spec 7.8)."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Conversation:
     With a `parent` it is the conversation of a `subagent`: it has a history, a toolset and a turn of its own, and
     shares what belongs to the person: policy, hooks, waiting requests, client and event channel.
 
-    `emit` is the one way to the driver: it records first, then delivers (house rules). `append` is the one way
+    `emit` is the one way to the driver: it records first, then delivers. `append` is the one way
     into the history: it stores first, then changes the memory.
     """
 

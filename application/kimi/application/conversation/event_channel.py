@@ -1,4 +1,4 @@
-"""The event channel of a conversation: bounded, ordered, one reader (house rules: one event stream)."""
+"""The event channel of a conversation: bounded, ordered, one reader."""
 
 from __future__ import annotations
 

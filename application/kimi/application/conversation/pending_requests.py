@@ -1,4 +1,4 @@
-"""The registry of waiting requests: one place, each settled exactly once (house rules)."""
+"""The registry of waiting requests: one place, each settled exactly once."""
 
 from __future__ import annotations
 

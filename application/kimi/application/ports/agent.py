@@ -135,7 +135,7 @@ class ToolCallEvents(Protocol):
 
 
 class CallRejected(Exception):
-    """Raised by a call's `run`: the person rejected what it asked, in so many words. The turn ends (tools 5.3)."""
+    """Raised by a call's `run`: the person rejected what it asked, in so many words. The turn ends (tools spec 5.3)."""
 
 
 class Tool(Protocol):

@@ -228,7 +228,7 @@ async def _check_permission(
 async def _authorize_action(
     conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
 ) -> ToolCallOutcome | None:
-    """The same for a call with an effect. Each decision is logged (tools 5.6)."""
+    """The same for a call with an effect. Each decision is logged (tools spec 5.6)."""
     verdict = _evaluate_policy(conversation, conversation.policy, call, action)
     decision, origin = verdict.decision, str(verdict.origin)
     answer = ApprovalAnswer("approve")

@@ -1,4 +1,4 @@
-"""One MCP server for the life of a conversation: connected in the background, held, connected again (tools 4.2, 4.9).
+"""One MCP server for the life of a conversation: connected in the background, held, reconnected (tools spec 4.2, 4.9).
 
 Knows nothing of the library: a session is whatever `OpenSession` opens.
 """

@@ -1,4 +1,4 @@
-"""Lines of `wire.jsonl`: `{"timestamp": …, "message": <envelope>}`, spliced and cut without re-encoding (wire 8.1)."""
+"""Lines of `wire.jsonl`: `{"timestamp": …, "message": <envelope>}`, spliced and cut, not re-encoded (wire spec 8.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The composition root, with the `*_adapters` beside it: the one part that knows every adapter (house 5).
+"""The composition root, with the modules beside it: the one part that knows every adapter (docs/architecture.md).
 
 `App` lives as long as the process, `SessionContainer` as long as one conversation. A provider is a typed function that
 returns the port's type and imports its adapter inside: a wrong adapter is a type error, and nothing is imported

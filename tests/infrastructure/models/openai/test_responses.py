@@ -1,4 +1,4 @@
-"""`openai_responses` against a recording server: what is sent, and what is made of what comes back (runtime 3.4)."""
+"""`openai_responses` against a recording server: what is sent, what is made of the answer (runtime spec 3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EnterPlanMode and ExitPlanMode: the person decides when planning begins and what becomes of the plan (tools 3.15)."""
+"""EnterPlanMode and ExitPlanMode: the person decides when planning begins and what comes of it (tools spec 3.15)."""
 
 from __future__ import annotations
 

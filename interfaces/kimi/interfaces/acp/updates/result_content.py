@@ -216,7 +216,7 @@ def _build_hunk(path: str, block: DiffBlock) -> JsonDict:
 
 
 def _build_diff(path: str, old: str | None, new: str) -> JsonDict:
-    """A diff; without an old text for a new file, as absent and null mean the same (spec 2.6)."""
+    """A diff; without an old text for a new file, as absent and null mean the same (acp spec 2.6)."""
     before = {} if old is None else {"oldText": old}
     return {"type": "diff", "path": path, **before, "newText": new}
 
