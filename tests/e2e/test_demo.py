@@ -350,7 +350,9 @@ def test_the_documented_tools_are_those_of_the_agent() -> None:
 
 
 def test_no_link_of_the_documentation_is_dead() -> None:
-    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + list((ROOT / "docs").glob("*"))
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + list(
+        (ROOT / "docs").rglob("*.md")
+    )
     for page in pages:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).is_file(), f"{page.name}: {target}"

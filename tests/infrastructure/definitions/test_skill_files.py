@@ -164,8 +164,8 @@ def test_skill_text_is_read_again_on_each_use(tmp_path: Path) -> None:
 def test_yaml_is_imported_for_a_frontmatter_only(tmp_path: Path) -> None:
     write(tmp_path / ".kimi/skills/x.md", "no frontmatter")
     program = (
-        "import sys\nfrom kimi.infrastructure.definitions.skill_files import SkillPlaces, load_skills\n"
-        f"found = load_skills(SkillPlaces({str(tmp_path)!r}, {str(tmp_path / 'none')!r}))\n"
+        "import sys\nfrom kimi.infrastructure.definitions.skill_files import SkillSearchPaths, load_skills\n"
+        f"found = load_skills(SkillSearchPaths({str(tmp_path)!r}, {str(tmp_path / 'none')!r}))\n"
         "print(len(found), 'yaml' in sys.modules, 'kimi.domain.skills.flow' in sys.modules)"
     )
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

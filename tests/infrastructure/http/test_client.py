@@ -258,9 +258,9 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
     run_python("""
 import sys
 from kimi.application.settings.settings import ModelSettings
-from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.models.open import open_model
-http = HttpLayer({})
+http = HttpClient({})
 settings = ModelSettings(provider_name="p", type="kimi", model="m", base_url="http://127.0.0.1:1")
 open_model(settings, "s", http, lambda: "", {})
 assert not {"aiohttp", "ssl", "aiohttp_socks"} & set(sys.modules)
@@ -275,8 +275,8 @@ def test_without_the_extra_a_socks_proxy_is_refused_with_its_name() -> None:
 import sys
 sys.modules["aiohttp_socks"] = None  # as if it were not installed
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.http.client import HttpLayer
-http = HttpLayer({"ALL_PROXY": "socks5://127.0.0.1:1"})
+from kimi.infrastructure.http.client import HttpClient
+http = HttpClient({"ALL_PROXY": "socks5://127.0.0.1:1"})
 try:
     http.warm("http://127.0.0.1:1")
 except ConfigError as error:

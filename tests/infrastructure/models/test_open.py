@@ -15,11 +15,11 @@ from tests.support.dialects.table import ROWS
 OPEN = """
 import sys
 from kimi.application.settings.settings import ModelSettings
-from kimi.infrastructure.http.client import HttpLayer
+from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.models.open import open_model
 before = set(sys.modules)
 settings = ModelSettings(provider_name="p", type={kind!r}, model="m", base_url="http://127.0.0.1:1", api_key="k")
-open_model(settings, "s", HttpLayer({{}}), lambda: "", {{}})
+open_model(settings, "s", HttpClient({{}}), lambda: "", {{}})
 loaded = {{name.partition(".")[0] for name in set(sys.modules) - before}}
 dear = {{"aiohttp", "google", "openai", "anthropic", "httpx", "asyncio", "email", "http"}}
 assert not loaded & dear, loaded & dear

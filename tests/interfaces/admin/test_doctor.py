@@ -76,9 +76,10 @@ def test_every_finding_is_one_line() -> None:
 
 def test_a_check_that_hangs_does_not_hold_up_the_end() -> None:
     program = (
-        "import time; from kimi.interfaces.admin.doctor import Report, Watchdog; "
+        "import time; from kimi.interfaces.admin.doctor import DoctorReport, Watchdog; "
         "from kimi.interfaces.admin.doctor_checks import Finding\n"
-        "report = Report(True, lambda text: print(text, flush=True))\nreport.take(Finding('a', 'ok', 'A.'))\n"
+        "report = DoctorReport(True, lambda text: print(text, flush=True))\n"
+        "report.add_finding(Finding('a', 'ok', 'A.'))\n"
         "Watchdog(report).start(0.1); time.sleep(60)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=20, check=False)

@@ -39,14 +39,14 @@ import logging, os, subprocess, sys, warnings
 from kimi.application.settings.flags import Flags
 from kimi.domain.errors import UsageError
 from kimi.infrastructure.config.settings_files import load_settings
-from kimi.interfaces.cli.start import start
+from kimi.interfaces.cli.start import start_driver
 
 def serve(flags, settings, streams):
     {body}
     return 0
 
 flags = Flags(work_dir="/", ui="{ui}", config={config!r}, debug={debug})
-sys.exit(start(flags, os.environ, load_settings, serve))
+sys.exit(start_driver(flags, os.environ, load_settings, serve))
 """
 
 NOISE = """
@@ -286,9 +286,9 @@ def test_an_error_without_text_is_named_by_its_type() -> None:
 
 OVER_MIDNIGHT = """
 import logging, os, sys
-from kimi.interfaces.process.process import DailyLog, local_date
+from kimi.interfaces.process.process import DailyLogHandler, local_date
 days = iter([local_date(), "2999-01-01"])
-handler = DailyLog(sys.argv[1], lambda: next(days))
+handler = DailyLogHandler(sys.argv[1], lambda: next(days))
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
 os.dup2(log, 1)
 handler.handle(logging.makeLogRecord({"msg": "record"}))

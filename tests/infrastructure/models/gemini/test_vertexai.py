@@ -106,12 +106,12 @@ import sys
 sys.modules["google"] = None
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.http.client import HttpLayer
-from kimi.infrastructure.models.open import model_opener
+from kimi.infrastructure.http.client import HttpClient
+from kimi.infrastructure.models.open import make_model_opener
 settings = ModelSettings(provider_name="p", type="vertexai", model="m", base_url="https://aiplatform.googleapis.com")
-model_opener(settings.model_copy(update={"api_key": "k"}), HttpLayer({}), "2", {})
+make_model_opener(settings.model_copy(update={"api_key": "k"}), HttpClient({}), "2", {})
 try:
-    model_opener(settings, HttpLayer({}), "2", {})
+    make_model_opener(settings, HttpClient({}), "2", {})
 except ConfigError as error:
     assert "kimi-wire[vertex]" in str(error)
 else:
