@@ -14,8 +14,9 @@ import pytest
 from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.domain.content.message import JsonObject
 from kimi.infrastructure.store.memory import MemoryStore
-from kimi.interfaces.bootstrap.containers import App, SessionContainer, create_session_container
+from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.opening import create_session_container
 
 pytestmark = pytest.mark.anyio
 

@@ -16,8 +16,9 @@ from kimi.application.conversation.conversation import Conversation
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.application.settings.settings import Settings
 from kimi.application.turn.run_turn import run_turn
-from kimi.interfaces.bootstrap.containers import App, load_settings, open_conversation
+from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.opening import load_settings, open_conversation
 from kimi.interfaces.rpc.jsonrpc import Outbox
 from kimi.interfaces.wire.run import build_wire_server
 

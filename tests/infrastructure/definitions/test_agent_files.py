@@ -17,10 +17,11 @@ from kimi.application.agents.system_prompt import (
     render_agent_prompt,
 )
 from kimi.application.ports import Shell
-from kimi.domain.agents.agent import BUILTIN_PROMPT, KNOWN_TOOLS, builtin_tool_ids, check_tools, resolve_tool_id
+from kimi.domain.agents.agent import BUILTIN_PROMPT, AgentSpec, bare_tool_name, check_tools
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.definitions.agent_files import load_agent_file, load_builtin_agent
 from kimi.infrastructure.definitions.agent_template import render_prompt
+from kimi.interfaces.bootstrap.containers import KNOWN_TOOLS
 
 ARGUMENTS = build_prompt_arguments(
     ProjectText("/w", "src/", "<!-- From: /w/AGENTS.md -->\nBe kind.", [("/more", "docs/")]),
@@ -29,6 +30,17 @@ ARGUMENTS = build_prompt_arguments(
     system="Linux",
     skills="- cook",
 )
+
+
+def load(path: str) -> AgentSpec:
+    """The agent of a file that may name any built-in tool."""
+    return load_agent_file(path, KNOWN_TOOLS)
+
+
+def ids(*names: str) -> tuple[str, ...]:
+    """The ids of built-in tools by their names."""
+    by_name = {bare_tool_name(tool_id): tool_id for tool_id in KNOWN_TOOLS}
+    return tuple(by_name[name] for name in names)
 
 
 def write(path: Path, text: str) -> str:
@@ -49,7 +61,7 @@ def complete(directory: Path, **more: str) -> str:
 def failure(path: str) -> str:
     """What is said of a file that cannot be used."""
     with pytest.raises(ConfigError) as raised:
-        load_agent_file(path)
+        load(path)
     return str(raised.value)
 
 
@@ -73,14 +85,14 @@ agent:
     middle = "version: '1'\nagent:\n  extend: ../base/agent.yaml\n  system_prompt_args: {TONE: warm, N: 3}\n"
     write(tmp_path / "middle" / "agent.yaml", middle)
 
-    inherited = load_agent_file(write(tmp_path / "top" / "a.yaml", "agent: {extend: ../middle/agent.yaml, name: top}"))
+    inherited = load(write(tmp_path / "top" / "a.yaml", "agent: {extend: ../middle/agent.yaml, name: top}"))
     assert inherited.name == "top"
     assert inherited.prompt_path == str(tmp_path / "base" / "prompt.md")
     assert inherited.prompt_args == {"TEAM": "payments", "TONE": "warm", "N": "3"}
     assert inherited.tools == ("kimi_cli.tools.shell:Shell", "my_pkg.tools:Lookup")
     assert (inherited.model, inherited.when_to_use) == ("fast", "often")
     assert list(inherited.subagents) == ["helper"]
-    assert inherited.subagents["helper"].spec.tools == builtin_tool_ids("Glob")
+    assert inherited.subagents["helper"].spec.tools == ids("Glob")
 
     top = """\
 agent:
@@ -90,9 +102,9 @@ agent:
   subagents: null
   name: null
 """
-    replaced = load_agent_file(write(tmp_path / "top" / "b.yaml", top))
+    replaced = load(write(tmp_path / "top" / "b.yaml", top))
     assert replaced.name == "base"
-    assert replaced.tools == builtin_tool_ids("Think", "Grep")
+    assert replaced.tools == ids("Think", "Grep")
     assert replaced.subagents == {}
 
 
@@ -101,18 +113,18 @@ def test_a_file_may_extend_the_default_agent(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.yaml", "agent: {extend: default, name: mine, exclude_tools: [Shell], x_unknown: [1, {a: b}]}"
     )
-    agent = load_agent_file(path)
-    assert agent.tools == tuple(one for one in DEFAULT_TOOLS if one != resolve_tool_id("Shell"))
+    agent = load(path)
+    assert agent.tools == tuple(one for one in DEFAULT_TOOLS if one != ids("Shell")[0])
     assert (agent.prompt_path, list(agent.subagents)) == (BUILTIN_PROMPT, ["coder", "explore", "plan"])
-    alone = load_agent_file(write(tmp_path / "b.yaml", "agent: {extend: default, name: mine, subagents: {}}"))
+    alone = load(write(tmp_path / "b.yaml", "agent: {extend: default, name: mine, subagents: {}}"))
     assert alone.subagents == {}
-    assert "SendDMail" in load_agent_file(write(tmp_path / "c.yaml", "agent: {extend: okabe}")).tools[-1]
+    assert "SendDMail" in load(write(tmp_path / "c.yaml", "agent: {extend: okabe}")).tools[-1]
 
 
 def test_explicit_null_removes_the_tools(tmp_path: Path) -> None:
     path = write(tmp_path / "a.yaml", "agent: {extend: default, tools: null}")
     assert failure(path) == "Tools are required"
-    assert load_agent_file(write(tmp_path / "b.yaml", "agent: {extend: default, tools: []}")).tools == ()
+    assert load(write(tmp_path / "b.yaml", "agent: {extend: default, tools: []}")).tools == ()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +173,7 @@ def test_yaml_can_build_no_objects(tmp_path: Path) -> None:
 
 def test_a_subagent_that_extends_its_own_parent_ends(tmp_path: Path) -> None:
     path = complete(tmp_path, subagents="subagents: {me: {path: agent.yaml, description: Again}}")
-    agent = load_agent_file(path)
+    agent = load(path)
     assert agent.subagents["me"].spec.subagents == {}
     assert agent.subagents["me"].spec.prompt_args == {"ROLE_ADDITIONAL": SUBAGENT_NOTICE}
 
@@ -177,7 +189,7 @@ DOCUMENTED_TOOLS = (
 
 @pytest.mark.spec("R-117")
 def test_unknown_tools_are_all_named(tmp_path: Path) -> None:
-    agent = load_agent_file(complete(tmp_path, tools='tools: ["evil_pkg.tools:Bad", Shell, "evil_pkg:Worse"]'))
+    agent = load(complete(tmp_path, tools='tools: ["evil_pkg.tools:Bad", Shell, "evil_pkg:Worse"]'))
     with pytest.raises(ConfigError) as raised:
         check_tools(agent, KNOWN_TOOLS.__contains__)
     assert str(raised.value) == "Invalid tools: ['evil_pkg.tools:Bad', 'evil_pkg:Worse']"
@@ -186,12 +198,12 @@ def test_unknown_tools_are_all_named(tmp_path: Path) -> None:
 @pytest.mark.spec("R-117", "T-142")
 def test_tools_are_named_by_table_id_or_bare_name(tmp_path: Path) -> None:
     assert sorted(KNOWN_TOOLS) == sorted(f"kimi_cli.tools.{path}" for path in DOCUMENTED_TOOLS)
-    agent = load_agent_file(complete(tmp_path, tools=f"tools: {json.dumps(list(KNOWN_TOOLS))}"))
+    agent = load(complete(tmp_path, tools=f"tools: {json.dumps(list(KNOWN_TOOLS))}"))
     check_tools(agent, KNOWN_TOOLS.__contains__)
-    assert agent.tools == tuple(KNOWN_TOOLS)
-    for one in KNOWN_TOOLS:
-        assert resolve_tool_id(one) == resolve_tool_id(one.rpartition(":")[2]) == one
-    assert resolve_tool_id("my_pkg.tools:Shell") == "my_pkg.tools:Shell"
+    assert agent.tools == KNOWN_TOOLS
+    bare = [bare_tool_name(one) for one in KNOWN_TOOLS]
+    assert load(complete(tmp_path, tools=f"tools: {json.dumps(bare)}")).tools == KNOWN_TOOLS
+    assert load(complete(tmp_path, tools='tools: ["my_pkg.tools:Shell"]')).tools == ("my_pkg.tools:Shell",)
 
 
 @pytest.mark.spec("R-119")
@@ -202,15 +214,16 @@ def test_built_in_agents_have_documented_tools_and_prompts() -> None:
         "ReadMediaFile", "Glob", "Grep", "WriteFile", "StrReplaceFile", "SearchWeb", "FetchURL", "ExitPlanMode",
         "EnterPlanMode",
     ]  # fmt: skip
-    assert set(okabe.tools) == {*default.tools, resolve_tool_id("SendDMail")}
+    assert set(okabe.tools) <= set(KNOWN_TOOLS)
+    assert set(okabe.tools) == {*default.tools, *ids("SendDMail")}
     for one in (default, okabe):
         assert {name: kind.spec for name, kind in one.subagents.items()} == {
             "coder": CODER,
             "explore": EXPLORE,
             "plan": PLAN,
         }
-    writing, shell = set(builtin_tool_ids("WriteFile", "StrReplaceFile")), set(builtin_tool_ids("Shell"))
-    reading = set(builtin_tool_ids("ReadFile", "ReadMediaFile", "Glob", "Grep", "SearchWeb", "FetchURL"))
+    writing, shell = set(ids("WriteFile", "StrReplaceFile")), set(ids("Shell"))
+    reading = set(ids("ReadFile", "ReadMediaFile", "Glob", "Grep", "SearchWeb", "FetchURL"))
     assert set(CODER.tools) == reading | writing | shell
     assert set(EXPLORE.tools) == reading | shell
     assert set(PLAN.tools) == reading
@@ -256,9 +269,9 @@ def test_templates_are_rendered_with_arguments(tmp_path: Path) -> None:
 
 @pytest.mark.spec("R-115")
 def test_arguments_of_a_file_win_over_the_built_in_ones(tmp_path: Path) -> None:
-    agent = load_agent_file(complete(tmp_path, system_prompt_args="system_prompt_args: {KIMI_OS: Plan 9}"))
+    agent = load(complete(tmp_path, system_prompt_args="system_prompt_args: {KIMI_OS: Plan 9}"))
     assert render_agent_prompt(agent, ARGUMENTS, render_prompt) == "Hello Plan 9"
-    own = load_agent_file(
+    own = load(
         write(tmp_path / "own.yaml", "agent: {extend: default, system_prompt_args: {ROLE_ADDITIONAL: You rhyme.}}")
     )
     assert "\nYou rhyme.\n" in render_agent_prompt(own, ARGUMENTS, render_prompt)

@@ -10,22 +10,27 @@ from kimi.domain.agents.agent import (
     AgentDeclaration,
     AgentSpec,
     SubagentType,
-    builtin_tool_ids,
     extend_agent,
 )
 
-_READ_TOOLS: Final = builtin_tool_ids("ReadFile", "ReadMediaFile", "Glob", "Grep")
-_WRITE_TOOLS: Final = builtin_tool_ids("WriteFile", "StrReplaceFile")
-_WEB_TOOLS: Final = builtin_tool_ids("SearchWeb", "FetchURL")
+_SHELL: Final = "kimi_cli.tools.shell:Shell"
+_READ_TOOLS: Final = (
+    "kimi_cli.tools.file:ReadFile",
+    "kimi_cli.tools.file:ReadMediaFile",
+    "kimi_cli.tools.file:Glob",
+    "kimi_cli.tools.file:Grep",
+)
+_WRITE_TOOLS: Final = ("kimi_cli.tools.file:WriteFile", "kimi_cli.tools.file:StrReplaceFile")
+_WEB_TOOLS: Final = ("kimi_cli.tools.web:SearchWeb", "kimi_cli.tools.web:FetchURL")
 
 CODER: Final = AgentSpec(
     name="coder",
-    tools=(*builtin_tool_ids("Shell"), *_READ_TOOLS, *_WRITE_TOOLS, *_WEB_TOOLS),
+    tools=(_SHELL, *_READ_TOOLS, *_WRITE_TOOLS, *_WEB_TOOLS),
     prompt_args={"ROLE_ADDITIONAL": CODER_NOTICE},
 )
 EXPLORE: Final = AgentSpec(
     name="explore",
-    tools=(*builtin_tool_ids("Shell"), *_READ_TOOLS, *_WEB_TOOLS),
+    tools=(_SHELL, *_READ_TOOLS, *_WEB_TOOLS),
     prompt_args={"ROLE_ADDITIONAL": EXPLORE_NOTICE},
     ask_commands=True,
     git_context=True,
@@ -44,11 +49,18 @@ SUBAGENT_TYPES: Final = {
 """The types of subagents of the built-in agents."""
 
 DEFAULT_TOOLS: Final = (
-    *builtin_tool_ids("Agent", "AskUserQuestion", "SetTodoList", "Shell", "TaskList", "TaskOutput", "TaskStop"),
+    "kimi_cli.tools.agent:Agent",
+    "kimi_cli.tools.ask_user:AskUserQuestion",
+    "kimi_cli.tools.todo:SetTodoList",
+    _SHELL,
+    "kimi_cli.tools.background:TaskList",
+    "kimi_cli.tools.background:TaskOutput",
+    "kimi_cli.tools.background:TaskStop",
     *_READ_TOOLS,
     *_WRITE_TOOLS,
     *_WEB_TOOLS,
-    *builtin_tool_ids("ExitPlanMode", "EnterPlanMode"),
+    "kimi_cli.tools.plan:ExitPlanMode",
+    "kimi_cli.tools.plan.enter:EnterPlanMode",
 )
 """The tools of the default agent, in the order in which the model sees them; stable for its prompt cache."""
 
@@ -59,7 +71,10 @@ _DEFAULT_AGENT: Final[AgentDeclaration] = {
     "tools": list(DEFAULT_TOOLS),
     "own_subagents": SUBAGENT_TYPES,
 }
-_OKABE_AGENT: Final[AgentDeclaration] = {"name": "okabe", "tools": [*DEFAULT_TOOLS, *builtin_tool_ids("SendDMail")]}
+_OKABE_AGENT: Final[AgentDeclaration] = {
+    "name": "okabe",
+    "tools": [*DEFAULT_TOOLS, "kimi_cli.tools.dmail:SendDMail"],
+}
 
 BUILTIN_AGENTS: Final[dict[str, AgentDeclaration]] = {
     "default": _DEFAULT_AGENT,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from kimi.application.ports import SourceServer, SourceTool, Tool
 from kimi.application.toolset.mcp_tool import ServerTool, ServerToolDeps
-from kimi.domain.agents.agent import KNOWN_TOOLS
 from kimi.domain.events.event import McpServerState, McpServerStatus, McpStatus
 from kimi.domain.tools.mcp_tool_names import ToolOrigin, assign_exposed_names
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CLIENT_STATE: Final[Mapping[ServerState, McpServerState]] = {"disabled": "failed", "reconnecting": "connecting"}
-_BUILTIN_NAMES: Final = frozenset(tool_id.rpartition(":")[2] for tool_id in KNOWN_TOOLS)
-"""A server never gets the name of a built-in tool, not even where the agent lacks that tool."""
 
 
 class ServerTools:
@@ -142,7 +139,7 @@ class ServerTools:
         qualify = self.settings.always_qualify
         old, self._names = (
             self._names,
-            assign_exposed_names(list(found), reserved | _BUILTIN_NAMES, self._shown_names, always_qualify=qualify),
+            assign_exposed_names(list(found), reserved, self._shown_names, always_qualify=qualify),
         )
         for origin, name in self._names.items():
             if name not in (origin.tool, old.get(origin)):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from kimi.application.ports import MakeTool, Tool
-from kimi.domain.agents.agent import KNOWN_TOOLS
+from kimi.domain.agents.agent import bare_tool_name
 from kimi.domain.errors import ConfigError
 from kimi.domain.tools.tool import ToolSpec
 
 if TYPE_CHECKING:
     from kimi.application.toolset.mcp_tools import ServerTools
 
-_BUILTIN_IDS = frozenset(KNOWN_TOOLS)
-
 TOOL_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What a tool name may look like: every provider takes such names."""
+
+BuiltinSpecs: TypeAlias = Mapping[str, Callable[[], ToolSpec]]
+"""The id of every built-in tool -> its spec, loaded when it is asked for, whether or not the tool can be used."""
+
+_NO_SPECS: BuiltinSpecs = {}
 
 
 class Toolset:
@@ -25,11 +28,15 @@ class Toolset:
 
     A name that a built-in tool has is never given to another tool, hidden or not; servers get what is left. Changes
     count from the next model call on, because a step reads `specs_for_model` once.
+
+    `builtin_specs` are those of all tools that come with the program, whether or not the agent has them.
     """
 
-    def __init__(self, make_tool: MakeTool, tool_ids: Iterable[str]) -> None:
+    def __init__(self, make_tool: MakeTool, tool_ids: Iterable[str], builtin_specs: BuiltinSpecs = _NO_SPECS) -> None:
         self._make = make_tool
         self._ids = tuple(tool_ids)
+        self._builtin_specs = builtin_specs
+        self._id_by_name = {bare_tool_name(tool_id): tool_id for tool_id in builtin_specs}
         self._builtin_cache: dict[str, Tool] | None = None
         self._external: dict[str, Tool] = {}
         self.hidden_names: frozenset[str] = frozenset()
@@ -40,13 +47,22 @@ class Toolset:
         """The names of the agent's tools; of built-in ones known without making them, from the last part of their
         ids. Only a tool of somebody else has to be made to know its name.
         """
-        names = frozenset(tool_id.rpartition(":")[2] for tool_id in self._ids)
-        return names if _BUILTIN_IDS.issuperset(self._ids) else names.union(self._load_builtin_tools())
+        names = frozenset(bare_tool_name(tool_id) for tool_id in self._ids)
+        return names if self._builtin_specs.keys() >= set(self._ids) else names.union(self._load_builtin_tools())
 
     def find(self, name: str) -> Tool | None:
         """The tool that a call by this name means; hidden tools can be found."""
         own = self._load_builtin_tools().get(name) or self._external.get(name)
         return own or (self.servers.find(name, self._reserved_names()) if self.servers else None)
+
+    def find_spec(self, name: str) -> ToolSpec | None:
+        """What is known of the tool of this name. Built-in tools that the agent lacks are known too: subagents may have
+        them, and so may an earlier part of the session.
+        """
+        if name in self._id_by_name:
+            return self._builtin_specs[self._id_by_name[name]]()
+        tool = self.find(name)
+        return tool.spec if tool else None
 
     def key_argument(self, name: str) -> str | None:
         """The argument that titles a call by this name."""
@@ -82,7 +98,8 @@ class Toolset:
         self._builtin_cache = None
 
     def _reserved_names(self) -> frozenset[str]:
-        return self.builtin_names.union(self._external)
+        """The names that no server's tool gets: built-in ones are among them even where the agent lacks that tool."""
+        return self.builtin_names.union(self._external, self._id_by_name)
 
     def _load_builtin_tools(self) -> dict[str, Tool]:
         if self._builtin_cache is None:

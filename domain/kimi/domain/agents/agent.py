@@ -5,57 +5,19 @@ Pure: reading files and rendering prompts is the business of adapters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 from kimi.domain.errors import ConfigError
 
-_TOOL_ID_PREFIX: Final = "kimi_cli.tools."
-
-KNOWN_TOOLS: Final = tuple(
-    _TOOL_ID_PREFIX + path
-    for path in (
-        "agent:Agent",
-        "multiagent:Task",
-        "multiagent:CreateSubagent",
-        "dmail:SendDMail",
-        "think:Think",
-        "ask_user:AskUserQuestion",
-        "todo:SetTodoList",
-        "shell:Shell",
-        "background:TaskList",
-        "background:TaskOutput",
-        "background:TaskStop",
-        "file:ReadFile",
-        "file:ReadMediaFile",
-        "file:Glob",
-        "file:Grep",
-        "file:WriteFile",
-        "file:StrReplaceFile",
-        "web:SearchWeb",
-        "web:FetchURL",
-        "plan:ExitPlanMode",
-        "plan.enter:EnterPlanMode",
-    )
-)
-"""The ids of all built-in tools (tools spec 7.2). They are identifiers: nothing is imported from them."""
-
-_ID_BY_CLASS_NAME: Final = {tool_id.rpartition(":")[2]: tool_id for tool_id in KNOWN_TOOLS}
-
-
-def resolve_tool_id(text: str) -> str:
-    """The id that an agent file means: a bare class name stands for the built-in tool of that name."""
-    return _ID_BY_CLASS_NAME.get(text, text)
-
-
-def builtin_tool_ids(*names: str) -> tuple[str, ...]:
-    """The ids of built-in tools by their bare names. Raises KeyError."""
-    return tuple(_ID_BY_CLASS_NAME[name] for name in names)
-
-
 BUILTIN_PROMPT: Final = "builtin:default"
 """Stands for the path of a system prompt: the one that the program brings along."""
+
+
+def bare_tool_name(tool_id: str) -> str:
+    """The last part of a tool's id; of a built-in tool this is its name."""
+    return tool_id.rpartition(":")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +86,13 @@ def extend_agent(base: AgentDeclaration, extension: AgentDeclaration) -> AgentDe
     return merged
 
 
-def build_agent_spec(declaration: AgentDeclaration, subagents: Mapping[str, SubagentType]) -> AgentSpec:
-    """The agent that was stated, its subagents loaded. Raises ConfigError when something required is missing."""
+def build_agent_spec(
+    declaration: AgentDeclaration, subagents: Mapping[str, SubagentType], builtin_ids: Collection[str]
+) -> AgentSpec:
+    """The agent that was stated, its subagents loaded. `builtin_ids` are those of all built-in tools.
+
+    Raises ConfigError when something required is missing.
+    """
     name, prompt_path, tools = declaration.get("name"), declaration.get("system_prompt_path"), declaration.get("tools")
     if not name:
         raise ConfigError("Agent name is required")
@@ -136,7 +103,7 @@ def build_agent_spec(declaration: AgentDeclaration, subagents: Mapping[str, Suba
         raise ConfigError("Tools are required")
     return AgentSpec(
         name=name,
-        tools=select_tools(tools if allowed is None else allowed, declaration.get("exclude_tools")),
+        tools=select_tools(tools if allowed is None else allowed, declaration.get("exclude_tools"), builtin_ids),
         prompt_path=prompt_path,
         prompt_args=declaration.get("system_prompt_args", {}),
         model=declaration.get("model"),
@@ -145,10 +112,16 @@ def build_agent_spec(declaration: AgentDeclaration, subagents: Mapping[str, Suba
     )
 
 
-def select_tools(tools: Iterable[str] | None, excluded: Iterable[str] | None) -> tuple[str, ...]:
-    """The ids of `tools` in order, each once, without those that are excluded."""
-    out = {resolve_tool_id(text) for text in excluded or ()}
-    return tuple(dict.fromkeys(found for text in tools or () if (found := resolve_tool_id(text)) not in out))
+def select_tools(
+    tools: Iterable[str] | None, excluded: Iterable[str] | None, builtin_ids: Collection[str]
+) -> tuple[str, ...]:
+    """The ids of `tools` in order, each once, without those that are excluded. A bare name in either stands for the
+    built-in tool of that name.
+    """
+    id_by_name = {bare_tool_name(tool_id): tool_id for tool_id in builtin_ids}
+    left_out = {id_by_name.get(text, text) for text in excluded or ()}
+    selected = (id_by_name.get(text, text) for text in tools or ())
+    return tuple(dict.fromkeys(tool_id for tool_id in selected if tool_id not in left_out))
 
 
 def check_tools(spec: AgentSpec, is_known: Callable[[str], bool]) -> None:

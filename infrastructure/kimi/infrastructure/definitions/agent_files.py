@@ -6,6 +6,7 @@ A file is data: tools are named by id, nothing is imported from it. The YAML lib
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Any, TypeVar, cast
 
 from kimi.application.agents.builtin_agents import BUILTIN_AGENTS
@@ -27,11 +28,12 @@ T = TypeVar("T")
 
 def load_builtin_agent(name: str) -> AgentSpec:
     """The built-in agent of this name. Raises KeyError."""
-    return build_agent_spec(BUILTIN_AGENTS[name], {})
+    return build_agent_spec(BUILTIN_AGENTS[name], {}, ())
 
 
-def load_agent_file(path: str) -> AgentSpec:
-    """The agent of a file, with the types of subagents that it may start.
+def load_agent_file(path: str, builtin_ids: Collection[str]) -> AgentSpec:
+    """The agent of a file, with the types of subagents that it may start. `builtin_ids` are those of all built-in
+    tools: a file may name them without their module.
 
     Subagents start no subagents, so what their files say of them is not read.
 
@@ -39,23 +41,24 @@ def load_agent_file(path: str) -> AgentSpec:
         ConfigError: the file or one that it builds on is missing, is no YAML, extends itself, has a wrong shape, or
             states too little; a file of a prompt is missing.
     """
-    spec = _load_spec(path)
+    spec = _load_spec(path, builtin_ids)
     for kind in (spec, *(one.spec for one in spec.subagents.values())):
         if kind.prompt_path != BUILTIN_PROMPT:
             _check_file(kind.prompt_path, "System prompt")
     return spec
 
 
-def _load_spec(path: str) -> AgentSpec:
+def _load_spec(path: str, builtin_ids: Collection[str]) -> AgentSpec:
     stated = _load_stated_agent(os.path.abspath(path), ())
-    subagents = {name: _load_subagent(entry) for name, entry in (stated.get("subagents") or {}).items()}
-    return build_agent_spec(stated, subagents)
+    subagents = {name: _load_subagent(entry, builtin_ids) for name, entry in (stated.get("subagents") or {}).items()}
+    return build_agent_spec(stated, subagents, builtin_ids)
 
 
-def _load_subagent(entry: SubagentDeclaration) -> SubagentType:
+def _load_subagent(entry: SubagentDeclaration, builtin_ids: Collection[str]) -> SubagentType:
     stated = _load_stated_agent(entry["path"], ())
     arguments = {"ROLE_ADDITIONAL": SUBAGENT_NOTICE, **stated.get("system_prompt_args", {})}
-    spec = build_agent_spec({**stated, "system_prompt_args": arguments, "subagents": None, "own_subagents": {}}, {})
+    alone: AgentDeclaration = {**stated, "system_prompt_args": arguments, "subagents": None, "own_subagents": {}}
+    spec = build_agent_spec(alone, {}, builtin_ids)
     return SubagentType(entry["description"], spec)
 
 

@@ -26,8 +26,10 @@ from kimi.interfaces.acp.transport.early_requests import serve_without_sdk
 from kimi.interfaces.acp.transport.lines import AcpTransport, ReadBlock
 from kimi.interfaces.acp.transport.remote_client import RemoteClient
 from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
-from kimi.interfaces.bootstrap.containers import App, build_session_catalog, load_settings, warm_up
+from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.opening import load_settings, warm_up
+from kimi.interfaces.bootstrap.store import build_session_catalog
 from kimi.interfaces.process import startup_tuning
 from kimi.interfaces.process.graceful_shutdown import GracefulShutdown, watch_output
 from kimi.interfaces.process.process import Streams

@@ -64,7 +64,7 @@ def run_doctor(flags: Flags, as_json: bool) -> int:
 
 def _build_checks(flags: Flags, environ: Mapping[str, str]) -> list[Check]:
     """In the order of the report. Without a configuration there is little to look at."""
-    from kimi.interfaces.bootstrap.containers import load_settings
+    from kimi.interfaces.bootstrap.opening import load_settings
 
     share = share_directory(environ)
     try:

@@ -27,7 +27,7 @@ def list_offered_models(base_url: str, api_key: str, environ: Mapping[str, str])
 
 def try_model(share: str, config_file: str | None, environ: Mapping[str, str]) -> str:
     """Ask the configured model one short question; gives a sentence about what came of it, without secrets."""
-    from kimi.interfaces.bootstrap.containers import load_settings
+    from kimi.interfaces.bootstrap.opening import load_settings
 
     start_logging(share, debug=False)
     try:

@@ -1,4 +1,4 @@
-"""The MCP servers of a conversation, composed (tools spec 4). Part of the composition root, beside `container`.
+"""The MCP servers of a conversation, composed (tools spec 4).
 
 Nothing that is made here is imported where no server is configured.
 """
@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from kimi.application.ports import SessionFiles, ToolSource, Workspace
+from kimi.application.ports import NewId, SessionFiles, ToolSource, Workspace
 from kimi.application.settings.settings import Settings
-from kimi.interfaces.bootstrap.tools import find_spill_directory
+from kimi.interfaces.bootstrap.machine_tools import find_spill_directory
 from kimi.interfaces.process.process import hide_secrets
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
+    from kimi.application.conversation.conversation import Conversation
     from kimi.application.toolset.mcp_tools import ServerTools
-    from kimi.interfaces.bootstrap.containers import SessionContainer
 
 
 def build_tool_source(
@@ -31,33 +31,38 @@ def build_tool_source(
     from kimi.infrastructure.mcp.host_context import McpHostContext
     from kimi.infrastructure.mcp.tool_source import McpToolSource
 
-    def roots() -> Sequence[str]:
+    def list_roots() -> Sequence[str]:
         return [workspace.work_dir, *settings.additional_dirs, *files.state.additional_dirs]
 
-    place = McpHostContext(
-        workspace.work_dir, settings.share_dir, environ, __version__, check_schema, roots, hide_secrets
+    host = McpHostContext(
+        workspace.work_dir, settings.share_dir, environ, __version__, check_schema, list_roots, hide_secrets
     )
-    return McpToolSource(settings.mcp, place)
+    return McpToolSource(settings.mcp, host)
 
 
-def build_server_tools(session: SessionContainer, source: ToolSource) -> ServerTools:
-    """What the conversation makes of them."""
+def build_server_tools(
+    settings: Settings,
+    files: SessionFiles,
+    source: ToolSource,
+    conversation: Callable[[], Conversation],
+    new_id: NewId,
+) -> ServerTools:
+    """The tools that the conversation makes of what the servers offer."""
     from kimi.application.toolset.mcp_tool import ServerToolDeps
     from kimi.application.toolset.mcp_tools import ServerTools
     from kimi.infrastructure.json_schema import check_arguments
     from kimi.infrastructure.tools.output import write_spill_file
 
     def may_ask() -> bool:
-        conversation = session.conversation()
-        return conversation.client.supports_question and not conversation.policy.is_user_absent
+        current = conversation()
+        return current.client.supports_question and not current.policy.is_user_absent
 
     async def spill(text: str) -> str | None:
-        directory = find_spill_directory(session.files())
+        directory = find_spill_directory(files)
         if directory is None:
             return None
         path = os.path.join(directory, f"mcp-{secrets.token_hex(8)}.txt")
         return await anyio.to_thread.run_sync(write_spill_file, path, text)
 
-    settings, new_id = session.settings().mcp, session.new_id()
-    deps = ServerToolDeps(source, check_arguments, new_id, may_ask, spill, settings.max_output_chars)
-    return ServerTools(settings, deps)
+    deps = ServerToolDeps(source, check_arguments, new_id, may_ask, spill, settings.mcp.max_output_chars)
+    return ServerTools(settings.mcp, deps)

@@ -1,4 +1,4 @@
-"""The tools that reach the web, composed (tools spec 3.10, 3.11). Part of the composition root."""
+"""The tools that reach the web, composed (tools spec 3.10, 3.11)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from kimi.application.ports import Tool
 from kimi.application.settings.settings import ServiceSettings, Settings
-from kimi.domain.agents.agent import builtin_tool_ids
 from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
     from kimi.infrastructure.http.client import HttpClient
     from kimi.infrastructure.web.vendor_service import VendorService
 
-(SEARCH_TOOL,) = builtin_tool_ids("SearchWeb")
-"""Only where a search service is configured."""
+
+def has_search_service(settings: Settings) -> bool:
+    """Whether a search service is configured."""
+    return settings.web.search is not None
 
 
 def build_search_web(settings: Settings, http: HttpClient) -> Tool:

@@ -68,7 +68,7 @@ def _report_start_failure(error: BaseException, streams: Streams, log: str, debu
 
 
 def _load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    from kimi.interfaces.bootstrap.containers import load_settings
+    from kimi.interfaces.bootstrap.opening import load_settings
 
     return load_settings(flags, environ)
 

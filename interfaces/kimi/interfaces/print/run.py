@@ -24,8 +24,9 @@ from kimi.application.turn.run_turn import run_turn
 from kimi.domain.client import Client
 from kimi.domain.content.parts import UserInput
 from kimi.domain.events.event import REQUEST_TYPES
-from kimi.interfaces.bootstrap.containers import App, open_conversation
+from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.opening import open_conversation
 from kimi.interfaces.print.background_wait import wait_for_tasks
 from kimi.interfaces.print.failure import EXIT_FAILED, INTERRUPTED, RunFailure, classify_error, classify_turn_status
 from kimi.interfaces.print.output import FinalMessageOutput, PrintOutput, encode_failure

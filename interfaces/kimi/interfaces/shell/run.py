@@ -24,8 +24,9 @@ from kimi.application.settings.settings import Settings
 from kimi.domain.client import Client
 from kimi.domain.errors import KimiError, StoreFailed
 from kimi.domain.events.event import StatusUpdate
-from kimi.interfaces.bootstrap.containers import App, bind_negotiation, load_settings, open_conversation, warm_up
+from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.opening import bind_negotiation, load_settings, open_conversation, warm_up
 from kimi.interfaces.bootstrap.shell import walk_files
 from kimi.interfaces.process.graceful_shutdown import EXIT_TIMEOUT_S, KILL_RESERVE_S, STOP_SIGNALS, exit_by_signal
 from kimi.interfaces.process.process import Streams, hide_secrets, set_session_id

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import anyio.to_thread
 
 from kimi.domain.history.session import SessionSummary, shorten_title
-from kimi.interfaces.bootstrap.containers import build_session_catalog
+from kimi.interfaces.bootstrap.store import build_session_catalog
 from kimi.interfaces.shell.panels import Menu, MenuOption
 from kimi.interfaces.shell.render.blocks import Note
 from kimi.interfaces.shell.terminal.terminal_ui import TerminalUI

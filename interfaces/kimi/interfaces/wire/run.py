@@ -14,8 +14,9 @@ from kimi.application.conversation.conversation import Conversation
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
-from kimi.interfaces.bootstrap.containers import App, bind_negotiation, open_conversation, warm_up
+from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.opening import bind_negotiation, open_conversation, warm_up
 from kimi.interfaces.process import startup_tuning
 from kimi.interfaces.process.graceful_shutdown import (
     EXIT_TIMEOUT_S,

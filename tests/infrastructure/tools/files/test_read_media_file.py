@@ -19,8 +19,9 @@ from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.infrastructure.tools.files.pictures import PictureRefused, prepare_picture
 from kimi.infrastructure.tools.files.read_media_file import ReadMediaFileTool
-from kimi.interfaces.bootstrap.containers import App, create_session_container
+from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.opening import create_session_container
 from tests.support.file_tools import Files, brief, call
 
 pytestmark = pytest.mark.anyio

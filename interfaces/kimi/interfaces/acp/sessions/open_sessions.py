@@ -34,8 +34,8 @@ from kimi.interfaces.acp.sessions.session_location import (
 )
 from kimi.interfaces.acp.transport.errors import session_not_open
 from kimi.interfaces.acp.transport.remote_client import RemoteClient
-from kimi.interfaces.bootstrap.agent_toolset import replace_workspace
-from kimi.interfaces.bootstrap.containers import App, SessionContainer, bind_negotiation, open_conversation
+from kimi.interfaces.bootstrap.containers import App, SessionContainer
+from kimi.interfaces.bootstrap.opening import bind_negotiation, open_conversation, replace_workspace
 from kimi.interfaces.process import trim_memory
 from kimi.interfaces.process.process import set_session_id
 

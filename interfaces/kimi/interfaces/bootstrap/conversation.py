@@ -1,0 +1,185 @@
+"""The conversation and what it knows of its surroundings, composed: workspace, project, skills, prompt, hooks."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+from kimi.application.agents.system_prompt import build_prompt_arguments, render_agent_prompt
+from kimi.application.conversation.background_tasks import BackgroundTaskRegistry
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.hook_registry import HookRegistry
+from kimi.application.conversation.skill_registry import SkillRegistry
+from kimi.application.ports import (
+    BackgroundTasks,
+    LoadSystemPrompt,
+    NewId,
+    Now,
+    OpenModel,
+    SessionFiles,
+    SessionStore,
+    Workspace,
+)
+from kimi.application.sessions.open_session import build_policy
+from kimi.application.settings.flags import home_directory
+from kimi.application.settings.settings import Settings
+from kimi.application.toolset.toolset import Toolset
+from kimi.domain.agents.agent import AgentSpec
+from kimi.domain.skills.skill import Skill, format_skills
+from kimi.domain.turn import TurnLimits
+
+if TYPE_CHECKING:
+    from kimi.application.conversation.model_catalog import ModelCatalog
+    from kimi.application.conversation.project import LoadProject, Project
+    from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
+    from kimi.infrastructure.tools.files.path_policy import PathPolicy
+
+LoadPrompt: TypeAlias = Callable[[AgentSpec], str]
+"""The system prompt of an agent, as things are now. Raises ConfigError: its template cannot be rendered."""
+
+
+def build_workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace:
+    """The files and processes of this machine."""
+    from kimi.infrastructure.workspace.local import LocalWorkspace
+
+    return LocalWorkspace(settings.work_dir, settings.shell, settings.secret_variables, environ)
+
+
+def build_background_tasks(
+    settings: Settings, workspace: Workspace, files: SessionFiles, environ: Mapping[str, str]
+) -> BackgroundTasks:
+    """The background tasks on this machine. They get our keys only if the settings say so."""
+    from kimi.infrastructure.background.tasks import LocalBackgroundTasks
+    from kimi.infrastructure.workspace.environment import build_command_environment
+
+    hidden = frozenset[str]() if settings.shell.inherit_secrets else settings.secret_variables
+    inherited = build_command_environment(environ, hidden, workspace.shell)
+    return LocalBackgroundTasks(files.directory, settings.background, workspace.work_dir, inherited)
+
+
+def build_background_registry(settings: Settings, tasks: Callable[[], BackgroundTasks]) -> BackgroundTaskRegistry:
+    """What the conversation knows of its background tasks; they are not made before one is needed."""
+    return BackgroundTaskRegistry(tasks, settings.background)
+
+
+def build_project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
+    """What slash commands need of the project."""
+    from kimi.application.conversation.project import LocatedPath, Project
+    from kimi.infrastructure.definitions.project_text import format_directory_tree, load_agents_text
+
+    async def locate(given: str) -> LocatedPath:
+        target = await policy.locate(given)
+        return LocatedPath(target.named_path.absolute, target.real_path)
+
+    return Project(
+        workspace=workspace,
+        locate=locate,
+        load_path_scopes=policy.resolve_scopes,
+        list_tree=format_directory_tree,
+        load_instructions=lambda: load_agents_text(workspace.work_dir),
+        open_stored_session=store.open,
+    )
+
+
+def build_skill_paths(settings: Settings, environ: Mapping[str, str]) -> SkillSearchPaths:
+    """Where skills are searched for."""
+    from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
+
+    skills = settings.skills
+    return SkillSearchPaths(settings.work_dir, home_directory(environ), skills.only, skills.extra, skills.merge)
+
+
+def build_skill_registry(paths: Callable[[], SkillSearchPaths]) -> SkillRegistry:
+    """The skills below these paths, read when they are first needed."""
+
+    def load() -> Sequence[Skill]:
+        from kimi.infrastructure.definitions.skill_files import load_skills
+
+        return load_skills(paths())
+
+    def read(path: str) -> str:
+        from kimi.infrastructure.definitions.skill_files import read_skill_text
+
+        return read_skill_text(path)
+
+    return SkillRegistry(load, read)
+
+
+def build_prompt_loader(settings: Settings, workspace: Workspace, skills: SkillRegistry) -> LoadPrompt:
+    """Renders the system prompt of any agent of the conversation, subagents included."""
+
+    def load(agent: AgentSpec) -> str:
+        from kimi.infrastructure.definitions.project_text import load_project_text
+
+        project = load_project_text(workspace.work_dir, settings.additional_dirs)
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        listed = format_skills(skills.skills)
+        arguments = build_prompt_arguments(project, workspace.shell, now=now, system=platform.system(), skills=listed)
+        return render_agent_prompt(agent, arguments, _render_prompt)
+
+    return load
+
+
+def _render_prompt(path: str, arguments: Mapping[str, str]) -> str:
+    from kimi.infrastructure.definitions.agent_template import render_prompt
+
+    return render_prompt(path, arguments)
+
+
+def build_system_prompt_loader(load_prompt: LoadPrompt, agent: AgentSpec) -> LoadSystemPrompt:
+    """Renders the system prompt of the agent that the process runs."""
+    return lambda: load_prompt(agent)
+
+
+def build_hooks(settings: Settings, files: SessionFiles, environ: Mapping[str, str]) -> HookRegistry:
+    """The configured hooks; what runs their commands is made only if there are any."""
+    run = None
+    if settings.hooks:
+        from kimi.infrastructure.workspace.hook_commands import make_hook_runner
+
+        run = make_hook_runner(settings.work_dir, settings.shell, settings.secret_variables, environ)
+    return HookRegistry(settings.hooks, run, session_id=files.id, work_dir=settings.work_dir)
+
+
+def build_conversation(
+    settings: Settings,
+    files: SessionFiles,
+    open_model: OpenModel,
+    toolset: Toolset,
+    load_prompt: LoadSystemPrompt,
+    store: SessionStore,
+    now: Now,
+    new_id: NewId,
+    hooks: HookRegistry,
+    skills: SkillRegistry,
+    background: BackgroundTaskRegistry,
+    load_project: LoadProject,
+    load_models: Callable[[], ModelCatalog],
+) -> Conversation:
+    """The conversation over an opened session."""
+    return Conversation(
+        files=files,
+        open_model=open_model,
+        toolset=toolset,
+        policy=build_policy(settings, files.state, resumed=files.is_resumed),
+        limits=TurnLimits(
+            max_steps=settings.loop.max_steps_per_turn,
+            max_attempts=settings.loop.max_retries_per_step,
+            compaction_ratio=settings.loop.compaction_trigger_ratio,
+            reserved_tokens=settings.loop.reserved_context_size,
+            ralph_iterations=settings.loop.max_ralph_iterations,
+        ),
+        load_system_prompt=load_prompt,
+        mark_last=store.mark_last,
+        now=now,
+        new_id=new_id,
+        hooks=hooks,
+        skills=skills,
+        background=background,
+        load_project=load_project,
+        load_models=load_models,
+        plans_dir=os.path.join(settings.share_dir, "plans"),
+    )

@@ -1,0 +1,134 @@
+"""The tools that speak with the user, the model itself and subagents, composed (tools spec 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from kimi.application.control.plan_mode import resolve_plan_file, switch_plan_mode
+from kimi.application.ports import NewId, SessionFiles, Tool, Workspace
+from kimi.domain.agents.agent import AgentSpec
+from kimi.domain.tools.tool import TodoItem
+
+if TYPE_CHECKING:
+    from kimi.application.agents.run_subagent import OpenChild, OpenNamedModel, SubagentRegistry
+    from kimi.application.conversation.conversation import Conversation
+    from kimi.infrastructure.tools.dialog.plan_mode import PlanModeControls
+
+GetConversation: TypeAlias = "Callable[[], Conversation]"
+"""The conversation that a tool belongs to: it is made after its tools."""
+
+
+def build_todo(files: SessionFiles) -> Tool:
+    from kimi.infrastructure.tools.dialog.set_todo_list import SetTodoListTool
+
+    def save(todos: Sequence[TodoItem]) -> None:
+        files.save_state(replace(files.state, todos=tuple(todos)))
+
+    return SetTodoListTool(lambda: files.state.todos, save)
+
+
+def build_think() -> Tool:
+    from kimi.infrastructure.tools.dialog.think import ThinkTool
+
+    return ThinkTool()
+
+
+def build_send_dmail(conversation: GetConversation) -> Tool:
+    from kimi.application.step.checkpoints import send_dmail
+    from kimi.infrastructure.tools.dialog.send_dmail import SendDMailTool
+
+    return SendDMailTool(lambda message, checkpoint_id: send_dmail(conversation(), message, checkpoint_id))
+
+
+def build_ask_user(conversation: GetConversation, new_id: NewId) -> Tool:
+    from kimi.infrastructure.tools.dialog.ask_user_question import AskUserQuestionTool
+
+    def is_supported() -> bool:
+        return conversation().client.supports_question
+
+    return AskUserQuestionTool(is_supported, lambda: conversation().policy.is_user_absent, new_id)
+
+
+# --- plan mode --------------------------------------------------------------------------------------------------
+
+
+def build_plan_mode(conversation: GetConversation, new_id: NewId) -> PlanModeControls:
+    """What the two tools of plan mode know and do."""
+    from kimi.infrastructure.tools.dialog.plan_mode import PlanModeControls
+
+    return PlanModeControls(
+        is_on=lambda: conversation().policy.plan,
+        set_enabled=lambda enabled: switch_plan_mode(conversation(), enabled),
+        plan_path=lambda: resolve_plan_file(conversation()),
+        is_supported=lambda: conversation().client.supports_plan_mode,
+        is_yolo=lambda: conversation().policy.yolo,
+        is_user_absent=lambda: conversation().policy.is_user_absent,
+        new_id=new_id,
+    )
+
+
+def build_enter_plan_mode(controls: PlanModeControls) -> Tool:
+    from kimi.infrastructure.tools.dialog.plan_mode import EnterPlanModeTool
+
+    return EnterPlanModeTool(controls)
+
+
+def build_exit_plan_mode(controls: PlanModeControls) -> Tool:
+    from kimi.infrastructure.tools.dialog.plan_mode import ExitPlanModeTool
+
+    return ExitPlanModeTool(controls)
+
+
+# --- subagents --------------------------------------------------------------------------------------------------
+
+
+def build_subagents(
+    conversation: Conversation,
+    agent: AgentSpec,
+    open_child: OpenChild,
+    open_named_model: OpenNamedModel,
+    workspace: Workspace,
+) -> SubagentRegistry:
+    """The subagents of the conversation."""
+    from kimi.application.agents.run_subagent import SubagentRegistry  # start-up time
+
+    async def load_git_context() -> str:
+        from kimi.infrastructure.definitions.git_context import read_git_context
+
+        return await read_git_context(workspace)
+
+    return SubagentRegistry(
+        parent=conversation,
+        types=dict(agent.subagents),
+        open_child=open_child,
+        open_named_model=open_named_model,
+        load_git_context=load_git_context,
+    )
+
+
+def build_agent(subagents: SubagentRegistry) -> Tool:
+    from kimi.application.agents.background_subagents import start_in_background
+    from kimi.application.agents.run_subagent import run_subagent
+    from kimi.infrastructure.tools.dialog.subagents import AgentTool
+
+    return AgentTool(partial(run_subagent, subagents), partial(start_in_background, subagents), lambda: subagents.types)
+
+
+def build_task(subagents: SubagentRegistry) -> Tool:
+    from kimi.application.agents.run_subagent import run_subagent
+    from kimi.infrastructure.tools.dialog.subagents import TaskTool
+
+    return TaskTool(partial(run_subagent, subagents), lambda: subagents.types)
+
+
+def build_create_subagent(subagents: SubagentRegistry, agent: AgentSpec) -> Tool:
+    from kimi.application.agents.run_subagent import create_subagent_type
+    from kimi.infrastructure.tools.dialog.subagents import CreateSubagentTool
+
+    def create(name: str, system_prompt: str) -> bool:
+        return create_subagent_type(subagents, name, system_prompt, agent.tools)
+
+    return CreateSubagentTool(create, lambda: subagents.types)

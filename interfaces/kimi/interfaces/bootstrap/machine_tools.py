@@ -1,0 +1,158 @@
+"""The tools that work with files, searches and processes of the workspace, composed (tools spec 3)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kimi.application.control.plan_mode import find_active_plan_file
+from kimi.application.ports import BackgroundTasks, SessionFiles, Tool, Workspace
+from kimi.application.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from kimi.application.conversation.conversation import Conversation
+    from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
+    from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy
+    from kimi.infrastructure.tools.search.ripgrep import Ripgrep
+
+
+def find_spill_directory(files: SessionFiles) -> str | None:
+    """Where the full text of what is too long for the model is kept; None for a store without files."""
+    return os.path.join(files.directory, "output") if files.directory else None
+
+
+def build_ripgrep(settings: Settings, environ: Mapping[str, str]) -> Ripgrep:
+    """The ripgrep that is configured, else the one that is found."""
+    from kimi.infrastructure.tools.search.ripgrep import Ripgrep
+
+    return Ripgrep(settings.tools.ripgrep_path, environ)
+
+
+def build_file_record() -> FileRecord:
+    """What the model knows of the files of the conversation."""
+    from kimi.infrastructure.tools.files.path_policy import FileRecord
+
+    return FileRecord()
+
+
+def build_path_policy(
+    settings: Settings, workspace: Workspace, files: SessionFiles, skill_paths: Callable[[], SkillSearchPaths]
+) -> PathPolicy:
+    """Where tools may read and write: skills and spilled output can be read too."""
+    from kimi.infrastructure.tools.files.path_policy import PathPolicy
+
+    @cache
+    def skill_directories() -> list[str]:
+        from kimi.infrastructure.definitions.skill_files import find_skill_roots
+
+        return [root for _, root in find_skill_roots(skill_paths())]
+
+    def readable() -> list[str]:
+        spilled = find_spill_directory(files)
+        own = [spilled, os.path.join(os.path.dirname(spilled), "tasks")] if spilled else []
+        return [*own, *skill_directories()]
+
+    return PathPolicy(
+        workspace,
+        settings.files,
+        share_dir=settings.share_dir,
+        home=os.path.expanduser("~"),
+        additional_dirs=lambda: (*settings.additional_dirs, *files.state.additional_dirs),
+        readable_roots=readable,
+        own_files=settings.own_files,
+    )
+
+
+# --- processes --------------------------------------------------------------------------------------------------
+
+
+def build_shell(
+    settings: Settings, workspace: Workspace, files: SessionFiles, tasks: Callable[[], BackgroundTasks]
+) -> Tool:
+    from kimi.infrastructure.tools.shell.shell import ShellTool
+
+    def spill(name: str) -> str | None:
+        directory = find_spill_directory(files)
+        return os.path.join(directory, name) if directory else None
+
+    return ShellTool(workspace, settings.shell, spill, lambda task: tasks().start(task))
+
+
+def build_task_list(tasks: BackgroundTasks) -> Tool:
+    from kimi.infrastructure.tools.shell.background_tasks import TaskListTool
+
+    return TaskListTool(tasks)
+
+
+def build_task_output(settings: Settings, tasks: BackgroundTasks) -> Tool:
+    from kimi.infrastructure.tools.shell.background_tasks import TaskOutputTool
+
+    return TaskOutputTool(tasks, settings.background.wait_poll_interval_ms / 1000)
+
+
+def build_task_stop(tasks: BackgroundTasks, conversation: Callable[[], Conversation]) -> Tool:
+    from kimi.infrastructure.tools.shell.background_tasks import TaskStopTool
+
+    return TaskStopTool(tasks, lambda: conversation().policy.plan)
+
+
+# --- files and searches -----------------------------------------------------------------------------------------
+
+
+def build_read_file(workspace: Workspace, policy: PathPolicy, record: FileRecord) -> Tool:
+    from kimi.infrastructure.tools.files.read_file import ReadFileTool
+
+    return ReadFileTool(workspace, policy, record)
+
+
+def build_read_media_file(workspace: Workspace, policy: PathPolicy, conversation: Callable[[], Conversation]) -> Tool:
+    from kimi.infrastructure.tools.files.read_media_file import ReadMediaFileTool
+
+    return ReadMediaFileTool(workspace, policy, _list_supported_media(conversation()))
+
+
+def can_take_media(conversation: Conversation) -> bool:
+    """Whether the model of the conversation can take in any media."""
+    return bool(_list_supported_media(conversation))
+
+
+def _list_supported_media(conversation: Conversation) -> frozenset[str]:
+    model = conversation.model
+    return model.capabilities & {"image_in", "video_in"} if model is not None else frozenset()
+
+
+def build_write_file(
+    workspace: Workspace, policy: PathPolicy, record: FileRecord, conversation: Callable[[], Conversation]
+) -> Tool:
+    from kimi.infrastructure.tools.files.write_file import WriteFileTool
+
+    return WriteFileTool(workspace, policy, record, lambda: find_active_plan_file(conversation()))
+
+
+def build_str_replace_file(
+    settings: Settings,
+    workspace: Workspace,
+    policy: PathPolicy,
+    record: FileRecord,
+    conversation: Callable[[], Conversation],
+) -> Tool:
+    from kimi.infrastructure.tools.files.str_replace_file import StrReplaceFileTool
+
+    def find_plan() -> str | None:
+        return find_active_plan_file(conversation())
+
+    return StrReplaceFileTool(workspace, policy, record, find_plan, strict=settings.files.strict_edit)
+
+
+def build_glob(workspace: Workspace, policy: PathPolicy) -> Tool:
+    from kimi.infrastructure.tools.search.glob import GlobTool
+
+    return GlobTool(workspace, policy)
+
+
+def build_grep(workspace: Workspace, policy: PathPolicy, ripgrep: Ripgrep) -> Tool:
+    from kimi.infrastructure.tools.search.grep import GrepTool
+
+    return GrepTool(workspace, policy, ripgrep)

@@ -1,0 +1,56 @@
+"""Models and the way to their providers, composed (runtime spec 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from kimi.application.ports import ChatModel, OpenModel
+from kimi.application.settings.settings import ModelSettings, Settings
+from kimi.domain.client import user_agent_suffix
+from kimi.interfaces.version import __version__
+
+if TYPE_CHECKING:
+    from kimi.application.agents.run_subagent import OpenNamedModel
+    from kimi.application.conversation.conversation import Conversation
+    from kimi.application.conversation.model_catalog import ModelCatalog
+    from kimi.infrastructure.http.client import HttpClient
+
+
+def build_http(environ: Mapping[str, str]) -> HttpClient:
+    """The HTTP layer that all conversations share."""
+    from kimi.infrastructure.http.client import HttpClient
+
+    return HttpClient(environ)
+
+
+def build_model_opener(settings: Settings, http: HttpClient, environ: Mapping[str, str]) -> OpenModel:
+    """Opens the model of the start. Raises ConfigError: it cannot be used as it is configured."""
+    from kimi.infrastructure.models.open import make_model_opener
+
+    return make_model_opener(settings.model, http, __version__, environ)
+
+
+def build_model_catalog(
+    settings: Settings, http: HttpClient, environ: Mapping[str, str], conversation: Callable[[], Conversation]
+) -> ModelCatalog:
+    """The models that a conversation can choose from; a model names the client of the conversation to its provider."""
+    from kimi.application.conversation.model_catalog import ModelCatalog  # start-up time
+
+    def open_chosen(chosen: ModelSettings) -> ChatModel:
+        from kimi.infrastructure.http.headers import format_user_agent
+        from kimi.infrastructure.models.open import open_model
+
+        current = conversation()
+
+        def user_agent() -> str:
+            return format_user_agent(__version__, user_agent_suffix(current.client))
+
+        return open_model(chosen, current.id, http, user_agent, environ)
+
+    return ModelCatalog(settings.model, settings.models, open_chosen)
+
+
+def build_named_model_opener(models: ModelCatalog) -> OpenNamedModel:
+    """Opens a configured model by its alias, for a subagent."""
+    return lambda alias: models.open_model(models.configured[alias])

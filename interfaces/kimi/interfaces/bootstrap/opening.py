@@ -1,0 +1,228 @@
+"""What drivers call: settings are loaded, a conversation is opened over an `App` and closed in the right order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Protocol, cast
+
+from kimi.application.agents.system_prompt import check_prompts
+from kimi.application.conversation.background_tasks import stop_tasks_on_exit, wait_for_tasks_on_exit
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.hooks.session_hooks import session_hooks_lifespan
+from kimi.application.ports import ChatModel, SessionFiles, SubagentFiles, Workspace
+from kimi.application.sessions.negotiate_initialize import (
+    ExternalToolOffer,
+    InitializeOutcome,
+    negotiate_initialize,
+)
+from kimi.application.sessions.open_session import SessionSelector, open_session, save_additional_dirs
+from kimi.application.settings.flags import Flags
+from kimi.application.settings.settings import Settings
+from kimi.domain.agents.agent import AgentSpec
+from kimi.domain.agents.subagent import SubagentIdentity
+from kimi.domain.client import Client
+from kimi.interfaces.bootstrap.containers import App, SessionContainer
+from kimi.interfaces.bootstrap.injector import providers
+
+if TYPE_CHECKING:
+    from kimi.application.toolset.mcp_tools import ServerTools
+
+
+def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
+    """The settings of the process. Raises UsageError or ConfigError, with what to mend."""
+    from kimi.infrastructure.config.settings_files import load_settings as load
+
+    return load(flags, environ)
+
+
+def create_session_container(app: App, files: SessionFiles) -> SessionContainer:
+    """The container of a conversation over an opened session."""
+    return _create_container(
+        settings=app.settings,
+        environ=app.environ,
+        open_model=app.open_model,
+        store=app.store,
+        now=app.now,
+        new_id=app.new_id,
+        http=app.http,
+        ripgrep=app.ripgrep,
+        extra_tools=app.extra_tools,
+        agent=app.agent,
+        files=providers.Object(files),
+    )
+
+
+def _create_container(**members: object) -> SessionContainer:
+    """A container of these members, whose subagents get containers beside it."""
+
+    def open_child(
+        spec: AgentSpec, files: SubagentFiles, model: ChatModel | None, subagent: SubagentIdentity
+    ) -> Conversation:
+        return _open_subagent_conversation(container, spec, files, model, subagent)
+
+    container = SessionContainer(**members, open_child=providers.Object(open_child))
+    return container
+
+
+def replace_workspace(container: SessionContainer, workspace: Workspace) -> None:
+    """Let a conversation work with this workspace; before any of its members is made."""
+    cast("_OverridableProvider", container.workspace).override(providers.Object(workspace))
+
+
+class _OverridableProvider(Protocol):
+    """What is needed of a provider here; the library leaves these types open."""
+
+    @property
+    def overridden(self) -> tuple[object, ...]: ...
+
+    def override(self, provider: object) -> object: ...
+
+
+@asynccontextmanager
+async def open_conversation(
+    app: App,
+    selector: SessionSelector,
+    *,
+    time_left: Callable[[], float] = lambda: math.inf,
+    adapt_container: Callable[[SessionContainer], None] = lambda session: None,
+    close_http: bool = True,
+    connect_servers: bool = True,
+    persisted_dirs: Sequence[str] | None = None,
+) -> AsyncGenerator[Conversation, None]:
+    """Open the chosen session and its conversation; both are closed on leaving. `time_left()` is asked then: how many
+    seconds the hooks of the end may take, at most. `adapt_container` may override members of the session's container
+    before anything is made. With `close_http` the way to providers is closed too: nobody else uses it. Without
+    `connect_servers` MCP servers are connected by `start_servers`, or with the first turn. `persisted_dirs` are
+    the additional directories that become part of the session; None means all of the settings'.
+
+    Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made, or
+    a required MCP server cannot be used.
+    """
+    app.agent()  # what is wrong with an agent file is said before a session is touched
+    files = await open_session(app.store(), selector, app.new_id())
+    try:
+        settings = app.settings()
+        kept = settings.additional_dirs if persisted_dirs is None else tuple(persisted_dirs)
+        save_additional_dirs(files, settings.model_copy(update={"additional_dirs": kept}))
+        session = create_session_container(app, files)
+        adapt_container(session)
+        check_prompts(app.agent(), session.load_prompt())
+        if files.is_resumed and files.list_subagent_ids():
+            from kimi.application.agents.run_subagent import fail_interrupted_subagents  # start-up time
+
+            fail_interrupted_subagents(files, app.now()())
+        conversation = session.conversation()
+        servers = session.server_tools() if session.settings().mcp.servers else None
+        async with _conversation_lifespan(conversation, servers, time_left, connect_servers=connect_servers):
+            yield conversation
+    finally:
+        files.close()  # first: what waits may be cancelled
+        if close_http:
+            await app.http().close()
+
+
+@asynccontextmanager
+async def _conversation_lifespan(
+    conversation: Conversation, servers: ServerTools | None, time_left: Callable[[], float], *, connect_servers: bool
+) -> AsyncGenerator[None, None]:
+    """What begins and ends with a conversation. On leaving, background tasks and MCP servers are asked to end first,
+    then the hooks of the end run, then all are waited for, within `time_left()` seconds.
+
+    Raises ConfigError: a required MCP server cannot be used.
+    """
+    background = conversation.background
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(wait_for_tasks_on_exit(background))
+        ending = nullcontext()
+        if servers is not None:
+            from kimi.application.control.mcp_servers import servers_lifespan, stop_servers_on_exit  # start-up time
+
+            connected = servers_lifespan(conversation, servers, time_left, connect=connect_servers)
+            await stack.enter_async_context(connected)
+            ending = stop_servers_on_exit(conversation)
+        await stack.enter_async_context(session_hooks_lifespan(conversation, time_left))
+        await stack.enter_async_context(stop_tasks_on_exit(background))
+        await stack.enter_async_context(ending)
+        yield
+
+
+def _open_subagent_conversation(
+    session: SessionContainer,
+    spec: AgentSpec,
+    files: SubagentFiles,
+    model: ChatModel | None,
+    subagent: SubagentIdentity,
+) -> Conversation:
+    """The conversation of a subagent. Its tools are its own, over the workspace and the path rules of its parent."""
+    parent = session.conversation()
+    toolset = _create_child_container(session, spec, files).toolset()
+    toolset.hidden_names = parent.toolset.hidden_names
+    if parent.toolset.servers is not None:
+        toolset.servers = parent.toolset.servers.for_subagents()
+    return Conversation(
+        files=files,
+        open_model=lambda session_id, client: model,
+        toolset=toolset,
+        policy=parent.policy,
+        limits=parent.limits,
+        load_system_prompt=lambda: session.load_prompt()(spec),
+        mark_last=lambda session_id: None,
+        now=parent.now,
+        new_id=parent.new_id,
+        plans_dir=parent.plans_dir,
+        parent=parent,
+        subagent=subagent,
+    )
+
+
+def _create_child_container(session: SessionContainer, spec: AgentSpec, files: SubagentFiles) -> SessionContainer:
+    """A container beside that of the parent. What was put in the place of a tool there holds here too."""
+    given = {name: getattr(session, name) for name in session.dependencies if name != "open_child"}
+    shared = {name: getattr(session, name) for name in ("workspace", "path_policy", "conversation")}
+    own = {
+        "agent": providers.Object(spec),
+        "files": providers.Object(files),
+        "file_record": providers.Object(session.file_record().fork_for_subagent()),
+    }
+    child = _create_container(**given | shared | own)
+    for tool_id, provider in session.tools.providers.items():
+        for replacement in cast("_OverridableProvider", provider).overridden:
+            cast("_OverridableProvider", child.tools.providers[tool_id]).override(replacement)
+    return child
+
+
+def bind_negotiation(
+    app: App, conversation: Conversation
+) -> Callable[[Client, Sequence[ExternalToolOffer]], InitializeOutcome]:
+    """The use-case negotiate-initialize with its ports bound."""
+    settings = app.settings()
+
+    def negotiate(client: Client, offers: Sequence[ExternalToolOffer]) -> InitializeOutcome:
+        return negotiate_initialize(
+            conversation,
+            client,
+            offers,
+            check_schema=app.check_schema(),
+            check_arguments=app.check_arguments(),
+            external_timeout_s=settings.tools.external_timeout_s,
+        )
+
+    return negotiate
+
+
+def warm_up(app: App) -> None:
+    """Import what the first turn needs. Meant for a thread, after the handshake was answered."""
+    from kimi.application.turn import run_turn
+    from kimi.infrastructure.tools.dialog import ask_user_question as ask
+    from kimi.infrastructure.tools.dialog import plan_mode as plan
+    from kimi.infrastructure.tools.dialog import set_todo_list as todo
+    from kimi.infrastructure.tools.dialog import subagents as agent
+    from kimi.infrastructure.tools.files import read_file, str_replace_file, write_file
+    from kimi.infrastructure.tools.search import glob, grep
+    from kimi.infrastructure.tools.shell import shell
+
+    _ = (run_turn, agent, ask, glob, grep, plan, read_file, shell, str_replace_file, todo, write_file)
+    model = app.settings().model
+    app.http().warm(model.base_url if model else "")

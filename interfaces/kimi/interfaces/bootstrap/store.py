@@ -1,0 +1,32 @@
+"""Where sessions are stored, composed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kimi.application.ports import SessionCatalog, SessionStore
+from kimi.application.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from kimi.application.sessions.export_session import SessionArchives
+
+
+def build_store(settings: Settings) -> SessionStore:
+    """The sessions of the work directory, as files."""
+    from kimi.infrastructure.store.jsonl import JsonlStore
+
+    return JsonlStore(settings.share_dir, settings.work_dir)
+
+
+def build_session_catalog(share_dir: str) -> SessionCatalog:
+    """The stored sessions of all work directories."""
+    from kimi.infrastructure.store.catalog import JsonlCatalog
+
+    return JsonlCatalog(share_dir)
+
+
+def build_session_archives(share_dir: str, work_dir: str) -> SessionArchives:
+    """What `kimi export` reads from and writes to."""
+    from kimi.infrastructure.store.session_archive import ZipSessionArchives
+
+    return ZipSessionArchives(share_dir, work_dir)
