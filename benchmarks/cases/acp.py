@@ -15,10 +15,12 @@ from kimi.domain.tools.tool import tool_ok
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities
 from kimi.interfaces.acp.updates.replay import build_replay_updates, decode_stored_events
 from kimi.interfaces.acp.updates.session_updates import SessionUpdateTranslator
+from kimi.interfaces.acp.updates.tool_presentation import ToolPresentation
 
 PIECES = 20_000
 ARGUMENTS = json.dumps({"path": "src/large.py", "content": "value = 1234\n" * 14_000})
 UPDATES = 5_000
+PRESENTATIONS = {"WriteFile": ToolPresentation("edit", "path", "path"), "Shell": ToolPresentation("execute", "command")}
 SECOND = Target(value=1000)
 
 
@@ -39,7 +41,9 @@ def acp(bench: Bench) -> list[Row]:
 
 
 def _new_translator(*, replaying: bool = False) -> SessionUpdateTranslator:
-    return SessionUpdateTranslator("/work", capabilities=ClientCapabilities(), is_replaying=replaying)
+    return SessionUpdateTranslator(
+        "/work", capabilities=ClientCapabilities(), is_replaying=replaying, find_presentation=PRESENTATIONS.get
+    )
 
 
 def _large_call() -> tuple[float, int, int]:

@@ -192,7 +192,7 @@ def test_the_spec_is_constant_and_usable(name: str, tool: Tool) -> None:
     assert spec.parameters["type"] == "object"
     assert "$defs" not in spec.parameters
     assert "title" not in json.dumps({**spec.parameters, "properties": {}})
-    assert spec.key_argument is None or spec.key_argument in spec.parameters["properties"]
+    assert {spec.key_argument, spec.path_argument} <= {None, *spec.parameters["properties"]}
 
 
 async def test_valid_call_succeeds(case: Case, tool: Tool) -> None:

@@ -180,6 +180,21 @@ async def test_unsupported_tools_are_omitted(tmp_path: Path) -> None:
     assert {"Agent", "Shell", "ReadFile"} <= names
 
 
+async def test_tool_is_known_by_name_even_where_it_cannot_be_used(tmp_path: Path) -> None:
+    """Of a subagent, or of an earlier part of the session, calls are shown as they are in any other."""
+    session = await session_in(tmp_path)
+    assert session.make_tool()("kimi_cli.tools.web:SearchWeb") is None
+    toolset = session.toolset()
+    assert "SearchWeb" not in {spec.name for spec in toolset.visible_specs()}
+    found = [toolset.find_spec(name) for name in ("SearchWeb", "ReadMediaFile", "Think")]
+    assert [(spec.kind, spec.key_argument) for spec in found if spec] == [
+        ("fetch", "query"),
+        ("read", "path"),
+        ("think", "thought"),
+    ]
+    assert toolset.find_spec("Nobody") is None
+
+
 class Misfit:
     """A tool from elsewhere that no provider would take."""
 

@@ -16,7 +16,9 @@ from kimi.domain.tools.tool import DisplayBlock
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities
 from kimi.interfaces.acp.updates.replay import build_replay_updates, decode_stored_events
 from kimi.interfaces.acp.updates.session_updates import SessionUpdateTranslator
+from kimi.interfaces.acp.updates.tool_presentation import ToolPresentation, present_tool
 from tests.support.acp.schema import check_agent_message
+from tests.support.builtin_specs import builtin_specs
 
 GOLDEN = Path(__file__).parent / "golden"
 WORK_DIR = "/home/u/proj"
@@ -26,8 +28,15 @@ Step: TypeAlias = "ev.Event | Pause"
 
 
 def translator(client: ClientCapabilities | None = None, **options: Any) -> SessionUpdateTranslator:
-    """A translator for a client without abilities."""
-    return SessionUpdateTranslator(WORK_DIR, capabilities=client or ClientCapabilities(), **options)
+    """A translator for a client without abilities. It knows the built-in tools, unless `options` say otherwise."""
+    given: dict[str, Any] = {"find_presentation": find_builtin_presentation, **options}
+    return SessionUpdateTranslator(WORK_DIR, capabilities=client or ClientCapabilities(), **given)
+
+
+def find_builtin_presentation(name: str) -> ToolPresentation | None:
+    """How calls of a built-in tool look."""
+    spec = builtin_specs().get(name)
+    return None if spec is None else present_tool(spec)
 
 
 def checked(updates: Iterable[JsonObject]) -> list[Any]:

@@ -36,6 +36,7 @@ class Toolset:
         self._make = make_tool
         self._ids = tuple(tool_ids)
         self._builtin_specs = builtin_specs
+        self._known_specs: dict[str, ToolSpec] = {}
         self._id_by_name = {bare_tool_name(tool_id): tool_id for tool_id in builtin_specs}
         self._builtin_cache: dict[str, Tool] | None = None
         self._external: dict[str, Tool] = {}
@@ -60,7 +61,9 @@ class Toolset:
         them, and so may an earlier part of the session.
         """
         if name in self._id_by_name:
-            return self._builtin_specs[self._id_by_name[name]]()
+            if name not in self._known_specs:
+                self._known_specs[name] = self._builtin_specs[self._id_by_name[name]]()
+            return self._known_specs[name]
         tool = self.find(name)
         return tool.spec if tool else None
 

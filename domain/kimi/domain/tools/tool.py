@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from kimi.domain.content.message import JsonObject, Message
 from kimi.domain.content.parts import ContentPart, TextPart
 
-ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "think", "fetch", "other"]
+ToolKind: TypeAlias = Literal["read", "edit", "search", "execute", "think", "fetch", "switch_mode", "other"]
 TodoStatus: TypeAlias = Literal["pending", "in_progress", "done"]
 
 
@@ -20,7 +21,10 @@ class ToolSpec:
     `parameters` is a JSON Schema of an object. A read-only tool changes nothing, so a call may start while the
     model still speaks and identical calls of one step may share a result. `trusted_text` is False for tools
     whose results come from third parties: host tags in them are neutralised for the model (tools spec 1.8).
-    `key_argument` is the argument that titles a call.
+
+    The rest says how calls look: `kind` is what they do, `key_argument` names the argument that titles a call, and
+    `path_argument` the one that holds the path of what the call is about. `find_title` returns the title from the whole
+    arguments where no single text among them says it.
     """
 
     name: str
@@ -30,6 +34,8 @@ class ToolSpec:
     kind: ToolKind = "other"
     trusted_text: bool = True
     key_argument: str | None = None
+    path_argument: str | None = None
+    find_title: Callable[[JsonObject], str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from kimi.domain.events import event as ev
 from kimi.domain.events.request import Question, QuestionOption, QuestionRequest
 from kimi.domain.tools.tool import BackgroundTaskBlock, DiffBlock, TodoBlock, TodoItem, tool_error, tool_ok
 from kimi.interfaces.acp.updates.tool_presentation import (
-    BUILTIN_PRESENTATIONS,
     ToolPresentation,
     format_title,
     make_absolute,
 )
-from tests.support.acp.playing import WORK_DIR, approval, call, pieces, play, translator
+from tests.support.acp.playing import WORK_DIR, approval, call, find_builtin_presentation, pieces, play, translator
+from tests.support.builtin_specs import builtin_specs
 
 DONE = tool_ok(message="done")
 BEGIN: list[ev.Event] = [ev.TurnBegin("go"), ev.StepBegin(1)]
@@ -52,6 +52,7 @@ LOOKS: list[tuple[ToolCall, str, str, list[Any]]] = [
     (call("Agent", description="Look", prompt="p"), "think", "Agent: Look", []),
     (call("Task", description="Look", prompt="p"), "think", "Task: Look", []),
     (call("AskUserQuestion", questions=[{"question": "Which?"}]), "other", "AskUserQuestion: Which?", []),
+    (call("CreateSubagent", system_prompt="p"), "other", "CreateSubagent", []),
     (call("EnterPlanMode"), "switch_mode", "EnterPlanMode", []),
     (call("ExitPlanMode"), "switch_mode", "ExitPlanMode", []),
     (call("TaskList"), "read", "TaskList: active", []),
@@ -90,12 +91,12 @@ def test_titles_are_known_before_the_arguments_are_complete(
     shown = folded(play(translator(), [*BEGIN, *pieces(name, text[:-1], 3), 9.0]))
     assert (shown["kind"], shown["title"]) == (
         kind,
-        name if BUILTIN_PRESENTATIONS.get(name, ToolPresentation()).find_title_argument else titled,
+        name if (look := find_builtin_presentation(name)) and look.find_title_argument else titled,
     )
 
 
 def test_every_built_in_tool_has_a_presentation() -> None:
-    assert BUILTIN_PRESENTATIONS.keys() == {asked.function.name for asked, *_ in LOOKS} - {"nobody_knows"}
+    assert builtin_specs().keys() == {asked.function.name for asked, *_ in LOOKS} - {"nobody_knows"}
 
 
 @pytest.mark.spec("A-77")

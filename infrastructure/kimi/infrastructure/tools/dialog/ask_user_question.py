@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -67,7 +67,17 @@ class AskUserQuestionParams(BaseModel):
 
 @cache
 def _spec() -> ToolSpec:
-    return ToolSpec("AskUserQuestion", _DESCRIPTION, build_schema(AskUserQuestionParams), kind="other")
+    return ToolSpec(
+        "AskUserQuestion", _DESCRIPTION, build_schema(AskUserQuestionParams), find_title=_find_first_question
+    )
+
+
+def _find_first_question(arguments: JsonObject) -> str | None:
+    """Arguments as the model sent them: nothing about them is certain."""
+    questions: Any = arguments.get("questions")
+    first: Any = cast("list[Any]", questions)[0] if isinstance(questions, list) and questions else None
+    text: Any = cast("dict[str, Any]", first).get("question") if isinstance(first, dict) else None
+    return text if isinstance(text, str) else None
 
 
 class AskUserQuestionTool:

@@ -84,12 +84,12 @@ class ExitPlanModeParams(BaseModel):
 
 @cache
 def _enter_spec() -> ToolSpec:
-    return ToolSpec("EnterPlanMode", _ENTER_DESCRIPTION, build_schema(EnterPlanModeParams), kind="other")
+    return ToolSpec("EnterPlanMode", _ENTER_DESCRIPTION, build_schema(EnterPlanModeParams), kind="switch_mode")
 
 
 @cache
 def _exit_spec() -> ToolSpec:
-    return ToolSpec("ExitPlanMode", _EXIT_DESCRIPTION, build_schema(ExitPlanModeParams), kind="other")
+    return ToolSpec("ExitPlanMode", _EXIT_DESCRIPTION, build_schema(ExitPlanModeParams), kind="switch_mode")
 
 
 class EnterPlanModeTool:

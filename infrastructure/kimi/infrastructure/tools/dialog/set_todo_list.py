@@ -88,4 +88,5 @@ begin with it and to `done` as soon as it is. Do not use it for a single step or
 - Titles are trimmed and cut at {MAX_TITLE_CHARS} characters. The status is `pending`, `in_progress` or `done`.
 """,
         parameters=build_schema(SetTodoListParams),
+        kind="think",
     )

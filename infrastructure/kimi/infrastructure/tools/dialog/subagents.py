@@ -283,6 +283,7 @@ Types for `subagent_type`:
 {types}
 """,
         parameters=build_schema(AgentParams),
+        kind="think",
         key_argument="description",
     )
 
@@ -293,6 +294,7 @@ def _task_spec(types: str) -> ToolSpec:
         name="Task",
         description=f"Give a task to a subagent and get its report.\n\n{_ADVICE}\nSubagents:\n\n{types}\n",
         parameters=build_schema(TaskParams),
+        kind="think",
         key_argument="description",
     )
 

@@ -194,7 +194,9 @@ async def _single_block(block: bytes) -> AsyncIterator[bytes]:
 
 @cache
 def _spec() -> ToolSpec:
-    return ToolSpec("ReadFile", _DESCRIPTION, build_schema(ReadFileParams), True, "read", key_argument="path")
+    return ToolSpec(
+        "ReadFile", _DESCRIPTION, build_schema(ReadFileParams), True, "read", key_argument="path", path_argument="path"
+    )
 
 
 async def prepare_read(

@@ -173,4 +173,12 @@ def _spec(kinds: tuple[str, ...]) -> ToolSpec:
         "pixels on the longer side are scaled down, and formats other than PNG, JPEG, GIF and WebP converted, where "
         "that is possible; the message gives the original size."
     )
-    return ToolSpec("ReadMediaFile", description, build_schema(ReadMediaFileParams), True, "read", key_argument="path")
+    return ToolSpec(
+        "ReadMediaFile",
+        description,
+        build_schema(ReadMediaFileParams),
+        True,
+        "read",
+        key_argument="path",
+        path_argument="path",
+    )

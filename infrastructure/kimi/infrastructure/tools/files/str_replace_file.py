@@ -221,7 +221,12 @@ def apply_edits(text: str, edits: Sequence[Edit], strict: bool) -> EditedText | 
 @cache
 def _spec() -> ToolSpec:
     return ToolSpec(
-        "StrReplaceFile", _DESCRIPTION, build_schema(StrReplaceFileParams), kind="edit", key_argument="path"
+        "StrReplaceFile",
+        _DESCRIPTION,
+        build_schema(StrReplaceFileParams),
+        kind="edit",
+        key_argument="path",
+        path_argument="path",
     )
 
 

@@ -157,7 +157,9 @@ async def _build_append_display(admitted: AdmittedFile, old: bytes, added: str) 
 
 @cache
 def _spec() -> ToolSpec:
-    return ToolSpec("WriteFile", _DESCRIPTION, build_schema(WriteFileParams), kind="edit", key_argument="path")
+    return ToolSpec(
+        "WriteFile", _DESCRIPTION, build_schema(WriteFileParams), kind="edit", key_argument="path", path_argument="path"
+    )
 
 
 def _decode_text(content: bytes) -> str:

@@ -136,7 +136,15 @@ class GlobTool:
 
 @cache
 def _spec() -> ToolSpec:
-    return ToolSpec("Glob", _DESCRIPTION, build_schema(GlobParams), True, "search", key_argument="pattern")
+    return ToolSpec(
+        "Glob",
+        _DESCRIPTION,
+        build_schema(GlobParams),
+        True,
+        "search",
+        key_argument="pattern",
+        path_argument="directory",
+    )
 
 
 def _check_pattern(text: str, pattern: GlobPattern) -> ToolReturnValue | None:

@@ -227,7 +227,9 @@ class _RecordingCollector:
 
 @cache
 def _spec() -> ToolSpec:
-    return ToolSpec("Grep", _DESCRIPTION, build_schema(GrepParams), True, "search", key_argument="pattern")
+    return ToolSpec(
+        "Grep", _DESCRIPTION, build_schema(GrepParams), True, "search", key_argument="pattern", path_argument="path"
+    )
 
 
 def _propose_search(access: PathAllowed, target: ResolvedPath) -> ProposedAction | None:

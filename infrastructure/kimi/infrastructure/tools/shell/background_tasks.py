@@ -202,7 +202,12 @@ def _list_spec() -> ToolSpec:
         read_only=True,
         kind="read",
         key_argument="active_only",
+        find_title=_describe_task_filter,
     )
+
+
+def _describe_task_filter(arguments: JsonObject) -> str:
+    return "active" if arguments.get("active_only", True) else "all"
 
 
 @cache

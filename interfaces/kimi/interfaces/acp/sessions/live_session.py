@@ -36,7 +36,7 @@ from kimi.interfaces.acp.transport.errors import log_internal_error, nothing_to_
 from kimi.interfaces.acp.transport.remote_client import RemoteClient
 from kimi.interfaces.acp.updates.replay import build_replay_updates, decode_stored_events
 from kimi.interfaces.acp.updates.session_updates import SessionUpdateTranslator, count_turns
-from kimi.interfaces.acp.updates.tool_presentation import ToolPresentation
+from kimi.interfaces.acp.updates.tool_presentation import ToolPresentation, present_tool
 
 logger = logging.getLogger(__name__)
 
@@ -161,9 +161,9 @@ class LiveSession:
         )
 
     def _find_presentation(self, name: str) -> ToolPresentation | None:
-        """The look of a tool that is not built in."""
-        tool = self.conversation.toolset.find(name)
-        return None if tool is None else ToolPresentation(tool.spec.kind, tool.spec.key_argument)
+        """How calls of a tool look."""
+        spec = self.conversation.toolset.find_spec(name)
+        return None if spec is None else present_tool(spec)
 
     # --- what a client is told beside events ----------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ class McpLoading:
         self.next_update_at: float | None = None
 
     def find_display_name(self, tool: str) -> str:
-        """How a tool that is not built in is called: with its server, where one is known to have it."""
+        """What a tool is called in titles: its name, behind that of its server where one is known to have it."""
         server = self._servers.get(tool)
         return tool if server is None else f"{server}: {tool.removeprefix(f'mcp__{server}__')}"
 

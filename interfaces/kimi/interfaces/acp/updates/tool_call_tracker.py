@@ -13,19 +13,14 @@ from kimi.domain.tools.diff import ChangedText
 from kimi.domain.tools.tool import BackgroundTaskBlock
 from kimi.interfaces.acp.updates.result_content import JsonDict, build_approval_content, text_content
 from kimi.interfaces.acp.updates.tool_call_state import START_GRACE_S, CallKey, ToolCallState
-from kimi.interfaces.acp.updates.tool_presentation import (
-    BUILTIN_PRESENTATIONS,
-    UNKNOWN_PRESENTATION,
-    ToolPresentation,
-    shorten_middle,
-)
+from kimi.interfaces.acp.updates.tool_presentation import UNKNOWN_PRESENTATION, ToolPresentation, shorten_middle
 
 INTERRUPTED_TEXT: Final = "Interrupted."
 _IN_BACKGROUND_TEXT: Final = "Approved. It runs in the background."
 _REJECTED_TEXT: Final = "It was not approved."
 
 FindPresentation = Callable[[str], "ToolPresentation | None"]
-"""The look of a tool that is not built in; None for an unknown one."""
+"""How calls of a tool look; None for an unknown one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +37,7 @@ MAIN_AGENT: Final = CallingAgent()
 
 
 class ToolCallTracker:
-    """All open calls. `find_display_name` gives how a tool is called that is not built in.
+    """All open calls. `find_display_name` returns what a tool is called in titles.
 
     With `is_watched` somebody calls `started`; else a call that nobody is asked about counts as begun after a while.
     """
@@ -189,11 +184,11 @@ class ToolCallTracker:
         return found
 
     def _resolve_presentation(self, name: str) -> ToolPresentation:
-        face = BUILTIN_PRESENTATIONS.get(name) or (self._find_presentation(name) if self._find_presentation else None)
-        return face or UNKNOWN_PRESENTATION
+        found = self._find_presentation(name) if self._find_presentation else None
+        return found or UNKNOWN_PRESENTATION
 
     def _format_display_name(self, name: str, agent: CallingAgent) -> str:
-        shown = name if name in BUILTIN_PRESENTATIONS else self._find_display_name(name)
+        shown = self._find_display_name(name)
         return f"{shorten_middle(agent.type, 20)} › {shown}" if agent.type else shown
 
     def _complete_arguments(self, call: ToolCallState) -> list[JsonDict]:

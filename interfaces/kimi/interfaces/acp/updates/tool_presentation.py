@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Final
 
 from kimi.domain.content.message import JsonObject
-
-ToolKind: TypeAlias = Literal[
-    "read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"
-]  # fmt: skip
+from kimi.domain.tools.tool import ToolKind, ToolSpec
 
 MAX_ARGUMENT_CHARS: Final = 50
 MAX_TITLE_CHARS: Final = 80
@@ -24,7 +21,7 @@ _BLANK_RUN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 class ToolPresentation:
     """How calls of one tool look. `title_key` and `path_key` name arguments; a path is shown relative to the work dir.
 
-    `title_of` gives the title's argument from the whole arguments where no single string says it.
+    `find_title_argument` returns the title's argument from the whole arguments where no single text says it.
     """
 
     kind: ToolKind = "other"
@@ -38,42 +35,14 @@ class ToolPresentation:
         return frozenset(key for key in (self.title_key, self.path_key) if key)
 
 
-def _describe_task_filter(arguments: JsonObject) -> str:
-    return "active" if arguments.get("active_only", True) else "all"
+def present_tool(spec: ToolSpec) -> ToolPresentation:
+    """How calls of a tool look, as its spec says."""
+    title_key = None if spec.find_title is not None else spec.key_argument
+    return ToolPresentation(spec.kind, title_key, spec.path_argument, spec.find_title)
 
-
-def _find_first_question(arguments: JsonObject) -> str | None:
-    questions: Any = arguments.get("questions")
-    first: Any = cast("list[Any]", questions)[0] if isinstance(questions, list) and questions else None
-    text: Any = cast("dict[str, Any]", first).get("question") if isinstance(first, dict) else None
-    return text if isinstance(text, str) else None
-
-
-BUILTIN_PRESENTATIONS: Mapping[str, ToolPresentation] = {
-    "ReadFile": ToolPresentation("read", "path", "path"),
-    "ReadMediaFile": ToolPresentation("read", "path", "path"),
-    "WriteFile": ToolPresentation("edit", "path", "path"),
-    "StrReplaceFile": ToolPresentation("edit", "path", "path"),
-    "Glob": ToolPresentation("search", "pattern", "directory"),
-    "Grep": ToolPresentation("search", "pattern", "path"),
-    "Shell": ToolPresentation("execute", "command"),
-    "FetchURL": ToolPresentation("fetch", "url"),
-    "SearchWeb": ToolPresentation("fetch", "query"),
-    "Think": ToolPresentation("think", "thought"),
-    "SetTodoList": ToolPresentation("think"),
-    "Agent": ToolPresentation("think", "description"),
-    "Task": ToolPresentation("think", "description"),
-    "AskUserQuestion": ToolPresentation("other", find_title_argument=_find_first_question),
-    "EnterPlanMode": ToolPresentation("switch_mode"),
-    "ExitPlanMode": ToolPresentation("switch_mode"),
-    "TaskList": ToolPresentation("read", find_title_argument=_describe_task_filter),
-    "TaskOutput": ToolPresentation("read", "task_id"),
-    "TaskStop": ToolPresentation("execute", "task_id"),
-    "SendDMail": ToolPresentation("other"),
-}
-"""The built-in tools."""
 
 UNKNOWN_PRESENTATION: Final = ToolPresentation()
+"""Of a tool that nothing is known of."""
 
 
 def format_title(tool: str, argument: str | None) -> str:
