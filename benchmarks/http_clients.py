@@ -29,7 +29,7 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import user_message
 from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.http.sse import DONE, SseParser
-from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.provider_types import open_model
 
 EVENTS = 20_000
 REPEATS = 5

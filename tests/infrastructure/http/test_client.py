@@ -259,7 +259,7 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
 import sys
 from kimi.application.settings.settings import ModelSettings
 from kimi.infrastructure.http.client import HttpClient
-from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.provider_types import open_model
 http = HttpClient({})
 settings = ModelSettings(provider_name="p", type="kimi", model="m", base_url="http://127.0.0.1:1")
 open_model(settings, "s", http, lambda: "", {})

@@ -19,7 +19,7 @@ from kimi.domain.content.stream import MergedPart, PartMerger
 from kimi.domain.errors import ChatProviderError, ModelError
 from kimi.infrastructure.http.client import HttpClient, HttpLimits
 from kimi.infrastructure.models.offline.scripted import make_scripted_model
-from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.provider_types import open_model
 from tests.support.dialects.script import Answer, Row
 from tests.support.providers.provider_server import ProviderServer, Reply, dumps, provider
 

@@ -12,7 +12,7 @@ from kimi.domain.content.message import Message, ToolCall, user_message
 from kimi.domain.content.parts import ContentPart
 from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.http.client import HttpClient, HttpLimits
-from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.provider_types import open_model
 from tests.support.dialects.anthropic import DIALECT
 from tests.support.dialects.script import Answer
 from tests.support.providers.provider_server import Json, ProviderServer, Reply, provider

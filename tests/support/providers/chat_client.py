@@ -11,7 +11,7 @@ from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Message, user_message
 from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.http.client import HttpClient, HttpLimits
-from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.provider_types import open_model
 from tests.support.providers.provider_server import ProviderServer, Reply, provider, text_reply
 
 HISTORY = [user_message("hello")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -196,11 +197,32 @@ class ModelSettings(SettingsSlice):
     omit_fields: tuple[str, ...] = ()
     oauth: bool = False
     device_headers: bool = True
+    has_machine_credentials: bool = False
+    """Whether requests are signed with credentials of the machine, so that no key is needed."""
 
     @property
     def is_usable(self) -> bool:
         """Can requests be made: a test provider, or base URL and model known?"""
         return self.type.startswith("_") or bool(self.base_url and self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderPreset:
+    """What is known of a provider and need not be asked.
+
+    An empty `base_url` or `model` has no sensible default; the context size is in tokens. `variables` are what the
+    provider takes from its `env` table, with what they hold.
+    """
+
+    name: str
+    title: str
+    type: str
+    base_url: str = ""
+    needs_key: bool = True
+    model: str = ""
+    context_size: int = 131_072
+    capabilities: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 class InterfaceSettings(SettingsSlice):

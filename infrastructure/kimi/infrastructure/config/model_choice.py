@@ -10,14 +10,13 @@ from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.config.schema import CAPABILITIES, Configuration, ModelConfig, ProviderConfig
+from kimi.infrastructure.models.provider_types import ENVIRONMENT_TYPE, PROVIDER_TYPES
 
 _log = logging.getLogger("kimi.settings")
 
-_ENVIRONMENT_PROVIDER = ProviderConfig(type="kimi", base_url="", api_key="")
+_ENVIRONMENT_PROVIDER = ProviderConfig(type=ENVIRONMENT_TYPE, base_url="", api_key="")
 _ENVIRONMENT_MODEL = ModelConfig(provider="kimi", model="", max_context_size=100_000)
 """What only environment variables can complete, when the configuration chooses nothing."""
-
-_OPENAI_TYPES = ("openai_legacy", "openai_responses")
 
 
 def choose_model(configuration: Configuration, flags: Flags, environ: Mapping[str, str]) -> ModelSettings:
@@ -100,6 +99,7 @@ def _make_model_settings(provider: ProviderConfig, model: ModelConfig, alias: st
         omit_fields=provider.omit_fields,
         oauth=provider.oauth is not None,
         device_headers=provider.device_headers,
+        has_machine_credentials=PROVIDER_TYPES[provider.type].has_machine_credentials,
     )
 
 
@@ -118,7 +118,7 @@ def _resolve_thinking(capabilities: frozenset[str], flag: bool | None, configure
 
 def _read_overrides(provider_type: str, environ: Mapping[str, str]) -> dict[str, object]:
     """The fields that variables replace; an empty variable counts as unset."""
-    if provider_type == "kimi":
+    if PROVIDER_TYPES[provider_type].has_model_variables:
         return _drop_unset(
             {
                 **_read_url_and_key(provider_type, environ),
@@ -136,11 +136,9 @@ def _read_overrides(provider_type: str, environ: Mapping[str, str]) -> dict[str,
 
 def _read_url_and_key(provider_type: str, environ: Mapping[str, str]) -> dict[str, object]:
     """URL and key."""
-    prefix = "KIMI" if provider_type == "kimi" else "OPENAI" if provider_type in _OPENAI_TYPES else None
-    if prefix is None:
-        return {}
-    names = {"base_url": f"{prefix}_BASE_URL", "api_key": f"{prefix}_API_KEY"}
-    return _drop_unset({field: environ.get(name) or None for field, name in names.items()})
+    row = PROVIDER_TYPES[provider_type]
+    names = {"base_url": row.url_variable, "api_key": row.key_variable}
+    return _drop_unset({field: environ.get(name) or None for field, name in names.items() if name is not None})
 
 
 def _drop_unset(fields: Mapping[str, object]) -> dict[str, object]:

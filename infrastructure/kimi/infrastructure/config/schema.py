@@ -7,9 +7,10 @@ this version does not have are validated all the same, so that a file that loads
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticKnownError
 
 from kimi.application.settings.settings import (
     AcpSettings,
@@ -24,19 +25,8 @@ from kimi.application.settings.settings import (
 )
 from kimi.domain.content.parts import Capability
 from kimi.domain.hook import HookEvent
+from kimi.infrastructure.models.provider_types import PROVIDER_TYPES, TYPE_BY_ALIAS
 
-ProviderType: TypeAlias = Literal[
-    "kimi",
-    "openai_legacy",
-    "openai_responses",
-    "anthropic",
-    "gemini",
-    "vertexai",
-    "_echo",
-    "_scripted_echo",
-    "_chaos",
-    "_replay",
-]
 CAPABILITIES: frozenset[str] = frozenset(get_args(Capability))
 
 
@@ -46,8 +36,12 @@ class ConfigSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
-def _normalize_type(name: Any) -> Any:
-    return "gemini" if name == "google_genai" else name
+def _check_type(name: Any) -> Any:
+    """A known type, under its present name. The error is that of pydantic for a choice of literals."""
+    if isinstance(name, str) and (known := TYPE_BY_ALIAS.get(name, name)) in PROVIDER_TYPES:
+        return known
+    *others, last = (repr(known) for known in PROVIDER_TYPES)
+    raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
 
 
 def _normalize_capabilities(value: Any) -> Any:
@@ -78,7 +72,7 @@ class OAuthReference(ConfigSection):
 class ProviderConfig(ConfigSection):
     """`providers.<name>`. `device_headers = false` keeps device details from the vendor's own hosts too (R-91)."""
 
-    type: Annotated[ProviderType, BeforeValidator(_normalize_type)]
+    type: Annotated[str, BeforeValidator(_check_type)]
     base_url: str
     api_key: Annotated[str, Field(repr=False)]
     env: Annotated[dict[str, str], Field(repr=False)] = {}

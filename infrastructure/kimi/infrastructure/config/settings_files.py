@@ -38,6 +38,7 @@ from kimi.infrastructure.config.schema import (
     validate_configuration,
 )
 from kimi.infrastructure.http.headers import validate_headers
+from kimi.infrastructure.models.provider_types import ENVIRONMENT_TYPE, PROVIDER_TYPES
 
 _log = logging.getLogger("kimi.settings")
 
@@ -48,9 +49,8 @@ _GO_LIMITS = (
 )
 """What the Go SDK always writes into `--config`, as 0 when its user set nothing (runtime spec 1.5)."""
 
-_KEY_VARIABLES = {"kimi": "KIMI_API_KEY", "openai_legacy": "OPENAI_API_KEY", "openai_responses": "OPENAI_API_KEY"}
 _SHORTEST_RECOGNISABLE_KEY = 8
-_PATH_VARIABLES = ("KIMI_REPLAY", "KIMI_SCRIPTED_ECHO_SCRIPTS", "GOOGLE_APPLICATION_CREDENTIALS")
+_PATH_VARIABLES = frozenset(name for row in PROVIDER_TYPES.values() for name in row.path_variables)
 """Variables of a provider's `env` that name a file: an error about the file must be able to show it."""
 
 
@@ -236,8 +236,8 @@ def _find_mcp_secrets(servers: Sequence[McpServer], environ: Mapping[str, str], 
 
 def _find_secret_variables(configuration: Configuration, environ: Mapping[str, str]) -> frozenset[str]:
     """Variables that hold a key of ours: by their name for the provider types in use, or by their value."""
-    types = {provider.type for provider in configuration.providers.values()} | {"kimi"}
-    by_name = {_KEY_VARIABLES[type_] for type_ in types if type_ in _KEY_VARIABLES}
+    types = {provider.type for provider in configuration.providers.values()} | {ENVIRONMENT_TYPE}
+    by_name = {PROVIDER_TYPES[type_].key_variable for type_ in types}
     keys = {provider.api_key for provider in configuration.providers.values()}
     keys = {key for key in keys if len(key) >= _SHORTEST_RECOGNISABLE_KEY}
     return frozenset(name for name, value in environ.items() if value and (name in by_name or value in keys))

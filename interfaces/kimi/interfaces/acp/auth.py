@@ -16,8 +16,6 @@ LOGIN_METHOD_ID: Final = "login"
 _METHOD_NAME: Final = "Set up a model provider"
 _METHOD_DESCRIPTION: Final = "Run 'kimi setup' in a terminal: choose a provider and enter its API key."
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
-_MACHINE_CREDENTIAL_TYPES = frozenset({"vertexai"})
-"""Types whose credentials are those of the machine."""
 
 
 def is_model_usable(model: ModelSettings | None) -> bool:
@@ -26,7 +24,7 @@ def is_model_usable(model: ModelSettings | None) -> bool:
 
 
 def _has_credentials(model: ModelSettings) -> bool:
-    if model.api_key or model.oauth or model.type.startswith("_") or model.type in _MACHINE_CREDENTIAL_TYPES:
+    if model.api_key or model.oauth or model.type.startswith("_") or model.has_machine_credentials:
         return True
     headers = {name.lower() for name in model.custom_headers}
     if headers & {"authorization", "x-api-key"}:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kimi.application.ports import ChatModel, OpenModel
-from kimi.application.settings.settings import ModelSettings, Settings
+from kimi.application.settings.settings import ModelSettings, ProviderPreset, Settings
 from kimi.domain.client import user_agent_suffix
 from kimi.interfaces.version import __version__
 
@@ -26,7 +26,7 @@ def build_http(environ: Mapping[str, str]) -> HttpClient:
 
 def build_model_opener(settings: Settings, http: HttpClient, environ: Mapping[str, str]) -> OpenModel:
     """Opens the model of the start. Raises ConfigError: it cannot be used as it is configured."""
-    from kimi.infrastructure.models.open import make_model_opener
+    from kimi.infrastructure.models.provider_types import make_model_opener
 
     return make_model_opener(settings.model, http, __version__, environ)
 
@@ -39,7 +39,7 @@ def build_model_catalog(
 
     def open_chosen(chosen: ModelSettings) -> ChatModel:
         from kimi.infrastructure.http.headers import format_user_agent
-        from kimi.infrastructure.models.open import open_model
+        from kimi.infrastructure.models.provider_types import open_model
 
         current = conversation()
 
@@ -54,3 +54,17 @@ def build_model_catalog(
 def build_named_model_opener(models: ModelCatalog) -> OpenNamedModel:
     """Opens a configured model by its alias, for a subagent."""
     return lambda alias: models.open_model(models.configured[alias])
+
+
+def list_provider_presets() -> tuple[ProviderPreset, ...]:
+    """The providers that setup knows by name, in the order in which it offers them."""
+    from kimi.infrastructure.models.provider_types import list_provider_presets as list_presets
+
+    return list_presets()
+
+
+def list_key_variables() -> Mapping[str, str]:
+    """Provider type -> the variable whose key is used, at each start, instead of the configured one."""
+    from kimi.infrastructure.models.provider_types import list_key_variables as list_variables
+
+    return list_variables()

@@ -10,7 +10,7 @@ from kimi.domain.errors import ConfigError
 from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.models.anthropic.messages import compute_max_tokens, has_adaptive_thinking
-from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.provider_types import open_model
 from tests.support.providers.anthropic_client import HISTORY, MARK, TOOLS, ask, client
 
 pytestmark = pytest.mark.anyio

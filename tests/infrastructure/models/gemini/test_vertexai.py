@@ -18,7 +18,7 @@ from kimi.domain.errors import APIConnectionError, ChatProviderError, ModelError
 from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.models.gemini.generate_content import make_vertex_resolver
 from kimi.infrastructure.models.gemini.vertex_access import GoogleAuthTransport
-from kimi.infrastructure.models.open import open_model
+from kimi.infrastructure.models.provider_types import open_model
 from tests.support.providers.gemini_client import HISTORY, OK, TOOL, ask, client
 from tests.support.providers.provider_server import Recorded, Reply, dumps
 
@@ -107,7 +107,7 @@ sys.modules["google"] = None
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.http.client import HttpClient
-from kimi.infrastructure.models.open import make_model_opener
+from kimi.infrastructure.models.provider_types import make_model_opener
 settings = ModelSettings(provider_name="p", type="vertexai", model="m", base_url="https://aiplatform.googleapis.com")
 make_model_opener(settings.model_copy(update={"api_key": "k"}), HttpClient({}), "2", {})
 try:

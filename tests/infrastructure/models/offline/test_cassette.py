@@ -25,8 +25,8 @@ from kimi.domain.errors import APIStatusError, ChatProviderError, ConfigError, M
 from kimi.infrastructure.http.client import HttpClient, HttpLimits
 from kimi.infrastructure.models.offline.cassette import Cassette, RecordingModel, ReplayModel, load_calls
 from kimi.infrastructure.models.offline.cassette_secrets import collect_secrets, mask_secrets
-from kimi.infrastructure.models.open import make_model_opener, open_model
 from kimi.infrastructure.models.provider_secrets import make_mask
+from kimi.infrastructure.models.provider_types import make_model_opener, open_model
 from tests.support.chat_model.checks import EVERY, OVER_HTTP, Check, serves_several_callers_at_a_time
 from tests.support.chat_model.stage import CAPABILITIES, WINDOW, Failure, HttpStage, Rig, ScriptStage, Stage, merged
 from tests.support.dialects.script import Answer, Row

@@ -25,7 +25,7 @@ from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.models.offline.echo_dsl import parse_script
 from kimi.infrastructure.models.offline.scripted import load_scripts, parse_scripts
-from kimi.infrastructure.models.open import make_model_opener, open_model
+from kimi.infrastructure.models.provider_types import make_model_opener, open_model
 
 pytestmark = pytest.mark.anyio
 

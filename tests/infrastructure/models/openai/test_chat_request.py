@@ -13,7 +13,7 @@ from kimi.domain.content.parts import ImagePart, MediaUrl, TextPart, ThinkPart
 from kimi.domain.errors import ConfigError
 from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.http.client import HttpClient
-from kimi.infrastructure.models.open import make_model_opener, open_model
+from kimi.infrastructure.models.provider_types import make_model_opener, open_model
 from tests.support.providers.chat_client import HISTORY, ask, client
 from tests.support.providers.provider_server import Reply, chunk, end_events, text_events
 

@@ -16,7 +16,6 @@ from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.config.model_choice import resolve_named_models
 from kimi.infrastructure.config.schema import validate_configuration
 from kimi.infrastructure.http.client import HttpClient
-from kimi.infrastructure.models.open import open_model
 from kimi.infrastructure.models.openai.chat import OpenAiChatModel
 from kimi.infrastructure.models.openai.compatible import (
     COMMON_SERVER,
@@ -24,6 +23,7 @@ from kimi.infrastructure.models.openai.compatible import (
     find_server,
     make_compatible_profile,
 )
+from kimi.infrastructure.models.provider_types import open_model
 from tests.support.providers.provider_server import (
     Event,
     Json,

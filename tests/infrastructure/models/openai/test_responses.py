@@ -18,9 +18,9 @@ from kimi.domain.errors import APIEmptyResponseError, APIStatusError, ChatProvid
 from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.http.client import HttpClient, HttpLimits
-from kimi.infrastructure.models.open import open_model
 from kimi.infrastructure.models.openai.responses_body import ResponsesItemRules, build_items, find_thinking_prefix
 from kimi.infrastructure.models.openai.responses_stream import parse_usage
+from kimi.infrastructure.models.provider_types import open_model
 from tests.support.dialects.responses import DIALECT, call_item, end, item, message_item, reasoning_item
 from tests.support.dialects.script import MESSAGE_ID, Answer
 from tests.support.providers.provider_server import Event, Json, ProviderServer, Reply, provider

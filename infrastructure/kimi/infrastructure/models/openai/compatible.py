@@ -20,9 +20,6 @@ from kimi.infrastructure.models.openai.chat_body import HistoryFormat
 from kimi.infrastructure.models.openai.chat_stream import ReasoningFields
 from kimi.infrastructure.models.thinking import thinks
 
-ADJUSTABLE_TYPES = ("kimi", "openai_legacy")
-"""Provider types whose body `extra_body` and `omit_fields` may change."""
-
 _RESERVED_FIELDS = frozenset({"model", "messages", "tools", "stream"})
 """Fields that the configuration may neither set nor leave out."""
 
@@ -104,15 +101,8 @@ def _build_effort(context: ChatRequestContext, server: CompatibleServer) -> Json
     return {"reasoning_effort": "medium"} if context.has_thinking_in_history() else {}
 
 
-def check_body_adjustments(settings: ModelSettings) -> None:
-    """Can the body be changed as `extra_body` and `omit_fields` say?
-
-    Raises:
-        ConfigError: not for this type of provider, or not in these fields.
-    """
-    changed = {*settings.extra_body, *settings.omit_fields}
+def check_adjusted_fields(settings: ModelSettings) -> None:
+    """Raises ConfigError: `extra_body` or `omit_fields` names a field that the program decides."""
     where = f"providers.{settings.provider_name}: extra_body and omit_fields"
-    if changed and settings.type not in ADJUSTABLE_TYPES:
-        raise ConfigError(f"{where} are for providers of the types {' and '.join(ADJUSTABLE_TYPES)} only.")
-    if ours := sorted(changed & _RESERVED_FIELDS):
+    if ours := sorted({*settings.extra_body, *settings.omit_fields} & _RESERVED_FIELDS):
         raise ConfigError(f"{where} must not name {', '.join(ours)}.")
