@@ -73,7 +73,7 @@ async def test_cancelled_conversation_releases_its_session(tmp_path: Path) -> No
 
     with anyio.CancelScope() as scope:
         async with open_conversation(app, SessionSelector("s")) as conversation:
-            conversation.append(user_message("hello"))
+            conversation.context.append(user_message("hello"))
             scope.cancel()
             await anyio.sleep_forever()
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import anyio
 
 from kimi.application.control.resolve_request import resolve_request
-from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.model_catalog import ModelCatalog
+from kimi.application.conversation.context import ConversationContext
+from kimi.application.conversation.conversation import Conversation, ConversationResources
+from kimi.application.conversation.event_stream import EventStream
+from kimi.application.conversation.model_selection import ModelCatalog, ModelSelection
+from kimi.application.conversation.permissions import Permissions
+from kimi.application.conversation.running_turn import TurnSlot
+from kimi.application.conversation.session import ConversationSession
 from kimi.application.ports import SessionFiles, Tool
 from kimi.application.toolset.toolset import Toolset
 from kimi.application.turn.run_turn import run_turn
 from kimi.domain.content.parts import UserInput
-from kimi.domain.events.event import REQUEST_TYPES, Event
+from kimi.domain.events.event import INTERNAL_TYPES, REQUEST_TYPES, Event
 from kimi.domain.events.request import Answer, Request
 from kimi.domain.permissions.approval import Policy
 from kimi.domain.turn import TurnLimits, TurnStatus
@@ -43,23 +48,28 @@ async def conversation_with(
     """A conversation whose ids are `id-1`, `id-2`, ... and whose clock stands still."""
     numbers = itertools.count(1)
     by_id = {f"tests:{tool.spec.name}": tool for tool in tools}
+    resources = ConversationResources(now=lambda: 1000.0, new_id=lambda: f"id-{next(numbers)}")
+    session = ConversationSession(files or await memory_files(), lambda session_id: None)
     return Conversation(
-        files=files or await memory_files(),
-        open_model=lambda session_id, client: model,
+        session=session,
+        context=ConversationContext(session.files, lambda: "You are a test."),
+        events=EventStream(session.files, resources.now),
+        turns=TurnSlot(limits or TurnLimits(), resources.new_id),
+        models=ModelSelection(model, (lambda: models) if models else None),
         toolset=Toolset(by_id.__getitem__, by_id),
-        policy=policy or Policy(),
-        limits=limits or TurnLimits(),
-        load_system_prompt=lambda: "You are a test.",
-        mark_last=lambda session_id: None,
-        now=lambda: 1000.0,
-        new_id=lambda: f"id-{next(numbers)}",
-        load_models=(lambda: models) if models else None,
+        permissions=Permissions(policy or Policy(), session.files, session.state_lock),
+        resources=resources,
     )
+
+
+def with_resources(conversation: Conversation, **changes: Any) -> Conversation:
+    """The same conversation, before its first use, with other `ConversationResources`."""
+    return replace(conversation, resources=replace(conversation.resources, **changes))
 
 
 @dataclass
 class Run:
-    """What a turn came to."""
+    """What a turn came to. `events` are those that clients may see; only a reaction sees the internal ones."""
 
     events: list[Event] = field(default_factory=list[Event])
     status: TurnStatus | None = None
@@ -85,13 +95,14 @@ async def run(
         try:
             await take()
         except Exception:
-            conversation.channel.close()  # else the turn would wait for its failed driver for ever
+            conversation.events.channel.close()  # else the turn would wait for its failed driver for ever
             raise
 
     async def take() -> None:
-        while batch := await conversation.channel.receive():
+        while batch := await conversation.events.channel.receive():
             for event, _ in batch:
-                outcome.events.append(event)
+                if not isinstance(event, INTERNAL_TYPES):
+                    outcome.events.append(event)
                 if react is not None and (pending := react(conversation, event)) is not None:
                     await pending
                 if answer is not None and isinstance(event, REQUEST_TYPES):
@@ -101,7 +112,7 @@ async def run(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(drive)
-        turn = conversation.begin_turn()
+        turn = conversation.turns.begin()
         try:
             outcome.status = await run_turn(conversation, turn, user_input, random=lambda: 0.0)
         except Exception as error:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from kimi.application.agents.background_subagents import start_in_background
 from kimi.application.agents.run_subagent import SubagentRegistry, create_subagent_type, run_subagent
-from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.conversation import Conversation, build_subagent_conversation
 from kimi.application.ports import ChatModel, PreparedCall, SessionFiles, SubagentFiles, Tool, ToolCallContext
 from kimi.application.toolset.toolset import Toolset
 from kimi.domain.agents.agent import AgentSpec, SubagentType
@@ -19,7 +20,7 @@ from kimi.domain.permissions.approval import Policy, ProposedAction
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
 from kimi.domain.turn import TurnLimits
 from kimi.infrastructure.tools.dialog.subagents import AgentTool, CreateSubagentTool, TaskTool
-from tests.support.conversations import conversation_with
+from tests.support.conversations import conversation_with, with_resources
 from tests.support.fakes import FakeModel, FakeTool
 
 
@@ -43,6 +44,11 @@ class Crew:
     children: list[Conversation] = field(default_factory=list[Conversation])
     prompts: list[str] = field(default_factory=list[str])
     """The types whose system prompt was made, in order."""
+
+    def change_resources(self, **changes: Any) -> Conversation:
+        """Give the parent other `ConversationResources`, before its first use."""
+        self.parent = self.subagents.parent = with_resources(self.parent, **changes)
+        return self.parent
 
 
 async def crew_with(
@@ -78,19 +84,8 @@ async def crew_with(
         spec: AgentSpec, files: SubagentFiles, model: ChatModel | None, subagent: SubagentIdentity
     ) -> Conversation:
         own = (by_type or {}).get(spec.name, model)
-        child = Conversation(
-            files=files,
-            open_model=lambda session_id, client: own,
-            toolset=_toolset([tool for tool in given if tool.spec.name in spec.tools]),
-            policy=parent.policy,
-            limits=parent.limits,
-            load_system_prompt=lambda: system_prompt(spec),
-            mark_last=lambda session_id: None,
-            now=parent.now,
-            new_id=parent.new_id,
-            parent=parent,
-            subagent=subagent,
-        )
+        toolset = _toolset([tool for tool in given if tool.spec.name in spec.tools])
+        child = build_subagent_conversation(crew.parent, subagent, files, own, toolset, lambda: system_prompt(spec))
         crew.children.append(child)
         return child
 
@@ -105,7 +100,7 @@ async def crew_with(
         TaskTool(run, types),
         CreateSubagentTool(create, types),
     ]
-    parent.toolset = _toolset(given)
+    crew.parent = subagents.parent = replace(parent, toolset=_toolset(given))
     return crew
 
 

@@ -42,9 +42,9 @@ def call(**arguments: object) -> ToolCall:
 @asynccontextmanager
 async def beside(crew: Crew, tasks: FakeTasks, **settings: int) -> AsyncGenerator[FakeTasks, None]:
     """The conversation of the crew as the container opens it: tasks end with it."""
-    parent = crew.parent
-    parent.background = BackgroundTaskRegistry(lambda: tasks, BackgroundSettings.model_validate(settings))
-    async with session_hooks_lifespan(parent), stop_tasks_on_exit(parent.background):
+    registry = BackgroundTaskRegistry(lambda: tasks, BackgroundSettings.model_validate(settings))
+    parent = crew.change_resources(background=registry)
+    async with session_hooks_lifespan(parent), stop_tasks_on_exit(parent.resources.background):
         yield tasks
 
 
@@ -64,9 +64,11 @@ def in_words(report: SubagentResult) -> str:
 @pytest.mark.spec("R-123")
 async def test_the_call_returns_at_once_and_the_end_is_notified_in_a_later_turn() -> None:
     model = FakeModel([[call()], [TextPart("started")], [TextPart("read it")]])
-    crew = await crew_with(model, by_type={"coder": FakeModel([[TextPart(LONG)]])})
+    first_turn_over = anyio.Event()
+    crew = await crew_with(model, by_type={"coder": FakeModel([[first_turn_over.wait, TextPart(LONG)]])})
     async with beside(crew, FakeTasks()) as tasks:
         first = await run(crew.parent, "go")
+        first_turn_over.set()
         task = await ended(tasks)
         second = await run(crew.parent, "and?")
 
@@ -99,11 +101,12 @@ async def start(
 async def test_approval_outlives_turn_and_is_resolved_when_task_is_stopped() -> None:
     tool = CommandTool("Run")
     model = FakeModel([[call()], [TextPart("started")]])
-    crew = await crew_with(
-        model, [tool], by_type={"coder": FakeModel([[ToolCall("x", Function("Run", "{}"))]])}, policy=Policy()
-    )
+    turn_over = anyio.Event()
+    child = FakeModel([[turn_over.wait, ToolCall("x", Function("Run", "{}"))]])
+    crew = await crew_with(model, [tool], by_type={"coder": child}, policy=Policy())
     async with beside(crew, FakeTasks()) as tasks:
         await run(crew.parent, "go")
+        turn_over.set()
         seen = await until_request(crew)
         (request,) = [event for event in seen if isinstance(event, ApprovalRequest)]
         (task,) = tasks.held.values()
@@ -114,8 +117,8 @@ async def test_approval_outlives_turn_and_is_resolved_when_task_is_stopped() -> 
         tasks.stop(task.id, "no longer needed")
         task = await ended(tasks)
         assert (task.status, task.reason) == ("killed", "no longer needed")
-        assert crew.parent.pending_requests.list_requests() == []
-        events = [delivery.event for delivery in await crew.parent.channel.receive()]
+        assert crew.parent.events.pending_requests.list_requests() == []
+        events = [delivery.event for delivery in await crew.parent.events.channel.receive()]
         assert ApprovalResponse(request.id, "reject", "") in events
     assert tool.ran == []
 
@@ -125,7 +128,7 @@ async def until_request(crew: Crew) -> list[Event]:
     events: list[Event] = []
     with anyio.fail_after(5):
         while not any(isinstance(event, ApprovalRequest) for event in events):
-            events += [delivery.event for delivery in await crew.parent.channel.receive()]
+            events += [delivery.event for delivery in await crew.parent.events.channel.receive()]
     return events
 
 

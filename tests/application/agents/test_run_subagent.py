@@ -332,7 +332,7 @@ async def test_cancelled_subagent_can_be_resumed() -> None:
     assert inner(outcome)[-1] == TurnEnd()
     assert result(outcome) == CANCELLED
     assert [one.response for one in outcome.events if isinstance(one, ApprovalResponse)] == ["reject", "reject"]
-    assert crew.parent.pending_requests.list_requests() == []
+    assert crew.parent.events.pending_requests.list_requests() == []
     (agent_id,) = crew.parent.files.list_subagent_ids()
     child = crew.parent.files.subagent_files(agent_id)
     assert child.record is not None
@@ -346,7 +346,7 @@ async def test_cancelled_subagent_can_be_resumed() -> None:
 async def test_client_disconnect_rejects_subagent_requests() -> None:
     async def close(conversation: Conversation, event: Event) -> None:
         if isinstance(event, ApprovalRequest):
-            conversation.pending_requests.close()
+            conversation.events.pending_requests.close()
 
     crew = await crew_with(FakeModel([[agent()], [command()]]), [CommandTool("Run")])
     outcome = await run(crew.parent, "go", react=close)
@@ -429,7 +429,7 @@ async def test_subagent_start_and_stop_hooks_run() -> None:
     crew = await crew_with(FakeModel([[agent()], [TextPart(REPORT)], DONE]))
     runner = FakeHookRunner()
     watched = [CommandHook("SubagentStart", "note"), CommandHook("SubagentStop", "note"), CommandHook("Stop", "note")]
-    crew.parent.hooks = HookRegistry(watched, runner, session_id="s1", work_dir="/w")
+    crew.change_resources(hooks=HookRegistry(watched, runner, session_id="s1", work_dir="/w"))
 
     await run(crew.parent, "go")
 

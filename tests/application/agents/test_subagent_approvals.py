@@ -54,7 +54,7 @@ async def test_rejection_without_feedback_does_not_end_the_subagent() -> None:
 async def test_enabling_yolo_applies_to_running_subagent() -> None:
     def switch(conversation: Conversation, event: Event) -> None:
         if isinstance(event, SubagentEvent):
-            conversation.policy = Policy(yolo=True)
+            conversation.permissions.switch_modes(yolo=True)
 
     crew = await crew_with(FakeModel([[agent()], [command()], [TextPart(REPORT)], DONE]), [CommandTool("Run")])
     assert asked(await run(crew.parent, "go", react=switch)) == []

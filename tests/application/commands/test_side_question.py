@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 async def test_answer_is_announced_and_context_stays_unchanged() -> None:
     model = FakeModel([[TextPart("It "), TextPart("is seven.")]])
     conversation = await conversation_with(model)
-    conversation.client = replace(Client(), protocol_version=(1, 9))
+    conversation.events.set_client(replace(Client(), protocol_version=(1, 9)))
     outcome = await run(conversation, "/btw how many?")
     assert outcome.events == [
         TurnBegin("/btw how many?"),
@@ -39,7 +39,7 @@ async def test_answer_is_announced_and_context_stays_unchanged() -> None:
 @pytest.mark.parametrize("version", [(1, 0), (1, 8)])
 async def test_client_without_btw_events_gets_answer_as_text(version: tuple[int, int]) -> None:
     conversation = await conversation_with(FakeModel([[TextPart("seven")]]))
-    conversation.client = replace(Client(), protocol_version=version)
+    conversation.events.set_client(replace(Client(), protocol_version=version))
     outcome = await run(conversation, "/btw how many?")
     assert outcome.events[-2] == TextPart("seven")
 
@@ -88,13 +88,13 @@ async def test_cancelling_the_question_announces_its_end() -> None:
     conversation = await conversation_with(FakeModel([[forever]]))
     with anyio.move_on_after(0.01):
         await answer_side_question(conversation, "how many?")
-    events = [delivery.event for delivery in await conversation.channel.receive()]
+    events = [delivery.event for delivery in await conversation.events.channel.receive()]
     assert events[-1] == BtwEnd("id-1", None, "The question was cancelled.")
 
 
 async def test_side_question_blocked_by_slow_client_is_closed_on_cancel() -> None:
     conversation = await conversation_with(FakeModel([[TextPart("never said")]]))
-    conversation.channel = EventChannel(limit=0)
+    conversation.events.channel = EventChannel(limit=0)
 
     def cancel(conversation: Conversation, event: Event) -> None:
         if isinstance(event, BtwBegin) and conversation.turn is not None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kimi.application.control.plan_mode import resolve_plan_file, switch_plan_mode
+from kimi.application.control.plan_mode import announce_plan_mode, resolve_plan_file, switch_plan_mode
 from kimi.domain.content.message import message_text
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import StoreFailed
 from kimi.domain.permissions.approval import Policy
-from tests.support.conversations import conversation_with, run
+from tests.support.conversations import conversation_with, run, with_resources
 from tests.support.fakes import FakeModel
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_enabling_plan_mode_again_repeats_the_reminder() -> None:
     conversation = await conversation_with(FakeModel([[TextPart("one")], [TextPart("two")]]))
-    conversation.plans_dir = "/plans"
+    conversation = with_resources(conversation, plans_dir="/plans")
     for text, modes in (("1", [True]), ("2", [False, True, True])):
         for enabled in modes:
             switch_plan_mode(conversation, enabled)
@@ -32,14 +32,15 @@ async def test_enabling_plan_mode_again_repeats_the_reminder() -> None:
 
 async def test_mode_that_cannot_be_stored_is_not_enabled() -> None:
     conversation = await conversation_with(None)
-    conversation.plans_dir = "/plans"
+    conversation = with_resources(conversation, plans_dir="/plans")
     conversation.files.close()
 
     with pytest.raises(StoreFailed):
         switch_plan_mode(conversation, True)
 
     assert not conversation.policy.plan
-    assert not conversation.is_plan_mode_unannounced
+    await announce_plan_mode(conversation)
+    assert conversation.events.channel.unfinished == 0, "there is nothing to announce"
 
 
 @pytest.mark.parametrize("word", ["on", "view", "clear"])
@@ -55,7 +56,7 @@ async def test_plan_command_without_plans_directory_is_refused(word: str) -> Non
 @pytest.mark.parametrize(("word", "verb"), [("view", "read"), ("clear", "removed")])
 async def test_unusable_plan_file_is_reported(tmp_path: Path, word: str, verb: str) -> None:
     conversation = await conversation_with(None)
-    conversation.plans_dir = str(tmp_path)
+    conversation = with_resources(conversation, plans_dir=str(tmp_path))
     path = Path(resolve_plan_file(conversation))
     path.mkdir()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kimi.application.control.switch_model import current_choice, restore_model, switch_model
-from kimi.application.conversation.model_catalog import ModelCatalog, ModelChoice
+from kimi.application.conversation.model_selection import ModelCatalog, ModelChoice
 from kimi.application.ports import ChatModel
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import Function, ToolCall

@@ -22,7 +22,7 @@ from kimi.domain.events.event import Event, HookResolved, HookTriggered, Notific
 from kimi.domain.events.request import Answer, ApprovalAnswer, HookAnswer, HookRequest, Request
 from kimi.domain.hook import ALLOW, CommandHook, HookSubscription
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_error, tool_ok
-from tests.support.conversations import Run, conversation_with, run
+from tests.support.conversations import Run, conversation_with, run, with_resources
 from tests.support.fakes import FakeHookRunner, FakeModel, FakeTool, forever
 
 pytestmark = pytest.mark.anyio
@@ -45,8 +45,10 @@ async def watched(
 ) -> Conversation:
     """A conversation with these hooks."""
     conversation = await conversation_with(model, tools)
-    conversation.hooks = HookRegistry(commands, runner or FakeHookRunner(), session_id="s1", work_dir="/w")
-    conversation.hooks.subscribe(subscriptions)
+    conversation = with_resources(
+        conversation, hooks=HookRegistry(commands, runner or FakeHookRunner(), session_id="s1", work_dir="/w")
+    )
+    conversation.resources.hooks.subscribe(subscriptions)
     return conversation
 
 
@@ -202,7 +204,7 @@ async def test_unanswered_client_hook_allows_after_timeout() -> None:
     outcome = await run(conversation, "go")
     assert tool.ran
     assert [event.duration_ms >= 1000 for event in outcome.events if isinstance(event, HookResolved)] == [True]
-    assert conversation.pending_requests.list_requests() == []
+    assert conversation.events.pending_requests.list_requests() == []
 
 
 async def test_hooks_are_not_run_for_invalid_tool_calls() -> None:
@@ -238,7 +240,7 @@ async def test_disconnected_client_hooks_allow_without_new_requests() -> None:
 
     def react(conversation: Conversation, event: Event) -> None:
         if isinstance(event, HookRequest):
-            conversation.pending_requests.close()
+            conversation.events.pending_requests.close()
 
     outcome = await run(conversation, "go", react=react)
     assert len(requests(outcome)) == 1
@@ -319,7 +321,11 @@ async def test_turn_does_not_wait_for_post_tool_hooks() -> None:
             HookResolved("PostToolUse", "Tool", "allow", "", 0),
         ]
         assert len(requests(outcome)) == 1
-        assert (conversation.pending_requests.list_requests(), conversation.hooks.detached_batches, done) == (
+        assert (
+            conversation.events.pending_requests.list_requests(),
+            conversation.resources.hooks.detached_batches,
+            done,
+        ) == (
             [],
             [],
             [],
@@ -431,7 +437,7 @@ async def test_session_start_and_end_hooks_run() -> None:
     runner = FakeHookRunner()
     commands = [CommandHook("SessionStart", "s", "startup"), CommandHook("SessionEnd", "e", "exit")]
     conversation = await watched(None, commands=commands, runner=runner)
-    conversation.hooks.subscribe([HookSubscription("c", "SessionEnd")])
+    conversation.resources.hooks.subscribe([HookSubscription("c", "SessionEnd")])
     async with session_hooks_lifespan(conversation):
         await anyio.lowlevel.checkpoint()
         assert conversation.is_empty
@@ -495,6 +501,6 @@ async def test_subscriptions_are_replaced_and_nonsense_is_logged(caplog: pytest.
 
 async def test_command_hook_without_runner_allows(caplog: pytest.LogCaptureFixture) -> None:
     conversation = await conversation_with(FakeModel([[TextPart("ok")]]))
-    conversation.hooks = HookRegistry([CommandHook("UserPromptSubmit", "x")])
+    conversation = with_resources(conversation, hooks=HookRegistry([CommandHook("UserPromptSubmit", "x")]))
     assert (await run(conversation, "go")).error is None
     assert "nothing here can run" in caplog.text

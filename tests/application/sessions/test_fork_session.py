@@ -28,7 +28,7 @@ from kimi.domain.tools.tool import INTERRUPTED, TodoItem, ToolReturnValue, tool_
 from kimi.domain.turn import TokenUsage, TurnLimits
 from kimi.infrastructure.store.jsonl import JsonlStore
 from kimi.infrastructure.store.memory import MemoryStore
-from tests.support.conversations import Reaction, Run, conversation_with, run
+from tests.support.conversations import Reaction, Run, conversation_with, run, with_resources
 from tests.support.fakes import FakeModel, FakeTool, Script
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,7 @@ class Story:
                 steer(conversation, waiting.pop())
 
         outcome = await run(self.conversation, text, react=reacting or react)
-        self.conversation.flush()
+        self.conversation.events.flush()
         self.known.append(list(self.conversation.history.messages))
         self.inputs.append(text)
         self.events.append(list(self.files.events()))
@@ -103,7 +103,7 @@ async def begun(store: SessionStore) -> Story:
         Skill("plain", "", "/s/plain", "User"),
         Skill("loop", "", "/s/loop", "User", parse_d2(LOOP)),
     ]
-    conversation.skills = SkillRegistry(lambda: skills, lambda path: "Do it well.")
+    conversation = with_resources(conversation, skills=SkillRegistry(lambda: skills, lambda path: "Do it well."))
     return Story(store, conversation, model)
 
 

@@ -132,7 +132,7 @@ async def test_session_approval_releases_pending_calls_of_same_action_only() -> 
             first = next(one for one in waiting if one.tool_call_id == "c1")
             command = next(one for one in waiting if one.tool_call_id == "c3")
             resolve_request(conversation, first.id, ApprovalAnswer("approve_for_session"))
-            assert conversation.pending_requests.find(command.id) is not None
+            assert conversation.events.pending_requests.find(command.id) is not None
             resolve_request(conversation, command.id, ApprovalAnswer("approve"))
         return ApprovalAnswer("approve") if len(waiting) > 3 else None
 
@@ -223,16 +223,16 @@ async def test_conversation_end_rejects_pending_requests() -> None:
 
     def leave(conversation: Conversation, event: Event) -> None:
         if isinstance(event, ApprovalRequest) and conversation.turn:
-            conversation.pending_requests.close()
+            conversation.events.pending_requests.close()
             conversation.turn.scope.cancel()
 
     outcome = await run(conversation, "go", react=leave)
 
     assert outcome.status == TurnStatus("cancelled")
-    assert conversation.pending_requests.list_requests() == []
+    assert conversation.events.pending_requests.list_requests() == []
     assert [event.response for event in outcome.events if isinstance(event, ApprovalResponse)] == ["reject"]
     with anyio.fail_after(1):
-        answer = await conversation.pending_requests.ask(asked(outcome)[0], conversation.emit)
+        answer = await conversation.events.pending_requests.ask(asked(outcome)[0], conversation.events.emit)
     assert answer == ApprovalAnswer("reject")
 
 
@@ -242,7 +242,7 @@ async def test_call_after_client_disconnect_is_rejected_without_events() -> None
 
     def leave(conversation: Conversation, event: Event) -> None:
         if isinstance(event, ToolCall):
-            conversation.pending_requests.close()
+            conversation.events.pending_requests.close()
 
     outcome = await run(conversation, "go", react=leave)
 

@@ -129,7 +129,7 @@ async def test_unknown_tool_ids_are_reported_together() -> None:
 async def test_a_hidden_tool_is_not_offered_and_still_found() -> None:
     model = FakeModel([[TextPart("ok")]])
     conversation = await conversation_with(model, [FakeTool("Look"), FakeTool("Ask")])
-    conversation.toolset.hidden_names = frozenset({"Ask"})
+    conversation.toolset.hide(frozenset({"Ask"}))
     await run(conversation, "go")
     assert [spec.name for spec in model.asked[0].tools] == ["Look"]
     assert conversation.toolset.find("Ask") is not None

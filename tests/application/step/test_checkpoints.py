@@ -20,7 +20,7 @@ from kimi.domain.hook import CommandHook
 from kimi.domain.tools.tool import BriefBlock
 from kimi.domain.turn import TokenUsage
 from kimi.infrastructure.tools.dialog.send_dmail import NOT_SENT_MESSAGE, SendDMailTool
-from tests.support.conversations import Run, conversation_with, run
+from tests.support.conversations import Run, conversation_with, run, with_resources
 from tests.support.fakes import FakeHookRunner, FakeModel, FakeTool, Script
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +77,7 @@ async def test_checkpoints_are_named_only_when_dmail_is_available() -> None:
 async def test_checkpoint_of_turn_continued_by_stop_hook_is_named() -> None:
     conversation = await mailing([TextPart("Done.")], [TextPart("Tested.")])
     runner = FakeHookRunner({"x": HookAnswer("block", "run the tests")})
-    conversation.hooks = HookRegistry([CommandHook("Stop", "x")], runner)
+    conversation = with_resources(conversation, hooks=HookRegistry([CommandHook("Stop", "x")], runner))
     await run(conversation, "go")
     assert shown(conversation.files.load_context())[6:9] == ["#2", "<system>CHECKPOINT 2</system>", "run the tests"]
 
@@ -110,7 +110,7 @@ async def test_dmail_continues_from_the_checkpoint() -> None:
     model = conversation.model
     assert isinstance(model, FakeModel)
     assert 510 < model.asked[-1].tokens_used < 9_000, "the counts are those of the checkpoint"
-    assert conversation.pending_dmail is None
+    assert send_dmail(conversation, "another", 0) is None, "none waits"
 
 
 @pytest.mark.spec("T-92")
@@ -143,7 +143,7 @@ async def test_invalid_dmail_is_refused_and_rejection_discards_pending_dmail() -
     assert outcome.names.count("StepBegin") == 1
     assert len(conversation.history.records) > before
     assert "D-Mail content:" not in " ".join(shown(conversation.files.load_context()[before:]))
-    assert conversation.pending_dmail is None
+    assert send_dmail(conversation, "another", 0) is None, "none waits"
     await run(conversation, "three")
     assert "D-Mail content:" not in " ".join(shown(conversation.files.load_context()[before:]))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.event_channel import EventChannel
+from kimi.application.conversation.model_selection import ModelSelection
 from kimi.application.ports import ResponseEnd
 from kimi.application.step.reminders import AFK_MARK
 from kimi.domain.content.message import Function, Message, ToolCall, message_text, user_message
@@ -110,7 +113,7 @@ async def test_compaction_starts_at_the_configured_thresholds(
 
     nothing = await conversation_with(FakeModel([answer("one", 99_000), answer("two", 99_500)]), limits=limits)
     assert compactions(await run(nothing, "only this")) == 0
-    nothing.replace_history([CheckpointRecord(0), UsageRecord(99_000)])
+    nothing.context.replace_history([CheckpointRecord(0), UsageRecord(99_000)])
     assert compactions(await run(nothing, "only this")) == 0
 
 
@@ -240,7 +243,7 @@ async def test_compact_command_fails_with_the_model() -> None:
     outcome = await run(conversation, "/compact")
     assert (outcome.error, compactions(outcome)) == (FINAL, 1)
     assert message_text(messages(conversation)[0]) == "question 1"
-    conversation.model = None
+    conversation = replace(conversation, models=ModelSelection(None))
     assert isinstance((await run(conversation, "/compact")).error, ModelNotSet)
 
 
@@ -264,7 +267,7 @@ async def test_away_mode_reminder_is_sent_once_and_again_after_compaction() -> N
 
 async def test_compaction_blocked_by_slow_client_is_closed_on_cancel() -> None:
     conversation, _ = await talk([answer("one", 10)], turns=1)
-    conversation.channel = EventChannel(limit=0)
+    conversation.events.channel = EventChannel(limit=0)
 
     def cancel(conversation: Conversation, event: Event) -> None:
         if isinstance(event, CompactionBegin) and conversation.turn is not None:
@@ -278,8 +281,8 @@ async def test_compaction_blocked_by_slow_client_is_closed_on_cancel() -> None:
 async def test_results_unsaved_on_full_disk_stay_with_their_calls_after_compaction() -> None:
     conversation, _ = await talk([answer("one", 10), answer("two", 20), [TextPart("sum")]], turns=2)
     call, owed = ToolCall("c1", Function("Look", "{}")), tool_message("c1", CANCELLED)
-    conversation.append(Message("assistant", (), (call,)))
-    conversation.add_pending_records(owed)
+    conversation.context.append(Message("assistant", (), (call,)))
+    conversation.context.add_pending_records(owed)
 
     assert (await run(conversation, "/compact")).error is None
 

@@ -26,7 +26,7 @@ from kimi.domain.events.request import ApprovalAnswer
 from kimi.domain.skills.flow_d2 import parse_d2
 from kimi.domain.skills.skill import Skill
 from kimi.domain.turn import TurnLimits, TurnStatus
-from tests.support.conversations import Run, conversation_with, run
+from tests.support.conversations import Run, conversation_with, run, with_resources
 from tests.support.fakes import FakeModel, FakeTool, Script, forever
 
 pytestmark = pytest.mark.anyio
@@ -44,8 +44,7 @@ async def with_flow(
 ) -> Conversation:
     """A conversation with the flow `x`."""
     conversation = await conversation_with(model, tools, limits=limits)
-    conversation.skills = SkillRegistry(lambda: [skill("x", flow)])
-    return conversation
+    return with_resources(conversation, skills=SkillRegistry(lambda: [skill("x", flow)]))
 
 
 def said(text: str) -> Script:
@@ -212,7 +211,9 @@ async def test_steers_go_to_the_node_that_runs() -> None:
 async def test_neither_commands_nor_skills_nor_flows_name_the_session() -> None:
     model = FakeModel([said("did"), said("<choice>yes</choice>"), said("did"), said("analysed"), said("ok")])
     conversation = await conversation_with(model)
-    conversation.skills = SkillRegistry(lambda: [skill("x", LOOP), skill("bad", None, "No.")], lambda path: "Do it.")
+    conversation = with_resources(
+        conversation, skills=SkillRegistry(lambda: [skill("x", LOOP), skill("bad", None, "No.")], lambda path: "Do it.")
+    )
     for command in (
         "/nope",
         "/clear",
@@ -253,7 +254,9 @@ async def test_skill_command_sends_skill_text_with_user_request() -> None:
     model = FakeModel([said("ok"), said("ok")])
     conversation = await conversation_with(model)
     texts = {"/s/x": "---\nname: x\n---\n\nDo it.\n", "/s/f": "Steps"}
-    conversation.skills = SkillRegistry(lambda: [skill("x"), skill("f", LOOP), skill("gone")], texts.pop)
+    conversation = with_resources(
+        conversation, skills=SkillRegistry(lambda: [skill("x"), skill("f", LOOP), skill("gone")], texts.pop)
+    )
     outcome = await run(conversation, "/skill:x  with\n care ")
     assert message_text(model.asked[0].history[-1]) == "---\nname: x\n---\n\nDo it.\n\nUser request:\nwith\n care"
     assert outcome.events[0] == TurnBegin("/skill:x  with\n care ")
@@ -261,7 +264,9 @@ async def test_skill_command_sends_skill_text_with_user_request() -> None:
     await run(conversation, "/skill:f")
     assert message_text(model.asked[1].history[-1]) == "Steps"
 
-    conversation.skills = SkillRegistry(lambda: [skill("gone"), skill("bytes")], unreadable)
+    conversation = with_resources(
+        conversation, skills=SkillRegistry(lambda: [skill("gone"), skill("bytes")], unreadable)
+    )
     for name in ("gone", "bytes"):
         outcome = await run(conversation, f"/skill:{name}")
         assert outcome.events[1:] == [TextPart(f'Failed to load skill "/skill:{name}".'), TurnEnd()]
@@ -272,7 +277,7 @@ async def test_image_sent_with_a_skill_reaches_the_model() -> None:
     picture = ImagePart(MediaUrl("https://example.test/a.png"))
     model = FakeModel([said("ok")], capabilities=frozenset({"image_in"}))
     conversation = await conversation_with(model)
-    conversation.skills = SkillRegistry(lambda: [skill("x")], lambda path: "Do it.")
+    conversation = with_resources(conversation, skills=SkillRegistry(lambda: [skill("x")], lambda path: "Do it."))
     await run(conversation, (TextPart("/skill:x"), picture, TextPart("like this")))
     assert model.asked[0].history[-1].content == (TextPart("Do it.\n\nUser request:\nlike this"), picture)
 
@@ -288,7 +293,7 @@ def unreadable(path: str) -> str:
 @pytest.mark.parametrize("name", ["x", "skill:x", "flow:x", "flow:plain", "skill:Plain", "skill:plain:x", "flow"])
 async def test_unknown_command_is_reported_without_the_model(name: str) -> None:
     conversation = await conversation_with(FakeModel([]))
-    conversation.skills = SkillRegistry(lambda: [skill("plain")])
+    conversation = with_resources(conversation, skills=SkillRegistry(lambda: [skill("plain")]))
     outcome = await run(conversation, f"/{name} words")
     assert outcome.events[1:] == [TextPart(f'Unknown slash command "/{name}".'), TurnEnd()]
     assert outcome.status == TurnStatus("finished")
@@ -299,8 +304,8 @@ async def test_broken_diagram_keeps_skill_and_reports_why_flow_is_missing() -> N
     model = FakeModel([said("ok")])
     conversation = await conversation_with(model)
     broken = skill("x", None, 'Line 2: Node "a" has an unlabeled edge')
-    conversation.skills = SkillRegistry(lambda: [broken], lambda path: "Do it.")
-    assert [info.name for info in conversation.skills.list_commands()] == ["skill:x"]
+    conversation = with_resources(conversation, skills=SkillRegistry(lambda: [broken], lambda path: "Do it."))
+    assert [info.name for info in conversation.resources.skills.list_commands()] == ["skill:x"]
 
     outcome = await run(conversation, "/flow:x")
     assert outcome.events[1:-1] == [
@@ -371,7 +376,7 @@ async def test_the_loop_keeps_media_and_leaves_commands_and_skills_alone() -> No
     parts = (TextPart("like this"), ImagePart(MediaUrl("u")))
     model = FakeModel([said("a"), said("<choice>STOP</choice>"), said("b")], capabilities=frozenset({"image_in"}))
     conversation = await conversation_with(model, limits=TurnLimits(ralph_iterations=1))
-    conversation.skills = SkillRegistry(lambda: [skill("x")], lambda path: "Do it.")
+    conversation = with_resources(conversation, skills=SkillRegistry(lambda: [skill("x")], lambda path: "Do it."))
     outcome = await run(conversation, parts)
     assert outcome.events[0] == outcome.events[1] == TurnBegin(parts)
     assert model.asked[1].history[-1].content[:2] == parts

@@ -338,9 +338,9 @@ async def test_the_same_call_step_after_step_is_reminded_and_then_stopped() -> N
 
 async def test_only_one_turn_runs_at_a_time() -> None:
     conversation = await conversation_with(FakeModel([[TextPart("ok")]]))
-    conversation.begin_turn()
+    conversation.turns.begin()
     with pytest.raises(StateError, match="already in progress"):
-        conversation.begin_turn()
+        conversation.turns.begin()
 
 
 async def test_an_orphan_argument_piece_is_dropped() -> None:
@@ -397,7 +397,7 @@ async def test_two_turns_that_fail_on_a_full_disk_answer_a_call_once() -> None:
 
 async def test_step_blocked_by_slow_client_is_closed_on_cancel() -> None:
     conversation = await conversation_with(FakeModel([[TextPart("never said")]]))
-    conversation.channel = EventChannel(limit=0)
+    conversation.events.channel = EventChannel(limit=0)
 
     def cancel(conversation: Conversation, event: Event) -> None:
         if isinstance(event, StepBegin) and conversation.turn is not None:

@@ -37,7 +37,7 @@ from kimi.interfaces.print.prompts import parse_prompt_line, read_prompts
 from kimi.interfaces.print.stream_json_output import StreamJsonOutput
 from kimi.interfaces.print.text_output import TextOutput
 from tests.support.background_tasks import FakeTasks
-from tests.support.conversations import conversation_with
+from tests.support.conversations import conversation_with, with_resources
 from tests.support.fakes import FakeModel
 
 pytestmark = pytest.mark.anyio
@@ -201,7 +201,9 @@ async def waited(
 ) -> tuple[TasksTimedOut | None, list[str]]:
     """Wait with turns that tell the model of at most `tell` tasks; gives the result and the inputs of the turns."""
     conversation = await conversation_with(FakeModel([]))
-    conversation.background = BackgroundTaskRegistry(lambda: tasks, BackgroundSettings(print_wait_ceiling_s=ceiling))
+    conversation = with_resources(
+        conversation, background=BackgroundTaskRegistry(lambda: tasks, BackgroundSettings(print_wait_ceiling_s=ceiling))
+    )
     inputs: list[str] = []
 
     async def run(text: str) -> None:

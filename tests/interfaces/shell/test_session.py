@@ -125,7 +125,7 @@ async def test_failing_panel_rejects_its_request(request_: Request, refused: Ans
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session_on(front, conversation).run)
         with anyio.fail_after(5):
-            assert await conversation.pending_requests.ask(request_, conversation.emit) == refused
+            assert await conversation.events.pending_requests.ask(request_, conversation.events.emit) == refused
         front.type(ExitRequested())
     assert len(front.asked) == 1
 
@@ -135,9 +135,9 @@ async def test_request_resolved_before_its_panel_opens_shows_no_panel(
     settled: ApprovalResponse | TurnEnd,
 ) -> None:
     conversation = await conversation_with(None)
-    conversation.emit_nowait(APPROVAL)
-    conversation.emit_nowait(settled)
-    conversation.emit_nowait(TextPart("on it goes\n\n"))
+    conversation.events.emit_nowait(APPROVAL)
+    conversation.events.emit_nowait(settled)
+    conversation.events.emit_nowait(TextPart("on it goes\n\n"))
     front = FakeFront()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session_on(front, conversation).run)

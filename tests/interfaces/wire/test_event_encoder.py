@@ -13,6 +13,7 @@ from kimi.domain.content.parts import AudioPart, ImagePart, MediaUrl, TextPart, 
 from kimi.domain.events import event as ev
 from kimi.domain.events import request as rq
 from kimi.domain.tools import tool as tl
+from kimi.domain.tools.diff import ChangedText
 from kimi.domain.turn import TokenUsage
 from kimi.interfaces.wire.event_encoder import NestedTurnTracker, WireEventEncoder, encode_delivery
 
@@ -161,6 +162,13 @@ def test_every_request_carries_the_id_of_its_payload(request_: rq.Request, name:
 def test_no_event_type_is_without_a_golden_line() -> None:
     shown = {type(event) for event, _, _ in GOLDEN} | {type(request) for request, _, _ in REQUESTS} | {ImagePart}
     assert shown == set(ev.EVENT_TYPES)
+
+
+def test_internal_events_have_no_line() -> None:
+    encoder = WireEventEncoder()
+    assert not set(ev.INTERNAL_TYPES) & set(ev.EVENT_TYPES)
+    for event in (ev.ToolCallStarted(None, "c"), ev.FileChangePlanned(None, "c", ChangedText("/a", None, "x"))):
+        assert [encoder.encode(Delivery(event, None), strict=strict) for strict in (False, True)] == [None, None]
 
 
 def test_the_strict_profile_lets_only_the_known_names_through() -> None:

@@ -47,8 +47,10 @@ async def talking(
 
     model = FakeModel(list(scripts))
     conversation = await conversation_with(model, tools, policy=policy or Policy(yolo=True), files=files)
-    deps = ServerToolDeps(source, check_arguments, conversation.new_id, may_ask, spill, settings.max_output_chars)
-    conversation.toolset.servers = ServerTools(settings, deps)
+    deps = ServerToolDeps(
+        source, check_arguments, conversation.resources.new_id, may_ask, spill, settings.max_output_chars
+    )
+    conversation.toolset.use_servers(ServerTools(settings, deps))
     return conversation, model
 
 

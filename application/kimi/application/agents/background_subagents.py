@@ -23,6 +23,8 @@ from kimi.application.ports import BackgroundTasks
 from kimi.domain.agents.subagent import SubagentIdentity
 from kimi.domain.background import BackgroundTask, BackgroundTaskSpec, TaskStatus
 from kimi.domain.errors import TooManyTasks
+from kimi.domain.events.event import ApprovalResponse, Event
+from kimi.domain.events.request import ApprovalRequest
 
 logger = logging.getLogger(__name__)
 
@@ -62,13 +64,16 @@ def start_in_background(
     `describe_failure` puts a failure into words. The work ends with the task, with its time, or with the conversation.
     """
     parent = subagents.parent
-    tasks, group = parent.background.tasks, parent.hooks.task_group
+    tasks, group = parent.resources.background.tasks, parent.resources.hooks.task_group
     if tasks is None or group is None:
         return SubagentResult("failed", UNAVAILABLE)
     subagent = prepare_subagent(subagents, subagent_task)
     if isinstance(subagent, SubagentResult):
         return subagent
-    timeout_s, stop_signal = subagent_task.timeout_s or parent.background.settings.agent_task_timeout_s, _StopSignal()
+    timeout_s, stop_signal = (
+        subagent_task.timeout_s or parent.resources.background.settings.agent_task_timeout_s,
+        _StopSignal(),
+    )
     try:
         task = tasks.adopt(
             BackgroundTaskSpec("", subagent_task.description, (), timeout_s, "agent"), stop_signal.trigger
@@ -90,7 +95,7 @@ class _BackgroundRun:
     subagent_task: SubagentTask
     stop_signal: _StopSignal
     describe_failure: Callable[[SubagentResult], str]
-    pending_approvals: int = 0
+    pending_approval_ids: set[str] = field(default_factory=set[str])
 
     async def execute(self, subagent: Subagent, identity: SubagentIdentity) -> None:
         """Work, and keep the books of the task right, whatever happens."""
@@ -109,10 +114,15 @@ class _BackgroundRun:
             self.subagents.running_ids.discard(identity.agent_id)
             self._record_result(identity, result)
 
-    def _update_pending_approvals(self, identity: SubagentIdentity, is_pending: bool) -> None:
+    def _update_pending_approvals(self, identity: SubagentIdentity, event: Event) -> None:
         """Several calls of the subagent may wait for an approval at a time."""
-        self.pending_approvals += 1 if is_pending else -1
-        self._record_status(identity, "awaiting_approval" if self.pending_approvals else "running")
+        if isinstance(event, ApprovalRequest):
+            self.pending_approval_ids.add(event.id)
+        elif isinstance(event, ApprovalResponse):
+            self.pending_approval_ids.discard(event.request_id)
+        else:
+            return
+        self._record_status(identity, "awaiting_approval" if self.pending_approval_ids else "running")
 
     def _record_result(self, identity: SubagentIdentity, result: SubagentResult | None) -> None:
         head = f"agent_id: {identity.agent_id}\n\n"
@@ -120,7 +130,7 @@ class _BackgroundRun:
             self._write_output(identity, head + result.text)
             self._record_status(identity, "completed")
         elif (
-            result is None or self.subagents.parent.pending_requests.is_closed
+            result is None or self.subagents.parent.events.pending_requests.is_closed
         ):  # refused because nobody was there any more
             self._record_status(identity, "killed", self.stop_signal.reason or "The conversation has ended.")
         else:

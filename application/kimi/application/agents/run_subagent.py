@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 import anyio
 
-from kimi.application.conversation.conversation import Conversation, ignore_approval_wait
+from kimi.application.conversation.conversation import Conversation
 from kimi.application.hooks.hook_points import fire_subagent_stop_hooks, run_subagent_start_hooks
 from kimi.application.ports import ChatModel, SessionFiles, SubagentFiles
 from kimi.application.turn.run_turn import run_turn
@@ -22,6 +22,7 @@ from kimi.domain.agents.agent import AgentSpec, SubagentType
 from kimi.domain.agents.subagent import SubagentIdentity, SubagentRecord, SubagentStatus, is_agent_id
 from kimi.domain.content.message import message_text
 from kimi.domain.errors import APIStatusError, ModelError
+from kimi.domain.events.event import Event
 from kimi.domain.turn import TurnStatus
 
 logger = logging.getLogger(__name__)
@@ -187,7 +188,7 @@ def _create_record(subagents: SubagentRegistry, subagent_task: SubagentTask) -> 
     taken = subagents.parent.files.list_subagent_ids()
     while (agent_id := f"a{os.urandom(4).hex()}") in taken:
         continue
-    now = subagents.parent.now()
+    now = subagents.parent.resources.now()
     return SubagentRecord(
         agent_id, subagent_task.type, "idle", subagent_task.description, subagent_task.model, now, now
     )
@@ -201,27 +202,29 @@ async def run_prepared_subagent(
     subagent: Subagent,
     subagent_task: SubagentTask,
     identity: SubagentIdentity,
-    notify_approval_wait: Callable[[bool], None] = ignore_approval_wait,
+    observe_requests: Callable[[Event], None] | None = None,
 ) -> SubagentResult:
     """Work within the time, and keep the state of the instance right in every case, cancellation too.
 
-    `notify_approval_wait` hears when an approval is waited for, and when no longer.
+    `observe_requests` is called for each request and answer of the subagent.
     """
     parent, files = subagents.parent, subagent.files
     subagents.running_ids.add(identity.agent_id)
     status: SubagentStatus = "killed"
     try:
-        files.save_record(subagent.record.with_status(RUNNING_STATUSES[identity.task_id is not None], parent.now()))
+        files.save_record(
+            subagent.record.with_status(RUNNING_STATUSES[identity.task_id is not None], parent.resources.now())
+        )
         files.save_prompt(subagent_task.prompt)
         result = subagent.build_result("timed_out", limit_or_status=int(subagent_task.timeout_s or 0))
         with anyio.move_on_after(subagent_task.timeout_s):
-            result = await _run_child_conversation(subagents, subagent, subagent_task, identity, notify_approval_wait)
+            result = await _run_child_conversation(subagents, subagent, subagent_task, identity, observe_requests)
         status = "completed" if result.outcome == "completed" else "failed"
     except Exception as error:
         logger.exception("subagent %s failed", identity.agent_id)
         status, result = "failed", subagent.build_result("failed", str(error))
     finally:
-        _save_status(subagent, status, parent.now())
+        _save_status(subagent, status, parent.resources.now())
         subagents.running_ids.discard(identity.agent_id)
         files.close()
     return result
@@ -240,11 +243,12 @@ async def _run_child_conversation(
     subagent: Subagent,
     subagent_task: SubagentTask,
     identity: SubagentIdentity,
-    notify_approval_wait: Callable[[bool], None],
+    observe_requests: Callable[[Event], None] | None,
 ) -> SubagentResult:
     spec = subagent.spec
     child = subagents.open_child(spec, subagent.files, subagent.model, identity)
-    child.notify_approval_wait = notify_approval_wait
+    if observe_requests is not None:
+        child.events.observe_requests(observe_requests)
     hook_conversation = (
         subagents.parent if identity.task_id is None else child
     )  # between turns nothing of hooks is announced
@@ -265,7 +269,7 @@ async def _run_child_conversation(
 async def _run_child_turn(subagent: Subagent, child: Conversation, prompt: str) -> SubagentResult:
     """One turn of the subagent, and what its last message says."""
     try:
-        status = await run_turn(child, child.begin_turn(), prompt)
+        status = await run_turn(child, child.turns.begin(), prompt)
     except APIStatusError as error:
         return subagent.build_result("api_error", str(error), error.status_code)
     except ModelError as error:

@@ -15,13 +15,13 @@ from kimi.domain.permissions.path_rules import is_within
 
 async def add_directory(conversation: Conversation, arguments: str) -> None:
     """List the directories of the workspace, or add one: stored with the session, told to the model."""
-    project = conversation.require_project()
+    project = conversation.resources.require_project()
     if arguments:
         text = await _add_to_workspace(conversation, project, parse_path_argument(arguments))
     else:
         lines = [project.workspace.work_dir, *conversation.files.state.additional_dirs]
         text = "Workspace directories:\n" + "\n".join(f"- {path}" for path in lines)
-    await conversation.emit(TextPart(text))
+    await conversation.events.emit(TextPart(text))
 
 
 async def _add_to_workspace(conversation: Conversation, project: Project, requested_path: str) -> str:
@@ -30,9 +30,9 @@ async def _add_to_workspace(conversation: Conversation, project: Project, reques
         return reason
     path = place.absolute
     tree = await anyio.to_thread.run_sync(project.list_tree, path)
-    conversation.update_state(lambda state: replace(state, additional_dirs=(*state.additional_dirs, path)))
-    conversation.ensure_system_prompt()
-    conversation.append(user_message(_format_model_notice(path, tree)))
+    conversation.session.update_state(lambda state: replace(state, additional_dirs=(*state.additional_dirs, path)))
+    conversation.context.ensure_system_prompt()
+    conversation.context.append(user_message(_format_model_notice(path, tree)))
     return f"Added directory to workspace: {path}"
 
 

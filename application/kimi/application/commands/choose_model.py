@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kimi.application.control.switch_model import current_choice, switch_model
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.model_catalog import ModelChoice, models_by_alias
+from kimi.application.conversation.model_selection import ModelChoice, models_by_alias
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ConfigError, StateError
 
@@ -17,7 +17,7 @@ async def run_model_command(conversation: Conversation, arguments: str) -> None:
         text = _switch(conversation, arguments.split()) if arguments else _list_models(conversation)
     except (StateError, ConfigError) as error:
         text = str(error)
-    await conversation.emit(TextPart(text))
+    await conversation.events.emit(TextPart(text))
 
 
 def _switch(conversation: Conversation, words: list[str]) -> str:
@@ -30,7 +30,7 @@ def _list_models(conversation: Conversation) -> str:
     choice = current_choice(conversation)
     now = f"Model: {_format_choice(choice)}" if choice is not None else "No model is chosen."
     return "\n".join(
-        [now, "Models:", *(f"- {name}" for name in models_by_alias(conversation.require_models()) if name)]
+        [now, "Models:", *(f"- {name}" for name in models_by_alias(conversation.models.require_catalog()) if name)]
     )
 
 

@@ -13,12 +13,12 @@ from kimi.domain.history.transcript import render_transcript
 
 async def export_markdown(conversation: Conversation, arguments: str) -> None:
     """Write what the model knows of the conversation to a new file; without a path to one in the work dir."""
-    project = conversation.require_project()
+    project = conversation.resources.require_project()
     messages = tuple(conversation.history.messages)
     if not messages:
-        await conversation.emit(TextPart("There is nothing to export: the conversation is empty."))
+        await conversation.events.emit(TextPart("There is nothing to export: the conversation is empty."))
         return
-    now = datetime.fromtimestamp(conversation.now())
+    now = datetime.fromtimestamp(conversation.resources.now())
     facts = [
         ("session", conversation.id),
         ("exported", now.astimezone().isoformat(timespec="seconds")),
@@ -31,7 +31,7 @@ async def export_markdown(conversation: Conversation, arguments: str) -> None:
         text = await _write_file(project, parse_path_argument(arguments), name, content)
     except (OSError, ValueError) as error:
         text = f"The conversation could not be exported: {error}"
-    await conversation.emit(TextPart(text))
+    await conversation.events.emit(TextPart(text))
 
 
 async def _write_file(project: Project, requested_path: str, default_name: str, content: bytes) -> str:

@@ -30,13 +30,13 @@ async def import_context(conversation: Conversation, arguments: str) -> None:
     path_or_session_id = parse_path_argument(arguments)
     try:
         text = (
-            await _import_text(conversation, conversation.require_project(), path_or_session_id)
+            await _import_text(conversation, conversation.resources.require_project(), path_or_session_id)
             if path_or_session_id
             else USAGE
         )
     except (_ImportDenied, SessionError) as error:
         text = str(error)
-    await conversation.emit(TextPart(text))
+    await conversation.events.emit(TextPart(text))
 
 
 async def _import_text(conversation: Conversation, project: Project, path_or_session_id: str) -> str:
@@ -53,8 +53,8 @@ async def _import_text(conversation: Conversation, project: Project, path_or_ses
         raise _ImportDenied(f"There is nothing to import: {source} is empty.")
     text = _format_reference(escape_host_tags(source), escape_host_tags(content))
     _check_context_size(conversation, source, text)
-    conversation.ensure_system_prompt()
-    conversation.append(user_message(text))
+    conversation.context.ensure_system_prompt()
+    conversation.context.append(user_message(text))
     return f"Imported {source} as reference: {len(content)} characters.{warning}"
 
 

@@ -6,7 +6,8 @@ from random import random as uniform
 
 import anyio.to_thread
 
-from kimi.application.conversation.conversation import IDLE, Conversation
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.running_turn import IDLE
 from kimi.application.step.checkpoints import next_checkpoint_records
 from kimi.application.step.run_steps import run_steps
 from kimi.domain.content.message import user_message
@@ -45,16 +46,16 @@ async def init_project(conversation: Conversation, arguments: str) -> TurnStatus
 
     Raises ModelNotSet, ChatProviderError, StoreFailed; the conversation then knows nothing of it.
     """
-    project, model, turn = conversation.require_project(), conversation.model, conversation.turn
+    project, model, turn = conversation.resources.require_project(), conversation.model, conversation.turn
     if model is None:
         raise ModelNotSet
     if turn is None:
         raise StateError(IDLE)
-    conversation.repeat_guard = RepeatGuard()
-    with conversation.scratch_context():
-        conversation.append(*next_checkpoint_records(conversation), user_message(INIT_PROMPT))
+    turn.repeat_guard = RepeatGuard()
+    with conversation.context.scratch_context():
+        conversation.context.append(*next_checkpoint_records(conversation), user_message(INIT_PROMPT))
         status = await run_steps(conversation, turn, model, uniform)
     if status.status != "cancelled":
         text = await anyio.to_thread.run_sync(project.load_instructions)
-        conversation.append(user_message(_WRITTEN_NOTICE.format(text=text) if text else _MISSING_NOTICE))
+        conversation.context.append(user_message(_WRITTEN_NOTICE.format(text=text) if text else _MISSING_NOTICE))
     return status

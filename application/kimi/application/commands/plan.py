@@ -29,7 +29,7 @@ async def run_plan_command(conversation: Conversation, arguments: str) -> None:
             text = await anyio.to_thread.run_sync(_remove_plan, resolve_plan_file(conversation))
         case _:
             text = _USAGE
-    await conversation.emit(TextPart(text))
+    await conversation.events.emit(TextPart(text))
 
 
 async def _switch_plan_mode(conversation: Conversation, enabled: bool) -> str:

@@ -33,11 +33,11 @@ _USAGE = "Usage: /btw <question>"
 async def run_btw_command(conversation: Conversation, arguments: str) -> None:
     """Answer the question; one without text gets a line of usage. Raises ModelNotSet, StoreFailed."""
     if not arguments.strip():
-        await conversation.emit(TextPart(_USAGE))
+        await conversation.events.emit(TextPart(_USAGE))
         return
     end = await answer_side_question(conversation, arguments.strip())
     if conversation.client.protocol_version < MIN_PROTOCOL_VERSION:
-        await conversation.emit(TextPart(end.response or end.error or _NO_ANSWER))
+        await conversation.events.emit(TextPart(end.response or end.error or _NO_ANSWER))
 
 
 async def answer_side_question(conversation: Conversation, question: str) -> BtwEnd:
@@ -48,15 +48,15 @@ async def answer_side_question(conversation: Conversation, question: str) -> Btw
     """
     if conversation.model is None:
         raise ModelNotSet
-    begin = BtwBegin(conversation.new_id(), question)
+    begin = BtwBegin(conversation.resources.new_id(), question)
     end = BtwEnd(begin.id, None, "The question was cancelled.")
-    conversation.emit_nowait(begin)  # a cancel cannot come before the next line
+    conversation.events.emit_nowait(begin)  # a cancel cannot come before the next line
     try:
-        await conversation.channel.wait_for_capacity()
+        await conversation.events.channel.wait_for_capacity()
         end = await _answer_question(conversation, begin)
     finally:
         with anyio.CancelScope(shield=True):
-            await conversation.emit(end)
+            await conversation.events.emit(end)
     return end
 
 
@@ -76,7 +76,9 @@ async def _request_answer(conversation: Conversation, question: str) -> str:
     messages = [*_drop_unanswered_calls(history.messages), user_message(_QUESTION_PROMPT.format(question=question))]
     tools = conversation.toolset.visible_specs()
     parts: list[str] = []
-    async with model.stream(conversation.ensure_system_prompt(), messages, tools, history.total_tokens) as items:
+    async with model.stream(
+        conversation.context.ensure_system_prompt(), messages, tools, history.total_tokens
+    ) as items:
         async for item in items:
             if isinstance(item, TextPart):
                 parts.append(item.text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from kimi.application.control.plan_mode import switch_plan_mode
@@ -23,12 +22,14 @@ def mode_from_policy(policy: Policy) -> Mode:
 def switch_mode(conversation: Conversation, mode: Mode) -> None:
     """Let the conversation ask as much as `mode` says, from the next tool call on.
 
-    Plan mode leaves the approvals as they are, so that they are there again after it. Raises StoreFailed.
+    Plan mode leaves the approvals as they are, so that they are there again after it. Raises StoreFailed; nothing has
+    changed then.
     """
-    if (mode == "plan") != conversation.policy.plan:
-        switch_plan_mode(conversation, mode == "plan")
-    if mode == "plan":
-        return
     yolo, afk = mode == "yolo", mode == "afk"
-    conversation.policy = replace(conversation.policy, yolo=yolo, afk=afk)
-    conversation.update_state(lambda state: replace(state, yolo=yolo, afk=afk))
+    if mode == "plan":
+        if not conversation.policy.plan:
+            switch_plan_mode(conversation, True)
+    elif conversation.policy.plan:
+        switch_plan_mode(conversation, False, yolo=yolo, afk=afk)
+    else:
+        conversation.permissions.switch_modes(yolo=yolo, afk=afk)

@@ -18,5 +18,5 @@ def forget_since_checkpoint(conversation: Conversation, checkpoint_id: int) -> b
     """
     if CheckpointRecord(checkpoint_id) not in conversation.history.records:
         return False
-    conversation.replace_history(conversation.history.records_before_checkpoint(checkpoint_id))
+    conversation.context.replace_history(conversation.history.records_before_checkpoint(checkpoint_id))
     return True

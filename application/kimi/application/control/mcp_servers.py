@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -72,17 +71,17 @@ async def wait_for_servers(conversation: Conversation) -> None:
 
 
 async def _wait_for_connections(conversation: Conversation, servers: ServerTools) -> None:
-    await conversation.emit(StatusUpdate(mcp_status=servers.status()))
-    conversation.emit_nowait(MCPLoadingBegin())  # a cancel cannot come before the next line
+    await conversation.events.emit(StatusUpdate(mcp_status=servers.status()))
+    conversation.events.emit_nowait(MCPLoadingBegin())  # a cancel cannot come before the next line
     try:
-        await conversation.channel.wait_for_capacity()
+        await conversation.events.channel.wait_for_capacity()
         with anyio.move_on_after(servers.settings.first_turn_wait_ms / 1000):
             await servers.source.wait_for_first_connect()
     finally:
         with anyio.CancelScope(shield=True):
             conversation.toolset.visible_specs()  # gives names to the tools, for the status
-            await conversation.emit(StatusUpdate(mcp_status=servers.status()))
-            await conversation.emit(MCPLoadingEnd())
+            await conversation.events.emit(StatusUpdate(mcp_status=servers.status()))
+            await conversation.events.emit(MCPLoadingEnd())
     servers.failed_in_status = _broken_server_names(servers)
 
 
@@ -104,14 +103,17 @@ async def report_server_changes(conversation: Conversation) -> None:
 
 
 def _drop_changed_approvals(conversation: Conversation, servers: ServerTools) -> None:
-    """Ask again about tools that are described otherwise than when they were approved, also in an earlier run."""
+    """Ask again about tools that are described otherwise than when they were approved, also in an earlier run.
+
+    Raises StoreFailed.
+    """
     from kimi.application.toolset.mcp_tool import (  # start-up time
         approval_key,
         description_fingerprint,
         fingerprinted_approval,
     )
 
-    changed = {approval_key(tool) for tool in servers.take_changed_tools()}
+    changed = {approval_key(tool) for tool in servers.find_changed_tools()}
     for tool in (tool for server in servers.servers() for tool in server.tools):
         key = approval_key(tool)
         remembered = conversation.policy.remembered
@@ -120,19 +122,11 @@ def _drop_changed_approvals(conversation: Conversation, servers: ServerTools) ->
         marks = {entry for entry in remembered if fingerprinted_approval(entry) == key}
         if key in changed or marks - {description_fingerprint(tool)}:
             logger.info("a tool has changed; it is not approved any more: %s", key)
-            _forget_approvals(conversation, {key, *marks})
+            conversation.permissions.forget({key, *marks})
         elif not marks and conversation.subagent is None:
-            conversation.remember_approval(description_fingerprint(tool))
-
-
-def _forget_approvals(conversation: Conversation, entries: set[str]) -> None:
-    """A subagent forgets for all, but stores nothing: what is approved stands in the files of its parent."""
-    if conversation.subagent is None:
-        for entry in entries:
-            conversation.forget_approval(entry)
-    else:
-        policy = conversation.policy
-        conversation.policy = replace(policy, remembered=policy.remembered - entries)
+            conversation.permissions.remember(description_fingerprint(tool))
+    # Only now: a change whose forgetting could not be stored has to be found again, else the tool would stay approved.
+    servers.accept_changed_tools()
 
 
 async def _report_broken_servers(conversation: Conversation, servers: ServerTools) -> None:
@@ -140,15 +134,15 @@ async def _report_broken_servers(conversation: Conversation, servers: ServerTool
     new, servers.failed_announced = broken - servers.failed_announced, broken
     if new - servers.failed_in_status:
         servers.failed_in_status = broken
-        await conversation.emit(StatusUpdate(mcp_status=servers.status()))
+        await conversation.events.emit(StatusUpdate(mcp_status=servers.status()))
     for server in servers.servers():
         if server.name in new:
-            await conversation.emit(_build_notification(conversation, server))
+            await conversation.events.emit(_build_notification(conversation, server))
 
 
 def _build_notification(conversation: Conversation, server: SourceServer) -> Notification:
     return Notification(
-        id=conversation.new_id(),
+        id=conversation.resources.new_id(),
         category="system",
         type=f"mcp.{server.state}",
         source_kind="mcp_server",
@@ -156,7 +150,7 @@ def _build_notification(conversation: Conversation, server: SourceServer) -> Not
         title=f"MCP server {server.name} is not available",
         body=server.reason,
         severity="warning",
-        created_at=conversation.now(),
+        created_at=conversation.resources.now(),
         payload={"server": server.name, "status": server.state},
     )
 
@@ -172,7 +166,7 @@ async def servers_lifespan(
     if servers is None:
         yield
         return
-    conversation.toolset.servers = servers
+    conversation.toolset.use_servers(servers)
     try:
         await _wait_for_required_servers(servers)
         if connect:

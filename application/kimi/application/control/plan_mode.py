@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import random
 
 from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.permissions import ChangeState, keep_state
 from kimi.domain.agents.plan import new_plan_slug
 from kimi.domain.errors import StateError
 from kimi.domain.events.event import StatusUpdate
+from kimi.domain.history.session import SessionState
+
+
+@dataclass(slots=True)
+class _PlanAnnouncements:
+    """Who does not know yet that plan mode was switched."""
+
+    is_client_due: bool = False
+    is_model_due: bool = False
 
 
 async def set_plan_mode(conversation: Conversation, enabled: bool) -> None:
@@ -21,52 +31,72 @@ async def set_plan_mode(conversation: Conversation, enabled: bool) -> None:
     await announce_plan_mode(conversation)
 
 
-def switch_plan_mode(conversation: Conversation, enabled: bool) -> None:
-    """`set_plan_mode` for a tool: the client is told when the step is over, after its result (wire spec 7.13)."""
+def switch_plan_mode(
+    conversation: Conversation, enabled: bool, *, yolo: bool | None = None, afk: bool | None = None
+) -> None:
+    """`set_plan_mode` for a tool: the client is told when the step is over, after its result (wire spec 7.13).
+
+    `yolo` and `afk` are switched in the same write; None leaves them as they are.
+    """
     _require_plans_dir(conversation)
-    if enabled:
-        _ensure_plan_name(conversation)
-    conversation.update_state(lambda state: replace(state, plan_mode=enabled))
-    if enabled != conversation.policy.plan:
-        conversation.is_plan_reminder_due = enabled
-    conversation.is_plan_mode_unannounced = True
-    conversation.policy = replace(conversation.policy, plan=enabled)
+    was_enabled = conversation.policy.plan
+    change_state = _make_plan_naming(conversation) if enabled else keep_state
+    conversation.permissions.switch_modes(yolo=yolo, afk=afk, plan=enabled, change_state=change_state)
+    if enabled != was_enabled:
+        conversation.feature_states.get(_PlanAnnouncements).is_model_due = enabled
+    conversation.feature_states.get(_PlanAnnouncements).is_client_due = True
 
 
 async def announce_plan_mode(conversation: Conversation) -> None:
     """Tell the client whether plan mode is on, if it does not know."""
-    if conversation.is_plan_mode_unannounced:
+    if conversation.feature_states.get(_PlanAnnouncements).is_client_due:
         emit_plan_mode_nowait(conversation)
-        await conversation.channel.wait_for_capacity()
+        await conversation.events.channel.wait_for_capacity()
 
 
 def emit_plan_mode_nowait(conversation: Conversation) -> None:
     """Tell the client without waiting for room on the channel. Raises StoreFailed."""
-    conversation.is_plan_mode_unannounced = False
-    conversation.emit_nowait(StatusUpdate(plan_mode=conversation.policy.plan))
+    conversation.feature_states.get(_PlanAnnouncements).is_client_due = False
+    conversation.events.emit_nowait(StatusUpdate(plan_mode=conversation.policy.plan))
+
+
+def take_plan_reminder(conversation: Conversation) -> bool:
+    """Whether the model is to be told in full that plan mode is on: once after each time that it was switched on."""
+    announcements = conversation.feature_states.get(_PlanAnnouncements)
+    is_due, announcements.is_model_due = announcements.is_model_due, False
+    return is_due
 
 
 def resolve_plan_file(conversation: Conversation) -> str:
     """The path of the session's plan file; it need not exist. Raises StateError where there is no place for it."""
     directory = _require_plans_dir(conversation)
-    _ensure_plan_name(conversation)
+    if conversation.files.state.plan_slug is None:
+        conversation.session.update_state(_make_plan_naming(conversation))
     return os.path.join(directory, f"{conversation.files.state.plan_slug}.md")
 
 
 def find_active_plan_file(conversation: Conversation) -> str | None:
     """The one file that may be changed while plan mode is on; None while it is off, or has no place."""
-    return resolve_plan_file(conversation) if conversation.policy.plan and conversation.plans_dir is not None else None
+    return (
+        resolve_plan_file(conversation)
+        if conversation.policy.plan and conversation.resources.plans_dir is not None
+        else None
+    )
 
 
 def _require_plans_dir(conversation: Conversation) -> str:
-    if conversation.plans_dir is None:
+    if conversation.resources.plans_dir is None:
         raise StateError("Plan mode is not supported")
-    return conversation.plans_dir
+    return conversation.resources.plans_dir
 
 
-def _ensure_plan_name(conversation: Conversation) -> None:
-    """A plan keeps its name for the session, so that a restart finds the file."""
-    state = conversation.files.state
-    if state.plan_slug is None:
-        session_id = conversation.new_id().replace("-", "")
-        conversation.update_state(lambda old: replace(old, plan_slug=new_plan_slug(random), plan_session_id=session_id))
+def _make_plan_naming(conversation: Conversation) -> ChangeState:
+    """Return the change that names the plan. A plan keeps its name for the session, so that a restart finds it."""
+
+    def name_plan(state: SessionState) -> SessionState:
+        if state.plan_slug is not None:
+            return state
+        session_id = conversation.resources.new_id().replace("-", "")
+        return replace(state, plan_slug=new_plan_slug(random), plan_session_id=session_id)
+
+    return name_plan

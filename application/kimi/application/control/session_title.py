@@ -13,7 +13,7 @@ MAX_TITLE = 200
 def set_title(conversation: Conversation, text: str) -> str:
     """Name the session: one line, at most 200 characters. Gives the title as it is stored. Raises StoreFailed."""
     title = shorten_title(text, MAX_TITLE)
-    conversation.update_state(lambda state: replace(state, custom_title=title))
+    conversation.session.update_state(lambda state: replace(state, custom_title=title))
     return title
 
 

@@ -6,7 +6,8 @@ either part of the turn, announced by SteerInput, or refused.
 
 from __future__ import annotations
 
-from kimi.application.conversation.conversation import IDLE, Conversation, RunningTurn
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.running_turn import IDLE, RunningTurn
 from kimi.application.ports import ChatModel
 from kimi.domain.content.message import Message
 from kimi.domain.content.parts import UserInput, as_parts, missing_capabilities
@@ -45,5 +46,5 @@ async def append_late_steers(conversation: Conversation, turn: RunningTurn) -> N
 
 
 async def _inject_steer(conversation: Conversation, user_input: UserInput) -> None:
-    conversation.append(Message("user", as_parts(user_input)))
-    await conversation.emit(SteerInput(user_input))
+    conversation.context.append(Message("user", as_parts(user_input)))
+    await conversation.events.emit(SteerInput(user_input))

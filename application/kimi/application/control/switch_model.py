@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.model_catalog import ModelCatalog, ModelChoice, models_by_alias
+from kimi.application.conversation.model_selection import ModelCatalog, ModelChoice, models_by_alias
+from kimi.application.ports import ChatModel
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import StateError
 
@@ -22,10 +23,10 @@ def thinking_choices(model: ModelSettings) -> tuple[bool, ...]:
 
 def current_choice(conversation: Conversation) -> ModelChoice | None:
     """What the conversation uses now; None without a model."""
-    started = conversation.require_models().initial
-    if conversation.model_choice is None and started is not None:
+    started = conversation.models.require_catalog().initial
+    if conversation.models.choice is None and started is not None:
         return ModelChoice(started.alias, bool(started.thinking))
-    return conversation.model_choice
+    return conversation.models.choice
 
 
 def switch_model(conversation: Conversation, alias: str | None = None, thinking: bool | None = None) -> ModelChoice:
@@ -38,17 +39,43 @@ def switch_model(conversation: Conversation, alias: str | None = None, thinking:
         ConfigError: the model cannot be used as it is configured. Nothing has changed then.
         StoreFailed: the choice holds, but could not be stored.
     """
-    models, now = conversation.require_models(), current_choice(conversation)
+    models, now = conversation.models.require_catalog(), current_choice(conversation)
     settings = _find_settings(models, alias if alias is not None else now.alias if now else "")
     wanted = thinking if thinking is not None else bool(now and now.thinking)
     choices = thinking_choices(settings)
     is_thinking = wanted if wanted in choices else bool(choices) and choices[0]
     thinking_setting = is_thinking if choices else None
-    conversation.model = models.open_model(settings.model_copy(update={"thinking": thinking_setting}))
+    choice = ModelChoice(settings.alias, is_thinking)
+    conversation.models.use(models.open_model(settings.model_copy(update={"thinking": thinking_setting})), choice)
     conversation.toolset.reset_builtin_tools()  # some tools are for certain models only
-    conversation.model_choice = ModelChoice(settings.alias, is_thinking)
-    conversation.update_state(lambda state: replace(state, model_alias=settings.alias, thinking=is_thinking))
-    return conversation.model_choice
+    conversation.session.update_state(lambda state: replace(state, model_alias=settings.alias, thinking=is_thinking))
+    return choice
+
+
+def use_unlisted_model(conversation: Conversation, model: ChatModel) -> None:
+    """Use a model that no configuration names, until another one is chosen; nothing of it is stored."""
+    conversation.models.use(model)
+    conversation.toolset.reset_builtin_tools()
+
+
+def reload_model(conversation: Conversation) -> None:
+    """Open the model in use anew: the configuration has changed. What was chosen stays.
+
+    A model that is not usable any more is left as it is. Raises ConfigError as `switch_model`.
+    """
+    settings = resolve_chosen_model(conversation)
+    if settings is not None and settings.is_usable:
+        conversation.models.use(conversation.models.require_catalog().open_model(settings))
+
+
+def resolve_chosen_model(conversation: Conversation) -> ModelSettings | None:
+    """The settings of the model that a conversation uses, with what was chosen about thinking."""
+    choice, models = current_choice(conversation), conversation.models.require_catalog()
+    settings = models_by_alias(models).get(choice.alias) if choice is not None else models.initial
+    if settings is None or choice is None or conversation.models.choice is None:
+        return settings
+    thinking = choice.thinking if settings.thinking is not None else None
+    return settings.model_copy(update={"thinking": thinking})
 
 
 def restore_model(conversation: Conversation) -> bool:
@@ -59,7 +86,7 @@ def restore_model(conversation: Conversation) -> bool:
     state = conversation.files.state
     if state.model_alias is None:
         return True
-    if state.model_alias not in models_by_alias(conversation.require_models()):
+    if state.model_alias not in models_by_alias(conversation.models.require_catalog()):
         return False
     switch_model(conversation, state.model_alias, state.thinking)
     return True

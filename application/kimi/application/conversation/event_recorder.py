@@ -6,7 +6,7 @@ from kimi.application.codec.envelope import encode_event
 from kimi.application.ports import Now, SessionFiles
 from kimi.domain.content.message import ToolCall, ToolCallPart
 from kimi.domain.content.stream import PART_TYPES, PartMerger, StreamPart
-from kimi.domain.events.event import ApprovalResponse, Event
+from kimi.domain.events.event import INTERNAL_TYPES, ApprovalResponse, Event
 from kimi.domain.events.request import ApprovalRequest, HookRequest
 
 _UNRECORDED_TYPES = (ApprovalRequest, ApprovalResponse, HookRequest)
@@ -31,6 +31,8 @@ class EventRecorder:
         if isinstance(event, PART_TYPES):
             self._merge(event)
             return None
+        if isinstance(event, INTERNAL_TYPES):
+            return None  # without a flush: a call may start while the next one still streams, which stays one record
         self.flush()
         self._late_pieces = None
         if isinstance(event, _UNRECORDED_TYPES):

@@ -35,8 +35,8 @@ class DetachedHookBatch:
 class HookRegistry:
     """The hooks that a conversation and its subagents share. State only; the verbs are in `run_hooks`.
 
-    `run` runs a command; `session_id` and `work_dir` are what hooks are told. `tasks` is where hooks run that nobody
-    waits for; without it they are waited for after all. `late` holds their batches until their turn ends.
+    `run` runs a command; `session_id` and `work_dir` are what hooks are told. `detached_batches` holds the batches of
+    hooks that nobody waits for until their turn ends.
     """
 
     def __init__(
@@ -52,12 +52,21 @@ class HookRegistry:
         self.run_command = run or _run_no_command
         self.session_id = session_id
         self.work_dir = work_dir
-        self.task_group: TaskGroup | None = None
+        self._task_group: TaskGroup | None = None
         self.detached_batches: list[DetachedHookBatch] = []
         self._running = 0
         self._idle = anyio.Event()
         self.watched_events = frozenset(hook.event for hook in self.commands)
         _report_bad_matchers(self.commands)
+
+    @property
+    def task_group(self) -> TaskGroup | None:
+        """Where hooks run that nobody waits for; without it they are waited for after all."""
+        return self._task_group
+
+    def set_task_group(self, tasks: TaskGroup | None) -> None:
+        """Let detached hooks run here; None when the group is about to end."""
+        self._task_group = tasks
 
     @property
     def all_hooks(self) -> tuple[Hook, ...]:

@@ -26,7 +26,7 @@ MAX_SUBAGENT_CHARS = 500
 
 async def run_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> HookAnswer:
     """`run_hooks.run_hooks`, not even imported where nothing watches the event (start-up time)."""
-    if event not in conversation.hooks.watched_events:
+    if event not in conversation.resources.hooks.watched_events:
         return ALLOW
     from kimi.application.hooks.run_hooks import run_hooks
 
@@ -35,7 +35,7 @@ async def run_hooks(conversation: Conversation, event: str, target: str, details
 
 async def fire_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> None:
     """`run_hooks.fire_hooks`, as above."""
-    if event in conversation.hooks.watched_events:
+    if event in conversation.resources.hooks.watched_events:
         from kimi.application.hooks.run_hooks import fire_hooks
 
         await fire_hooks(conversation, event, target, details)
@@ -43,7 +43,7 @@ async def fire_hooks(conversation: Conversation, event: str, target: str, detail
 
 async def close_late_hooks(conversation: Conversation) -> None:
     """`run_hooks.close_late_hooks`, as above."""
-    if conversation.hooks.detached_batches:
+    if conversation.resources.hooks.detached_batches:
         from kimi.application.hooks.run_hooks import close_late_hooks
 
         await close_late_hooks(conversation)
@@ -65,7 +65,7 @@ async def fire_post_tool_hooks(
 ) -> None:
     """PostToolUse or PostToolUseFailure: a tool has run. Nothing waits for it."""
     event = "PostToolUseFailure" if result.is_error else "PostToolUse"
-    if event not in conversation.hooks.watched_events:
+    if event not in conversation.resources.hooks.watched_events:
         return
     outcome = {"error": result.message} if result.is_error else {"tool_output": join_text(result.output, "\n")}
     cut = {key: text[:MAX_OUTPUT_CHARS] for key, text in outcome.items()}

@@ -56,15 +56,15 @@ async def run_hooks(conversation: Conversation, event: str, target: str, details
     if conversation.turn is None:
         return await _run_matched_hooks(conversation, invocation)
     answer, started_at = ALLOW, anyio.current_time()
-    conversation.emit_nowait(
+    conversation.events.emit_nowait(
         HookTriggered(event, target, len(invocation.hooks))
     )  # a cancel cannot come before the next line
     try:
-        await conversation.channel.wait_for_capacity()
+        await conversation.events.channel.wait_for_capacity()
         answer = await _run_matched_hooks(conversation, invocation)
     finally:
         with anyio.CancelScope(shield=True):
-            await conversation.emit(_build_hook_resolved(event, target, answer, started_at))
+            await conversation.events.emit(_build_hook_resolved(event, target, answer, started_at))
     return answer
 
 
@@ -73,7 +73,7 @@ async def fire_hooks(conversation: Conversation, event: str, target: str, detail
 
     Commands may outlive the turn; its end settles what was asked of the client and closes the batch on the stream.
     """
-    hooks = conversation.hooks
+    hooks = conversation.resources.hooks
     if hooks.task_group is None:
         await run_hooks(conversation, event, target, details)
         return
@@ -85,9 +85,9 @@ async def fire_hooks(conversation: Conversation, event: str, target: str, detail
     )
     if not batch.is_resolved:
         hooks.detached_batches.append(batch)
-        conversation.emit_nowait(HookTriggered(event, target, len(invocation.hooks)))
+        conversation.events.emit_nowait(HookTriggered(event, target, len(invocation.hooks)))
     hooks.start_detached(hooks.task_group, partial(_run_late_batch, conversation, invocation, batch))
-    await conversation.channel.wait_for_capacity()
+    await conversation.events.channel.wait_for_capacity()
 
 
 async def close_late_hooks(conversation: Conversation) -> None:
@@ -95,7 +95,7 @@ async def close_late_hooks(conversation: Conversation) -> None:
 
     Raises StoreFailed.
     """
-    for batch in [batch for batch in conversation.hooks.detached_batches if batch.owner is conversation.turn]:
+    for batch in [batch for batch in conversation.resources.hooks.detached_batches if batch.owner is conversation.turn]:
         await _close_batch(conversation, batch, ALLOW)
 
 
@@ -111,15 +111,15 @@ async def _close_batch(conversation: Conversation, batch: DetachedHookBatch, ans
     if batch.is_resolved:
         return
     batch.is_resolved = True
-    conversation.hooks.detached_batches.remove(batch)
+    conversation.resources.hooks.detached_batches.remove(batch)
     for request_id in batch.request_ids:
-        conversation.pending_requests.resolve(request_id, ALLOW)
-    await conversation.emit(_build_hook_resolved(batch.event, batch.target, answer, batch.started_at))
+        conversation.events.pending_requests.resolve(request_id, ALLOW)
+    await conversation.events.emit(_build_hook_resolved(batch.event, batch.target, answer, batch.started_at))
 
 
 def _match_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> _HookInvocation | None:
     """The hooks that match, and what they are told; None when there are none."""
-    hooks = conversation.hooks
+    hooks = conversation.resources.hooks
     if event not in hooks.watched_events:
         return None
     matched: list[Hook] = [*deduplicate_commands(match_hooks(hooks.commands, event, target))]
@@ -151,7 +151,7 @@ async def _run_hook(
 ) -> HookAnswer:
     """The verdict of one hook. Fails open."""
     ask: AskHook = (
-        partial(conversation.hooks.run_command, hook, invocation.payload)
+        partial(conversation.resources.hooks.run_command, hook, invocation.payload)
         if isinstance(hook, CommandHook)
         else partial(_ask_client, conversation, hook, invocation, batch)
     )
@@ -169,14 +169,14 @@ async def _ask_client(
     batch: DetachedHookBatch | None,
 ) -> HookAnswer:
     """Ask the client; its silence allows, and so does everything once it is gone."""
-    request_id = conversation.new_id().replace("-", "")[:12]
+    request_id = conversation.resources.new_id().replace("-", "")[:12]
     request = HookRequest(request_id, subscription.id, invocation.event, invocation.target, invocation.payload)
     if batch is not None:
         if batch.is_resolved:
             return ALLOW
         batch.request_ids.append(request_id)
     with anyio.move_on_after(clamp_timeout_s(subscription)):
-        answer = await conversation.pending_requests.ask(request, conversation.emit)
+        answer = await conversation.events.pending_requests.ask(request, conversation.events.emit)
         return answer if isinstance(answer, HookAnswer) else ALLOW
     logger.warning(
         "hook %r of the client did not answer within %s s; it allows", subscription.id, clamp_timeout_s(subscription)

@@ -33,7 +33,7 @@ async def session_hooks_lifespan(
     """
     failed: BaseException | None = None
     async with anyio.create_task_group() as tasks:
-        conversation.hooks.task_group = tasks
+        conversation.resources.hooks.set_task_group(tasks)
         source = "resume" if conversation.files.is_resumed else "startup"
         await fire_hooks(conversation, "SessionStart", source, {"source": source})
         try:
@@ -43,16 +43,16 @@ async def session_hooks_lifespan(
                 raise
             failed = error  # the group would wrap it
         finally:
-            if conversation.hooks.commands:
+            if conversation.resources.hooks.commands:
                 await _run_session_end_hooks(conversation, max(0.0, min(MAX_SESSION_END_S, time_left())))
-            conversation.hooks.task_group = None
+            conversation.resources.hooks.set_task_group(None)
             tasks.cancel_scope.cancel()
     if failed is not None:
         raise failed
 
 
 async def _run_session_end_hooks(conversation: Conversation, timeout_s: float) -> None:
-    hooks = conversation.hooks
+    hooks = conversation.resources.hooks
     with anyio.move_on_after(timeout_s, shield=True) as scope:
         await run_hooks(conversation, "SessionEnd", "exit", {"reason": "exit"})
         await hooks.wait_until_idle()

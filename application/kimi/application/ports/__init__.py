@@ -27,7 +27,6 @@ from kimi.application.ports.agent import (
     SourceUnavailable,
     Tool,
     ToolCallContext,
-    ToolCallEvents,
     ToolSource,
 )
 from kimi.application.ports.functions import (
@@ -81,7 +80,6 @@ __all__ = [
     "ThirdPartyTool",
     "Tool",
     "ToolCallContext",
-    "ToolCallEvents",
     "ToolSource",
     "Workspace",
 ]

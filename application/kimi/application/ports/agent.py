@@ -117,23 +117,6 @@ class PreparedCall:
     subject: str = ""
 
 
-class ToolCallEvents(Protocol):
-    """Hears of calls what no event tells; a driver gives it to its conversation. Neither method may raise or wait.
-
-    Of each call it hears at most one of each, in this order; of one that is refused, or cancelled while it is asked
-    about, only the first. The call may still be on its way to the driver. `agent_id` is that of the subagent that
-    makes it, None for the main agent.
-    """
-
-    def on_file_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
-        """The call would change this file; said before anybody is asked about it."""
-        ...
-
-    def on_call_start(self, agent_id: str | None, call_id: str) -> None:
-        """Nothing stands against the call any more: it runs from now on."""
-        ...
-
-
 class CallRejected(Exception):
     """Raised by a call's `run`: the person rejected what it asked, in so many words. The turn ends (tools spec 5.3)."""
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kimi.application.commands.registry import list_agent_commands
-from kimi.application.conversation.conversation import BUSY, Conversation
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.running_turn import BUSY
 from kimi.application.ports import CheckArguments, CheckSchema
 from kimi.application.toolset.external_tool import ExternalTool
 from kimi.domain.client import CLIENT_TOOLS, Client
@@ -59,8 +60,7 @@ def negotiate_initialize(
     """
     if conversation.turn is not None:
         raise StateError(BUSY)
-    conversation.client = client
-    conversation.toolset.hidden_names = hidden_tools(client)
+    set_client(conversation, client)
     accepted: dict[str, None] = {}
     rejected: dict[str, RejectedTool] = {}
     for offer in offers:
@@ -75,6 +75,12 @@ def negotiate_initialize(
         else:
             rejected[offer.name] = RejectedTool(offer.name, reason or "invalid schema")
     return InitializeOutcome(list_agent_commands(conversation), tuple(accepted), tuple(rejected.values()))
+
+
+def set_client(conversation: Conversation, client: Client) -> None:
+    """Take the capabilities of the client: tools that it could not serve are hidden from the model."""
+    conversation.events.set_client(client)
+    conversation.toolset.hide(hidden_tools(client))
 
 
 def _find_schema_error(check_schema: CheckSchema, schema: JsonObject) -> str | None:

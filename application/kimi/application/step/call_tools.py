@@ -16,11 +16,12 @@ from typing import Any, Literal, cast
 import anyio
 from anyio.abc import TaskGroup
 
-from kimi.application.conversation.conversation import Conversation, RunningTurn
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.running_turn import RunningTurn
 from kimi.application.hooks.hook_points import fire_post_tool_hooks, run_pre_tool_hooks
 from kimi.application.ports import CallRejected, PreparedCall, Tool, ToolCallContext
 from kimi.domain.content.message import JsonObject, ToolCall
-from kimi.domain.events.event import ApprovalResponse, ToolResult
+from kimi.domain.events.event import ApprovalResponse, FileChangePlanned, ToolCallStarted, ToolResult
 from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalRequest, Request
 from kimi.domain.permissions.approval import (
     Policy,
@@ -79,13 +80,17 @@ class StepCalls:
         index = len(self._calls)
         self._calls.append(call)
         tool = self._conversation.toolset.find(call.function.name)
-        if tool is not None and tool.spec.read_only and "PreToolUse" not in self._conversation.hooks.watched_events:
+        if (
+            tool is not None
+            and tool.spec.read_only
+            and "PreToolUse" not in self._conversation.resources.hooks.watched_events
+        ):
             self._started_early.add(index)
             self._tasks.start_soon(self._run, index)
 
     def start(self) -> None:
         """The assistant message is stored: start what waited for it, let results out."""
-        self._streaks = self._conversation.repeat_guard.count_streaks(self._calls)
+        self._streaks = self._turn.repeat_guard.count_streaks(self._calls)
         self._message_stored.set()
         for index in range(len(self._calls)):
             if index not in self._started_early:
@@ -117,9 +122,9 @@ class StepCalls:
         result = outcome.result if outcome.trusted else neutralise_result(outcome.result)
         turn.held_answers[call.id] = tool_message(call.id, result, has_crashed=outcome.crashed)
         turn.open_calls.remove(call.id)
-        await self._conversation.emit(ToolResult(call.id, outcome.result))
+        await self._conversation.events.emit(ToolResult(call.id, outcome.result))
         while self._answered_count < len(self._calls) and (answer := turn.held_answers.get(self._next_call_id)):
-            self._conversation.append(answer)
+            self._conversation.context.append(answer)
             del turn.held_answers[self._next_call_id]
             self._answered_count += 1
 
@@ -142,10 +147,13 @@ async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall
         return ToolCallOutcome(blocked)
     try:
         async with tool.prepare(arguments, _build_call_context(conversation, turn, call)) as prepared_call:
-            _notify_change(conversation, call, prepared_call)
+            if prepared_call.changed_text is not None:
+                planned = FileChangePlanned(_agent_id(conversation), call.id, prepared_call.changed_text)
+                conversation.events.emit_nowait(planned)
             if (denied := await _check_permission(conversation, turn, call, prepared_call)) is not None:
                 return denied
-            _notify_start(conversation, call)
+            # Not `emit`: nothing may come between the permission and the run, a wait for the driver least of all.
+            conversation.events.emit_nowait(ToolCallStarted(_agent_id(conversation), call.id))
             return await _execute_call(tool, prepared_call, arguments)
     except CallRejected:
         return _build_rejection(conversation)
@@ -173,7 +181,7 @@ def parse_arguments(text: str | None) -> JsonObject | ToolReturnValue:
 
 def _build_call_context(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> ToolCallContext:
     async def ask(request: Request) -> Answer:
-        return await conversation.pending_requests.ask(request, conversation.emit)
+        return await conversation.events.pending_requests.ask(request, conversation.events.emit)
 
     subagent = conversation.subagent
     return ToolCallContext(
@@ -183,21 +191,11 @@ def _build_call_context(conversation: Conversation, turn: RunningTurn, call: Too
         call_id=call.id,
         call_name=call.function.name,
         raw_arguments=call.function.arguments,
-        emit=conversation.emit,
+        emit=conversation.events.emit,
         ask=ask,
         agent_id=subagent.agent_id if subagent else None,
         subagent_type=subagent.type if subagent else None,
     )
-
-
-def _notify_change(conversation: Conversation, call: ToolCall, prepared_call: PreparedCall) -> None:
-    if conversation.tool_call_events is not None and prepared_call.changed_text is not None:
-        conversation.tool_call_events.on_file_change(_agent_id(conversation), call.id, prepared_call.changed_text)
-
-
-def _notify_start(conversation: Conversation, call: ToolCall) -> None:
-    if conversation.tool_call_events is not None:
-        conversation.tool_call_events.on_call_start(_agent_id(conversation), call.id)
 
 
 def _agent_id(conversation: Conversation) -> str | None:
@@ -264,22 +262,22 @@ async def _request_approval(
     conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
 ) -> ApprovalAnswer:
     """Ask the person and announce how it was settled, also when the wait is cancelled. Who is gone is not asked."""
-    if conversation.pending_requests.is_closed:
+    if conversation.events.pending_requests.is_closed:
         return ApprovalAnswer("reject")
     request = _build_approval_request(conversation, turn, call, action)
     policy = conversation.policy
     key = memory_key(action, policy.scope)
     releasable = _evaluate_policy(conversation, policy.remember(action), call, action).decision == "allow"
     answer = ApprovalAnswer("reject")
-    conversation.notify_approval_wait(True)
     try:
-        response = await conversation.pending_requests.ask(request, conversation.emit, key, shares_approval=releasable)
+        response = await conversation.events.pending_requests.ask(
+            request, conversation.events.emit, key, shares_approval=releasable
+        )
         if isinstance(response, ApprovalAnswer):
             answer = response
     finally:
-        conversation.notify_approval_wait(False)
         with anyio.CancelScope(shield=True):
-            await conversation.emit(ApprovalResponse(request.id, answer.response, answer.feedback))
+            await conversation.events.emit(ApprovalResponse(request.id, answer.response, answer.feedback))
     return answer
 
 
@@ -289,7 +287,7 @@ def _build_approval_request(
     subagent = conversation.subagent
     task_id = subagent.task_id if subagent else None
     return ApprovalRequest(
-        id=conversation.new_id(),
+        id=conversation.resources.new_id(),
         tool_call_id=call.id,
         sender=call.function.name,
         action=action.action,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.running_turn import RunningTurn
 from kimi.domain.agents.dmail import (
     DMAIL_TOOL_NAME,
     UNKNOWN_CHECKPOINT,
@@ -15,6 +18,13 @@ from kimi.domain.history.session import CheckpointRecord, ContextRecord
 from kimi.domain.tools.repeat_guard import RepeatGuard
 
 
+@dataclass(slots=True)
+class _Mailbox:
+    """The mail that waits for the end of its step."""
+
+    mail: DMail | None = None
+
+
 def next_checkpoint_records(conversation: Conversation) -> tuple[ContextRecord, ...]:
     """The records of the next checkpoint; the model is told of it when it can go back to it (R-101)."""
     return _checkpoint_records(conversation, conversation.history.next_checkpoint)
@@ -24,23 +34,32 @@ def send_dmail(conversation: Conversation, message: str, checkpoint_id: int) -> 
     """Send a mail that arrives when all calls of the step are answered; gives why it is refused."""
     if conversation.subagent is not None:
         return UNKNOWN_CHECKPOINT
-    reason = check_dmail(conversation.pending_dmail, checkpoint_id, conversation.history.next_checkpoint)
+    mailbox = conversation.feature_states.get(_Mailbox)
+    reason = check_dmail(mailbox.mail, checkpoint_id, conversation.history.next_checkpoint)
     if reason is None:
-        conversation.pending_dmail = DMail(message, checkpoint_id)
+        mailbox.mail = DMail(message, checkpoint_id)
     return reason
 
 
-def rewind_if_requested(conversation: Conversation, *, rejected: bool) -> bool:
+def discard_dmail(conversation: Conversation) -> None:
+    """Throw away a mail that an attempt has left which failed."""
+    conversation.feature_states.get(_Mailbox).mail = None
+
+
+def rewind_if_requested(conversation: Conversation, turn: RunningTurn, *, rejected: bool) -> bool:
     """Go back to the checkpoint that a mail names, and let the mail be read there; gives whether there was one.
 
     A mail from a step in which the person `rejected` a call is thrown away. Raises StoreFailed.
     """
-    mail, conversation.pending_dmail = conversation.pending_dmail, None
+    mailbox = conversation.feature_states.get(_Mailbox)
+    mail, mailbox.mail = mailbox.mail, None
     if mail is None or rejected:
         return False
     kept = conversation.history.records_before_checkpoint(mail.checkpoint_id)
-    conversation.replace_history([*kept, *_checkpoint_records(conversation, mail.checkpoint_id), dmail_message(mail)])
-    conversation.repeat_guard = RepeatGuard()
+    conversation.context.replace_history(
+        [*kept, *_checkpoint_records(conversation, mail.checkpoint_id), dmail_message(mail)]
+    )
+    turn.repeat_guard = RepeatGuard()
     return True
 
 

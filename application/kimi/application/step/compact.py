@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from random import random as uniform
 
 import anyio
@@ -16,8 +17,8 @@ from kimi.domain.background import format_active_tasks
 from kimi.domain.content.message import Message, estimate_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.content.stream import MergedPart, PartMerger
-from kimi.domain.errors import APIEmptyResponseError, ChatProviderError, ModelNotSet
-from kimi.domain.events.event import CompactionBegin, CompactionEnd, StatusUpdate
+from kimi.domain.errors import APIEmptyResponseError, ChatProviderError
+from kimi.domain.events.event import CompactionBegin, CompactionEnd
 from kimi.domain.history.compaction import (
     COMPACTION_SYSTEM_PROMPT,
     build_compacted_context,
@@ -30,25 +31,16 @@ from kimi.domain.history.compaction import (
 
 logger = logging.getLogger(__name__)
 
-EMPTY = "The context is empty."
-DONE = "The context has been compacted."
 
+@dataclass(slots=True)
+class _CompactionThreshold:
+    """The tokens below which no automatic compaction is tried, after one that did not help.
 
-async def run_compact_command(conversation: Conversation, instruction: str) -> None:
-    """`/compact [instruction]`. Raises ModelNotSet, ChatProviderError, StoreFailed; the old context then stays."""
-    if conversation.history.next_checkpoint == 0:
-        await conversation.emit(TextPart(EMPTY))
-        return
-    model = conversation.model
-    if model is None:
-        raise ModelNotSet
-    trigger = "manual-with-prompt" if instruction else "manual"
-    await compact(conversation, model, trigger, instruction=instruction)
-    await conversation.emit(TextPart(DONE))
-    tokens, window = conversation.history.total_tokens, model.context_size
-    await conversation.emit(
-        StatusUpdate(context_usage=tokens / window, context_tokens=tokens, max_context_tokens=window)
-    )
+    They count for the history of this version of the context only.
+    """
+
+    min_tokens: int = 0
+    context_version: int = 0
 
 
 async def compact_if_needed(conversation: Conversation, model: ChatModel, random: Random) -> None:
@@ -60,7 +52,9 @@ async def compact_if_needed(conversation: Conversation, model: ChatModel, random
     Raises ChatProviderError when the context does not fit any more, StoreFailed.
     """
     tokens, window = conversation.history.total_tokens, model.context_size
-    if tokens < conversation.min_compaction_tokens or not is_compaction_due(tokens, window, conversation.limits):
+    if tokens < _min_compaction_tokens(conversation) or not is_compaction_due(
+        tokens, window, conversation.turns.limits
+    ):
         return
     if not has_unsummarised_messages(split_messages(conversation.history.messages)[0]):
         return
@@ -70,7 +64,17 @@ async def compact_if_needed(conversation: Conversation, model: ChatModel, random
         if tokens >= window:
             raise
         logger.warning("the context could not be compacted, the turn goes on with it: %s", error)
-        conversation.min_compaction_tokens = min(tokens + retry_growth_tokens(window), window)
+        _set_min_compaction_tokens(conversation, min(tokens + retry_growth_tokens(window), window))
+
+
+def _min_compaction_tokens(conversation: Conversation) -> int:
+    threshold = conversation.feature_states.get(_CompactionThreshold)
+    return threshold.min_tokens if threshold.context_version == conversation.context.version else 0
+
+
+def _set_min_compaction_tokens(conversation: Conversation, tokens: int) -> None:
+    threshold = conversation.feature_states.get(_CompactionThreshold)
+    threshold.min_tokens, threshold.context_version = tokens, conversation.context.version
 
 
 async def compact(
@@ -82,33 +86,34 @@ async def compact(
     ChatProviderError, StoreFailed; the old context then stays.
     """
     await run_pre_compact_hooks(conversation, trigger, conversation.history.total_tokens)
-    conversation.emit_nowait(CompactionBegin())  # a cancel cannot come before the next line
+    conversation.events.emit_nowait(CompactionBegin())  # a cancel cannot come before the next line
     try:
-        await conversation.channel.wait_for_capacity()
+        await conversation.events.channel.wait_for_capacity()
         await _replace_with_summary(conversation, model, instruction, random)
     finally:
         with anyio.CancelScope(shield=True):
-            await conversation.emit(CompactionEnd())
+            await conversation.events.emit(CompactionEnd())
     await fire_post_compact_hooks(conversation, trigger, conversation.history.total_tokens)
 
 
 async def _replace_with_summary(conversation: Conversation, model: ChatModel, instruction: str, random: Random) -> None:
-    conversation.append()  # what a full disk has left owing is part of it
+    conversation.context.append()  # what a full disk has left owing is part of it
     older, kept = split_messages(tuple(conversation.history.messages))
     summary: Sequence[TextPart] = ()
     tokens: int | None = None
     if older:
         request = build_compaction_request(older, instruction, model.context_size * 3 // 4)
-        summary, tokens = await _summarize_with_retries(model, request, conversation.limits.max_attempts, random)
+        summary, tokens = await _summarize_with_retries(model, request, conversation.turns.limits.max_attempts, random)
     prompt, reminder = conversation.history.system_prompt, _build_tasks_reminder(conversation)
-    conversation.replace_history(build_compacted_context(prompt, summary, tokens, kept, reminder))
+    conversation.context.replace_history(build_compacted_context(prompt, summary, tokens, kept, reminder))
     after, window = conversation.history.total_tokens, model.context_size
-    helped = not is_compaction_due(after, window, conversation.limits)
-    conversation.min_compaction_tokens = 0 if helped else after + retry_growth_tokens(window)
+    helped = not is_compaction_due(after, window, conversation.turns.limits)
+    if not helped:
+        _set_min_compaction_tokens(conversation, after + retry_growth_tokens(window))
 
 
 def _build_tasks_reminder(conversation: Conversation) -> str:
-    tasks = conversation.background.tasks
+    tasks = conversation.resources.background.tasks
     return format_active_tasks(tasks.list_tasks()) if tasks else ""
 
 

@@ -29,11 +29,13 @@ POLL_INTERVAL_S = 1.0
 
 async def notify_model(conversation: Conversation) -> None:
     """Append a message for each task that has ended and that the model does not know of. Raises StoreFailed."""
-    tasks = conversation.background.tasks
+    tasks = conversation.resources.background.tasks
     for task in tasks.find_unannounced("llm")[:MAX_MODEL_NOTIFICATIONS] if tasks else ():
         assert tasks is not None
         notification = build_task_notification(task)
-        conversation.append(user_message(format_notification(notification, _read_output_tail(conversation, task))))
+        conversation.context.append(
+            user_message(format_notification(notification, _read_output_tail(conversation, task)))
+        )
         tasks.mark_announced(task.id, "llm")
         await fire_notification_hooks(conversation, notification, "llm")
 
@@ -43,21 +45,21 @@ async def notify_client(conversation: Conversation) -> None:
 
     Only while a turn is open: between turns clients expect none (wire spec 4.2).
     """
-    tasks = conversation.background.tasks
+    tasks = conversation.resources.background.tasks
     for task in tasks.find_unannounced("wire")[:MAX_CLIENT_NOTIFICATIONS] if tasks else ():
         assert tasks is not None
         notification = build_task_notification(task)
-        conversation.emit_nowait(notification)  # with the next line one step: several may look at a time
+        conversation.events.emit_nowait(notification)  # with the next line one step: several may look at a time
         tasks.mark_announced(task.id, "wire")
-        await conversation.channel.wait_for_capacity()
+        await conversation.events.channel.wait_for_capacity()
         await fire_notification_hooks(conversation, notification, "wire")
 
 
 @contextmanager
 def watch_background_tasks(conversation: Conversation) -> Generator[None, None, None]:
     """Look for news every second while the context is open; where nothing can run beside the turn, not at all."""
-    group = conversation.hooks.task_group
-    if group is None or not conversation.background.is_available:
+    group = conversation.resources.hooks.task_group
+    if group is None or not conversation.resources.background.is_available:
         yield
         return
     scope = anyio.CancelScope()
@@ -81,6 +83,6 @@ async def _poll_notifications(conversation: Conversation, scope: anyio.CancelSco
 
 def _read_output_tail(conversation: Conversation, task: BackgroundTask) -> str:
     """The end of what the task has written, as much as the model gets to read unasked."""
-    tasks, settings = conversation.background.tasks, conversation.background.settings
+    tasks, settings = conversation.resources.background.tasks, conversation.resources.background.settings
     text = tasks.read_output(task.id, settings.read_max_bytes).text if tasks else ""
     return take_tail(text, settings.notification_tail_lines, settings.notification_tail_chars)

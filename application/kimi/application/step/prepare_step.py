@@ -12,7 +12,7 @@ async def prepare_step(conversation: Conversation) -> None:
 
     A context aside gets nothing: it will be gone, and what was told there would count as told.
     """
-    if conversation.is_scratch_context:
+    if conversation.context.is_scratch:
         return
     if conversation.toolset.servers is not None:
         from kimi.application.control.mcp_servers import report_server_changes  # start-up time

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 
-from kimi.application.control.plan_mode import find_active_plan_file
+from kimi.application.control.plan_mode import find_active_plan_file, take_plan_reminder
 from kimi.application.conversation.conversation import Conversation
 from kimi.domain.agents.plan import choose_plan_reminder, format_plan_reminder
 from kimi.domain.content.message import Message, message_text
@@ -25,7 +25,7 @@ def add_reminders(conversation: Conversation) -> None:
     """Append all reminders that are due as one user message; one that fails is logged and left out."""
     texts = [text for reminder in _REMINDERS if (text := _try_reminder(reminder, conversation)) is not None]
     if texts:
-        conversation.append(Message("user", tuple(TextPart(text) for text in texts)))
+        conversation.context.append(Message("user", tuple(TextPart(text) for text in texts)))
 
 
 def _try_reminder(reminder: Callable[[Conversation], str | None], conversation: Conversation) -> str | None:
@@ -40,8 +40,7 @@ def _plan_reminder(conversation: Conversation) -> str | None:
     path = find_active_plan_file(conversation) if conversation.subagent is None else None
     if path is None:
         return None
-    kind = "full" if conversation.is_plan_reminder_due else choose_plan_reminder(conversation.history.messages)
-    conversation.is_plan_reminder_due = False
+    kind = "full" if take_plan_reminder(conversation) else choose_plan_reminder(conversation.history.messages)
     return None if kind is None else format_plan_reminder(kind, path, exists=os.path.exists(path))
 
 

@@ -10,11 +10,12 @@ import anyio.lowlevel
 
 from kimi.application.control.plan_mode import announce_plan_mode
 from kimi.application.control.steer import inject_steers
-from kimi.application.conversation.conversation import Conversation, RunningTurn
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.running_turn import RunningTurn
 from kimi.application.ports import ChatModel, Random, ResponseEnd
 from kimi.application.step.backoff import compute_retry_delay
 from kimi.application.step.call_tools import StepCalls
-from kimi.application.step.checkpoints import next_checkpoint_records, rewind_if_requested
+from kimi.application.step.checkpoints import discard_dmail, next_checkpoint_records, rewind_if_requested
 from kimi.application.step.compact import compact_if_needed
 from kimi.application.step.prepare_step import prepare_step
 from kimi.domain.content.message import Message, ToolCall, ToolCallPart
@@ -43,35 +44,35 @@ async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatMo
 
     Raises ChatProviderError when a step fails for good, StoreFailed when the disk does.
     """
-    for number in range(1, conversation.limits.max_steps + 1):
-        conversation.emit_nowait(StepBegin(number))  # with the next line one step: a cancel finds it open
+    for number in range(1, conversation.turns.limits.max_steps + 1):
+        conversation.events.emit_nowait(StepBegin(number))  # with the next line one step: a cancel finds it open
         turn.step = number
         turn.total_steps += 1
-        await conversation.channel.wait_for_capacity()
+        await conversation.events.channel.wait_for_capacity()
         await compact_if_needed(conversation, model, random)
-        conversation.pending_dmail = None  # an attempt that failed may have left one
-        conversation.append(*next_checkpoint_records(conversation))
+        discard_dmail(conversation)
+        conversation.context.append(*next_checkpoint_records(conversation))
         await prepare_step(conversation)
         model = conversation.model or model  # it may have been switched
         outcome = await _run_step(conversation, turn, model, random)
         turn.step = 0
         await announce_plan_mode(conversation)
-        if conversation.pending_requests.is_closed:
+        if conversation.events.pending_requests.is_closed:
             return TurnStatus("cancelled")
         steered = await inject_steers(conversation, turn, model)
         if not outcome.should_continue and not steered:
             turn.accepts_steers = False
             return TurnStatus("finished", stop_reason=outcome.response_end.stop_reason)
-    return TurnStatus("max_steps_reached", steps=conversation.limits.max_steps)
+    return TurnStatus("max_steps_reached", steps=conversation.turns.limits.max_steps)
 
 
 async def _run_step(conversation: Conversation, turn: RunningTurn, model: ChatModel, random: Random) -> StepOutcome:
     """One model call with its retries, and the calls that it asks for."""
-    for attempt in range(1, conversation.limits.max_attempts + 1):
+    for attempt in range(1, conversation.turns.limits.max_attempts + 1):
         outcome = await _attempt_step(conversation, turn, model)
         if isinstance(outcome, StepOutcome):
             return outcome
-        if not outcome.transient or attempt == conversation.limits.max_attempts:
+        if not outcome.transient or attempt == conversation.turns.limits.max_attempts:
             raise outcome
         turn.open_calls.clear()
         await _back_off(conversation, turn.step, attempt, outcome, random)
@@ -84,8 +85,8 @@ async def _back_off(
     """Tell the client that the attempt failed, then wait."""
     wait = compute_retry_delay(attempt, error, random)
     status = error.status_code if isinstance(error, APIStatusError) else None
-    limit = conversation.limits.max_attempts
-    await conversation.emit(StepRetry(step, attempt + 1, limit, wait, type(error).__name__, status))
+    limit = conversation.turns.limits.max_attempts
+    await conversation.events.emit(StepRetry(step, attempt + 1, limit, wait, type(error).__name__, status))
     await anyio.sleep(wait)
 
 
@@ -113,7 +114,7 @@ async def _attempt_step(
     if isinstance(response, ChatProviderError):
         return response
     rejected = turn.has_rejected_call = response.calls.is_rejected
-    if rewind_if_requested(conversation, rejected=rejected):
+    if rewind_if_requested(conversation, turn, rejected=rejected):
         return StepOutcome(True, response.response_end)
     should_continue = bool(response.message.tool_calls) and not rejected and response.calls.longest_streak < STOP_AT
     return StepOutcome(should_continue, response.response_end)
@@ -128,7 +129,7 @@ async def _call_model(
     except ChatProviderError as error:
         return error
     _store_message(conversation, message, end)
-    await conversation.emit(_build_status_update(model, end, plan_mode=conversation.policy.plan))
+    await conversation.events.emit(_build_status_update(model, end, plan_mode=conversation.policy.plan))
     calls.start()
     return _StartedResponse(message, end, calls)
 
@@ -138,7 +139,7 @@ async def _stream_response(
 ) -> tuple[Message, ResponseEnd]:
     """Pass the model's parts on as they come, and put them together."""
     merger, parts, end = PartMerger(), list[MergedPart](), ResponseEnd()
-    emit, passed = conversation.emit, 0
+    emit, passed = conversation.events.emit, 0
 
     def collect_parts(done: list[MergedPart]) -> None:
         parts.extend(done)
@@ -146,7 +147,7 @@ async def _stream_response(
             if isinstance(part, ToolCall):
                 calls.add(part)
 
-    system, tools = conversation.ensure_system_prompt(), conversation.toolset.specs_for_model()
+    system, tools = conversation.context.ensure_system_prompt(), conversation.toolset.specs_for_model()
     history = conversation.history
     async with model.stream(system, history.messages, tools, history.total_tokens) as items:
         async for item in items:
@@ -188,8 +189,8 @@ def _ensure_unique_id(call: ToolCall, turn: RunningTurn, conversation: Conversat
     """`call`, with a fresh id if it has none, or that of another call of the step (tools spec 1.7), or that of a
     request whose late answer would be taken for its own.
     """
-    taken = call.id in turn.open_calls or call.id in conversation.pending_requests.orphaned
-    return replace(call, id=conversation.new_id()) if taken or not call.id else call
+    taken = call.id in turn.open_calls or call.id in conversation.events.pending_requests.orphaned
+    return replace(call, id=conversation.resources.new_id()) if taken or not call.id else call
 
 
 def _has_visible_content(content: tuple[ContentPart, ...]) -> bool:
@@ -200,9 +201,11 @@ def _has_visible_content(content: tuple[ContentPart, ...]) -> bool:
 def _store_message(conversation: Conversation, message: Message, response_end: ResponseEnd) -> None:
     """Store the assistant message with the token counts before and after it (runtime spec 3.9, 4.2)."""
     if response_end.usage is None:
-        conversation.append(message)
+        conversation.context.append(message)
     else:
-        conversation.append(UsageRecord(response_end.usage.input), message, UsageRecord(response_end.usage.total))
+        conversation.context.append(
+            UsageRecord(response_end.usage.input), message, UsageRecord(response_end.usage.total)
+        )
 
 
 def _build_status_update(model: ChatModel, response_end: ResponseEnd, *, plan_mode: bool) -> StatusUpdate:

@@ -81,15 +81,19 @@ class ServerTools:
         self._lost_servers = frozenset(server.name for server in self.servers() if _is_lost(server))
         self._refreshed_for = None
 
-    def take_changed_tools(self) -> Sequence[SourceTool]:
-        """The tools that have another description or schema than when this was asked before."""
+    def find_changed_tools(self) -> Sequence[SourceTool]:
+        """The tools that have another description or schema than when they were last accepted."""
         if self._compared_version == self._deps.source.version:
             return ()
-        self._compared_version = self._deps.source.version
         tools = [tool for server in self.servers() for tool in server.tools]
-        changed = [tool for tool in tools if self._last_compared.get(ToolOrigin(tool.server, tool.name), tool) != tool]
-        self._last_compared |= {ToolOrigin(tool.server, tool.name): tool for tool in tools}
-        return changed
+        return [tool for tool in tools if self._last_compared.get(ToolOrigin(tool.server, tool.name), tool) != tool]
+
+    def accept_changed_tools(self) -> None:
+        """Compare with the tools as they are now from now on."""
+        if self._compared_version != self._deps.source.version:
+            self._compared_version = self._deps.source.version
+            tools = [tool for server in self.servers() for tool in server.tools]
+            self._last_compared |= {ToolOrigin(tool.server, tool.name): tool for tool in tools}
 
     def reload(self, servers: Sequence[McpServer] | None = None) -> None:
         """Take these servers, or the same again; see `ToolSource.reload`."""

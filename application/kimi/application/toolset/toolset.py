@@ -40,8 +40,26 @@ class Toolset:
         self._id_by_name = {bare_tool_name(tool_id): tool_id for tool_id in builtin_specs}
         self._builtin_cache: dict[str, Tool] | None = None
         self._external: dict[str, Tool] = {}
-        self.hidden_names: frozenset[str] = frozenset()
-        self.servers: ServerTools | None = None
+        self._hidden_names: frozenset[str] = frozenset()
+        self._servers: ServerTools | None = None
+
+    @property
+    def hidden_names(self) -> frozenset[str]:
+        """The tools that the model is not offered; calls find them all the same."""
+        return self._hidden_names
+
+    def hide(self, names: frozenset[str]) -> None:
+        """Offer all tools but these."""
+        self._hidden_names = names
+
+    @property
+    def servers(self) -> ServerTools | None:
+        """The tools of MCP servers; None without any server."""
+        return self._servers
+
+    def use_servers(self, servers: ServerTools | None) -> None:
+        """Take the tools of these servers, too."""
+        self._servers = servers
 
     @property
     def builtin_names(self) -> frozenset[str]:

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from kimi.application.conversation.conversation import Conversation, RunningTurn
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.running_turn import RunningTurn
 from kimi.domain.content.message import message_text
 from kimi.domain.content.parts import TextPart, UserInput
 from kimi.domain.skills.flow import Flow, FlowNode, build_node_input, build_ralph_flow, parse_choice
@@ -42,7 +43,9 @@ async def run_ralph(
     limit = None if iterations < 0 else iterations + 1
     status = await _run_nodes(conversation, turn, build_ralph_flow(user_input), run_nested_turn, limit)
     if status is None:
-        await conversation.emit(TextPart(f"The loop ends: the prompt was repeated {iterations} times, its limit."))
+        await conversation.events.emit(
+            TextPart(f"The loop ends: the prompt was repeated {iterations} times, its limit.")
+        )
     return status or TurnStatus("finished")
 
 
@@ -64,7 +67,7 @@ async def _run_nodes(
                 return status
         following = node.next_node(choice)
         if following is None:
-            await conversation.emit(TextPart(_format_dead_end(node)))
+            await conversation.events.emit(TextPart(_format_dead_end(node)))
             return TurnStatus("finished")
         position = following
     return status

@@ -14,7 +14,8 @@ import anyio.to_thread
 
 from kimi.application.commands.registry import find_command
 from kimi.application.control.steer import append_late_steers
-from kimi.application.conversation.conversation import Conversation, RunningTurn
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.running_turn import RunningTurn
 from kimi.application.conversation.skill_registry import FLOW_PREFIX, SKILL_PREFIX
 from kimi.application.hooks.hook_points import close_late_hooks, run_prompt_hooks, run_stop_failure_hooks
 from kimi.application.ports import Random
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 async def run_turn(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, *, random: Random = uniform
 ) -> TurnStatus:
-    """Run `turn`, which `conversation.begin_turn` gave, on this input.
+    """Run `turn`, which `conversation.turns.begin` returned, on this input.
 
     When this returns or raises, TurnEnd is out and the driver has dealt with it.
 
@@ -50,7 +51,7 @@ async def run_turn(
     """
     try:
         with anyio.CancelScope(shield=True):
-            await conversation.emit(TurnBegin(user_input))
+            await conversation.events.emit(TurnBegin(user_input))
         status = TurnStatus("cancelled")
         failed = True
         try:
@@ -63,21 +64,21 @@ async def run_turn(
         finally:
             with anyio.CancelScope(shield=True):
                 await _finish_turn(conversation, turn, failed)
-                await conversation.join_channel()
+                await conversation.events.join()
         return status
     finally:
-        conversation.turn = None
+        conversation.turns.end()
 
 
 async def _run_with_hooks(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random
 ) -> TurnStatus:
     """The turn between its hooks: the prompt may be blocked, and the end put off."""
-    await conversation.mark_last()
+    await conversation.session.mark_last()
     await anyio.lowlevel.checkpoint()  # cancelled before it began: nothing of it is stored
     try:
         if (reason := await run_prompt_hooks(conversation, user_input)) is not None:
-            await conversation.emit(TextPart(reason))
+            await conversation.events.emit(TextPart(reason))
             return TurnStatus("finished")
         status = await _dispatch(conversation, turn, user_input, random)
         return await run_stop_hooks(conversation, turn, status, conversation.model, random)
@@ -103,7 +104,7 @@ async def _run_prompt(
 ) -> TurnStatus:
     """Answer what a person wrote, and go on by itself where that is configured (runtime spec 5.6)."""
     title = shorten_title(join_text(user_input))
-    iterations = conversation.limits.ralph_iterations
+    iterations = conversation.turns.limits.ralph_iterations
     if iterations == 0 or conversation.subagent is not None:
         return await _answer_input(conversation, turn, user_input, random, title)
     from kimi.application.turn.run_flow import run_ralph  # start-up time
@@ -119,7 +120,7 @@ async def _run_skill_command(
 
     What was sent with the words, pictures for instance, goes to the model behind the text of the skill.
     """
-    skills = conversation.skills
+    skills = conversation.resources.skills
     if (skill := skills.find(SKILL_PREFIX, command.name)) is not None:
         message = await anyio.to_thread.run_sync(skills.build_message, skill, command.arguments)
         if message is not None:
@@ -139,7 +140,7 @@ async def _run_skill_command(
     else:
         text = f'Unknown slash command "/{command.name}".'
     turn.accepts_steers = False
-    await conversation.emit(TextPart(text))
+    await conversation.events.emit(TextPart(text))
     return TurnStatus("finished")
 
 
@@ -149,7 +150,7 @@ async def _run_nested_turn(
     """A complete turn inside of `turn`, which stays open and takes steers in between as well."""
     turn.has_rejected_call = False
     with anyio.CancelScope(shield=True):
-        await conversation.emit(TurnBegin(user_input))
+        await conversation.events.emit(TurnBegin(user_input))
     failed = True
     try:
         status = await _answer_input(conversation, turn, user_input, random, title)
@@ -173,9 +174,9 @@ async def _answer_input(
     parts = as_parts(user_input)
     if missing := missing_capabilities(parts, model.capabilities):
         raise CapabilityMissing(model.name, missing)
-    conversation.ensure_system_prompt()
-    conversation.repeat_guard = RepeatGuard()  # what a person asks for again is no repetition of the model's
-    conversation.append(*next_checkpoint_records(conversation), Message("user", parts))
+    conversation.context.ensure_system_prompt()
+    turn.repeat_guard = RepeatGuard()  # what a person asks for again is no repetition of the model's
+    conversation.context.append(*next_checkpoint_records(conversation), Message("user", parts))
     await _save_title_and_modes(conversation, title)
     if conversation.toolset.servers is not None:
         from kimi.application.control.mcp_servers import wait_for_servers  # start-up time
@@ -185,19 +186,14 @@ async def _answer_input(
 
 
 async def _save_title_and_modes(conversation: Conversation, title: str) -> None:
-    """The first real prompt names the session. Modes that are on are stored too; only their commands take them back:
-    a run that was not given the flag again leaves what is stored alone (tools spec 5.4).
-    """
+    """The first real prompt names the session. Modes that are on are stored with it, in one write."""
     if conversation.subagent is not None:
         return
 
-    def apply_title_and_modes(old: SessionState) -> SessionState:
-        policy = conversation.policy
-        name = title if title and old.custom_title is None else old.custom_title
-        return replace(old, custom_title=name, yolo=old.yolo or policy.yolo, afk=old.afk or policy.afk)
+    def name_session(old: SessionState) -> SessionState:
+        return replace(old, custom_title=title) if title and old.custom_title is None else old
 
-    if apply_title_and_modes(conversation.files.state) != conversation.files.state:
-        await conversation.update_state_in_thread(apply_title_and_modes)
+    await conversation.permissions.save_active_modes(name_session)
 
 
 async def _finish_turn(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
@@ -221,12 +217,12 @@ async def _emit_turn_end(
     unannounced_calls = _answer_open_calls(conversation, turn) if has_open_calls else []
     try:
         for call_id in unannounced_calls:
-            await conversation.emit(ToolResult(call_id, _cancellation_result(conversation, call_id)))
+            await conversation.events.emit(ToolResult(call_id, _cancellation_result(conversation, call_id)))
         if has_open_calls and turn.step:
-            await conversation.emit(StepInterrupted())
+            await conversation.events.emit(StepInterrupted())
         if close is not None:
             await close()
-        await conversation.emit(TurnEnd())
+        await conversation.events.emit(TurnEnd())
     except StoreFailed:
         # The failure that ended the turn was probably the same one; it is the one to report.
         logger.exception("the end of a turn could not be stored")
@@ -237,18 +233,18 @@ def _answer_open_calls(conversation: Conversation, turn: RunningTurn) -> list[st
     client still has to get: on cancel each that it was told of, after a failed model stream only those that were
     stored (wire spec 7.4, 7.6).
     """
-    stored = [] if conversation.has_pending_records else find_unanswered_calls(conversation.history.messages)
+    stored = [] if conversation.context.has_pending_records else find_unanswered_calls(conversation.history.messages)
     answers = [
         turn.held_answers.get(call.id) or tool_message(call.id, _cancellation_result(conversation, call.id))
         for call in stored
     ]
     try:
-        conversation.append(*answers)
+        conversation.context.append(*answers)
     except StoreFailed:
-        conversation.add_pending_records(*answers)
+        conversation.context.add_pending_records(*answers)
     announced = turn.open_calls if turn.is_cancelled else [call.id for call in stored]
     return [call_id for call_id in turn.open_calls if call_id in announced]
 
 
 def _cancellation_result(conversation: Conversation, call_id: str) -> ToolReturnValue:
-    return conversation.pending_requests.refused_results.get(call_id, CANCELLED)
+    return conversation.events.pending_requests.refused_results.get(call_id, CANCELLED)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kimi.application.control.steer import inject_steers
-from kimi.application.conversation.conversation import Conversation, RunningTurn
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.running_turn import RunningTurn
 from kimi.application.hooks.hook_points import run_hooks
 from kimi.application.ports import ChatModel, Random
 from kimi.application.step.checkpoints import next_checkpoint_records
@@ -22,16 +23,20 @@ async def run_stop_hooks(
     block is ignored. The turn takes steers meanwhile, and goes on for them too. Raises what `run_steps` raises.
     """
     is_continuation = False
-    while status.status == "finished" and "Stop" in conversation.hooks.watched_events and conversation.subagent is None:
+    while (
+        status.status == "finished"
+        and "Stop" in conversation.resources.hooks.watched_events
+        and conversation.subagent is None
+    ):
         turn.accepts_steers = model is not None
         verdict = await run_hooks(conversation, "Stop", "", {"stop_hook_active": is_continuation})
-        if model is None or conversation.pending_requests.is_closed:
+        if model is None or conversation.events.pending_requests.is_closed:
             break
         goes_on = False
         if verdict.action == "block" and verdict.reason and not is_continuation:
             reason_message = Message("user", (TextPart(verdict.reason),))
-            conversation.ensure_system_prompt()
-            conversation.append(*next_checkpoint_records(conversation), reason_message)
+            conversation.context.ensure_system_prompt()
+            conversation.context.append(*next_checkpoint_records(conversation), reason_message)
             goes_on = is_continuation = True
         if not await inject_steers(conversation, turn, model) and not goes_on:
             break

@@ -7,7 +7,7 @@ classes; content parts share the name `ContentPart`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kimi.domain.content.message import JsonObject, ToolCall, ToolCallPart
 from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, TextPart, ThinkPart, UserInput, VideoPart
@@ -21,6 +21,9 @@ from kimi.domain.events.request import (
 )
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.domain.turn import TokenUsage
+
+if TYPE_CHECKING:
+    from kimi.domain.tools.diff import ChangedText
 
 McpServerState: TypeAlias = Literal["pending", "connecting", "connected", "failed", "unauthorized"]
 
@@ -209,6 +212,37 @@ class HookResolved:
     duration_ms: int
 
 
+# --- for drivers only ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileChangePlanned:
+    """A call would change this file; sent before the user is asked about the call.
+
+    `agent_id` names the subagent that makes the call, None the main agent.
+    """
+
+    agent_id: str | None
+    tool_call_id: str
+    changed: ChangedText
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted:
+    """The tool of a call begins to run. A call that is refused has none, nor one that is cancelled before."""
+
+    agent_id: str | None
+    tool_call_id: str
+
+
+InternalEvent: TypeAlias = FileChangePlanned | ToolCallStarted
+
+INTERNAL_TYPES = (FileChangePlanned, ToolCallStarted)
+"""The classes of the union that stay inside the process: they are neither recorded nor sent on the wire.
+
+They travel on the channel because only there their order against the call and the questions about it is certain.
+"""
+
 Event: TypeAlias = (
     TurnBegin
     | TurnEnd
@@ -234,6 +268,7 @@ Event: TypeAlias = (
     | HookTriggered
     | HookResolved
     | Request
+    | InternalEvent
 )
 
 _CONTENT_TYPES = (TextPart, ThinkPart, ImagePart, AudioPart, VideoPart)
@@ -247,7 +282,7 @@ _NAMED_TYPES = (
 EVENT_TYPES: dict[type, str] = dict.fromkeys(_CONTENT_TYPES, "ContentPart") | {
     cls: cls.__name__ for cls in _NAMED_TYPES
 }
-"""The name of each event class on the wire."""
+"""The name of each event class on the wire, where internal events do not appear."""
 
 REQUEST_TYPES = (ApprovalRequest, ToolCallRequest, QuestionRequest, HookRequest)
 """The classes of the union that are requests: they wait for an answer."""

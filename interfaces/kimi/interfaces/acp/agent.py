@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.control.steer import steer
+from kimi.application.control.switch_model import resolve_chosen_model
 from kimi.application.ports import NewId, SessionCatalog
 from kimi.application.sessions.fork_session import fork
 from kimi.domain.content.message import JsonObject
@@ -23,7 +24,7 @@ from kimi.interfaces.acp.auth import LOGIN_METHOD_ID
 from kimi.interfaces.acp.handshake import Handshake
 from kimi.interfaces.acp.sessions import options
 from kimi.interfaces.acp.sessions.live_session import LiveSession
-from kimi.interfaces.acp.sessions.open_sessions import OpenSession, OpenSessions, resolve_chosen_model
+from kimi.interfaces.acp.sessions.open_sessions import OpenSession, OpenSessions
 from kimi.interfaces.acp.sessions.prompt_queue import QueuedPrompt
 from kimi.interfaces.acp.sessions.session_location import SessionLocation, parse_location
 from kimi.interfaces.acp.sessions.stored_sessions import build_page, locate_stored_session
@@ -167,7 +168,7 @@ class AcpAgent:
             async with self._sessions.use_session(source) as live:
                 if live.conversation.turn is not None:
                     raise RpcError(INVALID_REQUEST, "A turn of this session is running; fork it afterwards.")
-                live.conversation.flush()
+                live.conversation.events.flush()
                 new_id = await fork(self._sessions.find_store(source), live.conversation.files, self._new_id)
             return new_id, replace(location, stored_work_dir=source.location.stored_work_dir)
         location = await anyio.to_thread.run_sync(locate_stored_session, self._catalog, source_id, location)

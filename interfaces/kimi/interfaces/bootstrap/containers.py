@@ -14,6 +14,9 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from kimi.application.conversation.context import ConversationContext
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.event_stream import EventStream
 from kimi.application.ports import (
     CheckArguments,
     CheckSchema,
@@ -26,13 +29,10 @@ from kimi.application.ports import (
 )
 from kimi.application.settings.settings import Settings
 from kimi.domain.agents.agent import AgentSpec
-from kimi.interfaces.bootstrap import conversation as parts
-from kimi.interfaces.bootstrap import dialog_tools as talk
-from kimi.interfaces.bootstrap import machine_tools as work
-from kimi.interfaces.bootstrap import mcp
-from kimi.interfaces.bootstrap import models as model
-from kimi.interfaces.bootstrap import store as storage
-from kimi.interfaces.bootstrap import web_tools as web
+from kimi.interfaces.bootstrap import conversation as conversation_factories
+from kimi.interfaces.bootstrap import dialog_tools, machine_tools, mcp, web_tools
+from kimi.interfaces.bootstrap import models as model_factories
+from kimi.interfaces.bootstrap import store as store_factories
 from kimi.interfaces.bootstrap.injector import containers, providers
 from kimi.interfaces.bootstrap.tools import (
     BuiltinTool,
@@ -75,78 +75,103 @@ class SessionContainer(containers.DeclarativeContainer):
     files: providers.Provider[SessionFiles] = _declare_dependency()
     open_child: providers.Provider[OpenChild] = _declare_dependency()
 
-    conversation = providers.Singleton(parts.build_conversation)
-    """Its arguments follow at the end: what it is made of takes the provider of the conversation."""
+    conversation = providers.Singleton(Conversation)
+    """Its parts follow at the end: some of them take the provider of the conversation."""
 
-    workspace = providers.Singleton(parts.build_workspace, settings, environ)
-    background_tasks = providers.Singleton(parts.build_background_tasks, settings, workspace, files, environ)
-    background = providers.Singleton(parts.build_background_registry, settings, background_tasks.provider)
-    skill_paths = providers.Singleton(parts.build_skill_paths, settings, environ)
-    skills = providers.Singleton(parts.build_skill_registry, skill_paths.provider)
-    path_policy = providers.Singleton(work.build_path_policy, settings, workspace, files, skill_paths.provider)
-    file_record = providers.Singleton(work.build_file_record)
-    project = providers.Singleton(parts.build_project, workspace, path_policy, store)
-    hooks = providers.Singleton(parts.build_hooks, settings, files, environ)
-    models = providers.Factory(model.build_model_catalog, settings, http, environ, conversation.provider)
-    open_named_model = providers.Factory(model.build_named_model_opener, models)
-    plan_mode = providers.Factory(talk.build_plan_mode, conversation.provider, new_id)
-    subagents = providers.Singleton(talk.build_subagents, conversation, agent, open_child, open_named_model, workspace)
+    workspace = providers.Singleton(conversation_factories.build_workspace, settings, environ)
+    background_tasks = providers.Singleton(
+        conversation_factories.build_background_tasks, settings, workspace, files, environ
+    )
+    background = providers.Singleton(
+        conversation_factories.build_background_registry, settings, background_tasks.provider
+    )
+    skill_paths = providers.Singleton(conversation_factories.build_skill_paths, settings, environ)
+    skills = providers.Singleton(conversation_factories.build_skill_registry, skill_paths.provider)
+    path_policy = providers.Singleton(machine_tools.build_path_policy, settings, workspace, files, skill_paths.provider)
+    file_record = providers.Singleton(machine_tools.build_file_record)
+    project = providers.Singleton(conversation_factories.build_project, workspace, path_policy, store)
+    hooks = providers.Singleton(conversation_factories.build_hooks, settings, files, environ)
+    models = providers.Factory(model_factories.build_model_catalog, settings, http, environ, conversation.provider)
+    open_named_model = providers.Factory(model_factories.build_named_model_opener, models)
+    plan_mode = providers.Factory(dialog_tools.build_plan_mode, conversation.provider, new_id)
+    subagents = providers.Singleton(
+        dialog_tools.build_subagents, conversation, agent, open_child, open_named_model, workspace
+    )
 
     builtin_tools: ClassVar = (
-        BuiltinTool("kimi_cli.tools.agent:Agent", providers.Factory(talk.build_agent, subagents)),
-        BuiltinTool("kimi_cli.tools.multiagent:Task", providers.Factory(talk.build_task, subagents)),
+        BuiltinTool("kimi_cli.tools.agent:Agent", providers.Factory(dialog_tools.build_agent, subagents)),
+        BuiltinTool("kimi_cli.tools.multiagent:Task", providers.Factory(dialog_tools.build_task, subagents)),
         BuiltinTool(
-            "kimi_cli.tools.multiagent:CreateSubagent", providers.Factory(talk.build_create_subagent, subagents, agent)
+            "kimi_cli.tools.multiagent:CreateSubagent",
+            providers.Factory(dialog_tools.build_create_subagent, subagents, agent),
         ),
-        BuiltinTool("kimi_cli.tools.dmail:SendDMail", providers.Factory(talk.build_send_dmail, conversation.provider)),
-        BuiltinTool("kimi_cli.tools.think:Think", providers.Factory(talk.build_think)),
+        BuiltinTool(
+            "kimi_cli.tools.dmail:SendDMail", providers.Factory(dialog_tools.build_send_dmail, conversation.provider)
+        ),
+        BuiltinTool("kimi_cli.tools.think:Think", providers.Factory(dialog_tools.build_think)),
         BuiltinTool(
             "kimi_cli.tools.ask_user:AskUserQuestion",
-            providers.Factory(talk.build_ask_user, conversation.provider, new_id),
+            providers.Factory(dialog_tools.build_ask_user, conversation.provider, new_id),
         ),
-        BuiltinTool("kimi_cli.tools.todo:SetTodoList", providers.Factory(talk.build_todo, files)),
+        BuiltinTool("kimi_cli.tools.todo:SetTodoList", providers.Factory(dialog_tools.build_todo, files)),
         BuiltinTool(
             "kimi_cli.tools.shell:Shell",
-            providers.Factory(work.build_shell, settings, workspace, files, background_tasks.provider),
+            providers.Factory(machine_tools.build_shell, settings, workspace, files, background_tasks.provider),
         ),
-        BuiltinTool("kimi_cli.tools.background:TaskList", providers.Factory(work.build_task_list, background_tasks)),
+        BuiltinTool(
+            "kimi_cli.tools.background:TaskList", providers.Factory(machine_tools.build_task_list, background_tasks)
+        ),
         BuiltinTool(
             "kimi_cli.tools.background:TaskOutput",
-            providers.Factory(work.build_task_output, settings, background_tasks),
+            providers.Factory(machine_tools.build_task_output, settings, background_tasks),
         ),
         BuiltinTool(
             "kimi_cli.tools.background:TaskStop",
-            providers.Factory(work.build_task_stop, background_tasks, conversation.provider),
+            providers.Factory(machine_tools.build_task_stop, background_tasks, conversation.provider),
         ),
         BuiltinTool(
-            "kimi_cli.tools.file:ReadFile", providers.Factory(work.build_read_file, workspace, path_policy, file_record)
+            "kimi_cli.tools.file:ReadFile",
+            providers.Factory(machine_tools.build_read_file, workspace, path_policy, file_record),
         ),
         BuiltinTool(
             "kimi_cli.tools.file:ReadMediaFile",
-            providers.Factory(work.build_read_media_file, workspace, path_policy, conversation.provider),
-            providers.Callable(work.can_take_media, conversation),
+            providers.Factory(machine_tools.build_read_media_file, workspace, path_policy, conversation.provider),
+            providers.Callable(machine_tools.can_take_media, conversation),
         ),
-        BuiltinTool("kimi_cli.tools.file:Glob", providers.Factory(work.build_glob, workspace, path_policy)),
-        BuiltinTool("kimi_cli.tools.file:Grep", providers.Factory(work.build_grep, workspace, path_policy, ripgrep)),
+        BuiltinTool("kimi_cli.tools.file:Glob", providers.Factory(machine_tools.build_glob, workspace, path_policy)),
+        BuiltinTool(
+            "kimi_cli.tools.file:Grep", providers.Factory(machine_tools.build_grep, workspace, path_policy, ripgrep)
+        ),
         BuiltinTool(
             "kimi_cli.tools.file:WriteFile",
-            providers.Factory(work.build_write_file, workspace, path_policy, file_record, conversation.provider),
+            providers.Factory(
+                machine_tools.build_write_file, workspace, path_policy, file_record, conversation.provider
+            ),
         ),
         BuiltinTool(
             "kimi_cli.tools.file:StrReplaceFile",
             providers.Factory(
-                work.build_str_replace_file, settings, workspace, path_policy, file_record, conversation.provider
+                machine_tools.build_str_replace_file,
+                settings,
+                workspace,
+                path_policy,
+                file_record,
+                conversation.provider,
             ),
         ),
         BuiltinTool(
             "kimi_cli.tools.web:SearchWeb",
-            providers.Factory(web.build_search_web, settings, http),
-            providers.Callable(web.has_search_service, settings),
+            providers.Factory(web_tools.build_search_web, settings, http),
+            providers.Callable(web_tools.has_search_service, settings),
         ),
-        BuiltinTool("kimi_cli.tools.web:FetchURL", providers.Factory(web.build_fetch_url, settings, http, environ)),
-        BuiltinTool("kimi_cli.tools.plan:ExitPlanMode", providers.Factory(talk.build_exit_plan_mode, plan_mode)),
         BuiltinTool(
-            "kimi_cli.tools.plan.enter:EnterPlanMode", providers.Factory(talk.build_enter_plan_mode, plan_mode)
+            "kimi_cli.tools.web:FetchURL", providers.Factory(web_tools.build_fetch_url, settings, http, environ)
+        ),
+        BuiltinTool(
+            "kimi_cli.tools.plan:ExitPlanMode", providers.Factory(dialog_tools.build_exit_plan_mode, plan_mode)
+        ),
+        BuiltinTool(
+            "kimi_cli.tools.plan.enter:EnterPlanMode", providers.Factory(dialog_tools.build_enter_plan_mode, plan_mode)
         ),
     )
     """The built-in tools: id, factory, and where a conversation may not be able to use the tool, whether it can. All
@@ -160,22 +185,24 @@ class SessionContainer(containers.DeclarativeContainer):
     server_tools = providers.Singleton(
         mcp.build_server_tools, settings, files, tool_source, conversation.provider, new_id
     )
-    load_prompt = providers.Factory(parts.build_prompt_loader, settings, workspace, skills)
-    load_system_prompt = providers.Factory(parts.build_system_prompt_loader, load_prompt, agent)
-    conversation.add_args(
-        settings,
-        files,
-        open_model,
-        toolset,
-        load_system_prompt,
-        store,
-        now,
-        new_id,
-        hooks,
-        skills,
-        background,
-        project.provider,
-        models.provider,
+    load_prompt = providers.Factory(conversation_factories.build_prompt_loader, settings, workspace, skills)
+    load_system_prompt = providers.Factory(conversation_factories.build_system_prompt_loader, load_prompt, agent)
+    events = providers.Singleton(EventStream, files, now)
+    stored_session = providers.Singleton(conversation_factories.build_stored_session, files, store)
+    resources = providers.Singleton(
+        conversation_factories.build_resources, settings, now, new_id, hooks, skills, background, project.provider
+    )
+    conversation.add_kwargs(
+        session=stored_session,
+        context=providers.Singleton(ConversationContext, files, load_system_prompt),
+        events=events,
+        turns=providers.Singleton(conversation_factories.build_turn_slot, settings, new_id),
+        models=providers.Singleton(
+            conversation_factories.build_model_selection, files, open_model, events, models.provider
+        ),
+        toolset=toolset,
+        permissions=providers.Singleton(conversation_factories.build_permissions, settings, stored_session),
+        resources=resources,
     )
 
 
@@ -190,10 +217,10 @@ class App(containers.DeclarativeContainer):
     environ = providers.Object[Mapping[str, str]](os.environ)
     now = providers.Object[Now](time.time)
     new_id = providers.Object[NewId](_generate_id)
-    http = providers.Singleton(model.build_http, environ)
-    open_model = providers.Singleton(model.build_model_opener, settings, http, environ)
-    store = providers.Singleton(storage.build_store, settings)
-    ripgrep = providers.Singleton(work.build_ripgrep, settings, environ)
+    http = providers.Singleton(model_factories.build_http, environ)
+    open_model = providers.Singleton(model_factories.build_model_opener, settings, http, environ)
+    store = providers.Singleton(store_factories.build_store, settings)
+    ripgrep = providers.Singleton(machine_tools.build_ripgrep, settings, environ)
     extra_tools = providers.Object[Mapping[str, ThirdPartyTool]]({})
     agent = providers.Singleton(load_agent, settings, extra_tools, KNOWN_TOOLS)
     check_schema = providers.Object[CheckSchema](check_schema)

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kimi.application.agents.system_prompt import build_prompt_arguments, render_agent_prompt
 from kimi.application.conversation.background_tasks import BackgroundTaskRegistry
-from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.conversation import ConversationResources
+from kimi.application.conversation.event_stream import EventStream
 from kimi.application.conversation.hook_registry import HookRegistry
+from kimi.application.conversation.model_selection import ModelCatalog, ModelSelection
+from kimi.application.conversation.permissions import Permissions
+from kimi.application.conversation.running_turn import TurnSlot
+from kimi.application.conversation.session import ConversationSession
 from kimi.application.conversation.skill_registry import SkillRegistry
 from kimi.application.ports import (
     BackgroundTasks,
@@ -26,13 +31,12 @@ from kimi.application.ports import (
 from kimi.application.sessions.open_session import build_policy
 from kimi.application.settings.flags import home_directory
 from kimi.application.settings.settings import Settings
-from kimi.application.toolset.toolset import Toolset
 from kimi.domain.agents.agent import AgentSpec
+from kimi.domain.client import user_agent_suffix
 from kimi.domain.skills.skill import Skill, format_skills
 from kimi.domain.turn import TurnLimits
 
 if TYPE_CHECKING:
-    from kimi.application.conversation.model_catalog import ModelCatalog
     from kimi.application.conversation.project import LoadProject, Project
     from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
     from kimi.infrastructure.tools.files.path_policy import PathPolicy
@@ -144,42 +148,54 @@ def build_hooks(settings: Settings, files: SessionFiles, environ: Mapping[str, s
     return HookRegistry(settings.hooks, run, session_id=files.id, work_dir=settings.work_dir)
 
 
-def build_conversation(
+def build_stored_session(files: SessionFiles, store: SessionStore) -> ConversationSession:
+    """What is stored of the conversation."""
+    return ConversationSession(files, store.mark_last)
+
+
+def build_turn_slot(settings: Settings, new_id: NewId) -> TurnSlot:
+    """The place of the running turn, with its limits."""
+    loop = settings.loop
+    limits = TurnLimits(
+        max_steps=loop.max_steps_per_turn,
+        max_attempts=loop.max_retries_per_step,
+        compaction_ratio=loop.compaction_trigger_ratio,
+        reserved_tokens=loop.reserved_context_size,
+        ralph_iterations=loop.max_ralph_iterations,
+    )
+    return TurnSlot(limits, new_id)
+
+
+def build_model_selection(
+    files: SessionFiles, open_model: OpenModel, events: EventStream, load_catalog: Callable[[], ModelCatalog]
+) -> ModelSelection:
+    """The model of the start, and those to choose from."""
+    # The client is not known yet: the model asks at each request what to add to the User-Agent.
+    return ModelSelection(open_model(files.id, lambda: user_agent_suffix(events.client)), load_catalog)
+
+
+def build_permissions(settings: Settings, session: ConversationSession) -> Permissions:
+    """The modes and approvals that the settings and the session begin with."""
+    files = session.files
+    return Permissions(build_policy(settings, files.state, resumed=files.is_resumed), files, session.state_lock)
+
+
+def build_resources(
     settings: Settings,
-    files: SessionFiles,
-    open_model: OpenModel,
-    toolset: Toolset,
-    load_prompt: LoadSystemPrompt,
-    store: SessionStore,
     now: Now,
     new_id: NewId,
     hooks: HookRegistry,
     skills: SkillRegistry,
     background: BackgroundTaskRegistry,
     load_project: LoadProject,
-    load_models: Callable[[], ModelCatalog],
-) -> Conversation:
-    """The conversation over an opened session."""
-    return Conversation(
-        files=files,
-        open_model=open_model,
-        toolset=toolset,
-        policy=build_policy(settings, files.state, resumed=files.is_resumed),
-        limits=TurnLimits(
-            max_steps=settings.loop.max_steps_per_turn,
-            max_attempts=settings.loop.max_retries_per_step,
-            compaction_ratio=settings.loop.compaction_trigger_ratio,
-            reserved_tokens=settings.loop.reserved_context_size,
-            ralph_iterations=settings.loop.max_ralph_iterations,
-        ),
-        load_system_prompt=load_prompt,
-        mark_last=store.mark_last,
+) -> ConversationResources:
+    """What use-cases need beside the state of the conversation."""
+    return ConversationResources(
         now=now,
         new_id=new_id,
         hooks=hooks,
         skills=skills,
         background=background,
         load_project=load_project,
-        load_models=load_models,
         plans_dir=os.path.join(settings.share_dir, "plans"),
     )

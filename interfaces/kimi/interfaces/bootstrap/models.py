@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from kimi.application.conversation.model_selection import ModelCatalog
 from kimi.application.ports import ChatModel, OpenModel
 from kimi.application.settings.settings import ModelSettings, ProviderPreset, Settings
 from kimi.domain.client import user_agent_suffix
@@ -13,7 +14,6 @@ from kimi.interfaces.version import __version__
 if TYPE_CHECKING:
     from kimi.application.agents.run_subagent import OpenNamedModel
     from kimi.application.conversation.conversation import Conversation
-    from kimi.application.conversation.model_catalog import ModelCatalog
     from kimi.infrastructure.http.client import HttpClient
 
 
@@ -35,7 +35,6 @@ def build_model_catalog(
     settings: Settings, http: HttpClient, environ: Mapping[str, str], conversation: Callable[[], Conversation]
 ) -> ModelCatalog:
     """The models that a conversation can choose from; a model names the client of the conversation to its provider."""
-    from kimi.application.conversation.model_catalog import ModelCatalog  # start-up time
 
     def open_chosen(chosen: ModelSettings) -> ChatModel:
         from kimi.infrastructure.http.headers import format_user_agent

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from kimi.application.agents.system_prompt import check_prompts
 from kimi.application.conversation.background_tasks import stop_tasks_on_exit, wait_for_tasks_on_exit
-from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.conversation import Conversation, build_subagent_conversation
 from kimi.application.hooks.session_hooks import session_hooks_lifespan
 from kimi.application.ports import ChatModel, SessionFiles, SubagentFiles, Workspace
 from kimi.application.sessions.negotiate_initialize import (
@@ -132,7 +132,7 @@ async def _conversation_lifespan(
 
     Raises ConfigError: a required MCP server cannot be used.
     """
-    background = conversation.background
+    background = conversation.resources.background
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(wait_for_tasks_on_exit(background))
         ending = nullcontext()
@@ -158,23 +158,10 @@ def _open_subagent_conversation(
     """The conversation of a subagent. Its tools are its own, over the workspace and the path rules of its parent."""
     parent = session.conversation()
     toolset = _create_child_container(session, spec, files).toolset()
-    toolset.hidden_names = parent.toolset.hidden_names
+    toolset.hide(parent.toolset.hidden_names)
     if parent.toolset.servers is not None:
-        toolset.servers = parent.toolset.servers.for_subagents()
-    return Conversation(
-        files=files,
-        open_model=lambda session_id, client: model,
-        toolset=toolset,
-        policy=parent.policy,
-        limits=parent.limits,
-        load_system_prompt=lambda: session.load_prompt()(spec),
-        mark_last=lambda session_id: None,
-        now=parent.now,
-        new_id=parent.new_id,
-        plans_dir=parent.plans_dir,
-        parent=parent,
-        subagent=subagent,
-    )
+        toolset.use_servers(parent.toolset.servers.for_subagents())
+    return build_subagent_conversation(parent, subagent, files, model, toolset, lambda: session.load_prompt()(spec))
 
 
 def _create_child_container(session: SessionContainer, spec: AgentSpec, files: SubagentFiles) -> SessionContainer:

@@ -50,10 +50,10 @@ async def wait_for_tasks(conversation: Conversation, run_follow_up: RunFollowUpT
     At most as long as the longest of the tasks may take, and `background.print_wait_ceiling_s`. What is active then
     is killed, and the model gets a last turn.
     """
-    tasks = conversation.background.tasks
+    tasks = conversation.resources.background.tasks
     if tasks is None:
         return None
-    ceiling = conversation.background.settings.print_wait_ceiling_s
+    ceiling = conversation.resources.background.settings.print_wait_ceiling_s
     longest, started, heard = 0.0, anyio.current_time(), frozenset[str]()
     while True:
         news = frozenset(task.id for task in tasks.find_unannounced("llm"))
@@ -69,7 +69,7 @@ async def wait_for_tasks(conversation: Conversation, run_follow_up: RunFollowUpT
         left = started + limit - anyio.current_time()
         if left <= 0:
             for task in active:
-                await _kill_task(tasks, task, conversation.background.settings)
+                await _kill_task(tasks, task, conversation.resources.background.settings)
             await run_follow_up(TIMEOUT_PROMPT)
             return TasksTimedOut(round(limit), len(active))
         await anyio.sleep(min(POLL_S, left))

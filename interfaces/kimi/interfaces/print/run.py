@@ -16,7 +16,7 @@ import anyio.lowlevel
 from kimi.application.control.resolve_request import resolve_request
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.pending_requests import build_refusal
-from kimi.application.sessions.negotiate_initialize import hidden_tools
+from kimi.application.sessions.negotiate_initialize import set_client
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
@@ -102,8 +102,7 @@ class _PrintDriver:
         async with open_conversation(self._app, choice, time_left=self._time_left) as conversation:
             set_session_id(conversation.id)
             startup_tuning.end()
-            conversation.client = _PRINT_CLIENT
-            conversation.toolset.hidden_names = hidden_tools(_PRINT_CLIENT)
+            set_client(conversation, _PRINT_CLIENT)
             self._conversation = conversation
             self._output = create_output(
                 self._flags, conversation, stdout_is_terminal=os.isatty(self._streams.stdout_fd)
@@ -149,7 +148,7 @@ class _PrintDriver:
 
     async def _run_turn(self, user_input: UserInput) -> RunFailure | None:
         """One turn, with what is written at its end if it ends well."""
-        turn = self._conversation.begin_turn()
+        turn = self._conversation.turns.begin()
         try:
             failure = classify_turn_status(await run_turn(self._conversation, turn, user_input))
         except Exception as error:
@@ -177,7 +176,7 @@ class _PrintDriver:
 
     async def _pump_events(self) -> None:
         """Write what there is to read about each event; nobody is there to answer, so requests are refused."""
-        channel = self._conversation.channel
+        channel = self._conversation.events.channel
         try:
             while batch := await channel.receive():
                 for event, _ in batch:

@@ -144,7 +144,7 @@ async def show_debug(session: ShellSession, arguments: str) -> None:
 
 async def show_hooks(session: ShellSession, arguments: str) -> None:
     """`/hooks`: which are configured."""
-    hooks = session.conversation.hooks.commands
+    hooks = session.conversation.resources.hooks.commands
     lines = [f"{hook.event}  {hook.matcher or '*'}  {fit_one_line(hook.command)}" for hook in hooks]
     session.ui.show(OutputBlock("\n".join(lines)) if lines else Note("No hooks are configured."))
 
@@ -171,7 +171,7 @@ async def show_mcp(session: ShellSession, arguments: str) -> None:
 
 async def show_tasks(session: ShellSession, arguments: str) -> None:
     """`/task`: background tasks; one can be looked at or stopped."""
-    tasks = session.conversation.background.tasks
+    tasks = session.conversation.resources.background.tasks
     found = tasks.list_tasks() if tasks else ()
     if tasks is None or not found:
         session.ui.show(Note("There are no background tasks."))

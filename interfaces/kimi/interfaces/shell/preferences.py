@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices
-from kimi.application.conversation.model_catalog import models_by_alias
+from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices, use_unlisted_model
+from kimi.application.conversation.model_selection import models_by_alias
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.domain.errors import KimiError, StateError
 from kimi.interfaces.bootstrap.config_file import ConfigChanges, change_configuration
@@ -42,7 +42,7 @@ async def choose_model(session: ShellSession, arguments: str) -> None:
 
 async def _pick_model(session: ShellSession) -> tuple[str, bool | None] | None:
     """The alias that the person picks, and whether the model shall think; None when they pick nothing."""
-    known = models_by_alias(session.conversation.require_models())
+    known = models_by_alias(session.conversation.models.require_catalog())
     names = sorted(known)
     if not names:
         raise StateError("No models are configured: /login sets one up.")
@@ -115,7 +115,7 @@ async def _offer_first_run(session: ShellSession) -> SessionOutcome | None:
     if picked is not None and picked.positions == (0,):
         return await _run_setup(session)
     if picked is not None and picked.positions == (1,):
-        session.conversation.model = build_demo_model()
+        use_unlisted_model(session.conversation, build_demo_model())
         session.ui.show(Note("This is the demo model: it knows one story only. Say anything.", "success"))
     return None
 

@@ -283,7 +283,7 @@ class ShellSession:
                 self.end(outcome)
 
     async def _run_shell_line(self, line: str) -> None:
-        shell = self.conversation.require_project().workspace.shell
+        shell = self.conversation.resources.require_project().workspace.shell
         self.ui.show(OutputBlock(f"$ {line}"))
         try:
             status = await self.ui.run_program([shell.path, *shell.arguments, line], self._work_dir)
@@ -295,7 +295,7 @@ class ShellSession:
     async def _run_prompt(self, user_input: UserInput) -> None:
         from kimi.application.turn.run_turn import run_turn  # start-up time
 
-        turn = self.conversation.begin_turn()
+        turn = self.conversation.turns.begin()
         self._idle = anyio.Event()
         try:
             status = await run_turn(self.conversation, turn, user_input)
@@ -319,7 +319,7 @@ class ShellSession:
 
     async def _cancel_pending_work(self) -> None:
         """Settle what waits, let the turn end."""
-        self.conversation.pending_requests.close()
+        self.conversation.events.pending_requests.close()
         if (turn := self.conversation.turn) is not None:
             turn.scope.cancel()
         with anyio.move_on_after(3):
@@ -344,11 +344,11 @@ class ShellSession:
 
     async def _pump_events(self) -> None:
         try:
-            while batch := await self.conversation.channel.receive():
+            while batch := await self.conversation.events.channel.receive():
                 for delivery in batch:
                     self._show_event_safely(delivery.event)
         finally:
-            self.conversation.channel.close()  # a turn waits for its events to be looked at
+            self.conversation.events.channel.close()  # a turn waits for its events to be looked at
 
     def _show_event_safely(self, event: Event) -> None:
         try:
@@ -367,7 +367,7 @@ class ShellSession:
         """Between turns too the person hears when a background task has ended; a turn tells by itself."""
         while True:
             await anyio.sleep(POLL_INTERVAL_S)
-            if self.conversation.turn is not None or not self.conversation.background.is_available:
+            if self.conversation.turn is not None or not self.conversation.resources.background.is_available:
                 continue
             try:
                 await notify_client(self.conversation)

@@ -46,16 +46,16 @@ class ShellContext:
         """The model as the person knows it."""
         if self.conversation.model is None:
             return NO_MODEL_NAME
-        if self.conversation.model_choice is not None and self.conversation.model_choice.alias:
-            return self.conversation.model_choice.alias
+        if self.conversation.models.choice is not None and self.conversation.models.choice.alias:
+            return self.conversation.models.choice.alias
         model = self.settings.model
         return (model.alias or model.model or model.type) if model and model.is_usable else self.conversation.model.name
 
     @property
     def is_thinking(self) -> bool:
         """Does the model think before it answers?"""
-        if self.conversation.model_choice is not None:
-            return self.conversation.model_choice.thinking
+        if self.conversation.models.choice is not None:
+            return self.conversation.models.choice.thinking
         return bool(self.settings.model and self.settings.model.thinking)
 
     @property
@@ -69,7 +69,7 @@ class ShellContext:
     def active_task_count(self) -> int:
         """How many background tasks are active; looked up once a second."""
         if time.monotonic() - self._counted_at > 1:
-            tasks = self.conversation.background.tasks
+            tasks = self.conversation.resources.background.tasks
             self._active_task_count = sum(task.is_active for task in tasks.list_tasks()) if tasks else 0
             self._counted_at = time.monotonic()
         return self._active_task_count

@@ -6,6 +6,7 @@ from kimi.application.codec.envelope import encode_event
 from kimi.application.conversation.event_channel import Delivery
 from kimi.domain.events.event import (
     EVENT_TYPES,
+    INTERNAL_TYPES,
     REQUEST_TYPES,
     Event,
     StepBegin,
@@ -66,7 +67,7 @@ class WireEventEncoder:
         self._nested_turns = NestedTurnTracker()
 
     def encode(self, delivery: Delivery, *, strict: bool) -> bytes | None:
-        """The line, or None when the strict profile hides the event."""
+        """The line; None for an internal event, and when the strict profile hides the event."""
         name = _FRAME_NAMES.get(type(delivery.event))
         if name is not None and self._nested_turns.is_nested_boundary(name) and strict:
             return None
@@ -74,8 +75,12 @@ class WireEventEncoder:
 
 
 def encode_delivery(delivery: Delivery, *, strict: bool = False) -> bytes | None:
-    """The line for an event or request, line end included; None when the strict profile does not know its type."""
+    """The line for an event or request, line end included; None for an internal event, and when the strict profile
+    does not know its type.
+    """
     event = delivery.event
+    if isinstance(event, INTERNAL_TYPES):
+        return None
     if strict and not _is_known(event):
         return None
     if isinstance(event, REQUEST_TYPES):

@@ -12,8 +12,9 @@ import anyio
 from kimi.application.control.plan_mode import emit_plan_mode_nowait, switch_plan_mode
 from kimi.application.control.resolve_request import resolve_request
 from kimi.application.control.steer import steer
-from kimi.application.conversation.conversation import BUSY, IDLE, Conversation, RunningTurn
+from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.event_channel import Delivery
+from kimi.application.conversation.running_turn import BUSY, IDLE, RunningTurn
 from kimi.application.sessions.negotiate_initialize import ExternalToolOffer, InitializeOutcome
 from kimi.domain.client import Client
 from kimi.domain.content.parts import UserInput
@@ -124,7 +125,7 @@ class WireServer:
 
     async def _forward_events(self) -> None:
         """Events to lines. Waits while the client does not read: the channel fills and the turn pauses."""
-        channel = self._conversation.channel
+        channel = self._conversation.events.channel
         try:
             while batch := await channel.receive():
                 await self._outbox.wait_for_capacity()
@@ -138,14 +139,14 @@ class WireServer:
 
     async def _wind_down(self) -> None:
         """Settle what waits, cancel the turn, let its last events and its response out (W-26)."""
-        self._conversation.pending_requests.close()
+        self._conversation.events.pending_requests.close()
         if (scope := self._find_cancel_scope()) is not None:
             scope.cancel()
         with anyio.move_on_after(WIND_DOWN_TIMEOUT_S):
             while self._in_flight:
                 await self._request_answered.wait()
             await self._outbox.flush()
-        self._conversation.channel.close()
+        self._conversation.events.channel.close()
 
     # --- lines in ---------------------------------------------------------------------------------------------
 
@@ -201,7 +202,7 @@ class WireServer:
             self._put_message(encode_failure(call_id, error))
 
     def _handle_reply(self, reply: RpcReply) -> None:
-        request = self._conversation.pending_requests.find(reply.id) if isinstance(reply.id, str) else None
+        request = self._conversation.events.pending_requests.find(reply.id) if isinstance(reply.id, str) else None
         if request is not None:
             resolve_request(self._conversation, request.id, decode_answer(request, reply))
         elif not reply.has_result and reply.error is None:
@@ -214,7 +215,7 @@ class WireServer:
     def _initialize(self, call_id: RpcId, params: Any) -> None:
         asked = decode_initialize_params(params)
         self._check_not_replaying()
-        hooks = self._conversation.hooks
+        hooks = self._conversation.resources.hooks
         subscribes = hooks.subscriptions if asked.hooks is None else asked.hooks  # the old readers know no hooks
         looks_strict = asked.looks_strict and not subscribes
         strict = looks_strict if self._strict_setting is None else self._strict_setting
@@ -228,13 +229,15 @@ class WireServer:
                 logger.warning("hook subscriptions are ignored: the strict profile has no hook requests")
             hooks.subscribe(() if self._strict_setting else asked.hooks)
         self._put_message(encode_result(call_id, build_initialize_result(outcome, hooks.all_hooks)))
-        self._send_events([Delivery(request, None) for request in self._conversation.pending_requests.list_requests()])
+        self._send_events(
+            [Delivery(request, None) for request in self._conversation.events.pending_requests.list_requests()]
+        )
         self._on_initialized()
 
     def _start_prompt(self, call_id: RpcId, params: Any) -> None:
         user_input = decode_prompt_params(params)
         self._check_not_replaying()
-        turn = self._conversation.begin_turn()
+        turn = self._conversation.turns.begin()
         self._in_flight.add(call_id)
         self._tasks.start_soon(self._run_prompt, call_id, turn, user_input)
 
@@ -262,7 +265,7 @@ class WireServer:
 
     async def _answer_set_plan_mode(self, call_id: RpcId, enabled: bool) -> None:
         """The announcement comes before the answer (wire spec 3.5)."""
-        await self._conversation.channel.join()
+        await self._conversation.events.channel.join()
         self._send_answer(call_id, encode_result(call_id, {"status": "ok", "plan_mode": enabled}))
 
     def _start_replay(self, call_id: RpcId, params: Any) -> None:

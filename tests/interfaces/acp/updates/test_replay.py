@@ -71,7 +71,7 @@ def recorded(steps: Any) -> list[ev.Event]:
     """What the recorder writes of these events."""
     merger, found = PartMerger(), list[ev.Event]()
     for event in steps:
-        if isinstance(event, float):
+        if isinstance(event, (float, *ev.INTERNAL_TYPES)):
             continue
         if isinstance(event, PART_TYPES):
             found += merger.push(event)

@@ -275,7 +275,7 @@ def test_mode_changes_are_sent_once() -> None:
 def test_the_whole_texts_make_one_diff() -> None:
     subject = translator()
     play(subject, ANSWER)
-    subject.set_expected_change(None, "c1", ChangedText(EDIT[0].path, "one\r\ntwo\r\n", "one\r\n2\r\n"))
+    play(subject, [ev.FileChangePlanned(None, "c1", ChangedText(EDIT[0].path, "one\r\ntwo\r\n", "one\r\n2\r\n"))])
     asked = approval("c1", "StrReplaceFile", *EDIT)
     play(subject, [call("StrReplaceFile", path="src/parse.py"), asked])
     diff = {
@@ -292,7 +292,7 @@ def test_the_whole_texts_make_one_diff() -> None:
 def test_a_large_change_is_shown_in_hunks() -> None:
     subject = translator()
     play(subject, ANSWER)
-    subject.set_expected_change(None, "c1", ChangedText(EDIT[0].path, "x" * 300_000, "y"))
+    play(subject, [ev.FileChangePlanned(None, "c1", ChangedText(EDIT[0].path, "x" * 300_000, "y"))])
     steps = [call("StrReplaceFile", path="src/parse.py"), ev.ToolResult("c1", tool_ok(display=EDIT))]
     content = play(subject, steps)[-1]["content"]
     assert content == [
@@ -313,7 +313,7 @@ def test_a_new_file_has_no_old_text() -> None:
         subject = translator()
         play(subject, ANSWER)
         if whole:
-            subject.set_expected_change(None, "c1", ChangedText("/home/u/proj/new.py", None, "x = 1\n"))
+            play(subject, [ev.FileChangePlanned(None, "c1", ChangedText("/home/u/proj/new.py", None, "x = 1\n"))])
         diff = play(subject, steps)[-1]["content"][0]
         assert "oldText" not in diff
         assert diff["newText"] == "x = 1\n"

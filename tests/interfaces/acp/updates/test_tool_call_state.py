@@ -26,6 +26,7 @@ from tests.support.builtin_specs import builtin_specs
 
 DONE = tool_ok(message="done")
 BEGIN: list[ev.Event] = [ev.TurnBegin("go"), ev.StepBegin(1)]
+STARTED = ev.ToolCallStarted(None, "c1")
 LOOKS: list[tuple[ToolCall, str, str, list[Any]]] = [
     (
         call("ReadFile", path="a.py", line_offset=7),
@@ -135,33 +136,28 @@ def test_approved_call_is_pending_then_in_progress_then_completed() -> None:
 def test_call_without_approval_is_in_progress_before_it_ends() -> None:
     at_once = play(translator(), [*BEGIN, call("Shell", command="ls"), ev.ToolResult("c1", DONE)])
     assert [update["status"] for update in at_once if "status" in update] == ["pending", "in_progress", "completed"]
-    slow = play(translator(), [*BEGIN, call("Shell", command="ls"), ev.StatusUpdate(), 0.2])
-    assert [update["status"] for update in slow if "status" in update] == ["pending"]
-    slower = play(translator(), [*BEGIN, call("Shell", command="ls"), ev.StatusUpdate(), 0.3, 9.0])
-    assert [update["status"] for update in slower if "status" in update] == ["pending", "in_progress"]
 
 
-def test_driver_may_announce_the_start_of_a_call() -> None:
+def test_calls_are_in_progress_only_after_their_start() -> None:
     subject = translator()
-    play(subject, BEGIN)
-    early = [*subject.mark_started("c1"), *play(subject, [call("ReadFile", path="a"), ev.StatusUpdate()])]
-    assert [update["status"] for update in early if "status" in update] == ["pending", "in_progress"]
-    play(subject, [call("ReadFile", "c2", path="a"), ev.StatusUpdate()])
-    assert [update["status"] for update in subject.mark_started("c2")] == ["in_progress"]
-    assert subject.mark_started("c2") == []
-
-
-def test_watched_calls_are_in_progress_only_after_their_start() -> None:
-    subject = translator(has_start_events=True)
     updates = play(subject, [*BEGIN, call("Shell", command="ls"), ev.StatusUpdate(), 9.0, 9.0])
     assert [update["status"] for update in updates if "status" in update] == ["pending"]
-    assert [update["status"] for update in subject.mark_started("c1")] == ["in_progress"]
+    assert [update["status"] for update in play(subject, [STARTED])] == ["in_progress"]
+    assert play(subject, [STARTED]) == []
+
+
+def test_start_of_a_call_leaves_the_next_one_streaming() -> None:
+    subject = translator()
+    one, *rest = pieces("Shell", '{"command":"ls"}', 4, "c2")
+    updates = play(subject, [*BEGIN, call("ReadFile", path="a"), one, *rest[:2], STARTED, *rest[2:], ev.StatusUpdate()])
+    shown = [(update["toolCallId"], update.get("status"), update.get("title")) for update in updates]
+    assert shown[2:] == [("t1/c1", "in_progress", None), ("t1/c2", None, "Shell: ls")]
 
 
 @pytest.mark.spec("A-76")
 def test_late_approval_returns_the_call_to_pending() -> None:
     subject = translator()
-    updates = play(subject, [*BEGIN, call("Shell", command="ls"), ev.StatusUpdate(), 1.0, 1.0, approval()])
+    updates = play(subject, [*BEGIN, call("Shell", command="ls"), ev.StatusUpdate(), STARTED, approval()])
     assert [update["status"] for update in updates if "status" in update] == ["pending", "in_progress", "pending"]
     assert subject.build_permission(approval())["toolCall"]["status"] == "pending"
 
@@ -383,10 +379,10 @@ def test_background_agent_continues_after_the_turn() -> None:
 
 
 def test_question_of_a_running_call_keeps_it_in_progress() -> None:
-    subject = translator(has_start_events=True)
+    subject = translator()
     asked = QuestionRequest("q", "c1", (Question("Who are you?", options=(QuestionOption("A"), QuestionOption("B"))),))
     play(subject, [*BEGIN, call("login"), ev.StatusUpdate()])
-    updates = [*subject.mark_started("c1"), *play(subject, [asked, 9.0])]
+    updates = play(subject, [STARTED, asked, 9.0])
     assert [update["status"] for update in updates] == ["in_progress"]
     subject.parse_question_answer(asked, [])
     assert [update["status"] for update in play(subject, [ev.ToolResult("c1", DONE)])] == ["completed"]

@@ -24,9 +24,8 @@ from kimi.application.ports import ToolCallContext
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput, as_parts, missing_capabilities
 from kimi.domain.errors import ModelNotSet, StoreFailed
-from kimi.domain.events.event import REQUEST_TYPES, ApprovalResponse, Event, StatusUpdate
+from kimi.domain.events.event import INTERNAL_TYPES, REQUEST_TYPES, ApprovalResponse, Event, StatusUpdate
 from kimi.domain.events.request import Answer, ApprovalRequest, QuestionRequest, Request
-from kimi.domain.tools.diff import ChangedText
 from kimi.domain.turn import TurnStatus
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities
 from kimi.interfaces.acp.sessions.commands import list_available_commands
@@ -70,9 +69,8 @@ class LiveSession:
         self._send_lock = anyio.Lock()
         self._replayed_count = 0  # events on the channel that a replay has shown already
         self._sent_title = conversation.files.state.custom_title
-        self._sent_choice = conversation.model_choice
+        self._sent_choice = conversation.models.choice
         self._translator = self._build_translator(recorded_turns)
-        conversation.tool_call_events = self
 
     @property
     def id(self) -> str:
@@ -82,7 +80,7 @@ class LiveSession:
     @property
     def is_idle(self) -> bool:
         """Could it be suspended without a loss: no turn, nothing asked, no task in the background?"""
-        tasks = self.conversation.background.tasks
+        tasks = self.conversation.resources.background.tasks
         running = tasks is not None and any(task.is_active for task in tasks.list_tasks())
         return self.conversation.turn is None and not self._request_scopes and not running
 
@@ -100,16 +98,15 @@ class LiveSession:
         while True:
             due = self._translator.next_update_at()
             if due is None:
-                return await self.conversation.channel.receive()
+                return await self.conversation.events.channel.receive()
             with anyio.move_on_at(due):
-                return await self.conversation.channel.receive()
+                return await self.conversation.events.channel.receive()
             self._send_updates(self._translator.collect_due_updates(anyio.current_time()))
 
     def _process_batch(self, batch: Sequence[Delivery]) -> None:
         for event, _ in batch:
-            if self._replayed_count:
-                self._replayed_count -= 1
-            else:
+            was_replayed, self._replayed_count = self._replayed_count > 0, max(self._replayed_count - 1, 0)
+            if not was_replayed or isinstance(event, INTERNAL_TYPES):  # a replay cannot show what is not recorded
                 self._send_event(event)
             self._start_or_cancel_request(event)
         self._send_updates(self._translator.update_mode(mode_from_policy(self.conversation.policy)))
@@ -127,14 +124,6 @@ class LiveSession:
         elif isinstance(event, ApprovalResponse) and (asked := self._request_scopes.get(event.request_id)):
             asked.cancel()  # it was settled without the client
 
-    def on_file_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
-        """See `ToolCallEvents` of the ports."""
-        self._translator.set_expected_change(agent_id, call_id, changed)
-
-    def on_call_start(self, agent_id: str | None, call_id: str) -> None:
-        """See `ToolCallEvents` of the ports."""
-        self._send_updates(self._translator.mark_started(call_id, agent_id))
-
     def _send_updates(self, updates: Sequence[JsonObject]) -> None:
         for update in updates:
             self._client.send_update(self.id, update)
@@ -142,7 +131,7 @@ class LiveSession:
     async def show_terminal(self, call: ToolCallContext, terminal_id: str) -> None:
         """Show a terminal of the client in the call that it runs for, after what was announced of it before."""
         with anyio.move_on_after(ANNOUNCE_TIMEOUT_S):
-            await self.conversation.channel.join()
+            await self.conversation.events.channel.join()
         async with self._send_lock:
             self._send_updates(self._translator.show_terminal(call.call_id, terminal_id, call.agent_id))
 
@@ -153,7 +142,6 @@ class LiveSession:
             capabilities=self._capabilities,
             recorded_turns=recorded_turns,
             is_replaying=replaying,
-            has_start_events=True,
             find_presentation=self._find_presentation,
             mode=mode_from_policy(conversation.policy),
             mode_for_plan=lambda plan: mode_from_policy(replace(conversation.policy, plan=plan)),
@@ -185,7 +173,7 @@ class LiveSession:
     def acknowledge_client_change(self) -> None:
         """The client has changed mode or model itself: it need not be told."""
         self._translator.update_mode(mode_from_policy(self.conversation.policy), is_known=True)
-        self._sent_choice = self.conversation.model_choice
+        self._sent_choice = self.conversation.models.choice
 
     def send_options(self) -> None:
         """Send all config options."""
@@ -193,8 +181,8 @@ class LiveSession:
         self._send_updates([{"sessionUpdate": "config_option_update", "configOptions": options}])
 
     def _send_options_if_changed(self) -> None:
-        if self.conversation.model_choice != self._sent_choice:
-            self._sent_choice = self.conversation.model_choice
+        if self.conversation.models.choice != self._sent_choice:
+            self._sent_choice = self.conversation.models.choice
             self.send_options()
 
     def _send_title_if_changed(self) -> None:
@@ -202,7 +190,7 @@ class LiveSession:
         if title is None or title == self._sent_title:
             return
         self._sent_title = title
-        now = datetime.fromtimestamp(self.conversation.now(), UTC).isoformat(timespec="seconds")
+        now = datetime.fromtimestamp(self.conversation.resources.now(), UTC).isoformat(timespec="seconds")
         self._send_updates([{"sessionUpdate": "session_info_update", "title": title, "updatedAt": now}])
 
     def schedule_sync(self) -> None:
@@ -221,8 +209,8 @@ class LiveSession:
         async with self._send_lock:
             is_running = conversation.turn is not None
             # What was recorded until this moment is replayed, whether it was sent already or waits in the channel.
-            conversation.flush()
-            self._replayed_count = conversation.channel.unfinished
+            conversation.events.flush()
+            self._replayed_count = conversation.events.channel.unfinished
             envelopes = list(conversation.files.events()) if is_running else conversation.files.events()
             translator = self._build_translator(replaying=True)
             updates = build_replay_updates(decode_stored_events(envelopes), translator, is_running=is_running)
@@ -286,7 +274,7 @@ class LiveSession:
     def _cancel_stale_requests(self) -> None:
         """Take back what nobody waits for any more: the turn was cancelled, or failed."""
         for request_id, scope in self._request_scopes.items():
-            if self.conversation.pending_requests.find(request_id) is None:
+            if self.conversation.events.pending_requests.find(request_id) is None:
                 scope.cancel()
 
     # --- prompts to turns -----------------------------------------------------------------------------------------
@@ -301,7 +289,7 @@ class LiveSession:
         conversation = self.conversation
         self.check_content(user_input)
         mark = next_checkpoint_id(conversation)
-        turn = conversation.begin_turn()
+        turn = conversation.turns.begin()
         queued_prompt.bind_turn(turn)
         try:
             status = await run_turn(conversation, turn, user_input)
@@ -362,6 +350,6 @@ async def open_live_session(
         try:
             yield live
         finally:
-            conversation.pending_requests.close()
-            conversation.channel.close()
+            conversation.events.pending_requests.close()
+            conversation.events.channel.close()
             tasks.cancel_scope.cancel()

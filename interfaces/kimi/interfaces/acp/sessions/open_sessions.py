@@ -13,13 +13,12 @@ from typing import Final
 import anyio
 import anyio.abc
 
-from kimi.application.control.switch_model import current_choice, restore_model
+from kimi.application.control.switch_model import reload_model, restore_model
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.model_catalog import models_by_alias
 from kimi.application.ports import SessionStore, ToolCallContext
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.application.sessions.session_pool import SessionPool
-from kimi.application.settings.settings import ModelSettings, Settings
+from kimi.application.settings.settings import Settings
 from kimi.domain.client import Client
 from kimi.domain.errors import ConfigError
 from kimi.domain.permissions.approval import Policy
@@ -204,7 +203,7 @@ class OpenSessions:
     def stop(self) -> None:
         """The client is gone: cancel everything, refuse what waits for an answer."""
         for live in self._live_sessions.list_live():
-            live.conversation.pending_requests.close()
+            live.conversation.events.pending_requests.close()
         for session in self.list_open():
             session.prompt_queue.cancel_all()
 
@@ -217,9 +216,7 @@ class OpenSessions:
             return
         session.process_settings = base
         session.derive_settings()
-        chosen = resolve_chosen_model(live.conversation)
-        if chosen is not None and chosen.is_usable:
-            live.conversation.model = live.conversation.require_models().open_model(chosen)
+        reload_model(live.conversation)
 
     @asynccontextmanager
     async def _open_live_session(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
@@ -270,15 +267,4 @@ def _restore_model_and_mode(session: OpenSession, conversation: Conversation) ->
         logger.warning("the model of the session cannot be used any more: %s", error)
         session.has_lost_model = True
     if session.suspended_policy is not None:
-        kept = session.suspended_policy
-        conversation.policy = replace(conversation.policy, yolo=kept.yolo, afk=kept.afk, plan=kept.plan)
-
-
-def resolve_chosen_model(conversation: Conversation) -> ModelSettings | None:
-    """The settings of the model that a conversation uses, with what was chosen about thinking."""
-    choice, models = current_choice(conversation), conversation.require_models()
-    settings = models_by_alias(models).get(choice.alias) if choice is not None else models.initial
-    if settings is None or choice is None or conversation.model_choice is None:
-        return settings
-    thinking = choice.thinking if settings.thinking is not None else None
-    return settings.model_copy(update={"thinking": thinking})
+        conversation.permissions.restore_modes(session.suspended_policy)

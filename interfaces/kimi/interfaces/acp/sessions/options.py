@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from kimi.application.control.approval_modes import MODES, Mode, mode_from_policy, switch_mode
 from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.conversation.model_catalog import ModelChoice, models_by_alias
+from kimi.application.conversation.model_selection import ModelChoice, models_by_alias
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import StateError
@@ -99,7 +99,7 @@ def set_legacy_model(conversation: Conversation, model_id: str) -> None:
 
 def _list_model_offers(conversation: Conversation) -> list[_ModelOffer]:
     try:
-        known = models_by_alias(conversation.require_models())
+        known = models_by_alias(conversation.models.require_catalog())
     except StateError:
         return []
     return [_ModelOffer(alias or settings.model, alias, settings) for alias, settings in known.items()]

@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-from kimi.application.conversation.conversation import RunningTurn
+from kimi.application.conversation.running_turn import RunningTurn
 from kimi.interfaces.acp.transport.errors import queue_full
 
 MAX_PENDING_PROMPTS: Final = 16

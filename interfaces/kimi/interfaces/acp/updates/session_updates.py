@@ -35,7 +35,6 @@ from kimi.domain.events.request import (
     ToolCallAnswer,
     ToolCallRequest,
 )
-from kimi.domain.tools.diff import ChangedText
 from kimi.domain.tools.tool import TodoBlock, TodoItem, tool_error
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities
 from kimi.interfaces.acp.sessions import permissions, questions
@@ -100,7 +99,7 @@ class SessionUpdateTranslator:
     The driver sends what `updates` gives for each event, then `due(now)` when `next_due()` has passed; on the end of a
     turn that was cut short `settle()`. `mode_of` gives the mode's id from plan mode on or off, `config_options` the
     complete options for a change that was not the client's; `face_of` the look of tools that are not
-    built in. With `is_watched` somebody calls `started`. With `replaying` the events come from a record.
+    built in. With `is_replaying` the events come from a record.
     """
 
     def __init__(
@@ -113,7 +112,6 @@ class SessionUpdateTranslator:
         mode: str = "default",
         mode_for_plan: Callable[[bool], str] = _default_mode_id,
         config_options: Callable[[], Sequence[JsonObject]] | None = None,
-        has_start_events: bool = False,
         find_presentation: FindPresentation | None = None,
     ) -> None:
         self._capabilities = capabilities
@@ -129,7 +127,6 @@ class SessionUpdateTranslator:
             work_dir,
             find_presentation=find_presentation,
             find_display_name=self._mcp_loading.find_display_name,
-            has_start_events=has_start_events,
         )
         self._calls.start_turn(self._turn.id)
         self._compactions = CompactionUpdates(with_updates=capabilities.compaction)
@@ -147,7 +144,8 @@ class SessionUpdateTranslator:
         if isinstance(event, ToolCallPart):
             self._calls.feed_arguments(event.arguments_part)
             return []
-        if self._calls.is_streaming:
+        # A call may begin to run while the next one of its message still streams.
+        if self._calls.is_streaming and not isinstance(event, ev.INTERNAL_TYPES):
             return [*self._calls.finish_streaming(), *self._translate_event(event, MAIN_AGENT)]
         return list(self._translate_event(event, MAIN_AGENT))
 
@@ -157,16 +155,8 @@ class SessionUpdateTranslator:
         return min(times, default=None)
 
     def collect_due_updates(self, now: float) -> list[JsonObject]:
-        """What had to wait: titles of calls that stream, calls that have begun. `now` is in seconds and never falls."""
+        """What had to wait: titles of calls that stream, waits for servers. `now` is in seconds and never falls."""
         return [*self._calls.collect_due_updates(now), *self._mcp_loading.collect_due_updates(now, self._turn.id)]
-
-    def set_expected_change(self, agent_id: str | None, call_id: str, changed: ChangedText) -> None:
-        """The call would change this file: its diff can show the whole text. See `ToolCallEvents` of the ports."""
-        self._calls.set_expected_change((agent_id, call_id), changed)
-
-    def mark_started(self, call_id: str, agent_id: str | None = None) -> list[JsonObject]:
-        """The tool of this call really begins to run. May come before the call itself; it is then remembered."""
-        return list(self._calls.mark_started((agent_id, call_id)))
 
     def show_terminal(self, call_id: str, terminal_id: str, agent_id: str | None = None) -> list[JsonObject]:
         """A terminal of the client shows what this call does; its text is not sent as content then."""
@@ -268,6 +258,11 @@ class SessionUpdateTranslator:
         match event:
             case ToolCall():
                 return self._calls.announce(event, agent)
+            case ev.FileChangePlanned():
+                self._calls.set_expected_change((event.agent_id, event.tool_call_id), event.changed)
+                return []
+            case ev.ToolCallStarted():
+                return self._calls.mark_started((event.agent_id, event.tool_call_id))
             case ev.ToolResult():
                 return self._finish_call(event, agent)
             case ev.SubagentEvent():

@@ -21,8 +21,6 @@ from kimi.interfaces.acp.updates.tool_presentation import ToolPresentation, form
 
 UPDATE_INTERVAL_S: Final = 0.1
 """Between two updates of a call whose arguments stream."""
-START_GRACE_S: Final = 0.25
-"""After which a complete call that nobody was asked about counts as begun, where nobody says so."""
 MAX_HITS: Final = 20
 """Files with hits that a search names."""
 
@@ -55,8 +53,6 @@ class ToolCallState:
         """Questions about it that wait for an answer; it has not begun while there are any."""
         self.parent_call: CallKey | None = None
         """The call that the agent of this one runs in."""
-        self.assumed_start_at: float | None = None
-        """When it counts as begun if nobody says so; 0 until the clock was told."""
         self.is_placeholder = False
         """Is all that is heard of the call that somebody asks about it, as of those of agents in the background?"""
         self.is_rejected = False
@@ -145,7 +141,6 @@ class ToolCallState:
     def begin(self, pending_updates: list[JsonDict] | None = None) -> list[JsonDict]:
         """It runs from now on; what `before` says goes with it."""
         updates = self.complete_arguments() if pending_updates is None else pending_updates
-        self.assumed_start_at = None
         if self.status == "in_progress":
             return updates
         self.status = "in_progress"

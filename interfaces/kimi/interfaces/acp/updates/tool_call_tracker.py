@@ -12,7 +12,7 @@ from kimi.domain.events.request import ApprovalRequest, QuestionRequest
 from kimi.domain.tools.diff import ChangedText
 from kimi.domain.tools.tool import BackgroundTaskBlock
 from kimi.interfaces.acp.updates.result_content import JsonDict, build_approval_content, text_content
-from kimi.interfaces.acp.updates.tool_call_state import START_GRACE_S, CallKey, ToolCallState
+from kimi.interfaces.acp.updates.tool_call_state import CallKey, ToolCallState
 from kimi.interfaces.acp.updates.tool_presentation import UNKNOWN_PRESENTATION, ToolPresentation, shorten_middle
 
 INTERRUPTED_TEXT: Final = "Interrupted."
@@ -37,10 +37,7 @@ MAIN_AGENT: Final = CallingAgent()
 
 
 class ToolCallTracker:
-    """All open calls. `find_display_name` returns what a tool is called in titles.
-
-    With `is_watched` somebody calls `started`; else a call that nobody is asked about counts as begun after a while.
-    """
+    """All open calls. `find_display_name` returns what a tool is called in titles."""
 
     def __init__(
         self,
@@ -48,11 +45,9 @@ class ToolCallTracker:
         *,
         find_presentation: FindPresentation | None,
         find_display_name: Callable[[str], str],
-        has_start_events: bool,
     ) -> None:
         self._work_dir = work_dir
         self._find_presentation, self._find_display_name = find_presentation, find_display_name
-        self._has_start_events = has_start_events
         self._expected_changes: dict[CallKey, ChangedText] = {}
         self._open_calls: dict[CallKey, ToolCallState] = {}
         self._streaming_call: ToolCallState | None = None
@@ -61,7 +56,6 @@ class ToolCallTracker:
         """Calls whose agents may outlive them."""
         self._used_ids: set[str] = set()
         self._call_by_request: dict[str, CallKey] = {}
-        self._early_starts: set[CallKey] = set()
         self._turn_id = ""
 
     # Time
@@ -69,22 +63,15 @@ class ToolCallTracker:
     @property
     def next_update_at(self) -> float | None:
         """When `due` has something to give."""
-        times = [call.next_update_at for call in self._open_calls.values()]
-        times += [call.assumed_start_at for call in self._open_calls.values() if not call.open_requests]
+        times = (call.next_update_at for call in self._open_calls.values())
         return min((time for time in times if time is not None), default=None)
 
     def collect_due_updates(self, now: float) -> list[JsonDict]:
-        """What had to wait: titles of calls that stream, calls that have begun."""
+        """What had to wait: titles of calls that stream."""
         found: list[JsonDict] = []
-        for call in list(self._open_calls.values()):
+        for call in self._open_calls.values():
             if call.next_update_at is not None and call.next_update_at <= now:
                 found += call.collect_due_updates(now)
-            if call.assumed_start_at is None or call.open_requests:
-                continue
-            if call.assumed_start_at == 0.0:
-                call.assumed_start_at = now + START_GRACE_S
-            elif call.assumed_start_at <= now:
-                found += call.begin()
         return found
 
     # The life of a call
@@ -95,7 +82,6 @@ class ToolCallTracker:
 
     def discard_turn_state(self) -> None:
         """Drop what only a turn that is over needed."""
-        self._early_starts.clear()
         self._client_ids = {key: whole for key, whole in self._client_ids.items() if key in self._background_parents}
 
     def find_call(self, call_id: str, agent_id: str | None = None) -> ToolCallState | None:
@@ -114,8 +100,8 @@ class ToolCallTracker:
 
     def finish_streaming(self) -> list[JsonDict]:
         """The call that streams has all its arguments."""
-        grown, self._streaming_call = self._streaming_call, None
-        return [] if grown is None else self._complete_arguments(grown)
+        call, self._streaming_call = self._streaming_call, None
+        return [] if call is None else call.complete_arguments()
 
     @property
     def is_streaming(self) -> bool:
@@ -127,17 +113,13 @@ class ToolCallTracker:
         self._expected_changes[key] = changed
 
     def mark_started(self, key: CallKey) -> list[JsonDict]:
-        """The tool of this call begins; remembered when the call itself is still on its way."""
+        """The tool of this call begins. Calls of agents in the background are not shown, so they are unknown here."""
         call = self._open_calls.get(key)
-        if call is None or not call.has_all_arguments:
-            self._early_starts.add(key)
-            return []
-        return call.begin()
+        return [] if call is None else call.begin()
 
     def fail_open_calls(self, text: str, *, include_background: bool = False) -> list[JsonDict]:
         """Close all calls, those inside of others first. Those of agents in the background go on, unless told."""
         self._streaming_call = None
-        self._early_starts.clear()
         self._expected_changes.clear()
         found: list[JsonDict] = []
         for key in reversed(list(self._open_calls)):
@@ -171,7 +153,7 @@ class ToolCallTracker:
         if agent is MAIN_AGENT:
             self._streaming_call = call
             return found
-        return found + self._complete_arguments(call)
+        return found + call.complete_arguments()
 
     def _make_client_id(self, call_id: str, agent: CallingAgent) -> str:
         """The id in the client; a model that repeats its ids within a turn gets a number behind them."""
@@ -190,17 +172,6 @@ class ToolCallTracker:
     def _format_display_name(self, name: str, agent: CallingAgent) -> str:
         shown = self._find_display_name(name)
         return f"{shorten_middle(agent.type, 20)} › {shown}" if agent.type else shown
-
-    def _complete_arguments(self, call: ToolCallState) -> list[JsonDict]:
-        found = call.complete_arguments()
-        key = next((key for key, other in self._open_calls.items() if other is call), None)
-        if key is None:
-            return found
-        if key in self._early_starts:
-            self._early_starts.discard(key)
-            return found + call.begin()
-        call.assumed_start_at = None if self._has_start_events else 0.0
-        return found
 
     def finish(self, event: ToolResult, agent: CallingAgent) -> list[JsonDict]:
         """A call has its result: what runs inside of it ends too, unless it goes on in the background."""

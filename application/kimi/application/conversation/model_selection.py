@@ -1,0 +1,67 @@
+"""The model of a conversation, what was chosen, and the models to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kimi.application.ports import ChatModel
+from kimi.domain.errors import StateError
+
+if TYPE_CHECKING:
+    from kimi.application.settings.settings import ModelSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A model by its alias in the configuration, "" for one that only the environment describes; does it think?"""
+
+    alias: str
+    thinking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCatalog:
+    """The models that a conversation can use: `initial` is the one of the start, None when none was configured."""
+
+    initial: ModelSettings | None
+    configured: Mapping[str, ModelSettings]
+    open_model: Callable[[ModelSettings], ChatModel]
+    """Raises ConfigError: the model cannot be used as it is configured."""
+
+
+class ModelSelection:
+    """The model that a conversation uses. It changes by the use-cases of `switch_model` only."""
+
+    def __init__(self, model: ChatModel | None, load_catalog: Callable[[], ModelCatalog] | None = None) -> None:
+        self._model = model
+        self._choice: ModelChoice | None = None
+        self._load_catalog = load_catalog
+
+    @property
+    def model(self) -> ChatModel | None:
+        """The model of the next step; None when none is configured."""
+        return self._model
+
+    @property
+    def choice(self) -> ModelChoice | None:
+        """What was chosen; None until another model than that of the start is chosen."""
+        return self._choice
+
+    def require_catalog(self) -> ModelCatalog:
+        """Return the models to choose from. Raises StateError where there is no choice."""
+        if self._load_catalog is None:
+            raise StateError("The model cannot be switched here")
+        return self._load_catalog()
+
+    def use(self, model: ChatModel, choice: ModelChoice | None = None) -> None:
+        """Use this model from the next step on; without `choice` what was chosen stays."""
+        self._model = model
+        self._choice = choice or self._choice
+
+
+def models_by_alias(models: ModelCatalog) -> dict[str, ModelSettings]:
+    """What can be chosen, by alias: that of the start as it was started, the others as they are configured."""
+    started = {models.initial.alias: models.initial} if models.initial is not None and models.initial.is_usable else {}
+    return {**models.configured, **started}

@@ -1,0 +1,29 @@
+"""A session whose state cannot always be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kimi.application.ports import SessionFiles
+from kimi.domain.errors import StoreFailed
+from kimi.domain.history.session import SessionState
+
+
+class UnreliableStore:
+    """The files of a session whose state cannot be saved at the calls that `failures` says."""
+
+    def __init__(self, files: SessionFiles, failures: Iterator[bool]) -> None:
+        self._files = files
+        self._failures = failures
+        self.saved: list[SessionState] = []
+
+    def save_state(self, state: SessionState) -> None:
+        """Fails when it is due."""
+        if next(self._failures, False):
+            raise StoreFailed("The disk is full.")
+        self._files.save_state(state)
+        self.saved.append(state)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
