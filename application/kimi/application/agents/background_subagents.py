@@ -59,7 +59,7 @@ def start_in_background(
     call_id: str,
     describe_failure: Callable[[SubagentResult], str],
 ) -> StartedSubagent | SubagentResult:
-    """Let `order` be carried out beside the turns; gives the task at once, or a report when that cannot be.
+    """Start `subagent_task` beside the turns; return the background task at once, or a result when that cannot be.
 
     `describe_failure` puts a failure into words. The work ends with the task, with its time, or with the conversation.
     """
@@ -70,10 +70,8 @@ def start_in_background(
     subagent = prepare_subagent(subagents, subagent_task)
     if isinstance(subagent, SubagentResult):
         return subagent
-    timeout_s, stop_signal = (
-        subagent_task.timeout_s or parent.resources.background.settings.agent_task_timeout_s,
-        _StopSignal(),
-    )
+    timeout_s = subagent_task.timeout_s or parent.resources.background.settings.agent_task_timeout_s
+    stop_signal = _StopSignal()
     try:
         task = tasks.adopt(
             BackgroundTaskSpec("", subagent_task.description, (), timeout_s, "agent"), stop_signal.trigger
@@ -98,7 +96,7 @@ class _BackgroundRun:
     pending_approval_ids: set[str] = field(default_factory=set[str])
 
     async def execute(self, subagent: Subagent, identity: SubagentIdentity) -> None:
-        """Work, and keep the books of the task right, whatever happens."""
+        """Work, and keep the stored state of the task right, whatever happens."""
         result: SubagentResult | None = None
         try:
             self._record_status(identity, "running")

@@ -35,7 +35,7 @@ CONTINUATION_PROMPT = (
 )
 
 RUNNING_STATUSES: Final[tuple[SubagentStatus, SubagentStatus]] = ("running_foreground", "running_background")
-"""The states of an instance that works: for a call that waits, and in the background."""
+"""The states of a subagent that works: for a call that waits, and in the background."""
 
 SubagentOutcome: TypeAlias = Literal[
     "completed",
@@ -61,7 +61,7 @@ OpenChild: TypeAlias = Callable[[AgentSpec, SubagentFiles, ChatModel | None, Sub
 
 @dataclass(frozen=True, slots=True)
 class SubagentTask:
-    """What a subagent shall do. Without `resume` a new instance is made; `timeout_s` None means as long as it takes."""
+    """What a subagent shall do. Without `resume_agent_id` a new one is made; `timeout_s` None sets no limit."""
 
     description: str
     prompt: str
@@ -73,9 +73,9 @@ class SubagentTask:
 
 @dataclass(frozen=True, slots=True)
 class SubagentResult:
-    """What became of an order.
+    """What became of a task.
 
-    `text` is the subagent's answer if `ending` is `completed`, else what went wrong. `number` belongs to the ending:
+    `text` is the subagent's answer if `outcome` is `completed`, else what went wrong. `limit_or_status` belongs to it:
     the limit of steps, the seconds, or the HTTP status.
     """
 
@@ -89,9 +89,9 @@ class SubagentResult:
 
 @dataclass(slots=True)
 class SubagentRegistry:
-    """The subagents of one conversation: the types there are, the instances that work now, and what they are made of.
+    """The subagents of one conversation: the types there are, those that work now, and what they are made of.
 
-    `types` may grow while the conversation lives. `git_context` gives a few lines on the repository, or nothing.
+    `types` may grow while the conversation lives. `load_git_context` returns a few lines on the repository, or nothing.
     """
 
     parent: Conversation
@@ -117,13 +117,13 @@ class Subagent:
         return SubagentIdentity(self.record.agent_id, self.record.type, call_id, self.spec.ask_commands, task_id)
 
     def build_result(self, outcome: SubagentOutcome, text: str = "", limit_or_status: int = 0) -> SubagentResult:
-        """A report of this subagent."""
+        """A result of this subagent."""
         record = self.record
         return SubagentResult(outcome, text, record.agent_id, record.type, self.resumed, limit_or_status)
 
 
 async def run_subagent(subagents: SubagentRegistry, subagent_task: SubagentTask, call_id: str) -> SubagentResult:
-    """Carry out `order` for the call `call_id` of the parent; only cancellation comes out as an exception."""
+    """Carry out `subagent_task` for the call `call_id` of the parent; only cancellation comes out as an exception."""
     subagent = prepare_subagent(subagents, subagent_task)
     if isinstance(subagent, SubagentResult):
         return subagent
@@ -140,11 +140,11 @@ def fail_interrupted_subagents(files: SessionFiles, time: float) -> None:
             child.close()
 
 
-# --- which instance ---------------------------------------------------------------------------------------------
+# --- which subagent ---------------------------------------------------------------------------------------------
 
 
 def prepare_subagent(subagents: SubagentRegistry, subagent_task: SubagentTask) -> Subagent | SubagentResult:
-    """A new instance, or the one to resume; a report when the order cannot be carried out, for whatever reason."""
+    """Return a new subagent, or the one to resume; a result when the task cannot be carried out."""
     try:
         return _find_or_create_subagent(subagents, subagent_task)
     except Exception as error:
@@ -204,7 +204,7 @@ async def run_prepared_subagent(
     identity: SubagentIdentity,
     observe_requests: Callable[[Event], None] | None = None,
 ) -> SubagentResult:
-    """Work within the time, and keep the state of the instance right in every case, cancellation too.
+    """Work within the time, and keep the stored state of the subagent right in every case, cancellation too.
 
     `observe_requests` is called for each request and answer of the subagent.
     """

@@ -42,9 +42,10 @@ def switch_plan_mode(
     was_enabled = conversation.policy.plan
     change_state = _make_plan_naming(conversation) if enabled else keep_state
     conversation.permissions.switch_modes(yolo=yolo, afk=afk, plan=enabled, change_state=change_state)
+    announcements = conversation.feature_states.get(_PlanAnnouncements)
+    announcements.is_client_due = True
     if enabled != was_enabled:
-        conversation.feature_states.get(_PlanAnnouncements).is_model_due = enabled
-    conversation.feature_states.get(_PlanAnnouncements).is_client_due = True
+        announcements.is_model_due = enabled
 
 
 async def announce_plan_mode(conversation: Conversation) -> None:

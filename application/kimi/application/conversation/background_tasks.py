@@ -35,7 +35,7 @@ class BackgroundTaskRegistry:
 
     @property
     def is_available(self) -> bool:
-        """Can this conversation have background tasks?"""
+        """Whether this conversation can have background tasks."""
         return self._open_tasks is not None
 
     @property
@@ -69,7 +69,7 @@ async def wait_for_task(tasks: BackgroundTasks, task_id: str, timeout_s: float, 
 
 @asynccontextmanager
 async def wait_for_tasks_on_exit(registry: BackgroundTaskRegistry) -> AsyncGenerator[None, None]:
-    """Wait on leaving until the tasks have ended that `book.end` asked to: a moment at most."""
+    """Wait on leaving until the tasks have ended that `stop_all` asked to: `STOP_TIMEOUT_S` at most."""
     try:
         yield
     finally:

@@ -33,7 +33,7 @@ class EventChannel:
         self._closed = False
 
     def put_nowait(self, delivery: Delivery) -> None:
-        """Queue an event at once; whoever does so waits for `room` before the next one. After `close` it is dropped.
+        """Queue an event; the sender calls `wait_for_capacity` before the next one. After `close` it is dropped.
 
         A sender that is cancelled while it waits has delivered its event all the same: it is recorded already.
         """

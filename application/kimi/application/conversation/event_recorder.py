@@ -27,7 +27,7 @@ class EventRecorder:
         self._part_started_at = 0.0
 
     def record(self, event: Event) -> bytes | None:
-        """Store `event`; gives its envelope if it had to be encoded. Raises StoreFailed."""
+        """Store `event`; return its envelope if it had to be encoded. Raises StoreFailed."""
         if isinstance(event, PART_TYPES):
             self._merge(event)
             return None

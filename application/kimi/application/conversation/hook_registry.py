@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class DetachedHookBatch:
     """Hooks of one event that nobody waits for. `owner` is the turn that they were fired in.
 
-    `over` says that HookResolved is out: nothing more of the batch goes onto the stream.
+    `is_resolved` says that HookResolved is out: nothing more of the batch goes onto the stream.
     """
 
     owner: object

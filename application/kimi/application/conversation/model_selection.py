@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A model by its alias in the configuration, "" for one that only the environment describes; does it think?"""
+    """A model by its alias in the configuration, "" for one that only the environment describes, and if it thinks."""
 
     alias: str
     thinking: bool

@@ -1,4 +1,4 @@
-"""The registry of waiting requests: one place, each settled exactly once."""
+"""The registry of pending requests: one place, each is resolved exactly once."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class PendingRequests:
     """Requests that wait for an answer, by id, oldest first.
 
     After `close` the other side is gone: everything that waits, and everything asked later, is refused.
-    `refused` then holds the results of the external calls that were waiting, by tool call id. `orphaned` are the ids
-    of those calls that nobody waits for any more and that were never answered: their answers may still come.
+    `refused_results` then holds the results of the external calls that were waiting, by tool call id. `orphaned` are
+    the ids of those calls that nobody waits for any more and that were never answered: their answers may still come.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class PendingRequests:
 
     @property
     def is_closed(self) -> bool:
-        """Is the other side gone?"""
+        """Whether the other side is gone."""
         return self._closed
 
     def find(self, request_id: str) -> Request | None:
@@ -71,8 +71,8 @@ class PendingRequests:
     ) -> Answer:
         """Announce a request and wait for its answer. Cancellation takes it out of the registry.
 
-        `memory_key` is what approval for the session of this request would remember; a `releasable` one is approved
-        together with any other of the same key.
+        `memory_key` is what approval for the session of this request would remember; one that `shares_approval` is
+        approved together with any other of the same key.
         """
         if self._closed:
             return build_refusal(request)

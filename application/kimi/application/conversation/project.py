@@ -20,7 +20,7 @@ class LocatedPath:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Ports of the commands. A path in the words of the person is relative to the work dir; `~` is their home."""
+    """Ports of the commands. A path that the user writes is relative to the work directory; `~` is their home."""
 
     workspace: Workspace
     locate: Callable[[str], Awaitable[LocatedPath]]

@@ -96,7 +96,7 @@ async def run_stop_failure_hooks(conversation: Conversation, error: Exception) -
 
 
 async def run_subagent_start_hooks(conversation: Conversation, agent_type: str, prompt: str) -> None:
-    """SubagentStart, in the conversation that gives the order: an agent of type `kind` begins."""
+    """SubagentStart, in the conversation that starts it: an agent of type `agent_type` begins."""
     await run_hooks(
         conversation, "SubagentStart", agent_type, {"agent_name": agent_type, "prompt": prompt[:MAX_SUBAGENT_CHARS]}
     )

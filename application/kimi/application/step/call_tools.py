@@ -49,7 +49,7 @@ FORBIDDEN = "This action is not allowed by the user's approval rules or the curr
 
 @dataclass(frozen=True, slots=True)
 class ToolCallOutcome:
-    """A finished call. `rejected` is how the person refused it, if so: without a word, or with feedback.
+    """A finished call. `rejection` is how the user refused it, if so: without a word, or with feedback.
 
     `executed_arguments` are the arguments of a call that was let through to its tool.
     """
@@ -98,7 +98,7 @@ class StepCalls:
 
     @property
     def is_rejected(self) -> bool:
-        """Did the person reject calls, and none of them with feedback? Then the turn ends (tools spec 5.3)."""
+        """Whether the user rejected calls, and none of them with feedback: then the turn ends (tools spec 5.3)."""
         return {outcome.rejection for outcome in self._outcomes.values()} - {None} == {"bare"}
 
     @property
@@ -261,7 +261,7 @@ def _build_rejection(conversation: Conversation) -> ToolCallOutcome:
 async def _request_approval(
     conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
 ) -> ApprovalAnswer:
-    """Ask the person and announce how it was settled, also when the wait is cancelled. Who is gone is not asked."""
+    """Ask the user and announce the answer, also when the wait is cancelled. A client that is gone is not asked."""
     if conversation.events.pending_requests.is_closed:
         return ApprovalAnswer("reject")
     request = _build_approval_request(conversation, turn, call, action)

@@ -31,7 +31,7 @@ def next_checkpoint_records(conversation: Conversation) -> tuple[ContextRecord, 
 
 
 def send_dmail(conversation: Conversation, message: str, checkpoint_id: int) -> str | None:
-    """Send a mail that arrives when all calls of the step are answered; gives why it is refused."""
+    """Send a mail that arrives when all calls of the step are answered; return why it is refused, if it is."""
     if conversation.subagent is not None:
         return UNKNOWN_CHECKPOINT
     mailbox = conversation.feature_states.get(_Mailbox)
@@ -47,9 +47,9 @@ def discard_dmail(conversation: Conversation) -> None:
 
 
 def rewind_if_requested(conversation: Conversation, turn: RunningTurn, *, rejected: bool) -> bool:
-    """Go back to the checkpoint that a mail names, and let the mail be read there; gives whether there was one.
+    """Go back to the checkpoint that a mail names, and let the mail be read there; return whether there was one.
 
-    A mail from a step in which the person `rejected` a call is thrown away. Raises StoreFailed.
+    A mail from a step in which the user `rejected` a call is thrown away. Raises StoreFailed.
     """
     mailbox = conversation.feature_states.get(_Mailbox)
     mail, mailbox.mail = mailbox.mail, None

@@ -52,9 +52,8 @@ async def compact_if_needed(conversation: Conversation, model: ChatModel, random
     Raises ChatProviderError when the context does not fit any more, StoreFailed.
     """
     tokens, window = conversation.history.total_tokens, model.context_size
-    if tokens < _min_compaction_tokens(conversation) or not is_compaction_due(
-        tokens, window, conversation.turns.limits
-    ):
+    limits = conversation.turns.limits
+    if tokens < _min_compaction_tokens(conversation) or not is_compaction_due(tokens, window, limits):
         return
     if not has_unsummarised_messages(split_messages(conversation.history.messages)[0]):
         return

@@ -10,7 +10,7 @@ from kimi.application.step.reminders import add_reminders
 async def prepare_step(conversation: Conversation) -> None:
     """Bring the history into the state in which the model shall see it. Raises StoreFailed.
 
-    A context aside gets nothing: it will be gone, and what was told there would count as told.
+    A scratch context gets nothing: it will be gone, and what was announced there would count as announced.
     """
     if conversation.context.is_scratch:
         return

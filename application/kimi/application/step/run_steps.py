@@ -33,7 +33,7 @@ PARTS_PER_CHECKPOINT: Final = 32
 
 @dataclass(slots=True)
 class StepOutcome:
-    """What a step came to: does the turn go on, and why did the model stop?"""
+    """What a step came to: whether the turn goes on, and why the model stopped."""
 
     should_continue: bool
     response_end: ResponseEnd
@@ -194,7 +194,7 @@ def _ensure_unique_id(call: ToolCall, turn: RunningTurn, conversation: Conversat
 
 
 def _has_visible_content(content: tuple[ContentPart, ...]) -> bool:
-    """Is there anything for the person: text that is not empty, or a medium?"""
+    """Whether there is anything for the user: text that is not empty, or a medium."""
     return any(part.text if isinstance(part, TextPart) else not isinstance(part, ThinkPart) for part in content)
 
 

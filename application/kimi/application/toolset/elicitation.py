@@ -1,4 +1,4 @@
-"""What an MCP server asks during a call becomes a question to the person (tools spec 4.9)."""
+"""What an MCP server asks during a call becomes a question to the user (tools spec 4.9)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def answer_elicitation(
     may_ask: Callable[[], bool],
     elicitation: Elicitation,
 ) -> ElicitationAnswer:
-    """The person's answer; a refusal when nobody can be asked, or when it cannot be asked as a few questions."""
+    """The user's answer; a refusal when nobody can be asked, or when it cannot be asked as a few questions."""
     fields = _schema_fields(elicitation)
     if not may_ask() or elicitation.url is not None or len(fields) > MAX_QUESTIONS:
         logger.info("an elicitation was declined: %s", elicitation.message)
@@ -107,7 +107,7 @@ def _question_body(text: str, field: JsonObject) -> str:
 
 
 def _question_options(field: JsonObject) -> list[str]:
-    """Two to four; what is not among them can be written by the person."""
+    """Two to four; what is not among them can be written by the user."""
     choices = list(_field_choices(field))[:MAX_OPTIONS]
     if not choices and field.get("default") is not None:
         choices = [_answer_text(field["default"])]
@@ -118,7 +118,7 @@ def _question_options(field: JsonObject) -> list[str]:
 
 
 def _field_choices(field: JsonObject) -> dict[str, Any]:
-    """What there is to choose from, if that is limited: how the person reads it, and what the server gets."""
+    """What there is to choose from, if that is limited: how the user reads it, and what the server gets."""
     if field.get("type") == "boolean":
         return {_YES: True, _NO: False}
     source: Any = field.get("items") if field.get("type") == "array" else field

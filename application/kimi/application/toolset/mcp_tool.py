@@ -43,7 +43,7 @@ SpillText: TypeAlias = Callable[[str], Awaitable[str | None]]
 
 @dataclass(frozen=True, slots=True)
 class ServerToolDeps:
-    """What all tools of a conversation's servers share. `may_ask` says whether a question reaches a person now."""
+    """What all tools of a conversation's servers share. `may_ask` says whether a question reaches the user now."""
 
     source: ToolSource
     check_arguments: CheckArguments

@@ -41,7 +41,7 @@ class ServerTools:
         self._lost_servers: frozenset[str] = frozenset()
         self._refreshed_for: object = None
         self.has_waited = False
-        """Has the first turn had its wait?"""
+        """Whether the first turn has had its wait."""
         self.failed_in_status: frozenset[str] = frozenset()
         """The broken servers that the last status showed."""
         self.failed_announced: frozenset[str] = frozenset()
@@ -73,7 +73,7 @@ class ServerTools:
         return self._tools.get(name)
 
     def mark_shown(self) -> None:
-        """The model is given what `offered` gave last: these names are settled."""
+        """The model is offered what `list_tools` returned last: these names are fixed now."""
         self._shown_names.update({origin: name for origin, name in self._names.items() if name in self._tools})
 
     def begin_turn(self) -> None:

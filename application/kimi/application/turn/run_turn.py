@@ -44,7 +44,7 @@ async def run_turn(
 
     When this returns or raises, TurnEnd is out and the driver has dealt with it.
 
-    Cancelling `turn.scope` ends it with status `cancelled`: every waiting request is settled, every announced
+    Cancelling `turn.scope` ends it with status `cancelled`: every pending request is resolved, every announced
     call gets a result, in events and in the history.
 
     Raises ModelError (no usable model, capability missing, provider failed), StoreFailed (the disk said no).
@@ -102,7 +102,7 @@ async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: U
 async def _run_prompt(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random
 ) -> TurnStatus:
-    """Answer what a person wrote, and go on by itself where that is configured (runtime spec 5.6)."""
+    """Answer what the user wrote, and go on by itself where that is configured (runtime spec 5.6)."""
     title = shorten_title(join_text(user_input))
     iterations = conversation.turns.limits.ralph_iterations
     if iterations == 0 or conversation.subagent is not None:
@@ -175,7 +175,7 @@ async def _answer_input(
     if missing := missing_capabilities(parts, model.capabilities):
         raise CapabilityMissing(model.name, missing)
     conversation.context.ensure_system_prompt()
-    turn.repeat_guard = RepeatGuard()  # what a person asks for again is no repetition of the model's
+    turn.repeat_guard = RepeatGuard()  # what the user asks for again is no repetition of the model's
     conversation.context.append(*next_checkpoint_records(conversation), Message("user", parts))
     await _save_title_and_modes(conversation, title)
     if conversation.toolset.servers is not None:
@@ -229,7 +229,7 @@ async def _emit_turn_end(
 
 
 def _answer_open_calls(conversation: Conversation, turn: RunningTurn) -> list[str]:
-    """Answer every call in the history, at the latest when the disk takes more; gives the calls whose result the
+    """Answer every call in the history, at the latest when the disk takes more; return the calls whose result the
     client still has to get: on cancel each that it was told of, after a failed model stream only those that were
     stored (wire spec 7.4, 7.6).
     """

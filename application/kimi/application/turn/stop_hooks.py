@@ -17,7 +17,7 @@ from kimi.domain.turn import TurnStatus
 async def run_stop_hooks(
     conversation: Conversation, turn: RunningTurn, status: TurnStatus, model: ChatModel | None, random: Random
 ) -> TurnStatus:
-    """Fire Stop for a turn that has come to `status`; gives the status that it really ends with.
+    """Fire Stop for a turn that has come to `status`; return the status that it really ends with.
 
     A block with a reason makes the model go on, with the reason as the user's message; Stop then fires again and a
     block is ignored. The turn takes steers meanwhile, and goes on for them too. Raises what `run_steps` raises.
