@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -240,3 +241,42 @@ def test_ten_thousand_messages_are_resumed_in_under_two_seconds(place: Place) ->
             kimi.prompt("and now?")
             assert time.monotonic() - began < 2 * slowdown()
         assert len(sent(server)) == 10_001
+
+
+# --- the model of the session -----------------------------------------------------------------------------------
+
+OTHER_MODEL = '[models.other]\nprovider = "p"\nmodel = "other-model"\nmax_context_size = 100000\n'
+
+
+def prompt_in_session(place: Place, driver: str, *arguments: str) -> None:
+    """One prompt in the session `s`, by this driver."""
+    if driver == "print":
+        done = place.run("--print", "-p", "hello", "--session", "s", *arguments)
+        assert (done.returncode, b"no longer" in done.stdout) == (0, False)
+        return
+    with place.wire("--session", "s", *arguments) as kimi:
+        assert kimi.prompt("hello")["result"] == {"status": "finished"}
+        assert kimi.finish() == 0
+
+
+@pytest.mark.spec("R-167")
+@pytest.mark.parametrize("driver", ["wire", "print"])
+def test_resumed_session_goes_on_with_its_model(place: Place, driver: str) -> None:
+    with strict_provider(text_reply("hi")) as server:
+        place.config = OTHER_MODEL
+        place.provider(server.base_url)
+        prompt_in_session(place, driver)
+        path = place.session_dirs()[-1] / "state.json"
+        state = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**state, "model_alias": "other", "thinking": False}), encoding="utf-8")
+
+        prompt_in_session(place, driver)
+        prompt_in_session(place, driver, "--model", "m")
+        place.config = ""
+        place.provider(server.base_url)
+        prompt_in_session(place, driver)
+
+        models = [json.loads(request.body)["model"] for request in server.requests]
+    assert models == ["test-model", "other-model", "test-model", "test-model"]
+    log = (place.share / "logs" / "kimi.log").read_text(encoding="utf-8")
+    assert log.count("The model 'other' of this session is no longer configured.") == 1

@@ -223,6 +223,23 @@ def test_chosen_settings_apply_to_next_session_and_broken_file_allows_exit(place
         assert "Invalid TOML" not in shown.text
 
 
+@pytest.mark.spec("R-167")
+def test_lost_model_of_a_resumed_session_is_told(place: Place) -> None:
+    place.config = "[models.other]\nprovider = 'p'\nmodel = 'other-model'\nmax_context_size = 50000\n"
+    place.script(*answers(1))
+    printed(place, "hello", "-S", "mine")
+    path = place.session_dirs()[-1] / "state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_alias": "other"}), encoding="utf-8")
+    with terminal(place, "-r", "mine", rows=40) as shown:
+        assert "no longer configured" not in shown.until(lambda text: "context:" in text and "other" in text)
+        leave(shown)
+    place.config = ""
+    place.script(*answers(1))
+    with terminal(place, "-r", "mine", rows=40) as shown:
+        shown.until("The model 'other' of this session is no longer configured.")
+        leave(shown)
+
+
 @pytest.mark.spec("R-159")
 def test_missing_terminal_or_editor_is_reported(place: Place) -> None:
     place.script("text: x")

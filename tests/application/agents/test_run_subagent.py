@@ -11,7 +11,6 @@ import pytest
 from kimi.application.agents.run_subagent import (
     CONTINUATION_PROMPT,
     SubagentTask,
-    fail_interrupted_subagents,
     run_subagent,
 )
 from kimi.application.codec.envelope import encode_event
@@ -351,22 +350,6 @@ async def test_client_disconnect_rejects_subagent_requests() -> None:
     crew = await crew_with(FakeModel([[agent()], [command()]]), [CommandTool("Run")])
     outcome = await run(crew.parent, "go", react=close)
     assert outcome.status == TurnStatus("cancelled")
-
-
-async def test_running_subagents_are_marked_failed_after_restart() -> None:
-    files = await begun()
-    for record in (
-        SubagentRecord("a00000001", "coder", "running_foreground", updated_at=1.0),
-        SubagentRecord("a00000002", "coder", "completed", updated_at=1.0),
-    ):
-        child = files.subagent_files(record.agent_id)
-        child.save_record(record)
-        child.close()
-
-    fail_interrupted_subagents(files, 5.0)
-
-    assert files.subagent_files("a00000001").record == SubagentRecord("a00000001", "coder", "failed", updated_at=5.0)
-    assert files.subagent_files("a00000002").record == SubagentRecord("a00000002", "coder", "completed", updated_at=1.0)
 
 
 # --- the older tools --------------------------------------------------------------------------------------------

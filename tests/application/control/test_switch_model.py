@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi.application.control.switch_model import current_choice, restore_model, switch_model
+from kimi.application.control.switch_model import current_choice, switch_model
 from kimi.application.conversation.model_selection import ModelCatalog, ModelChoice
 from kimi.application.ports import ChatModel
 from kimi.application.settings.settings import ModelSettings
@@ -93,16 +93,3 @@ async def test_unusable_model_choice_changes_nothing(alias: str, error: type[Exc
     assert conversation.model is model
     assert current_choice(conversation) == ModelChoice("plain", False)
     assert conversation.files.state.model_alias is None
-
-
-async def test_last_model_choice_is_restored_if_model_still_exists() -> None:
-    files = await memory_files()
-    switch_model(await conversation_with(FakeModel([]), models=models(Opened()), files=files), "thinker", True)
-    again = await conversation_with(FakeModel([]), models=models(Opened()), files=files)
-    assert restore_model(again)
-    assert current_choice(again) == ModelChoice("thinker", True)
-    without = await conversation_with(
-        FakeModel([]), models=ModelCatalog(PLAIN, {"plain": PLAIN}, Opened()), files=files
-    )
-    assert not restore_model(without)
-    assert current_choice(without) == ModelChoice("plain", False)

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 
@@ -19,7 +19,7 @@ from kimi.application.hooks.hook_points import fire_subagent_stop_hooks, run_sub
 from kimi.application.ports import ChatModel, SessionFiles, SubagentFiles
 from kimi.application.turn.run_turn import run_turn
 from kimi.domain.agents.agent import AgentSpec, SubagentType
-from kimi.domain.agents.subagent import SubagentIdentity, SubagentRecord, SubagentStatus, is_agent_id
+from kimi.domain.agents.subagent import RUNNING_STATUSES, SubagentIdentity, SubagentRecord, SubagentStatus, is_agent_id
 from kimi.domain.content.message import message_text
 from kimi.domain.errors import APIStatusError, ModelError
 from kimi.domain.events.event import Event
@@ -33,9 +33,6 @@ CONTINUATION_PROMPT = (
     "again, complete and on its own: what you did or found, the files and names that matter, how you checked it, and "
     "what is left open."
 )
-
-RUNNING_STATUSES: Final[tuple[SubagentStatus, SubagentStatus]] = ("running_foreground", "running_background")
-"""The states of a subagent that works: for a call that waits, and in the background."""
 
 SubagentOutcome: TypeAlias = Literal[
     "completed",
@@ -128,16 +125,6 @@ async def run_subagent(subagents: SubagentRegistry, subagent_task: SubagentTask,
     if isinstance(subagent, SubagentResult):
         return subagent
     return await run_prepared_subagent(subagents, subagent, subagent_task, subagent.build_identity(call_id))
-
-
-def fail_interrupted_subagents(files: SessionFiles, time: float) -> None:
-    """A session was opened: what was working when its process ended has failed. Raises StoreFailed."""
-    for agent_id in files.list_subagent_ids():
-        if is_agent_id(agent_id):
-            child = files.subagent_files(agent_id)
-            if child.record is not None and child.record.status in RUNNING_STATUSES:
-                child.save_record(child.record.with_status("failed", time))
-            child.close()
 
 
 # --- which subagent ---------------------------------------------------------------------------------------------

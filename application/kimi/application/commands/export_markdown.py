@@ -35,7 +35,7 @@ async def export_markdown(conversation: Conversation, arguments: str) -> None:
 
 
 async def _write_file(project: Project, requested_path: str, default_name: str, content: bytes) -> str:
-    """Write the file; gives what to say. A directory gets a file of the usual name. Nothing is overwritten."""
+    """Write the file and return what to say. A directory gets a file of the usual name. Nothing is overwritten."""
     place = await project.locate(requested_path or default_name)
     found = await project.workspace.stat(place.real)
     if found is not None and found.kind == "directory":

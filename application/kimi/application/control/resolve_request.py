@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def resolve_request(conversation: Conversation, request_id: str, answer: Answer) -> bool:
-    """Settle a request; False when nothing with this id waits (unknown, late or second answer).
+    """Resolve a request; False when nothing with this id waits (unknown, late or second answer).
 
     Approval for the session stores the request's key and releases every waiting request of the same key. The one
     who waits announces the outcome, so this never blocks the reader of a client's answers.

@@ -24,7 +24,7 @@ def steer(conversation: Conversation, user_input: UserInput) -> None:
 
 
 async def inject_steers(conversation: Conversation, turn: RunningTurn, model: ChatModel) -> bool:
-    """Put what was queued into the history, in order; gives whether there was anything.
+    """Put what was queued into the history, in order; return whether there was anything.
 
     Raises CapabilityMissing for content that the model cannot take.
     """

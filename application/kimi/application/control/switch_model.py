@@ -30,14 +30,20 @@ def current_choice(conversation: Conversation) -> ModelChoice | None:
 
 
 def switch_model(conversation: Conversation, alias: str | None = None, thinking: bool | None = None) -> ModelChoice:
-    """Use another model, or let it think or not, from the next step on; remembered with the session.
+    """`use_model`, remembered with the session. Raises StoreFailed: the choice holds, but could not be stored."""
+    choice = use_model(conversation, alias, thinking)
+    conversation.session.update_state(lambda state: replace(state, model_alias=choice.alias, thinking=choice.thinking))
+    return choice
+
+
+def use_model(conversation: Conversation, alias: str | None = None, thinking: bool | None = None) -> ModelChoice:
+    """Use another model, or let it think or not, from the next step on.
 
     None keeps what is. Thinking is set to what the model can do: the result tells.
 
     Raises:
         StateError: no model has this alias; those that there are are named.
         ConfigError: the model cannot be used as it is configured. Nothing has changed then.
-        StoreFailed: the choice holds, but could not be stored.
     """
     models, now = conversation.models.require_catalog(), current_choice(conversation)
     settings = _find_settings(models, alias if alias is not None else now.alias if now else "")
@@ -48,7 +54,6 @@ def switch_model(conversation: Conversation, alias: str | None = None, thinking:
     choice = ModelChoice(settings.alias, is_thinking)
     conversation.models.use(models.open_model(settings.model_copy(update={"thinking": thinking_setting})), choice)
     conversation.toolset.reset_builtin_tools()  # some tools are for certain models only
-    conversation.session.update_state(lambda state: replace(state, model_alias=settings.alias, thinking=is_thinking))
     return choice
 
 
@@ -76,20 +81,6 @@ def resolve_chosen_model(conversation: Conversation) -> ModelSettings | None:
         return settings
     thinking = choice.thinking if settings.thinking is not None else None
     return settings.model_copy(update={"thinking": thinking})
-
-
-def restore_model(conversation: Conversation) -> bool:
-    """Use the model that the session had last, if there still is one of that name; tells whether it does.
-
-    Raises ConfigError as `switch_model`.
-    """
-    state = conversation.files.state
-    if state.model_alias is None:
-        return True
-    if state.model_alias not in models_by_alias(conversation.models.require_catalog()):
-        return False
-    switch_model(conversation, state.model_alias, state.thinking)
-    return True
 
 
 def _find_settings(models: ModelCatalog, alias: str) -> ModelSettings:

@@ -81,7 +81,7 @@ def export_session(
 
 
 def build_manifest(session: StoredSession, program_info: Mapping[str, str], now: float) -> Mapping[str, str | None]:
-    """What `manifest.json` says. Nothing that a person or a model wrote is in it, and no setting."""
+    """What `manifest.json` says. Nothing that a user or a model wrote is in it, and no setting."""
     return {
         "session_id": session.id,
         "exported_at": _format_time(now),

@@ -1,6 +1,6 @@
 """Use-cases fork and undo: a new session that goes on from the end of an earlier turn (runtime spec 4.6).
 
-The old session stays as it is. Turns are those of the event log, counted from 0: what a person sent, commands included.
+The old session stays as it is. Turns are those of the event log, counted from 0: what the user sent, commands included.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _MARK_PREFIXES = frozenset(f'{{"type":"{kind}"'.encode() for kind in _MARK_KINDS
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """The session without the turn, and what the person had sent: they may want to change it and send it again."""
+    """The session without the turn, and what the user had sent: they may want to change it and send it again."""
 
     session_id: str
     user_input: UserInput
 
 
 def load_turns(files: SessionFiles) -> list[PastTurn]:
-    """The turns of a session, oldest first, for a person to choose from. Reads the whole log. Raises StoreFailed."""
+    """The turns of a session, oldest first, for the user to choose from. Reads the whole log. Raises StoreFailed."""
     return collect_past_turns(_read_marks(files.events()))
 
 
 async def fork(store: SessionStore, source: SessionFiles, new_id: NewId, turn: int | None = None) -> str:
-    """A new session with all turns up to `turn`, that one included, or with all there are; gives its id.
+    """A new session with all turns up to `turn`, that one included, or with all there are; return its id.
 
     It is called `Fork: <title>` and is closed again: open it like any other. Nothing that was approved in the old
     session holds in it. No turn of `source` may be running.

@@ -1,4 +1,4 @@
-"""Use-case last-turns: the end of a stored session, for a person who comes back to it (runtime spec 8, R-156)."""
+"""Use-case last-turns: the end of a stored session, for a user who comes back to it (runtime spec 8, R-156)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _is_context_reset(envelope: bytes) -> bool:
 
 
 def _matches_context(events: Sequence[Event], context: Sequence[ContextRecord]) -> bool:
-    """Do log and context speak of the same conversation? Without a prompt in either there is nothing to compare."""
+    """Whether log and context are of the same conversation. Without a prompt in either there is nothing to compare."""
     logged = [join_text(event.user_input) for event in events if isinstance(event, TurnBegin)]
     stored = {join_text(one.content) for one in context if isinstance(one, Message) and _is_user_message(one)}
     if not stored:

@@ -84,7 +84,7 @@ class SessionPool(Generic[T]):
                 yield live
         finally:
             if not (entry.was_live or entry.users) and self._entries.get(session_id) is entry:
-                del self._entries[session_id]  # else somebody who waits for it tries next
+                del self._entries[session_id]  # else the next one that waits for it tries
 
     @asynccontextmanager
     async def use_session(self, session_id: str) -> AsyncGenerator[T, None]:

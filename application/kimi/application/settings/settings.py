@@ -239,6 +239,10 @@ class Settings(SettingsSlice):
     share_dir: str
     work_dir: str
     model: ModelSettings | None = None
+    is_model_requested: bool = False
+    """Whether `model` was asked for at this start: a resumed session then takes it in place of the one it had."""
+    requested_thinking: bool | None = None
+    """Whether this start asks the model to think, in a resumed session too; None for no wish."""
     yolo: bool = False
     afk: bool = False
     unattended: bool = False

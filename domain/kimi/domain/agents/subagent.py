@@ -30,6 +30,9 @@ class SubagentIdentity:
 
 SubagentStatus: TypeAlias = Literal["idle", "running_foreground", "running_background", "completed", "failed", "killed"]
 
+RUNNING_STATUSES: Final[tuple[SubagentStatus, SubagentStatus]] = ("running_foreground", "running_background")
+"""The states of a subagent that works: for a call that waits, and in the background."""
+
 _AGENT_ID: Final = re.compile("a[0-9a-f]{8}")
 
 

@@ -1,7 +1,7 @@
 """Approvals: what a call would do, what the policy says of it, what is remembered (tools spec 5).
 
-Tools state an `ProposedAction`; `decide` alone judges it. The function is pure and monotone: a wider allow rule never
-allows less, a wider deny rule never allows more.
+Tools state a `ProposedAction`; `check_policy` alone judges it. The function is pure and monotone: a wider allow rule
+never allows less, a wider deny rule never allows more.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class ProposedAction:
 
     `action` is the key that clients see and that approval for the session remembers; `remember_as` replaces it
     in the memory where the visible action is too wide (an MCP call: `mcp:SERVER/TOOL`). `subject` is what rules
-    match and narrower scopes compare: the command line, the real path, or `SERVER/TOOL`. `exempt` marks what plan
-    mode allows, `granted` what the person's own configuration allows like an allow rule.
+    match and narrower scopes compare: the command line, the real path, or `SERVER/TOOL`. `allowed_in_plan_mode` marks
+    what plan mode allows, `allowed_by_config` what the user's own configuration allows like an allow rule.
     """
 
     action: str
@@ -56,8 +56,8 @@ class Policy:
     """Modes, rules and memory of one conversation.
 
     `afk` is the away mode, which belongs to the session; `unattended` says that this run of the program has nobody
-    to ask, and is never stored. `plan` is plan mode: commands, MCP and external calls are never approved without a
-    person.
+    to ask, and is never stored. `plan` is plan mode: commands, MCP and external calls are never approved without
+    the user.
     """
 
     yolo: bool = False
@@ -70,11 +70,11 @@ class Policy:
 
     @property
     def is_user_absent(self) -> bool:
-        """Is there nobody who could be asked?"""
+        """Whether there is nobody who could be asked."""
         return self.afk or self.unattended
 
     def remember(self, proposed_action: ProposedAction) -> Policy:
-        """This policy with `effect` approved for the session."""
+        """This policy with the action approved for the session."""
         return replace(self, remembered=self.remembered | {memory_key(proposed_action, self.scope)})
 
 
@@ -92,10 +92,11 @@ _PLAN_RESTRICTED_KINDS = frozenset({"command", "mcp", "external"})
 def check_policy(
     policy: Policy, tool: str, proposed_action: ProposedAction, *, remembered: bool = True
 ) -> PolicyDecision:
-    """May `tool` do `effect`? The first that matches wins: deny rules, plan mode, modes, memory, allow rules.
+    """Decide whether `tool` may do the action. The first that matches wins: deny rules, plan mode, modes, memory,
+    allow rules.
 
     Plan mode never allows a command, an MCP or an external call by itself; with nobody there it denies. Without
-    `standing` approval, memory and allow rules do not count: only yolo and afk allow.
+    `remembered`, memory and allow rules do not count: only yolo and afk allow.
     """
     if any(rule.decision == "deny" and _is_denied_by(rule, tool, proposed_action) for rule in policy.rules):
         return PolicyDecision("deny", "rule")
@@ -119,13 +120,13 @@ def check_policy(
 
 
 def is_denied_by_rule(policy: Policy, tool: str, subject: str) -> bool:
-    """Does a deny rule stand against a call of `tool` that nobody is asked about? `subject` is as in an effect."""
-    effect = ProposedAction("", "", subject=subject)
-    return any(rule.decision == "deny" and _is_denied_by(rule, tool, effect) for rule in policy.rules)
+    """Whether a deny rule forbids a call of `tool` that nobody is asked about; `subject` is that of an action."""
+    action = ProposedAction("", "", subject=subject)
+    return any(rule.decision == "deny" and _is_denied_by(rule, tool, action) for rule in policy.rules)
 
 
 def memory_key(proposed_action: ProposedAction, scope: SessionScope) -> str:
-    """What approval for the session stores for `effect` in this scope (tools spec 5.6)."""
+    """What approval for the session stores for the action in this scope (tools spec 5.6)."""
     action = proposed_action.remember_as or proposed_action.action
     if scope == "action" or proposed_action.kind in ("mcp", "external"):
         return action
@@ -142,7 +143,7 @@ def _memory_prefix(proposed_action: ProposedAction) -> str:
 
 
 def _is_denied_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
-    """Does a deny rule match: any command that can be seen in a line, or the line as a whole?"""
+    """Whether a deny rule matches any command that can be seen in a line, or the line as a whole."""
     if not _is_covered_by(rule, tool, proposed_action):
         return False
     if rule.match is None:
@@ -151,7 +152,7 @@ def _is_denied_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> boo
 
 
 def _is_allowed_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
-    """Does an allow rule match: every simple command of a line that holds nothing hidden?"""
+    """Whether an allow rule matches every simple command of a line that holds nothing hidden."""
     if not _is_covered_by(rule, tool, proposed_action):
         return False
     if rule.match is None:

@@ -106,13 +106,13 @@ def interpret_path(original: str, *, work_dir: str, home: str, windows: bool = F
 
 
 def is_within(path: str, roots: Iterable[str], *, windows: bool = False) -> bool:
-    """Is `path` one of `roots` or below one? By components, never by string prefix."""
+    """Whether `path` is one of `roots` or below one. By components, never by string prefix."""
     parts = _split_components(path, windows)
     return any(parts[: len(root)] == root for root in (_split_components(root, windows) for root in roots))
 
 
 def is_sensitive(path: str, scopes: PathScopes) -> bool:
-    """Does the path match the list of files with secrets, or is it one of our own?
+    """Whether the path matches the list of files with secrets, or is one of our own.
 
     Upper and lower case are the same here: some file systems do not tell them apart.
     """
@@ -124,14 +124,14 @@ def is_sensitive(path: str, scopes: PathScopes) -> bool:
 
 
 def is_protected(path: str, scopes: PathScopes) -> bool:
-    """Is it one of our own files, outside the roots that are readable all the same?"""
+    """Whether it is one of our own files, outside the roots that are readable all the same."""
     if not scopes.protected or is_within(path, scopes.readable, windows=scopes.windows):
         return False
     return _is_own_file(path, scopes)
 
 
 def check_read_access(named_path: NamedPath, real_path: str, scopes: PathScopes) -> PathAccess:
-    """May the file be read or searched? `real` is the real path of `named.absolute`."""
+    """Decide whether the file may be read or searched; `real_path` is that of `named_path.absolute`."""
     if refused := _check_path_form(named_path, "read", scopes):
         return refused
     if is_sensitive(named_path.absolute, scopes) or is_sensitive(real_path, scopes):
@@ -157,7 +157,7 @@ def check_read_location(named_path: NamedPath, real_path: str, scopes: PathScope
 def check_write_access(
     named_path: NamedPath, real_path: str, verb: Literal["write", "edit"], scopes: PathScopes
 ) -> PathAccess:
-    """May the file be changed, and which action has to be approved for it?"""
+    """Decide whether the file may be changed, and which action has to be approved for it."""
     if refused := _check_path_form(named_path, verb, scopes):
         return refused
     if _is_own_file(named_path.absolute, scopes) or _is_own_file(real_path, scopes):
@@ -230,7 +230,7 @@ def _check_path_form(named_path: NamedPath, verb: AccessVerb, scopes: PathScopes
 
 
 def _is_encodable(path: str) -> bool:
-    """Can the operating system be asked for it? Not with a NUL, not with a lone surrogate from the JSON text."""
+    """Whether the system can be asked for it: not with a NUL, not with a lone surrogate from the JSON text."""
     try:
         return b"\0" not in path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -72,6 +72,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         share_dir=share,
         work_dir=flags.work_dir,
         model=choose_model(configuration, flags, environ),
+        is_model_requested=flags.model is not None,
+        requested_thinking=flags.thinking,
         models=resolve_named_models(configuration, flags, environ),
         yolo=flags.yolo or configuration.default_yolo,
         afk=flags.afk,

@@ -17,7 +17,8 @@ from kimi.application.sessions.negotiate_initialize import (
     InitializeOutcome,
     negotiate_initialize,
 )
-from kimi.application.sessions.open_session import SessionSelector, open_session, save_additional_dirs
+from kimi.application.sessions.open_session import SessionSelector, open_session
+from kimi.application.sessions.restore_session import RestoreOptions, restore_session
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.domain.agents.agent import AgentSpec
@@ -89,13 +90,13 @@ async def open_conversation(
     adapt_container: Callable[[SessionContainer], None] = lambda session: None,
     close_http: bool = True,
     connect_servers: bool = True,
-    persisted_dirs: Sequence[str] | None = None,
+    restore_options: RestoreOptions | None = None,
 ) -> AsyncGenerator[Conversation, None]:
     """Open the chosen session and its conversation; both are closed on leaving. `time_left()` is asked then: how many
     seconds the hooks of the end may take, at most. `adapt_container` may override members of the session's container
     before anything is made. With `close_http` the way to providers is closed too: nobody else uses it. Without
-    `connect_servers` MCP servers are connected by `start_servers`, or with the first turn. `persisted_dirs` are
-    the additional directories that become part of the session; None means all of the settings'.
+    `connect_servers` MCP servers are connected by `start_servers`, or with the first turn. `restore_options` say
+    what the driver adds to the restoring of the session; by default what cannot be restored is logged.
 
     Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made, or
     a required MCP server cannot be used.
@@ -103,17 +104,11 @@ async def open_conversation(
     app.agent()  # what is wrong with an agent file is said before a session is touched
     files = await open_session(app.store(), selector, app.new_id())
     try:
-        settings = app.settings()
-        kept = settings.additional_dirs if persisted_dirs is None else tuple(persisted_dirs)
-        save_additional_dirs(files, settings.model_copy(update={"additional_dirs": kept}))
         session = create_session_container(app, files)
         adapt_container(session)
         check_prompts(app.agent(), session.load_prompt())
-        if files.is_resumed and files.list_subagent_ids():
-            from kimi.application.agents.run_subagent import fail_interrupted_subagents  # start-up time
-
-            fail_interrupted_subagents(files, app.now()())
         conversation = session.conversation()
+        restore_session(conversation, app.settings(), restore_options or RestoreOptions())
         servers = session.server_tools() if session.settings().mcp.servers else None
         async with _conversation_lifespan(conversation, servers, time_left, connect_servers=connect_servers):
             yield conversation

@@ -17,8 +17,8 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.control.mcp_servers import mcp_status
-from kimi.application.control.switch_model import restore_model
 from kimi.application.sessions.open_session import SessionSelector
+from kimi.application.sessions.restore_session import RestoreOptions
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.domain.client import Client
@@ -174,7 +174,10 @@ class _ShellRun:
 
     async def _run_session(self, ui: TerminalUI, selector: SessionSelector, prefill: str) -> SessionOutcome:
         app = App(settings=providers.Object(self._settings))
-        async with open_conversation(app, selector, time_left=self._time_left) as conversation:
+        restore_options = RestoreOptions(report=lambda text: ui.show(Note(text, "warning")))
+        async with open_conversation(
+            app, selector, time_left=self._time_left, restore_options=restore_options
+        ) as conversation:
             set_session_id(conversation.id)
             self.session_id = conversation.id
             place = ShellContext(app, conversation, self._settings, self._flags, self._environ, self._editor)
@@ -197,7 +200,6 @@ class _ShellRun:
             conversation, ui, COMMAND_TABLE, lambda: build_status(session, shell_context), shell_context
         )
         self._session = session
-        self._restore_model(shell_context, ui)
         ui.begin_session(
             SessionUISetup(
                 completions=build_completion_sources(shell_context, files.find_matching),
@@ -215,18 +217,6 @@ class _ShellRun:
             ui.prefill(prefill)
         first = None if conversation.model else EnteredInput(f"/login {FIRST_RUN_ARGUMENT}")
         return await session.run(first, warm_up=partial(warm_up, shell_context.app))
-
-    def _restore_model(self, shell_context: ShellContext, ui: TerminalUI) -> None:
-        """A session goes on with the model it had, unless another one was asked for."""
-        if not shell_context.conversation.files.is_resumed or self._flags.model is not None:
-            return
-        try:
-            if restore_model(shell_context.conversation):
-                return
-            alias = shell_context.conversation.files.state.model_alias
-            ui.show(Note(f"The model '{alias}' of this session is no longer configured.", "warning"))
-        except KimiError as error:
-            ui.show(Note(str(error), "warning"))
 
     async def _watch_signals(self) -> None:
         if sys.platform == "win32":

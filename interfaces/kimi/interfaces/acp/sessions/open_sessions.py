@@ -13,15 +13,18 @@ from typing import Final
 import anyio
 import anyio.abc
 
-from kimi.application.control.switch_model import reload_model, restore_model
-from kimi.application.conversation.conversation import Conversation
+from kimi.application.control.switch_model import reload_model
 from kimi.application.ports import SessionStore, ToolCallContext
 from kimi.application.sessions.open_session import SessionSelector
+from kimi.application.sessions.restore_session import (
+    RestoreOptions,
+    SuspendedState,
+    capture_state,
+    log_unrestored,
+)
 from kimi.application.sessions.session_pool import SessionPool
 from kimi.application.settings.settings import Settings
 from kimi.domain.client import Client
-from kimi.domain.errors import ConfigError
-from kimi.domain.permissions.approval import Policy
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities
 from kimi.interfaces.acp.sessions.live_session import LiveSession, open_live_session
 from kimi.interfaces.acp.sessions.prompt_queue import PromptQueue
@@ -55,10 +58,10 @@ class OpenSession:
     process_settings: Settings
     """The settings of the process, as they were when it was opened or last refreshed."""
     prompt_queue: PromptQueue = field(default_factory=PromptQueue)
-    suspended_policy: Policy | None = None
-    """What it was when the session was suspended."""
+    suspended_state: SuspendedState | None = None
+    """What it had when it was suspended."""
     has_lost_model: bool = False
-    """Is the model that it had last no longer configured?"""
+    """Whether the model that it had last could not be restored: the client is then sent the options."""
     opened_at: float = field(default_factory=time.time)
     settings: Settings = field(init=False)
     """Its own, made of `base` and `place`."""
@@ -221,22 +224,26 @@ class OpenSessions:
     @asynccontextmanager
     async def _open_live_session(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
         app = derive_app(self._shared_app, lambda: session.settings, session.location.stored_work_dir)
+        session.has_lost_model = False
         async with open_conversation(
             app,
             SessionSelector(session.id),
             time_left=self._time_left,
             adapt_container=lambda container: self._prepare_container(container, session),
             close_http=False,
-            persisted_dirs=session.process_settings.additional_dirs,
+            restore_options=RestoreOptions(
+                report=lambda text: _note_lost_model(session, text),
+                persisted_dirs=session.process_settings.additional_dirs,
+                suspended=session.suspended_state,
+            ),
         ) as conversation:
             set_session_id(conversation.id)
             bind_negotiation(app, conversation)(session.client, ())
-            _restore_model_and_mode(session, conversation)
             async with open_live_session(
                 conversation, session.location.cwd, self._client, session.capabilities
             ) as live:
                 yield live
-                session.suspended_policy = conversation.policy
+                session.suspended_state = capture_state(conversation)
 
     def _prepare_container(self, container: SessionContainer, session: OpenSession) -> None:
         """Let the session work with the files and terminals of the client, as far as it offers them."""
@@ -259,12 +266,6 @@ class OpenSessions:
         replace_workspace(container, workspace)
 
 
-def _restore_model_and_mode(session: OpenSession, conversation: Conversation) -> None:
-    """Model and mode as they were: those of the last time, or those that the suspended session had."""
-    try:
-        session.has_lost_model = not restore_model(conversation)
-    except ConfigError as error:
-        logger.warning("the model of the session cannot be used any more: %s", error)
-        session.has_lost_model = True
-    if session.suspended_policy is not None:
-        conversation.permissions.restore_modes(session.suspended_policy)
+def _note_lost_model(session: OpenSession, text: str) -> None:
+    session.has_lost_model = True
+    log_unrestored(text)

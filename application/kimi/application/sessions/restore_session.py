@@ -1,0 +1,109 @@
+"""Use-case restore-session: an opened session goes on with what it had, in every driver (runtime spec 4.5, R-167)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.ports import SessionFiles
+from kimi.application.sessions.open_session import save_additional_dirs
+from kimi.application.settings.settings import Settings
+from kimi.domain.errors import KimiError
+from kimi.domain.permissions.approval import Policy
+
+if TYPE_CHECKING:
+    from kimi.application.conversation.model_selection import ModelChoice
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendedState:
+    """What a session that is opened again by the same process had when it was suspended."""
+
+    policy: Policy
+    model_choice: ModelChoice | None
+
+
+def log_unrestored(text: str) -> None:
+    """Write to the log what could not be restored: this driver has nowhere to show it."""
+    logger.warning("%s", text)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOptions:
+    """What a driver adds to the restoring of a session.
+
+    `report` is called with each sentence for the user about what could not be restored. `persisted_dirs` are the
+    additional directories of this start that become part of the session; None means all of the settings'.
+    """
+
+    report: Callable[[str], None] = log_unrestored
+    persisted_dirs: Sequence[str] | None = None
+    suspended: SuspendedState | None = None
+
+
+def restore_session(conversation: Conversation, settings: Settings, options: RestoreOptions) -> None:
+    """Restore the model and the modes of a session, join its directories with those of this start, and mark the
+    subagents failed that worked when its process ended.
+
+    Approvals and stored modes hold since the conversation was made (`build_policy`). Raises StoreFailed.
+    """
+    files = conversation.files
+    persisted = settings.additional_dirs if options.persisted_dirs is None else tuple(options.persisted_dirs)
+    save_additional_dirs(files, settings.model_copy(update={"additional_dirs": persisted}))
+    if files.is_resumed:
+        fail_interrupted_subagents(files, conversation.resources.now())
+    if options.suspended is not None:
+        conversation.permissions.restore_modes(options.suspended.policy)
+    if (problem := _restore_model(conversation, settings, options.suspended)) is not None:
+        options.report(problem)
+
+
+def capture_state(conversation: Conversation) -> SuspendedState:
+    """What the conversation has now that is to be restored when its session is opened again by this process."""
+    return SuspendedState(conversation.policy, conversation.models.choice)
+
+
+def fail_interrupted_subagents(files: SessionFiles, time: float) -> None:
+    """Mark the subagents failed that worked when the process of the session ended. Raises StoreFailed."""
+    agent_ids = files.list_subagent_ids()
+    if not agent_ids:
+        return
+    from kimi.domain.agents.subagent import RUNNING_STATUSES, is_agent_id  # start-up time
+
+    for agent_id in filter(is_agent_id, agent_ids):
+        child = files.subagent_files(agent_id)
+        if child.record is not None and child.record.status in RUNNING_STATUSES:
+            child.save_record(child.record.with_status("failed", time))
+        child.close()
+
+
+def _restore_model(conversation: Conversation, settings: Settings, suspended: SuspendedState | None) -> str | None:
+    """Use the model that was chosen for the session; return why not.
+
+    A choice of this process comes before the flags of its start, and those before a choice of an earlier one.
+    """
+    state = conversation.files.state
+    alias, thinking = state.model_alias, state.thinking
+    if suspended is not None and suspended.model_choice is not None:
+        alias, thinking = suspended.model_choice.alias, suspended.model_choice.thinking
+    elif settings.is_model_requested:
+        return None
+    elif settings.requested_thinking is not None:
+        thinking = settings.requested_thinking
+    if alias is None:
+        return None
+    from kimi.application.control.switch_model import use_model  # start-up time
+    from kimi.application.conversation.model_selection import models_by_alias
+
+    try:
+        if alias not in models_by_alias(conversation.models.require_catalog()):
+            return f"The model '{alias}' of this session is no longer configured."
+        use_model(conversation, alias, thinking)
+    except KimiError as error:
+        return str(error)
+    return None
