@@ -1,6 +1,7 @@
 """Fixtures that every test may use."""
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -14,6 +15,12 @@ settings.load_profile("repeatable" if os.environ.get("CI") else "patient")
 
 # An installed program starts from bytecode, and so does the one that the tests start, hundreds of times.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Who starts us in the background of a script, or with nohup, has us ignore these signals, and what we start would
+# ignore them, too. A handler is not passed on; one that does nothing leaves us as deaf as we were.
+for name in {"SIGINT", "SIGQUIT", "SIGHUP"} & {one.name for one in signal.Signals}:
+    if signal.getsignal(signal.Signals[name]) == signal.SIG_IGN:
+        signal.signal(signal.Signals[name], lambda number, frame: None)
 
 
 @pytest.fixture

@@ -69,6 +69,11 @@ def background(call_id: str, command: str, **more: object) -> str:
     return shell(call_id, command, run_in_background=True, description="a long job", **more)
 
 
+def once_said(text: str) -> str:
+    """A command that runs until the agent has said this."""
+    return f"until grep -q '\"{text}\"' ../share/sessions/*/*/context.jsonl; do sleep 0.05; done"
+
+
 def task_states(place: Place) -> list[str]:
     [session] = place.session_dirs()
     return sorted(json.loads(path.read_text())["status"] for path in session.glob("tasks/*/runtime.json"))
@@ -86,7 +91,10 @@ def without_hint(done: subprocess.CompletedProcess[bytes]) -> str:
 @pytest.mark.spec("R-148")
 def test_print_mode_waits_for_tasks_and_runs_a_turn_for_each(marked_place: Place, word: str) -> None:
     marked_place.script(
-        step(background("c1", "sleep 0.3; echo one"), background("c2", "sleep 2.2; echo two; exit 3")),
+        step(
+            background("c1", f"{once_said('both run')}; echo one"),
+            background("c2", f"{once_said('the first is done')}; echo two; exit 3"),
+        ),
         "text: both run",
         "text: the first is done",
         "error: 400 cannot deal with it",

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.program.program import kimi_command
-from tests.support.program.wire_process import Json, Place
+from tests.support.program.wire_process import Json, Place, eventually
 from tests.support.stored_sessions import event, write_session
 
 ID = "0b5ce6f2-2d1d-4c5e-9f7a-3c1f0e9d8b7a"
 RECORDS = 50_000
 LENGTH = 8_000
 MIB = 1024 * 1024
+QUEUED = 16 * MIB
+"""How much may wait for a client that does not read."""
 
 
 def peak_memory(pid: int) -> int:
@@ -55,11 +57,12 @@ def test_replay_of_long_session_uses_bounded_memory(place: Place) -> None:
         before = peak_memory(kimi.pid)
         kimi.stdin.write(b'{"jsonrpc":"2.0","id":"2","method":"replay"}\n')
         kimi.stdin.flush()
+        assert eventually(lambda: peak_memory(kimi.pid) - before > QUEUED, 20)  # how much waits is not left to chance
         events = 0
         while (line := kimi.stdout.readline()).startswith(b'{"jsonrpc":"2.0","method":"event"'):
             events += 1
         assert json.loads(line)["result"] == {"status": "finished", "events": events, "requests": 0}
         assert events >= RECORDS
-        assert peak_memory(kimi.pid) - before < 50 * MIB  # with what is imported meanwhile
+        assert peak_memory(kimi.pid) - before < 2 * QUEUED  # with what is imported meanwhile
         kimi.stdin.close()
         assert kimi.wait(20) == 0

@@ -26,6 +26,7 @@ from tests.support.program.terminal import (
 )
 from tests.support.program.wire_process import Place, eventually
 from tests.support.providers.scripted_calls import call
+from tests.support.providers.scripts import UNTIL_GO
 
 USAGE = "usage: input_other=4200 output=5"
 SLEEP = call("c1", "Shell", command="sleep 30")
@@ -213,16 +214,17 @@ def test_cancelled_turn_closes_its_panel(place: Place) -> None:
 
 @pytest.mark.spec("R-155")
 def test_input_typed_during_a_turn_is_queued_or_recalled(place: Place) -> None:
-    place.script(call("c1", "Shell", command="sleep 1.5"), "text: first done", "text: second done", "text: third done")
+    place.script(call("c1", "Shell", command=UNTIL_GO), "text: first done", "text: second done", "text: third done")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
-        say(shown, "one", "Shell sleep 1.5")
+        say(shown, "one", f"Shell {UNTIL_GO}")
         say(shown, "two", "1 queued")
         say(shown, "three", "2 queued")
         shown.type(UP)
         text = shown.until("1 queued")
         assert "› three" in text
         say(shown, " and a half", "2 queued")
+        (place.work / "go").touch()
         text = shown.until("third done")
         assert [line for line in shown.all_text.split("\n") if line.startswith("› ") and len(line) > 2] == [
             "› one",
@@ -233,10 +235,10 @@ def test_input_typed_during_a_turn_is_queued_or_recalled(place: Place) -> None:
 
 
 def test_queued_shell_command_stays_a_shell_command(place: Place) -> None:
-    place.script(call("c1", "Shell", command="sleep 1.5"), "text: first done")
+    place.script(call("c1", "Shell", command=UNTIL_GO), "text: first done")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
-        say(shown, "one", "Shell sleep 1.5")
+        say(shown, "one", f"Shell {UNTIL_GO}")
         shown.type(CTRL_X, "echo $((40 + 2))", CTRL_S)
         shown.until("1 queued")
         shown.type(CTRL_X)
@@ -245,16 +247,22 @@ def test_queued_shell_command_stays_a_shell_command(place: Place) -> None:
         shown.until("$ echo $((40 + 2))")
         shown.until("SHELL")
         shown.type(ENTER)
+        shown.until("1 queued")
+        (place.work / "go").touch()
         shown.until("\n42")
     assert "echo" not in str(place.context())
 
 
 def test_a_message_steers_the_running_turn(place: Place) -> None:
-    place.script(call("c1", "Shell", command="sleep 1"), "text: heard you")
+    place.script(call("c1", "Shell", command=UNTIL_GO), "text: heard you")
     with terminal(place, "--yolo") as shown:
         shown.until("context:")
-        say(shown, "one", "Shell sleep 1")
-        shown.type("use tabs", CTRL_S)
+        say(shown, "one", f"Shell {UNTIL_GO}")
+        shown.type("use tabs")
+        shown.until("use tabs")
+        shown.type(CTRL_S)
+        shown.until_gone("use tabs")
+        (place.work / "go").touch()
         shown.until("» use tabs")
         shown.until("heard you")
     assert any("use tabs" in str(one["content"]) for one in place.context() if one["role"] == "user")

@@ -287,7 +287,7 @@ def test_shell_mode_runs_user_commands(place: Place) -> None:
         shown.idle()
         moved = place.work.with_name("moved")
         place.work.rename(moved)
-        say(shown, "pwd", "is gone")
+        say(shown, "pwd", "gone:")  # one word: the length of the path before it tells where the line is wrapped
         moved.rename(place.work)
         say(shown, "echo back", "\nback")
         shown.idle()

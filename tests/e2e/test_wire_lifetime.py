@@ -185,7 +185,7 @@ def test_continue_finds_a_session_that_was_killed_in_its_first_turn(place: Place
 @pytest.mark.spec("W-32")
 def test_closing_stdout_cancels_the_turn(place: Place) -> None:
     place.script(
-        step("text: first", shell("c1", "touch first; sleep 0.3")), step("text: second", shell("c2", "touch second"))
+        step("text: first", shell("c1", "touch first; sleep 60")), step("text: second", shell("c2", "touch second"))
     )
     with unread(place, "--yolo") as process:
         assert process.stdin is not None

@@ -10,7 +10,7 @@ import pytest
 from tests.support.program.wire_process import Json, Place, WireProcess
 from tests.support.providers.loopback import loopback
 from tests.support.providers.provider_server import Reply, error_reply, text_events, text_reply
-from tests.support.providers.scripts import call, error_of, shell, step, tool
+from tests.support.providers.scripts import UNTIL_GO, call, error_of, shell, step, tool
 
 REFUSED = (-32602, "Invalid parameters for method `prompt`")
 BUSY = (-32000, "An agent turn is already in progress")
@@ -93,14 +93,15 @@ def test_the_next_prompt_may_follow_the_response_at_once_under_the_same_id(serve
 
 @pytest.mark.spec("W-66")
 def test_prompt_during_turn_is_refused(place: Place) -> None:
-    place.script(step("text: one", shell("c1", "sleep 0.2")), "text: two")
+    place.script(step("text: one", shell("c1", UNTIL_GO)), "text: two")
     with place.wire("--yolo") as kimi:
         first = kimi.call("prompt", {"user_input": "first"})
         kimi.until("ToolCall")
         second = kimi.call("prompt", {"user_input": "second"})
         assert error_of(kimi.response(second)) == BUSY
-        assert error_of(kimi.response(kimi.call("prompt", {"user_input": 5}))) == REFUSED
         kimi.send({"id": first, "method": "prompt", "params": {"user_input": "the id is in flight"}})
+        assert error_of(kimi.response(kimi.call("prompt", {"user_input": 5}))) == REFUSED
+        (place.work / "go").touch()
         assert kimi.response(first)["result"] == {"status": "finished"}
         assert kimi.payloads("TurnBegin") == [{"user_input": "first"}]
         assert kimi.text == "onetwo"

@@ -143,6 +143,11 @@ def test_interrupt_before_the_driver_runs_exits_cleanly(tmp_path: Path) -> None:
     assert serve(tmp_path, "raise KeyboardInterrupt").code == 0
 
 
+def test_interrupt_before_print_mode_runs_has_its_line(tmp_path: Path) -> None:
+    done = serve(tmp_path, "raise KeyboardInterrupt", ui="print")
+    assert (done.code, done.stdout, done.stderr) == (1, "Interrupted by user\n", "")
+
+
 # --- the log ---------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kimi.interfaces.rpc.jsonrpc import (
     INVALID_REQUEST,
     PARSE_ERROR,
+    PIECE_BYTES,
     LineSplitter,
     Outbox,
     RpcCall,
@@ -151,6 +152,26 @@ async def test_outbox_keeps_order_batches_writes_and_limits_producers() -> None:
         await outbox.flush()
         tasks.cancel_scope.cancel()
     assert b"".join(written) == b"a\nb\nc\nd\n"
+
+
+@pytest.mark.anyio
+async def test_outbox_never_joins_more_than_a_piece() -> None:
+    line = b"x" * (PIECE_BYTES // 3) + b"\n"
+    sizes: list[int] = []
+
+    async def write(data: bytes) -> None:
+        sizes.append(len(data))
+
+    outbox = Outbox(write, PIECE_BYTES, lambda: None)
+    for _ in range(5):
+        outbox.put(line)
+    outbox.put(line * 4)
+    outbox.put(line)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(outbox.run)
+        await outbox.flush()
+        tasks.cancel_scope.cancel()
+    assert sizes == [len(line) * count for count in (2, 2, 1, 4, 1)]  # a line is never split
 
 
 @pytest.mark.anyio

@@ -7,6 +7,9 @@ from typing import Any
 
 from tests.support.program.wire_process import Json, WireProcess
 
+UNTIL_GO = "until [ -e go ]; do sleep 0.05; done"
+"""A command that runs until there is a file `go` in the work dir, however long everything else takes meanwhile."""
+
 
 def step(*lines: str) -> str:
     """The script of one model call."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from kimi.application.settings.flags import Flags, UiMode, share_directory
@@ -43,7 +45,7 @@ def start_driver(
     try:
         return _load_and_serve(flags, environ, streams, load or _load_settings, serve or _DRIVERS[flags.ui])
     except KeyboardInterrupt:
-        return 0 if protocol else 1 if flags.ui == "print" else 130
+        return 0 if protocol else _report_interrupt(flags, streams) if flags.ui == "print" else 130
     except Exception as error:
         return _report_start_failure(unwrap_single_cause(error), streams, log_path(share), flags.debug)
 
@@ -56,6 +58,16 @@ def _load_and_serve(
     if flags.prompt is not None and flags.ui == "wire":
         logger.warning("--prompt is ignored in wire mode")
     return serve(flags, settings, streams)
+
+
+def _report_interrupt(flags: Flags, streams: Streams) -> int:
+    """Say it where print mode says what went wrong; its driver, which does so otherwise, does not run yet."""
+    from kimi.interfaces.print.failure import EXIT_FAILED, INTERRUPTED
+    from kimi.interfaces.print.output import encode_failure
+
+    with suppress(OSError):
+        os.write(streams.stdout_fd, encode_failure(INTERRUPTED, flags.output_format))
+    return EXIT_FAILED
 
 
 def _report_start_failure(error: BaseException, streams: Streams, log: str, debug: bool) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
 import anyio
@@ -17,6 +18,9 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
+
+PIECE_BYTES: Final = 1024 * 1024
+"""How many bytes of the outbox are joined for one write, unless one line alone has more."""
 
 RpcId: TypeAlias = str | int
 
@@ -184,7 +188,7 @@ def frame_message(message: bytes) -> bytes:
 
 
 class Outbox:
-    """The one way out: lines in order, written in as large pieces as have gathered.
+    """The one way out: lines in order, written in pieces of what has gathered.
 
     `put` never waits, so responses always get in; whoever produces much waits for `room`. After a failed write, or
     `fail`, `broken` is set, `on_broken` was called once, and lines go nowhere.
@@ -242,10 +246,9 @@ class Outbox:
             if self._is_empty():
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
-            block = self.take_all()
             self._writing = True
             try:
-                await self._write(block)
+                await self._write(self.take_piece())  # unnamed, or it would be kept until the next one is there
             except OSError:
                 self.fail()
                 return
@@ -255,11 +258,22 @@ class Outbox:
     def _is_empty(self) -> bool:
         return not self._lines
 
-    def take_all(self) -> bytes:
-        """Everything that waits, as one piece; it waits no longer."""
-        block, self._lines, self._size = b"".join(self._lines), [], 0
+    def take_piece(self) -> bytes:
+        """The next piece of what waits; it waits no longer.
+
+        All of it in one would be there twice, and while a slow reader takes it as much again gathers.
+        """
+        count = len(self._lines) if self._size <= PIECE_BYTES else max(1, _count_fitting(self._lines))
+        block = b"".join(self._lines[:count])
+        del self._lines[:count]
+        self._size -= len(block)
         return block
 
     def _notify_written(self) -> None:
         self._written.set()
         self._written = anyio.Event()
+
+
+def _count_fitting(lines: Sequence[bytes]) -> int:
+    """How many of the first lines are no larger than a piece together."""
+    return sum(1 for _ in takewhile(PIECE_BYTES.__ge__, accumulate(map(len, lines))))

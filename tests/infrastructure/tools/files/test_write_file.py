@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import anyio
@@ -170,9 +171,9 @@ async def test_a_long_diff_leaves_the_loop_free(files: Files) -> None:
 
     async def watch() -> None:
         while not done.is_set():
-            before = anyio.current_time()
+            before = time.process_time()  # what other processes do to the machine is no fault of the loop
             await anyio.sleep(0.001)
-            gaps.append(anyio.current_time() - before)
+            gaps.append(time.process_time() - before)
 
     async with anyio.create_task_group() as group:
         group.start_soon(watch)
@@ -181,7 +182,7 @@ async def test_a_long_diff_leaves_the_loop_free(files: Files) -> None:
         shown.append(len(asked.display) if asked else 0)
         done.set()
     assert shown > [0]
-    assert max(gaps) < 0.05
+    assert max(gaps) < 0.02  # a diff in the loop takes 0.04
 
 
 async def test_cancelled_call_releases_its_lock(files: Files) -> None:

@@ -146,7 +146,7 @@ async def test_an_answer_that_cannot_be_encoded_becomes_an_error() -> None:
     transport = AcpTransport(read, out, lambda params: {})
     await transport.send({"jsonrpc": "2.0", "id": 3, "result": {"bad": object()}})
     await transport.send({"jsonrpc": "2.0", "id": 4, "error": {"code": 1, "message": "m", "data": {1: object()}}})
-    with_errors = [json.loads(line) for line in out.take_all().splitlines()]
+    with_errors = [json.loads(line) for line in out.take_piece().splitlines()]
     assert [(line["id"], line["error"]["code"]) for line in with_errors] == [(3, -32603), (4, -32603)]
     assert all(set(line["error"]["data"]) == {"errorId"} for line in with_errors)
 
@@ -212,7 +212,7 @@ async def test_waiting_chunks_are_joined_and_order_is_kept() -> None:
     out.put_update("t", {"sessionUpdate": "plan", "entries": []})
     out.put(b'{"id":1}\n')
     out.put_update("t", chunk("e", "m2"))
-    lines = [json.loads(line) for line in out.take_all().splitlines()]
+    lines = [json.loads(line) for line in out.take_piece().splitlines()]
     texts = [line["params"]["update"].get("content", {}).get("text") for line in lines if "method" in line]
     assert texts == ["ab", "c", "d", None, "e"]
     assert lines[4] == {"id": 1}

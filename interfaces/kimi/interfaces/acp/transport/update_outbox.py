@@ -70,10 +70,10 @@ class UpdateOutbox(Outbox):
     def _is_empty(self) -> bool:
         return self._pending_chunk is None and super()._is_empty()
 
-    def take_all(self) -> bytes:
-        """Everything that waits, as one piece; it waits no longer."""
+    def take_piece(self) -> bytes:
+        """The next piece of what waits; it waits no longer."""
         self._queue_pending_chunk()
-        return super().take_all()
+        return super().take_piece()
 
     def _queue_pending_chunk(self) -> None:
         chunk, self._pending_chunk = self._pending_chunk, None
