@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kimi.application.settings.settings import ModelSettings
 from kimi.infrastructure.config.schema import validate_configuration
-from kimi.infrastructure.models.provider_types import PROVIDER_TYPES, list_provider_presets
+from kimi.infrastructure.http.client import HttpClient
+from kimi.infrastructure.models.provider_types import PROVIDER_TYPES, import_adapter, list_provider_presets
 from tests.support.dialects.table import ROWS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -80,3 +82,38 @@ def test_the_documentation_names_every_type_for_users() -> None:
     assert [tuple(re.findall(r"`(\w+)`", cell)) for cell in table[: len(rows)]] == names
     (line,) = re.findall(r"^\| `type` \| (.+?); for tests", (DOCS / "configuration.md").read_text(), re.MULTILINE)
     assert re.findall(r"`(\w+)`", line) == [name for one in names for name in one]
+
+
+DEFERRED = """
+import sys
+from kimi.application.settings.settings import ModelSettings
+from kimi.infrastructure.http.client import HttpClient
+from kimi.infrastructure.models.provider_types import import_adapter, open_model
+
+def adapters():
+    beside = {{"kimi.infrastructure.models." + name for name in ("provider_types", "deferred")}}
+    return {{name for name in sys.modules if name.startswith("kimi.infrastructure.models.")}} - beside
+
+http = HttpClient({{}})
+settings = ModelSettings(provider_name="p", type={kind!r}, model="m", base_url="http://127.0.0.1:1", max_context_size=9)
+model = open_model(settings, "s", http, lambda: "", {{}})
+assert (model.name, model.context_size, model.capabilities) == ("m", 9, settings.capabilities)
+assert adapters() == set(), adapters()
+import_adapter(settings, http)
+imported = set(sys.modules)
+model.stream("", [], [], 0)
+assert adapters()
+assert set(sys.modules) == imported, set(sys.modules) - imported
+"""
+
+
+@pytest.mark.parametrize("kind", [row.name for row in PROVIDER_TYPES.values() if row.is_deferrable])
+def test_adapter_is_imported_ahead_or_with_the_first_request(kind: str) -> None:
+    code = DEFERRED.format(kind=kind)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_is_imported_ahead_without_a_usable_model() -> None:
+    import_adapter(None, HttpClient({}))
+    import_adapter(ModelSettings(provider_name="p", type="kimi", model=""), HttpClient({}))

@@ -8,7 +8,6 @@ from random import random
 
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.permissions import ChangeState, keep_state
-from kimi.domain.agents.plan import new_plan_slug
 from kimi.domain.errors import StateError
 from kimi.domain.events.event import StatusUpdate
 from kimi.domain.history.session import SessionState
@@ -97,6 +96,8 @@ def _make_plan_naming(conversation: Conversation) -> ChangeState:
     def name_plan(state: SessionState) -> SessionState:
         if state.plan_slug is not None:
             return state
+        from kimi.domain.agents.plan import new_plan_slug  # start-up time
+
         session_id = conversation.resources.new_id().replace("-", "")
         return replace(state, plan_slug=new_plan_slug(random), plan_session_id=session_id)
 

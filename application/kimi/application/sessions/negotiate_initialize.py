@@ -9,7 +9,6 @@ from kimi.application.commands.registry import list_agent_commands
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.running_turn import BUSY
 from kimi.application.ports import CheckArguments, CheckSchema
-from kimi.application.toolset.external_tool import ExternalTool
 from kimi.domain.client import CLIENT_TOOLS, Client
 from kimi.domain.command import CommandInfo
 from kimi.domain.content.message import JsonObject
@@ -66,6 +65,8 @@ def negotiate_initialize(
     for offer in offers:
         reason = _find_schema_error(check_schema, offer.parameters)
         if reason is None:
+            from kimi.application.toolset.external_tool import ExternalTool  # start-up time: most clients offer none
+
             tool = ExternalTool(_build_tool_spec(offer), check_arguments, external_timeout_s)
             reason = conversation.toolset.add_external(tool)
         elif offer.name in conversation.toolset.builtin_names:

@@ -28,7 +28,6 @@ from kimi.application.settings.settings import (
 from kimi.domain.errors import UsageError
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config.file import load_configuration_file
-from kimi.infrastructure.config.migration import ensure_default_file
 from kimi.infrastructure.config.model_choice import choose_model, resolve_named_models
 from kimi.infrastructure.config.schema import (
     Configuration,
@@ -167,6 +166,8 @@ def _load_configuration(flags: Flags, share_dir: str) -> Configuration:
         return load_configuration_file(flags.config_file)
     path = os.path.join(share_dir, "config.toml")
     if not os.path.exists(path):
+        from kimi.infrastructure.config.migration import ensure_default_file  # start-up time: the first start only
+
         ensure_default_file(share_dir, path)
     return load_configuration_file(path) if os.path.exists(path) else Configuration()
 

@@ -1,8 +1,8 @@
-"""The HTTP layer: one per process, with one TLS context and aiohttp's pool of connections.
+"""The HTTP client: one per process, with one TLS context and aiohttp's connection pool.
 
-What it does not do: redirects, cookies, retries of a POST. It sends each request once (runtime spec R-81) and closes
-the connection at once when the caller is cancelled or leaves early. Neither aiohttp nor a certificate is loaded before
-the first request, or before `warm`.
+It follows no redirects, keeps no cookies and never retries a POST. It sends each request once (R-81) and closes the
+connection at once when the caller is cancelled or leaves early. Neither aiohttp nor a certificate is loaded before the
+first request or `warm`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from kimi.infrastructure.http.contract import (
     PrivateAddressError,
     import_socks_library,
 )
-from kimi.infrastructure.http.proxy import find_proxy, is_socks
 
 if TYPE_CHECKING:
     import ssl
@@ -44,11 +43,11 @@ __all__ = [
 ]
 
 _CA_FILES = ("/etc/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
-"""Where systems keep their certificates, for an interpreter that was built for another system's place."""
+"""Where systems keep their CA certificates. An interpreter that was built for another system looks elsewhere."""
 
 
 class HttpClient:
-    """Makes requests, through the proxies that `environ` names, trusting the certificates it names."""
+    """Sends requests through the proxies that `environ` names and trusts the certificates that it names."""
 
     def __init__(
         self,
@@ -56,23 +55,28 @@ class HttpClient:
         limits: HttpLimits | None = None,
         is_allowed_address: Callable[[str], bool] | None = None,
     ) -> None:
-        """A name that leads to an address that is not `reachable` raises PrivateAddress; what a proxy resolves is not
-        ours to watch. So does a URL with such an address. Without it everything is."""
+        """`is_allowed_address` decides which addresses a request may connect to; without it, every address is allowed.
+
+        A host name that resolves to a forbidden address, or a URL that contains one, raises PrivateAddressError. Names
+        that a proxy resolves are not checked.
+        """
         self._environ = environ
         self._is_allowed_address = is_allowed_address
         self._limits = limits or HttpLimits()
         self._tls: ssl.SSLContext | None = None
         self._sessions: dict[str | None, HttpSession] = {}
-        """By the SOCKS proxy that they go through; everything else shares one."""
+        """One session per SOCKS proxy. All other requests share the session under None."""
         self._is_warm = False
         self._warming = Lock()
 
     def warm(self, url: str = "") -> None:
-        """Import what requests need and, for an https URL, build the TLS context. Meant for a thread.
+        """Import what requests need and, for an https URL, build the TLS context. Call it in a worker thread.
 
         Raises:
             ConfigError: the certificates or the proxy of the environment cannot be used.
         """
+        from kimi.infrastructure.http.proxy import find_proxy, is_socks
+
         with self._warming:
             import_module("kimi.infrastructure.http.session")
             self._is_warm = True
@@ -86,18 +90,19 @@ class HttpClient:
     async def request(
         self, method: str, url: str, headers: Sequence[tuple[str, str]], body: Sequence[bytes] = ()
     ) -> AsyncGenerator[HttpResponse]:
-        """Send one request and give its response as soon as its head is there.
+        """Send one request and yield its response as soon as the head has arrived.
 
-        `Host` and `Content-Length` are added, nothing else. Leaving the context before the body has ended (and
-        without `release`) closes the connection at once.
+        Only `Host` and `Content-Length` are added to `headers`. Leaving the context before the body has ended, without
+        `release`, closes the connection at once.
 
         Raises:
-            HttpError, HttpTimeout: on entering and while reading.
+            HttpError, HttpTimeout: the request failed, on entering or while the body is read.
             ConfigError: the URL, the certificates or the proxy of the environment cannot be used.
         """
-        parse_host(url)
+        parse_host(url)  # before anything is imported for a URL that cannot be used
         if not self._is_warm:
             await anyio.to_thread.run_sync(self.warm, url)
+        from kimi.infrastructure.http.proxy import find_proxy, is_socks
         from kimi.infrastructure.http.session import HttpRequest, is_parsable_url
 
         if not is_parsable_url(url):
@@ -111,7 +116,7 @@ class HttpClient:
             yield response
 
     async def close(self) -> None:
-        """Close every connection, also those in use. The layer can be used again afterwards."""
+        """Close all connections, including those in use. The client can be used again afterwards."""
         sessions = list(self._sessions.values())
         self._sessions.clear()
         for session in sessions:
@@ -131,10 +136,10 @@ class HttpClient:
 
 
 def parse_host(url: str) -> str:
-    """The host that an http(s) URL names, in lower case.
+    """Return the host of an http(s) URL, in lower case.
 
     Raises:
-        ConfigError: it is no http(s) URL with a host.
+        ConfigError: `url` is not an http(s) URL with a host.
     """
     try:
         parts = urlsplit(url)
@@ -160,7 +165,7 @@ def _is_https(url: str) -> bool:
 
 
 def make_tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
-    """A client context that trusts `SSL_CERT_FILE` (and `SSL_CERT_DIR`), else what the system trusts.
+    """Return a TLS context that trusts `SSL_CERT_FILE` and `SSL_CERT_DIR`, or else the system's certificates.
 
     Raises:
         ConfigError: the named file cannot be read or holds no certificate.

@@ -1,4 +1,4 @@
-"""What both halves of the HTTP layer go by: its errors and its limits. `http` gives them to everybody else."""
+"""The errors and limits of the HTTP client. Other packages import them from `http.client`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from kimi.domain.errors import ConfigError
 
 
 class HttpError(Exception):
-    """The connection could not be made, broke, or did not carry HTTP. The text names no secret."""
+    """The connection failed, broke, or did not carry HTTP. The text contains no secret."""
 
 
 class HttpTimeout(HttpError):
-    """No connection, or no data, in time."""
+    """No connection was made, or no data arrived, in time."""
 
 
 class PrivateAddressError(HttpError, OSError):
-    """The name leads to an address that the layer must not connect to."""
+    """The host resolves to an address that the client must not connect to."""
 
     def __init__(self) -> None:
         super().__init__("the address is not public")
@@ -25,8 +25,11 @@ class PrivateAddressError(HttpError, OSError):
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Seconds: to connect (name, TCP, proxy and TLS together), to send a request, without data, and to keep an idle
-    connection. How long an answer goes on is not limited."""
+    """Timeouts in seconds.
+
+    `connect_s` covers name resolution, TCP, proxy and TLS together; `send_s` sending the request; `read_s` the time
+    without data; `idle_s` how long an idle connection is kept. The total length of a response is not limited.
+    """
 
     connect_s: float = 15.0
     send_s: float = 300.0
@@ -35,15 +38,15 @@ class HttpLimits:
 
     @property
     def head_s(self) -> float:
-        """Until the head of the answer must be there."""
+        """The time until the head of the response must have arrived."""
         return self.connect_s + self.send_s + self.read_s
 
 
 def import_socks_library() -> None:
-    """Import what SOCKS proxies need.
+    """Import the library for SOCKS proxies.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: the library is not installed.
     """
     try:
         import_module("aiohttp_socks")

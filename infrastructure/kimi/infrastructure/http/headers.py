@@ -1,4 +1,4 @@
-"""Request headers: who we are, what device this is, what the user adds (runtime spec 3.2)."""
+"""Request headers: the User-Agent, the device headers and the headers that the user configures (runtime spec 3.2)."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _UNSAFE_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 
 def to_printable_ascii(text: str) -> str:
-    """`text` reduced to printable ASCII."""
+    """Return `text` without the characters that are not printable ASCII."""
     return _UNPRINTABLE.sub("", text).strip()
 
 
 def format_user_agent(version: str, client: str = "") -> str:
-    """`KimiCLI/<version>`, and the client (its name and version) in parentheses.
+    """Return `KimiCLI/<version>`, followed by the client (its name and version) in parentheses.
 
-    Of the client, printable ASCII is left, at most 200 characters (wire spec 3.1, W-51); it may come in
-    parentheses already.
+    The client is reduced to printable ASCII and at most 200 characters (wire spec 3.1, W-51). It may already be in
+    parentheses.
     """
     name = to_printable_ascii(client).removeprefix("(").removesuffix(")")[:MAX_CLIENT_LENGTH].strip()
     return f"KimiCLI/{version} ({name})" if name else f"KimiCLI/{version}"
 
 
 def validate_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Configured headers as they are.
+    """Return the configured headers unchanged.
 
     Raises:
-        ConfigError: a name or a value could break the request apart. The value is not shown: it may be a secret.
+        ConfigError: a name or a value would corrupt the request. The text omits the value, which may be a secret.
     """
     for name, value in headers.items():
         if not _NAME.fullmatch(name):
@@ -51,13 +51,13 @@ def validate_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def merge_headers(*layers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Headers of several layers; a later one replaces an earlier one of the same name, whatever its case."""
+    """Merge several sets of headers. A later header replaces an earlier one of the same name, regardless of case."""
     by_name = {name.lower(): (name, value) for layer in layers for name, value in layer.items()}
     return list(by_name.values())
 
 
 def is_vendor_host(host: str) -> bool:
-    """Is this one of the vendor's own hosts? Only they get the device headers (R-91)."""
+    """Whether `host` belongs to the vendor. Only those hosts receive the device headers (R-91)."""
     host = host.lower().rstrip(".")
     return any(host == domain or host.endswith(f".{domain}") for domain in VENDOR_DOMAINS)
 
@@ -71,7 +71,7 @@ def _describe_machine() -> tuple[str, str, str]:
 
 
 def build_device_headers(version: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The vendor's headers about this program and device; the id of the device is kept in the share directory."""
+    """Return the vendor's headers about this program and device. The device id is stored in the share directory."""
     name, model, system = _describe_machine()
     return {
         "X-Msh-Platform": "kimi_cli",
@@ -92,7 +92,7 @@ def _load_device_id(environ: Mapping[str, str]) -> str:
 
 
 def _create_device_id(path: Path) -> str:
-    """A new id, kept for next time if the disk allows it."""
+    """Return a new device id and store it if the disk can be written."""
     from uuid import uuid4
 
     device_id = uuid4().hex

@@ -1,6 +1,7 @@
-"""Which proxy the environment names for an address.
+"""The choice of a proxy by the environment.
 
-Environment: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, lower case first (runtime spec 2.5).
+The variables are `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`; lower case takes precedence
+(runtime spec 2.5).
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _SCHEMES = {
     "socks4": "socks4",
     "socks4a": "socks4",
 }
-"""What may stand before `://`, and what it means."""
+"""The accepted schemes of a proxy URL, mapped to ours."""
 
 _PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks4": 1080}
 
 
 def find_proxy(url: str, environ: Mapping[str, str]) -> str | None:
-    """The URL of the proxy for requests to `url`, its scheme one of http, https, socks5, socks4; None without one.
+    """Return the URL of the proxy for requests to `url`, or None. Its scheme is http, https, socks5 or socks4.
 
     Raises:
         ConfigError: the environment names a proxy that cannot be used.
@@ -38,15 +39,15 @@ def find_proxy(url: str, environ: Mapping[str, str]) -> str | None:
 
 
 def is_socks(proxy: str) -> bool:
-    """Is this a proxy that the HTTP client needs an extra library for?"""
+    """Whether `proxy` is a SOCKS proxy, which needs an extra library."""
     return proxy.startswith("socks")
 
 
 def normalize_proxy_url(proxy: str) -> str:
-    """The URL of a proxy with one of our schemes and a port; without a scheme it is an http proxy.
+    """Return the URL of a proxy with one of our schemes and a port. A URL without a scheme is an http proxy.
 
     Raises:
-        ConfigError: the scheme is unknown or the host is missing. The URL is not shown: it may hold a password.
+        ConfigError: the scheme is unknown or the host is missing. The text omits the URL, which may hold a password.
     """
     try:
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
@@ -67,7 +68,10 @@ def _read_variable(name: str, environ: Mapping[str, str]) -> str:
 
 
 def _is_bypassed(target: SplitResult, no_proxy: str) -> bool:
-    """Does `no_proxy` match: comma separated `*`, names with their subdomains, `name:port`, addresses, networks?"""
+    """Whether an entry of `no_proxy` matches the target.
+
+    Entries are separated by commas: `*`, a name (with its subdomains), `name:port`, an address or a network.
+    """
     host, port = target.hostname or "", target.port or _PORTS.get(target.scheme)
     entries = [entry.strip().lower() for entry in no_proxy.split(",")]
     return any(entry and _matches(entry, host, f"{host}:{port}") for entry in entries)

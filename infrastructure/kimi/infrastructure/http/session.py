@@ -1,6 +1,6 @@
-"""What of the HTTP layer knows aiohttp: sessions, responses, and what their failures are called.
+"""The part of the HTTP client that uses aiohttp: sessions, responses and the translation of failures.
 
-Imported with the first request only: aiohttp takes about 90 ms.
+It is imported with the first request, because importing aiohttp takes about 90 ms.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from kimi.infrastructure.http.contract import (
 )
 
 _SKIPPED_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""aiohttp would add them. Above all no compression is asked for: it makes servers hold a stream back."""
+"""Headers that aiohttp would add. Above all, compression must not be requested: it makes servers buffer a stream."""
 
 _READ_SIZE = 1 << 18
-"""Reading pauses while twice as many bytes wait to be taken."""
+"""aiohttp's read buffer, in bytes. Reading pauses while more than twice as many are unread."""
 
 _SEND_SIZE = 1 << 18
-"""Bytes of a body that are handed over at a time."""
+"""How many bytes of a body are passed to the writer at a time."""
 
 _MAX_REASON = 120
 
 _WATCH_S = 0.5
-"""How often a connection is looked at whose loss aiohttp may not have told."""
+"""The interval of the check for a lost connection that aiohttp does not report."""
 
 _DRAIN_TIMEOUT_S = 2.0
-"""How long the end of a released response may take, if its connection is to be kept."""
+"""How long the rest of a released response may take before its connection is closed instead of reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request. `proxy` is an http(s) proxy; `tls` is given when the server or the proxy speaks TLS."""
+    """One request. `proxy` is an http(s) proxy; `tls` is set when the server or the proxy uses TLS."""
 
     method: str
     url: str
@@ -62,17 +62,18 @@ class HttpRequest:
 
     @property
     def target_url(self) -> URL:
-        """The URL; without the user in it when a header says who we are, for aiohttp takes either, not both."""
+        """The URL, without its user when there is an Authorization header: aiohttp accepts only one of the two."""
         url = URL(self.url)
         return url.with_user(None) if any(name.lower() == "authorization" for name, _ in self.headers) else url
 
 
 class HttpSession:
-    """The connections of one event loop: those that go out by themselves or through http(s) proxies, or those through
-    one SOCKS proxy. Without cookies.
+    """The connections of one event loop, without cookies.
+
+    A session serves either one SOCKS proxy, or direct connections and http(s) proxies.
 
     Raises:
-        ConfigError: on creation: the library for SOCKS proxies is missing.
+        ConfigError: on creation, when the library for SOCKS proxies is missing.
     """
 
     def __init__(
@@ -91,14 +92,16 @@ class HttpSession:
 
     @asynccontextmanager
     async def open_response(self, request: HttpRequest) -> AsyncGenerator[HttpResponse]:
-        """Send a request and give its response. Leaving closes the connection at once, unless the body has ended or
-        the response was released.
+        """Send a request and yield its response.
+
+        Leaving the context closes the connection at once, unless the body has ended or the response was released.
 
         Raises:
             HttpError, HttpTimeout: there is no response.
-            PrivateAddress: the address must not be reached.
+            PrivateAddressError: the client must not connect to the address.
         """
         response = await self._send_request(request)
+        # Nothing may await between here and `try`: a cancellation there would leak the connection.
         given = HttpResponse(response, self._limits)
         try:
             yield given
@@ -111,7 +114,7 @@ class HttpSession:
 
     async def close(self) -> None:
         """Close all connections."""
-        for response in list(self._drain_timers):
+        for response in list(self._drain_timers):  # a copy: a stopped timer leaves the dict
             response.close()
             self._stop_drain_timer(response)
         await self._session.close()
@@ -135,12 +138,15 @@ class HttpSession:
             raise translate_failure(error, self._limits) from error
 
     def _check_address(self, host: str) -> None:
-        """Refuse an address in the URL. Only the parsed URL tells: digits beyond ASCII make addresses too."""
+        """Check an address in the URL, which the resolver never sees.
+
+        The host must come from the parsed URL: parsing turns digits beyond ASCII into an address, too.
+        """
         if self._is_allowed_address is not None and _is_ip_address(host) and not self._is_allowed_address(host):
             raise PrivateAddressError
 
     def _start_draining(self, response: aiohttp.ClientResponse) -> None:
-        """Keep the connection if the end of the body comes soon."""
+        """Keep the connection for reuse if the body ends soon, otherwise close it."""
         self._drain_timers[response] = asyncio.get_running_loop().call_later(
             _DRAIN_TIMEOUT_S, self._abandon_draining, response
         )
@@ -156,7 +162,7 @@ class HttpSession:
 
 
 def is_parsable_url(url: str) -> bool:
-    """Can a request be made of it? Some characters no host can have."""
+    """Whether aiohttp can parse `url`. It refuses some characters in hosts."""
     try:
         URL(url)
     except ValueError:
@@ -165,7 +171,7 @@ def is_parsable_url(url: str) -> bool:
 
 
 def _is_ip_address(host: str) -> bool:
-    """Is it no name, so that nothing is resolved?"""
+    """Whether `host` is an address, so that no name is resolved."""
     try:
         ip_address(host.partition("%")[0])
     except ValueError:
@@ -174,10 +180,13 @@ def _is_ip_address(host: str) -> bool:
 
 
 def _close_at_once(response: aiohttp.ClientResponse) -> None:
-    """At the end of the body the connection is in the pool already, and nothing happens."""
+    """Close the connection without waiting for pending data.
+
+    After the end of the body the connection has already returned to the pool, and this has no effect on it.
+    """
     connection = response.connection
     if connection is not None and connection.transport is not None:
-        connection.transport.abort()
+        connection.transport.abort()  # `close` alone would first send what is buffered, and end TLS in good order
     response.close()
 
 
@@ -206,7 +215,7 @@ def _make_connector(
 
 
 class _BlockPayload(Payload):
-    """Bytes that are handed over in blocks without being copied. Their size is known: they are not chunked."""
+    """A body that is written in blocks without being copied. Its size is known, so it is not sent chunked."""
 
     _autoclose = True
     _value: bytes
@@ -216,11 +225,11 @@ class _BlockPayload(Payload):
         self._size = len(content)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """All of it as text."""
+        """Return the body as text."""
         return self._value.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Hand all of it over. The event loop has its turn between two blocks, for a body may be long."""
+        """Write the body. A long body must not block the event loop, which therefore runs between two blocks."""
         content = memoryview(self._value)
         for at in range(0, len(content), _SEND_SIZE):
             if at:
@@ -229,7 +238,7 @@ class _BlockPayload(Payload):
 
 
 class HttpResponse:
-    """The head of a response, and its body in blocks."""
+    """The head of a response and its body, read in blocks."""
 
     def __init__(self, response: aiohttp.ClientResponse, limits: HttpLimits) -> None:
         self._response = response
@@ -240,18 +249,18 @@ class HttpResponse:
         self.is_released = False
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
-        """Names in any case."""
+        """Names are case-insensitive."""
 
     @property
     def is_framed(self) -> bool:
-        """Does the response say itself where its body ends, so that a loss cannot pass for the end?"""
+        """Whether the response states where its body ends, so that a lost connection cannot be taken for the end."""
         return "Content-Length" in self.headers or "chunked" in self.headers.get("Transfer-Encoding", "").lower()
 
     async def read_block(self) -> bytes:
-        """All of the body that has come meanwhile, compression undone; empty at the end.
+        """Return everything of the body that has arrived since the last call, decompressed; empty at the end.
 
         Raises:
-            HttpError, HttpTimeout: it broke off.
+            HttpError, HttpTimeout: the response broke off.
         """
         try:
             return await self._content.readany()
@@ -259,7 +268,7 @@ class HttpResponse:
             raise translate_failure(error, self._limits) from error
 
     async def read(self, limit: int = 65_536) -> bytes:
-        """The body, at most about `limit` bytes of it."""
+        """Return the body, or about `limit` bytes of it."""
         blocks: list[bytes] = []
         while limit > 0 and (block := await self.read_block()):
             blocks.append(block)
@@ -267,18 +276,19 @@ class HttpResponse:
         return b"".join(blocks)
 
     def release(self) -> None:
-        """What may still come is of no interest: the connection can serve another request once it has ended."""
+        """Give up the rest of the body. The connection can serve another request once the body has ended."""
         self.is_released = True
 
     def stop_watching(self) -> None:
-        """Nobody reads it any more."""
+        """Stop checking the connection: the body is no longer read."""
         self._watcher.cancel()
 
     def _check_connection(self, was_closed: bool) -> None:
-        """End the wait of a reader whose connection is gone.
+        """Wake a reader whose connection is lost.
 
-        When the framing of a body is broken, aiohttp closes the connection and stops its time-outs, but does not
-        tell the reader. A connection that was closed in good order has told it one interval later.
+        When the framing of a body is broken, aiohttp closes the connection and stops its timeouts, but does not wake
+        the reader. A connection may also be closed in good order, with the end of the body still on its way to the
+        reader; the error is therefore set one interval after the connection was first seen closed.
         """
         connection = self._response.connection
         if connection is None:
@@ -291,14 +301,14 @@ class HttpResponse:
 
 
 def _get_failure_types() -> tuple[type[Exception], ...]:
-    """What stands for a failed exchange; the library for SOCKS has roots of its own."""
+    """Return the exceptions that mean a failed request. The SOCKS library has base classes of its own."""
     socks: Any = sys.modules.get("aiohttp_socks")
     more = () if socks is None else (socks.ProxyError, socks.ProxyConnectionError, socks.ProxyTimeoutError)
     return (aiohttp.ClientError, HttpProcessingError, OSError, UnicodeError, *more)
 
 
 def translate_failure(error: Exception, limits: HttpLimits) -> HttpError:
-    """A failure of aiohttp as ours, with a text that a person understands (a clause, without a full stop)."""
+    """Turn a failure of aiohttp into an HttpError. Its text is a clause for the user, without a full stop."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             return HttpTimeout(f"no connection within {limits.connect_s:g} seconds")
@@ -343,7 +353,7 @@ def _describe_payload_failure(error: Exception) -> str:
 
 
 def _format_reason(error: BaseException) -> str:
-    """One short line, also of errors that come with an excerpt of what they are about."""
+    """Return the reason in one short line. The texts of some errors go on with an excerpt of the data."""
     if isinstance(error, OSError) and (error.errno or 0) > 0 and not isinstance(error, ssl.SSLError):
         return os.strerror(error.errno or 0)
     text = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error) or type(error).__name__

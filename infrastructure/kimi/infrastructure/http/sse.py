@@ -1,9 +1,9 @@
-"""Server-sent events out of blocks of bytes, however the stream was cut (runtime spec 3.2)."""
+"""A parser of server-sent events that arrive in arbitrary blocks of bytes (runtime spec 3.2)."""
 
 from __future__ import annotations
 
 DONE = b"[DONE]"
-"""The payload that ends a chat-completions stream."""
+"""The payload that ends a stream of chat completions."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -11,9 +11,9 @@ _BOM = b"\xef\xbb\xbf"
 class SseParser:
     """Collects the `data` payloads of a stream.
 
-    Works on bytes, so a character that is cut in two by a block is whole again in its payload. Comments and
-    fields other than `data` are skipped, and so is the byte order mark that some servers begin with. Time is linear in
-    the number of bytes, also for very long lines.
+    The parser works on bytes, so a character that is split between two blocks is complete in its payload. It skips
+    comments, fields other than `data`, and the byte order mark that some servers send first. Its time is linear in the
+    number of bytes, even for very long lines.
     """
 
     __slots__ = ("_begun", "_data", "_tail")
@@ -24,7 +24,7 @@ class SseParser:
         self._data: list[bytes] = []
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Take the next block; give the payloads of the events that it completes, in order."""
+        """Parse the next block and return the payloads of the events that it completes, in order."""
         lines = block.split(b"\n")
         if self._tail:
             self._tail.append(lines[0])
@@ -38,7 +38,7 @@ class SseParser:
         return self._parse_lines(lines)
 
     def flush(self) -> list[bytes]:
-        """The end of the stream: an event that lacks its closing blank line counts as well."""
+        """End the stream and return the last event's payload, even if its closing blank line is missing."""
         last = b"".join(self._tail)
         self._tail.clear()
         return self._parse_lines([last, b""])
@@ -64,7 +64,7 @@ class SseParser:
 
 
 def _join_data_lines(lines: list[bytes]) -> bytes:
-    """The data lines of one event as one payload, carriage returns of CRLF line ends removed."""
+    """Join the data lines of one event into one payload, without the carriage returns of CRLF line ends."""
     if len(lines) == 1:
         return lines[0].removesuffix(b"\r")
     return b"\n".join(line.removesuffix(b"\r") for line in lines)

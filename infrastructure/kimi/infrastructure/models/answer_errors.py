@@ -1,6 +1,6 @@
-"""What is wrong with an answer: error bodies, errors inside a stream, events of no known form, nothing to see.
+"""Errors in a provider's response: error bodies, errors inside a stream, malformed events and empty answers.
 
-The provider's own words go into the message; its codes decide whether another try makes sense (runtime spec 3.7).
+The message repeats the provider's own text; its codes decide whether a retry makes sense (runtime spec 3.7).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _UNPAID_CODES = frozenset(
         "billing_error",
     }
 )
-"""Codes and types of errors that only a payment ends, whatever their status is."""
+"""Error codes and types that only a payment resolves, whatever the HTTP status is."""
 
 SHAPE_ERRORS = (AttributeError, TypeError, IndexError, KeyError, ValueError, OverflowError)
-"""What reading an event of an unknown form raises."""
+"""The exceptions that reading a malformed event raises."""
 
 
 def parse_event_object(payload: bytes) -> JsonDict:
-    """The payload of an event as a JSON object.
+    """Parse the payload of an event as a JSON object.
 
     Raises:
-        ChatProviderError: it is none.
+        ChatProviderError: the payload is not a JSON object.
     """
     try:
         event = as_object(from_json(payload))
@@ -51,7 +51,10 @@ def parse_event_object(payload: bytes) -> JsonDict:
 
 
 def _parse_replacing_surrogates(payload: bytes) -> JsonDict | None:
-    """The object, if only half characters spoil it: servers that cut UTF-16 send one half in each of two events."""
+    """Parse a payload whose only mistake is a lone surrogate; return None otherwise.
+
+    Servers that cut text in UTF-16 units send the two halves of a character in two events.
+    """
     whole = _JSON_ESCAPE.sub(lambda found: rb"\ufffd" if _SURROGATE_ESCAPE.fullmatch(found[0]) else found[0], payload)
     try:
         return as_object(from_json(whole)) if whole != payload else None
@@ -60,10 +63,10 @@ def _parse_replacing_surrogates(payload: bytes) -> JsonDict | None:
 
 
 def read_event(payload: bytes, handle_event: Callable[[JsonDict], Sequence[StreamPart]]) -> Sequence[StreamPart]:
-    """What `handle_event` makes of the event in `payload`.
+    """Parse `payload` and return what `handle_event` makes of it.
 
     Raises:
-        ChatProviderError: the payload is no JSON object, or one of an unknown form; and what `handle_event` raises.
+        ChatProviderError: the payload is not a JSON object or is malformed, or `handle_event` raised it.
     """
     event = parse_event_object(payload)
     try:
@@ -73,32 +76,32 @@ def read_event(payload: bytes, handle_event: Callable[[JsonDict], Sequence[Strea
 
 
 def require_text(value: object) -> str:
-    """A field that has to be text. Raises TypeError: it is something else."""
+    """Return the value of a field that must be text. Raises TypeError when it is not."""
     if not isinstance(value, str):
         raise TypeError("not a text")
     return value
 
 
 def text_or_none(value: object) -> str | None:
-    """A field that nothing depends on: what is no text, or an empty one, counts as left out."""
+    """Return the value of an optional field, or None when it is not text or is empty."""
     return value if isinstance(value, str) and value else None
 
 
 def make_status_error(status: int, text: str, body: object, retry_after: float | None = None) -> APIStatusError:
-    """An error status; final when `body` says that the account is used up, or by the status."""
+    """Return the error for an HTTP status. It is final by its status, or when `body` says that a quota is used up."""
     wait = parse_retry_delay(body) if retry_after is None else retry_after
     final = is_unpaid(body) or is_daily_quota_exceeded(body)
     return APIStatusError(status, f"HTTP {status}: {text}", retry_after=wait, final=final)
 
 
 def is_unpaid(body: object) -> bool:
-    """Does an error body say that there will be no answer before somebody pays?"""
+    """Whether an error body says that the account must be paid first."""
     fields = as_object((as_object(body) or {}).get("error")) or {}
     return not _UNPAID_CODES.isdisjoint(str(fields.get(key)) for key in ("code", "type"))
 
 
 def make_reported_error(body: Mapping[str, Any]) -> ChatProviderError:
-    """The error object inside a stream as an exception; with a status if it names one."""
+    """Return the exception for an error object inside a stream, with a status if the object names one."""
     fields = as_object(body.get("error")) or {}
     text = find_error_text(body) or "The provider reported an error without a text."
     for status in (fields.get("code"), fields.get("status"), fields.get("status_code"), body.get("code")):
@@ -108,7 +111,7 @@ def make_reported_error(body: Mapping[str, Any]) -> ChatProviderError:
 
 
 def find_error_text(body: object) -> str | None:
-    """The provider's own words in an error body: `error.message`, `error`, `message` or `detail`."""
+    """Return the provider's own text in an error body: `error.message`, `error`, `message` or `detail`."""
     fields = as_object(body) or {}
     error = fields.get("error")
     if (nested := as_object(error)) is not None:
@@ -120,7 +123,7 @@ def find_error_text(body: object) -> str | None:
 
 
 def make_empty_response_error(*, has_thinking: bool) -> APIEmptyResponseError:
-    """What is raised for an answer with nothing to see."""
+    """Return the exception for an answer without visible content."""
     if has_thinking:
         return APIEmptyResponseError("The model only thought and then gave neither text nor a tool call.")
     return APIEmptyResponseError("The model gave an empty answer: neither text nor a tool call.")

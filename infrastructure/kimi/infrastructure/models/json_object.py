@@ -1,4 +1,4 @@
-"""The JSON edge: a parsed value as an object, if it is one."""
+"""The JSON edge: the check that a parsed value is an object."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ JsonDict: TypeAlias = dict[str, Any]
 
 
 def as_object(value: object) -> JsonDict | None:
-    """`value` if it is a JSON object (its keys are strings then), else None."""
+    """Return `value` if it is a JSON object, whose keys are strings, else None."""
     return cast(JsonDict, value) if isinstance(value, dict) else None

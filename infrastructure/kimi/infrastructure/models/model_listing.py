@@ -1,4 +1,4 @@
-"""Which models a server with OpenAI's interface offers: for setup, which proposes them."""
+"""The models that a server with OpenAI's API offers. Setup proposes them to the user."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kimi.infrastructure.http.headers import to_printable_ascii
 from kimi.infrastructure.models.json_object import as_object
 
 _MAX_BYTES = 4 << 20
-"""Of the answer: some providers describe hundreds of models at length."""
+"""The limit of the response: some providers describe hundreds of models at length."""
 
 
 async def list_model_ids(base_url: str, api_key: str, http: HttpClient) -> list[str]:
-    """The ids that `GET {base_url}/models` lists, in the server's order.
+    """Return the ids that `GET {base_url}/models` lists, in the server's order.
 
     Raises:
-        HttpError: no connection, or an error status.
+        HttpError: the connection failed, or the status is an error.
         ConfigError: the address, the certificates or the proxy of the environment cannot be used.
-        ValueError: the answer is not understood.
+        ValueError: the response does not have the expected form.
     """
     key = to_printable_ascii(api_key)
     headers = [("Accept", "application/json"), *([("Authorization", f"Bearer {key}")] if key else [])]

@@ -1,4 +1,4 @@
-"""What of a provider's settings is secret, and texts without it (R-48)."""
+"""The secrets in a provider's settings, and how they are masked in texts (R-48)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from kimi.application.settings.settings import ModelSettings
 MASK = "***"
 
 _MIN_SECRET_CHARS = 8
-"""Characters; what is shorter (`none`, `1`) stands in too many texts by chance."""
+"""The least number of characters. Shorter values (`none`, `1`) occur in too many texts by chance."""
 
 Mask: TypeAlias = Callable[[str], str]
 
 
 def collect_provider_secrets(settings: ModelSettings) -> set[str]:
-    """The key and the values of the configured headers; of `Bearer KEY` the key, which may be repeated alone."""
+    """Return the key and the values of the configured headers.
+
+    Of `Bearer KEY` only the key is returned, because a provider may repeat it alone.
+    """
     return {settings.api_key.strip(), *(value.removeprefix("Bearer ") for value in settings.custom_headers.values())}
 
 
 def make_mask(secrets: Iterable[str]) -> Mask:
-    """A function that puts `***` in the place of every secret, also of one inside of JSON (arguments of calls); the
-    longest first, so that one that is part of another leaves nothing behind."""
+    """Return a function that replaces every secret by `***`, also where it is escaped in JSON (arguments of calls).
+
+    It replaces the longest secret first: one that is part of another would otherwise leave the rest of it visible.
+    """
     forms = {
         form for secret in secrets if len(secret) >= _MIN_SECRET_CHARS for form in (secret, *_encode_json_forms(secret))
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kimi.application.settings.settings import ModelSettings, ProviderPreset
@@ -30,6 +31,10 @@ class AdapterContext:
     environ: Mapping[str, str]
 
 
+OpenAdapter: TypeAlias = "Callable[[ModelSettings, AdapterContext], ChatModel]"
+"""Makes the adapter of a type. Raises ConfigError: a setting that it needs is missing or malformed."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderType:
     """A type of provider. One that begins with `_` is for tests: it needs neither URL nor key.
@@ -41,7 +46,7 @@ class ProviderType:
     """
 
     name: str
-    open: Callable[[ModelSettings, AdapterContext], ChatModel] | None
+    open: OpenAdapter | None
     """None for a type that a file may name, but that cannot be used."""
     aliases: tuple[str, ...] = ()
     variables: str | None = None
@@ -51,6 +56,8 @@ class ProviderType:
     """Whether requests are signed with credentials of the machine, so that no key is needed."""
     takes_body_adjustments: bool = False
     """Whether `extra_body` and `omit_fields` of a provider count."""
+    is_deferrable: bool = False
+    """Whether its settings can be checked without the adapter, which is then made with the first request."""
     keeps_model: bool = False
     """Whether a session keeps one model object: its scripts are used up in order however often it is asked for."""
     setup_rank: int = 0
@@ -144,6 +151,7 @@ _ROWS: Final = (
         variables="KIMI",
         has_model_variables=True,
         takes_body_adjustments=True,
+        is_deferrable=True,
         setup_rank=1,
         presets=(
             ProviderPreset(
@@ -162,6 +170,7 @@ _ROWS: Final = (
         _open_openai_legacy,
         variables="OPENAI",
         takes_body_adjustments=True,
+        is_deferrable=True,
         setup_rank=6,  # behind the vendors' own types: it fits any server
         presets=(
             ProviderPreset(
@@ -193,6 +202,7 @@ _ROWS: Final = (
         "openai_responses",
         _open_openai_responses,
         variables="OPENAI",
+        is_deferrable=True,
         setup_rank=3,
         presets=(
             ProviderPreset(
@@ -208,6 +218,7 @@ _ROWS: Final = (
     ProviderType(
         "anthropic",
         _open_anthropic,
+        is_deferrable=True,
         setup_rank=2,
         presets=(
             ProviderPreset(
@@ -304,12 +315,34 @@ def open_model(
     if row is None or row.open is None:
         raise ConfigError(_format_unknown_type(settings))
     _check_body_adjustments(settings, row)
-    model = row.open(settings, AdapterContext(session_id, http, user_agent, environ))
+    model = _open_or_defer(row, row.open, settings, AdapterContext(session_id, http, user_agent, environ))
     if not (session_id and environ.get("KIMI_RECORD", "").strip()):
         return model
     from kimi.infrastructure.models.offline.cassette import make_recording_model
 
     return make_recording_model(model, settings, session_id, environ)
+
+
+def _open_or_defer(
+    row: ProviderType, open_adapter: OpenAdapter, settings: ModelSettings, context: AdapterContext
+) -> ChatModel:
+    if not row.is_deferrable:
+        return open_adapter(settings, context)
+    from kimi.infrastructure.models.deferred import DeferredChatModel  # start-up time: the table needs no HTTP
+
+    return DeferredChatModel(settings, partial(open_adapter, settings, context))
+
+
+def import_adapter(settings: ModelSettings | None, http: HttpClient) -> None:
+    """Import what the first request to the provider needs, by making an adapter that nobody uses.
+
+    Meant for a thread, after the handshake was answered.
+    """
+    if settings is None or not settings.is_usable:
+        return
+    row = _find_row(settings)
+    if row is not None and row.is_deferrable and row.open is not None:
+        row.open(settings, AdapterContext("", http, lambda: "", {}))
 
 
 def _find_row(settings: ModelSettings) -> ProviderType | None:

@@ -1,7 +1,7 @@
-"""One request to a provider and its streamed answer, for every adapter over HTTP (runtime spec 3.1, 3.7).
+"""One request to a provider and its streamed response, for every adapter over HTTP (runtime spec 3.1, 3.7).
 
-An adapter brings a body, headers and a reader of its events. What goes wrong on the way is turned into the model
-branch of the error tree here, once.
+An adapter provides a body, headers and a reader of its events. This module translates all failures into the model
+branch of the error tree, so that no adapter does it again.
 """
 
 from __future__ import annotations
@@ -30,47 +30,47 @@ if TYPE_CHECKING:
     from kimi.infrastructure.http.session import HttpResponse
 
 LOGIN_EXPIRED = 'Authentication failed. Your login session may have expired. Please run "/login" to sign in again.'
-"""Wire spec 10, -32004."""
+"""The text of the error -32004 (wire spec 10)."""
 
 _MAX_ERROR_TEXT = 2000
 _MAX_ERROR_BYTES = 65_536
 _ERROR_TEXT_S = 3.0
-"""How long the text of an error status may take."""
+"""How long reading the body of an error response may take."""
 
 _MAX_AGENT = 240
-"""Product and client; `headers.format_user_agent` stays below it."""
+"""The length limit of the User-Agent. What `headers.format_user_agent` returns is shorter."""
 
 _log = logging.getLogger(__name__)
 
 
 class EventReader(Protocol):
-    """Makes parts of the events of one answer, in order."""
+    """Turns the events of one response into parts, in order."""
 
     requires_end_event: bool
-    """Must the provider say that the answer has ended? Else the end of a framed body is enough."""
+    """Whether the provider must send an event that ends the response. Otherwise the end of a framed body is enough."""
     finished: bool
-    """Has it said why it stopped?"""
+    """Whether the provider has sent a stop reason."""
     closed: bool
-    """Has it said that nothing more comes?"""
+    """Whether the provider has said that no event follows."""
 
     def read(self, payload: bytes) -> Sequence[StreamPart]:
-        """The parts of one event. Raises ChatProviderError: it is broken, or reports an error."""
+        """Return the parts of one event. Raises ChatProviderError when it is malformed or reports an error."""
         ...
 
     def flush(self) -> Sequence[StreamPart]:
-        """The parts that still waited at the end of the stream."""
+        """Return the parts that were held back until the end of the stream."""
         ...
 
     def make_response_end(self) -> ResponseEnd:
-        """The record that ends the stream. Raises APIEmptyResponseError: there was nothing to see."""
+        """Return the record that ends the stream. Raises APIEmptyResponseError when there was no visible content."""
         ...
 
 
 class StreamingRequest:
-    """The way to one provider.
+    """Sends requests to one provider.
 
     Raises:
-        ConfigError: on creation: `base_url` is no URL, or a custom header cannot be sent.
+        ConfigError: on creation, when `base_url` is not a URL or a custom header cannot be sent.
     """
 
     def __init__(self, settings: ModelSettings, http: HttpClient, user_agent: Callable[[], str]) -> None:
@@ -82,25 +82,25 @@ class StreamingRequest:
         self.host = parse_host(settings.base_url)
 
     def build_user_agent(self) -> str:
-        """The User-Agent of a request that is made now."""
+        """Return the User-Agent for a request that is sent now: the handshake may have changed it."""
         return to_printable_ascii(self._user_agent())[:_MAX_AGENT]
 
     def build_bearer_header(self) -> dict[str, str]:
-        """The header that carries the key, as most providers want it; none without a key."""
+        """Return the header that carries the key, as most providers expect it, or no header without a key."""
         key = self.get_api_key()
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     def get_api_key(self) -> str:
-        """The key, reduced to what a header can hold."""
+        """Return the key without characters that a header cannot contain."""
         return to_printable_ascii(self._settings.api_key)
 
     @asynccontextmanager
     async def send(
         self, url: str, headers: Mapping[str, str], body: bytes, reader: EventReader
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
-        """Post `body` once, and give the answer as `ChatModel.stream` promises it.
+        """Post `body` once and yield the response as `ChatModel.stream` specifies it.
 
-        `headers` are the provider's own; configured ones replace those of the same name.
+        `headers` are the provider's own; configured headers replace those of the same name.
         """
         common = {
             "Content-Type": "application/json",
@@ -115,11 +115,15 @@ class StreamingRequest:
                     raise await self._read_status_error(response)
                 if (kind := _find_unexpected_type(response)) is not None:
                     raise _make_unexpected_type_error(kind, await response.read())
+                # The consumer may leave early: without `aclosing` the generator would be closed by the garbage
+                # collector, outside of the task that holds the connection.
                 async with aclosing(self._read_items(response, reader)) as items:
                     yield items
 
     async def _read_items(self, response: HttpResponse, reader: EventReader) -> AsyncGenerator[ModelItem]:
-        """The parts of the answer, then its end."""
+        """Yield the parts of the response, then its end record."""
+        # Errors are translated here as well as in `send`: the consumer must see them in the model branch while it
+        # iterates.
         with self._translate_errors():
             async with aclosing(_read_payloads(response, reader)) as payloads:
                 async for events in payloads:
@@ -132,7 +136,7 @@ class StreamingRequest:
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
-        """Failures as those of the model branch, without our secrets: a provider's words may repeat what was sent."""
+        """Translate failures into the model branch, and mask secrets: a provider's text may repeat what was sent."""
         try:
             yield
         except ChatProviderError as error:
@@ -159,7 +163,7 @@ class StreamingRequest:
 
 
 async def _read_error_body(response: HttpResponse) -> bytes:
-    """What a response with an error status says, as far as it comes: the status counts in any case."""
+    """Return the body of an error response as far as it arrives. The status is reported in any case."""
     blocks: list[bytes] = []
     with suppress(HttpError), anyio.move_on_after(_ERROR_TEXT_S):
         while (block := await response.read_block()) and sum(map(len, blocks)) < _MAX_ERROR_BYTES:
@@ -168,17 +172,20 @@ async def _read_error_body(response: HttpResponse) -> bytes:
 
 
 async def _read_payloads(response: HttpResponse, reader: EventReader) -> AsyncGenerator[list[bytes]]:
-    """The events of a response, those that came together in one list.
+    """Yield the events of a response. Events that arrived together are in one list.
 
-    Ends at `[DONE]`, or when the reader has seen the last event; without either at the end of the body, if the reader
-    (or, where that is enough, the framing) says that nothing is missing.
+    The iteration ends at `[DONE]`, or when the reader has seen the last event. Without either it ends with the body, if
+    the reader has finished or, for a reader that requires no end event, if the body is framed.
+
+    Raises:
+        HttpError: the response broke off.
     """
     parser = SseParser()
     try:
         while block := await response.read_block():
             events = parser.feed(block)
             if DONE in events:
-                response.release()
+                response.release()  # before the yield: the consumer may leave there, and the connection can be reused
                 yield events[: events.index(DONE)]
                 if reader.finished or not reader.requires_end_event:
                     return
@@ -188,7 +195,7 @@ async def _read_payloads(response: HttpResponse, reader: EventReader) -> AsyncGe
                 response.release()
                 return
     except HttpError:
-        if not reader.finished:
+        if not reader.finished:  # once there is a stop reason, the answer is complete: a broken end does not matter
             raise
     yield [event for event in parser.flush() if event != DONE]
     if not (reader.finished or (response.is_framed and not reader.requires_end_event)):
@@ -196,7 +203,7 @@ async def _read_payloads(response: HttpResponse, reader: EventReader) -> AsyncGe
 
 
 def _parse_retry_headers(headers: Mapping[str, str]) -> float | None:
-    """Seconds until the next try makes sense; some providers say it in milliseconds as well, more exactly."""
+    """Return the seconds until a retry makes sense. Some providers also send them in milliseconds, which is exact."""
     try:
         return max(0.0, float(headers["retry-after-ms"]) / 1000)
     except (KeyError, ValueError):
@@ -204,7 +211,7 @@ def _parse_retry_headers(headers: Mapping[str, str]) -> float | None:
 
 
 def parse_retry_after(retry_after: str | None) -> float | None:
-    """`Retry-After` in seconds from now, given as a number or as a date; None when it is absent or unreadable."""
+    """Return `Retry-After` in seconds from now, or None when it is absent or unreadable. It is a number or a date."""
     if not retry_after:
         return None
     try:
@@ -226,7 +233,7 @@ def _count_seconds_until(date: str) -> float | None:
 
 
 def _parse_json_body(body: bytes) -> object:
-    """A body as JSON; of a list, which some servers wrap an error in, the first entry."""
+    """Parse a body as JSON. Of a list, in which some servers wrap an error, return the first entry."""
     try:
         value = from_json(body)
     except ValueError:
@@ -235,7 +242,7 @@ def _parse_json_body(body: bytes) -> object:
 
 
 def _find_unexpected_type(response: HttpResponse) -> str | None:
-    """What a successful response is, if it says that it is no stream of events."""
+    """Return `json` or `html` when the content type says that a successful response is not a stream of events."""
     content_type = response.headers.get("content-type", "")
     return next((kind for kind in ("json", "html") if kind in content_type), None)
 

@@ -1,4 +1,4 @@
-"""Is the model to think?"""
+"""Whether a model is to think."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kimi.application.settings.settings import ModelSettings
 
 
 def thinks(settings: ModelSettings) -> bool:
-    """Is thinking on: because the model always thinks, or because it can and is asked to?"""
+    """Whether thinking is on: the model always thinks, or it can think and the settings ask for it."""
     if "always_thinking" in settings.capabilities:
         return True
     return settings.thinking is True and "thinking" in settings.capabilities

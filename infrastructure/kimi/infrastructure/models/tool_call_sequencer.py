@@ -1,7 +1,7 @@
-"""Streamed tool calls, put in order: the pieces of one call are never mixed with those of another (R-78).
+"""Puts streamed tool calls in order, so that the pieces of two calls never interleave (R-78).
 
-Providers address the pieces of a call by an index and may send several calls at the same time. The first call
-that is not complete is passed on live; what belongs behind it waits.
+Providers address the pieces of a call by an index and may send several calls at the same time. The first call that is
+not complete is passed on as it arrives; everything after it is queued.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STRUCTURE = re.compile(r'["\\{}\[\]]')
 
 
 class JsonEndDetector:
-    """Finds out, as text comes in, whether a JSON object or array has ended. Linear in the text."""
+    """Detects the end of a JSON object or array in text that arrives in pieces. Its time is linear in the text."""
 
     __slots__ = ("_depth", "_escaped", "_in_string", "has_ended")
 
@@ -33,7 +33,7 @@ class JsonEndDetector:
         self.has_ended = False
 
     def feed(self, text: str) -> None:
-        """Take the next piece of the text."""
+        """Scan the next piece of the text."""
         for match in _STRUCTURE.finditer(text):
             if match.start() == self._escaped:
                 self._escaped = -1
@@ -60,9 +60,9 @@ class JsonEndDetector:
 
 
 class _StreamedCall:
-    """A call that has begun, what came of it and is not passed on yet, and how far its arguments go.
+    """A call that has started, its pieces that are not passed on yet, and the state of its arguments.
 
-    A piece that comes after the arguments have ended and the call was left behind is never passed on.
+    A piece that arrives after the arguments have ended and the queue has gone on is dropped.
     """
 
     __slots__ = ("call_id", "end_detector", "is_started", "name", "pending_pieces", "provider_id", "unscanned_pieces")
@@ -81,17 +81,17 @@ class _StreamedCall:
         self.unscanned_pieces.append(piece)
 
     def is_complete(self) -> bool:
-        """Have the arguments ended? Looks at what came since it was last asked."""
+        """Whether the arguments have ended. Scans only the pieces that arrived since the last call."""
         self.end_detector.feed("".join(self.unscanned_pieces))
         self.unscanned_pieces.clear()
         return self.end_detector.has_ended
 
     def accepts_piece(self, name: str, piece: str | None) -> bool:
-        """Is `piece`, sent with `name`, one of this call? Some providers repeat name and id with every piece."""
+        """Whether `piece`, sent with `name`, belongs to this call. Some providers repeat the name with every piece."""
         return name == self.name and not (piece and piece.strip() and self.is_complete())
 
     def take_parts(self) -> list[StreamPart]:
-        """What can be passed on now."""
+        """Return the parts that can be passed on now."""
         text = "".join(self.pending_pieces) if self.pending_pieces else None
         self.pending_pieces.clear()
         if not self.is_started:
@@ -101,7 +101,7 @@ class _StreamedCall:
 
 
 class ToolCallSequencer:
-    """Takes the pieces of tool calls and the other parts as they come; gives them out un-mixed."""
+    """Takes the pieces of tool calls and other parts as they arrive and returns them without interleaving."""
 
     __slots__ = ("_by_index", "_ids", "_latest", "_new_id", "_queue")
 
@@ -114,18 +114,18 @@ class ToolCallSequencer:
 
     @property
     def has_calls(self) -> bool:
-        """Has a call begun?"""
+        """Whether a call has started."""
         return self._latest is not None
 
     def add_content(self, part: ContentPart) -> list[StreamPart]:
-        """A part that is no tool call: it waits while a call before it may go on."""
+        """Add a part that is not a tool call. It is queued while a call before it is incomplete."""
         if not self._queue:
             return [part]
         self._queue.append(part)
         return self._take_ready_parts()
 
     def add_delta(self, delta: Mapping[str, Any]) -> list[StreamPart]:
-        """One entry of `delta.tool_calls`. Raises TypeError: a name that is no text."""
+        """Add one entry of `delta.tool_calls`. Raises TypeError when the name is not text."""
         function: Mapping[str, Any] = delta.get("function") or {}
         piece = function.get("arguments")
         if piece is not None and not isinstance(piece, str):
@@ -139,7 +139,7 @@ class ToolCallSequencer:
         return self._take_ready_parts()
 
     def close_call(self, index: int) -> list[StreamPart]:
-        """The provider says that the arguments of the call at `index` have ended; other indices mean nothing."""
+        """Mark the arguments of the call at `index` as complete. An unknown index is ignored."""
         call = self._by_index.pop(index, None)
         if call is None:
             return []
@@ -147,7 +147,7 @@ class ToolCallSequencer:
         return self._take_ready_parts()
 
     def flush(self) -> list[StreamPart]:
-        """The end of the stream: everything that waited, in order."""
+        """End the stream and return everything that is queued, in order."""
         parts: list[StreamPart] = []
         while self._queue:
             first = self._queue.popleft()
@@ -155,7 +155,7 @@ class ToolCallSequencer:
         return parts
 
     def _find_or_start_call(self, index: Any, provider_id: str, name: str, piece: str | None) -> _StreamedCall | None:
-        """The call that a piece belongs to, begun if it is new; None for a piece without a call."""
+        """Return the call that a piece belongs to, started if it is new, or None for a piece without a call."""
         known = self._by_index.get(index) if isinstance(index, int) else self._latest
         if not name:
             return known
@@ -169,13 +169,13 @@ class ToolCallSequencer:
         return call
 
     def _make_unique_id(self, provider_id: str) -> str:
-        """An id that no other call of this answer has."""
+        """Return an id that no other call of this answer has."""
         call_id = provider_id if provider_id and provider_id not in self._ids else self._new_id()
         self._ids.add(call_id)
         return call_id
 
     def _take_ready_parts(self) -> list[StreamPart]:
-        """Pass on the first call's news; go on to what waits behind it once it is complete."""
+        """Return the new parts of the first call and, once it is complete, what is queued after it."""
         parts: list[StreamPart] = []
         while self._queue:
             first = self._queue[0]

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kimi.domain.history.session import SessionSummary, check_session_id
 from kimi.infrastructure.store.kimi_json import list_known_work_dirs
-from kimi.infrastructure.store.layout import normalize_path, sessions_directory
-from kimi.infrastructure.store.session_listing import find_context_file, list_summaries
+from kimi.infrastructure.store.layout import find_context_file, normalize_path, sessions_directory
 
 
 class JsonlCatalog:
@@ -22,6 +21,8 @@ class JsonlCatalog:
 
     def list_sessions(self, work_dir: str | None = None) -> Sequence[SessionSummary]:
         """The non-empty sessions of one work dir, or of all that are known."""
+        from kimi.infrastructure.store.session_listing import list_summaries  # start-up time
+
         chosen = list_known_work_dirs(self._share_dir) if work_dir is None else [normalize_path(work_dir)]
         return [one for path in chosen for one in list_summaries(sessions_directory(self._share_dir, path), path)]
 

@@ -12,9 +12,13 @@ import anyio
 from kimi.application.codec.envelope import encode_json
 from kimi.domain.errors import InvalidSessionId, SessionBusy, StoreFailed
 from kimi.domain.history.session import SessionSummary, check_session_id
-from kimi.infrastructure.store import kimi_json
-from kimi.infrastructure.store.files import removal
-from kimi.infrastructure.store.files.disk import make_private_directory, remove_file, replace_file, wrap_os_errors
+from kimi.infrastructure.store.files.disk import (
+    make_private_directory,
+    remove_empty_directories,
+    remove_file,
+    replace_file,
+    wrap_os_errors,
+)
 from kimi.infrastructure.store.files.lock import FileLock
 from kimi.infrastructure.store.layout import (
     CONTEXT_FILE,
@@ -22,11 +26,11 @@ from kimi.infrastructure.store.layout import (
     NEW_SUFFIX,
     OLD_METADATA_FILE,
     STATE_FILE,
+    find_context_file,
     normalize_path,
     sessions_directory,
 )
 from kimi.infrastructure.store.session_files import JsonlSession
-from kimi.infrastructure.store.session_listing import find_context_file, list_summaries
 from kimi.infrastructure.store.state import read_json_object, with_legacy_metadata
 
 LOCK_WAIT_S = 5.0
@@ -68,6 +72,8 @@ class JsonlStore:
 
     def last_session_id(self) -> str | None:
         """The session that was marked last, else the one that was written last (R-57)."""
+        from kimi.infrastructure.store import kimi_json  # start-up time
+
         marked = kimi_json.read_last_session_id(self._share_dir, self._work_dir)
         if marked is not None and self._exists(marked):
             return marked
@@ -75,24 +81,30 @@ class JsonlStore:
 
     def mark_last(self, session_id: str) -> None:
         """Remember the session in `kimi.json`. Raises StoreFailed."""
+        from kimi.infrastructure.store import kimi_json  # start-up time
+
         kimi_json.set_last_session_id(self._share_dir, self._work_dir, check_session_id(session_id))
 
     def list_sessions(self) -> Sequence[SessionSummary]:
         """The sessions that are not empty, newest first."""
+        from kimi.infrastructure.store.session_listing import list_summaries  # start-up time
+
         return list_summaries(self._root, self._work_dir)
 
     async def delete(self, session_id: str) -> bool:
         """Remove a session. Raises SessionBusy, and StoreFailed when files of other programs are in it."""
+        from kimi.infrastructure.store.files.removal import remove_session  # start-up time
+
         lock = await self._acquire_lock(session_id)
         if lock is None:
             return False
         directory = os.path.join(self._root, session_id)
         try:
             with wrap_os_errors("remove", directory):
-                removal.remove_session(directory)
+                remove_session(directory)
         finally:
             lock.release()
-        removal.remove_empty_directories([directory])
+        remove_empty_directories([directory])
         self._forget_last(session_id)
         return True
 
@@ -136,6 +148,8 @@ class JsonlStore:
 
     def _forget_last(self, session_id: str) -> None:
         """No longer the last session of the work dir, if it was."""
+        from kimi.infrastructure.store import kimi_json  # start-up time
+
         with suppress(StoreFailed):
             if kimi_json.read_last_session_id(self._share_dir, self._work_dir) == session_id:
                 kimi_json.set_last_session_id(self._share_dir, self._work_dir, None, only_if=session_id)

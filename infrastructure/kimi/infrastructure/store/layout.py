@@ -38,6 +38,14 @@ def sessions_directory(share_dir: str, work_dir: str) -> str:
     return os.path.join(share_dir, "sessions", name)
 
 
+def find_context_file(directory: str, session_id: str) -> str | None:
+    """The context file of a session in the sessions directory of a work dir, the oldest layout included."""
+    for path in (os.path.join(directory, session_id, CONTEXT_FILE), os.path.join(directory, session_id + ".jsonl")):
+        if os.path.isfile(path):
+            return path
+    return None
+
+
 def is_our_file(name: str) -> bool:
     """Is this the name of a file that this program makes in a session directory?"""
     return _OUR_FILES.fullmatch(name) is not None

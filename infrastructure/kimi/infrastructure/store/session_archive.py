@@ -20,8 +20,7 @@ from kimi.infrastructure.store.event_line import find_first_timestamp, find_last
 from kimi.infrastructure.store.files.disk import wrap_os_errors
 from kimi.infrastructure.store.files.lines import read_lines_backward, read_lines_until
 from kimi.infrastructure.store.jsonl import JsonlStore
-from kimi.infrastructure.store.layout import CONTEXT_FILE, EVENTS_FILE, LOCK_FILE, sessions_directory
-from kimi.infrastructure.store.session_listing import find_context_file
+from kimi.infrastructure.store.layout import CONTEXT_FILE, EVENTS_FILE, LOCK_FILE, find_context_file, sessions_directory
 
 MANIFEST = "manifest.json"
 

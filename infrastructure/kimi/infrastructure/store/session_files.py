@@ -15,11 +15,13 @@ from kimi.domain.content.message import Message
 from kimi.domain.errors import StoreFailed
 from kimi.domain.history.session import ContextRecord, SessionState, check_session_id
 from kimi.infrastructure.store import event_line
-from kimi.infrastructure.store.call_repair import answer_open_calls
-from kimi.infrastructure.store.files import removal, rotation
 from kimi.infrastructure.store.files.append_file import AppendFile
-from kimi.infrastructure.store.files.disk import make_private_directory, replace_file, wrap_os_errors
-from kimi.infrastructure.store.files.lines import read_lines, read_lines_backward, read_lines_until
+from kimi.infrastructure.store.files.disk import (
+    make_private_directory,
+    remove_empty_directories,
+    replace_file,
+    wrap_os_errors,
+)
 from kimi.infrastructure.store.files.lock import BorrowedLock, FileLock
 from kimi.infrastructure.store.layout import (
     CONTEXT_FILE,
@@ -89,6 +91,11 @@ class JsonlSession:
     def load_context(self) -> list[ContextRecord]:
         """All usable records with every call answered; what had to be added or put right is stored too."""
         records = _read_records(self._path(CONTEXT_FILE))
+        if not records:
+            return records
+        from kimi.infrastructure.store.call_repair import answer_open_calls  # start-up time: resumed sessions only
+        from kimi.infrastructure.store.files.lines import read_lines_backward
+
         with wrap_os_errors("read", self._path(EVENTS_FILE)):
             fixed, changed = answer_open_calls(records, lambda: read_lines_backward(self._path(EVENTS_FILE)))
         if changed:
@@ -105,20 +112,21 @@ class JsonlSession:
 
     def rotate_context(self, records: Iterable[ContextRecord]) -> None:
         """Replace the context atomically; the old one becomes the next `context_N.jsonl`. Raises StoreFailed."""
+        from kimi.infrastructure.store.files.rotation import rotate  # start-up time
+
         kept = list(records)
         lines = _encode_records(kept)
         self._ensure_ready()
         self._context.close()
         with wrap_os_errors("write", self._path(CONTEXT_FILE)):
-            rotation.rotate(self._path(CONTEXT_FILE), lines)
+            rotate(self._path(CONTEXT_FILE), lines)
         self._mark_used(kept)
 
     def append_event(self, envelope: bytes, timestamp: float) -> None:
         """Add one event; a timestamp before the last one is raised to it. Raises StoreFailed."""
         self._ensure_ready()
         if self._last_timestamp is None:
-            with wrap_os_errors("read", self._path(EVENTS_FILE)):
-                self._last_timestamp = event_line.find_last_timestamp(read_lines_backward(self._path(EVENTS_FILE)))
+            self._last_timestamp = self._find_last_timestamp()
         timestamp = max(timestamp, self._last_timestamp)
         self._events.append(event_line.encode_event_line(envelope, timestamp))
         self._last_timestamp = timestamp
@@ -170,16 +178,10 @@ class JsonlSession:
         self._closed = True
         self._context.close()
         self._events.close()
-        if (
-            self._created_directories
-            and self._lock.is_held
-            and self._is_empty()
-            and removal.remove_session_files(self._directory)
-        ):
-            self._lock.release()
-            self._on_removed(self._id)
+        if self._created_directories and self._lock.is_held and self._is_empty():
+            self._remove_files()
         self._lock.release()
-        removal.remove_empty_directories(self._created_directories)
+        remove_empty_directories(self._created_directories)
 
     def subagent_files(self, agent_id: str) -> JsonlSubagent:
         """The files of a subagent in `subagents/<id>/`."""
@@ -230,6 +232,20 @@ class JsonlSession:
         with open(path, "ab", opener=_private_opener):
             pass
 
+    def _remove_files(self) -> None:
+        from kimi.infrastructure.store.files.removal import remove_session_files  # start-up time
+
+        if remove_session_files(self._directory):
+            self._lock.release()
+            self._on_removed(self._id)
+
+    def _find_last_timestamp(self) -> float:
+        from kimi.infrastructure.store.files.lines import read_lines_backward  # start-up time
+
+        path = self._path(EVENTS_FILE)
+        with wrap_os_errors("read", path):
+            return event_line.find_last_timestamp(read_lines_backward(path))
+
     def _read_recorded(self, read: Callable[[str, Iterable[bytes]], Iterator[T]]) -> Iterator[T]:
         """What is recorded until now, through `read`."""
         path = self._path(EVENTS_FILE)
@@ -237,6 +253,8 @@ class JsonlSession:
             size = os.stat(path).st_size
         except OSError:
             return iter(())
+        from kimi.infrastructure.store.files.lines import read_lines_until  # start-up time: resumed sessions only
+
         return _wrap_read_errors(path, read(path, read_lines_until(path, size)))
 
     def _store_repair(self, records: list[ContextRecord], fixed: list[ContextRecord]) -> None:
@@ -319,7 +337,7 @@ def _read_records(path: str) -> list[ContextRecord]:
     """The usable records of a context file. Raises StoreFailed."""
     records: list[ContextRecord] = []
     with wrap_os_errors("read", path):
-        lines = read_lines(path)
+        lines = _read_lines(path)
     for number, line in enumerate(lines, 1):
         record = decode_record(line)
         if record is not None:
@@ -327,6 +345,15 @@ def _read_records(path: str) -> list[ContextRecord]:
         elif line.strip():
             logger.warning("line %d of %s cannot be read and is left out", number, path)
     return records
+
+
+def _read_lines(path: str) -> list[bytes]:
+    """The lines of a file, oldest first, without line ends; none when there is no file. Raises OSError."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().split(b"\n")
+    except FileNotFoundError:
+        return []
 
 
 def _encode_records(records: Iterable[ContextRecord]) -> bytes:

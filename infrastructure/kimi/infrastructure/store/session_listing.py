@@ -16,18 +16,10 @@ from kimi.domain.errors import InvalidSessionId
 from kimi.domain.history.session import SessionSummary, check_session_id, shorten_title
 from kimi.infrastructure.store.event_line import parse_envelope
 from kimi.infrastructure.store.files.lines import read_head_lines
-from kimi.infrastructure.store.layout import CONTEXT_FILE, EVENTS_FILE, OLD_METADATA_FILE, STATE_FILE
+from kimi.infrastructure.store.layout import EVENTS_FILE, OLD_METADATA_FILE, STATE_FILE, find_context_file
 from kimi.infrastructure.store.state import find_legacy_title, read_json_object
 
 _HEAD_BYTES = 256 * 1024
-
-
-def find_context_file(directory: str, session_id: str) -> str | None:
-    """The context file of a session in the sessions directory of a work dir, the oldest layout included."""
-    for path in (os.path.join(directory, session_id, CONTEXT_FILE), os.path.join(directory, session_id + ".jsonl")):
-        if os.path.isfile(path):
-            return path
-    return None
 
 
 def list_summaries(directory: str, work_dir: str) -> list[SessionSummary]:

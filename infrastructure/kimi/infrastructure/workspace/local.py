@@ -19,7 +19,6 @@ from kimi.infrastructure.workspace.files import (
     stat_file,
     write_file,
 )
-from kimi.infrastructure.workspace.processes import run_process
 from kimi.infrastructure.workspace.shells import choose_shell
 
 
@@ -87,6 +86,8 @@ class LocalWorkspace:
         call: ToolCallContext | None = None,
     ) -> AbstractAsyncContextManager[Process]:
         """See `Workspace`. There is no terminal that somebody would watch."""
+        from kimi.infrastructure.workspace.processes import run_process  # start-up time
+
         return run_process(
             command,
             cwd=self._work_dir,

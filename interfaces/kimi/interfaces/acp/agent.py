@@ -12,10 +12,8 @@ from typing import Any, Final, TypeAlias, cast
 import anyio
 import anyio.to_thread
 
-from kimi.application.control.steer import steer
 from kimi.application.control.switch_model import resolve_chosen_model
 from kimi.application.ports import NewId, SessionCatalog
-from kimi.application.sessions.fork_session import fork
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput
 from kimi.domain.errors import StateError
@@ -163,6 +161,8 @@ class AcpAgent:
 
     async def _copy_session(self, source_id: str, location: SessionLocation) -> tuple[str, SessionLocation]:
         """A copy of a session, as it is now: its id and place."""
+        from kimi.application.sessions.fork_session import fork  # start-up time
+
         source = self._sessions.find(source_id)
         if source is not None and source.location.cwd == location.cwd:
             async with self._sessions.use_session(source) as live:
@@ -266,6 +266,8 @@ class AcpAgent:
             cancel()
 
     async def _steer(self, params: RpcParams) -> JsonObject:
+        from kimi.application.control.steer import steer  # start-up time
+
         session = self._sessions.get(_require_text(params, "sessionId"))
         given = _parse_prompt(params)
         live = self._sessions.find_live(session)

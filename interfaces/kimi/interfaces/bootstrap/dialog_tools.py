@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from kimi.application.control.plan_mode import resolve_plan_file, switch_plan_mode
 from kimi.application.ports import NewId, SessionFiles, Tool, Workspace
 from kimi.domain.agents.agent import AgentSpec
 from kimi.domain.tools.tool import TodoItem
@@ -57,6 +56,7 @@ def build_ask_user(conversation: GetConversation, new_id: NewId) -> Tool:
 
 def build_plan_mode(conversation: GetConversation, new_id: NewId) -> PlanModeControls:
     """What the two tools of plan mode know and do."""
+    from kimi.application.control.plan_mode import resolve_plan_file, switch_plan_mode
     from kimi.infrastructure.tools.dialog.plan_mode import PlanModeControls
 
     return PlanModeControls(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from kimi.application.control.plan_mode import find_active_plan_file
 from kimi.application.ports import BackgroundTasks, SessionFiles, Tool, Workspace
 from kimi.application.settings.settings import Settings
 
@@ -126,6 +125,7 @@ def _list_supported_media(conversation: Conversation) -> frozenset[str]:
 def build_write_file(
     workspace: Workspace, policy: PathPolicy, record: FileRecord, conversation: Callable[[], Conversation]
 ) -> Tool:
+    from kimi.application.control.plan_mode import find_active_plan_file
     from kimi.infrastructure.tools.files.write_file import WriteFileTool
 
     return WriteFileTool(workspace, policy, record, lambda: find_active_plan_file(conversation()))
@@ -138,6 +138,7 @@ def build_str_replace_file(
     record: FileRecord,
     conversation: Callable[[], Conversation],
 ) -> Tool:
+    from kimi.application.control.plan_mode import find_active_plan_file
     from kimi.infrastructure.tools.files.str_replace_file import StrReplaceFileTool
 
     def find_plan() -> str | None:

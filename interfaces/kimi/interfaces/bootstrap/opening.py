@@ -197,6 +197,9 @@ def bind_negotiation(
 def warm_up(app: App) -> None:
     """Import what the first turn needs. Meant for a thread, after the handshake was answered."""
     from kimi.application.turn import run_turn
+    from kimi.infrastructure.models.provider_types import import_adapter
+    from kimi.infrastructure.store import call_repair, kimi_json
+    from kimi.infrastructure.store.files import lines
     from kimi.infrastructure.tools.dialog import ask_user_question as ask
     from kimi.infrastructure.tools.dialog import plan_mode as plan
     from kimi.infrastructure.tools.dialog import set_todo_list as todo
@@ -204,7 +207,10 @@ def warm_up(app: App) -> None:
     from kimi.infrastructure.tools.files import read_file, str_replace_file, write_file
     from kimi.infrastructure.tools.search import glob, grep
     from kimi.infrastructure.tools.shell import shell
+    from kimi.infrastructure.workspace import processes
 
     _ = (run_turn, agent, ask, glob, grep, plan, read_file, shell, str_replace_file, todo, write_file)
+    _ = (call_repair, kimi_json, lines, processes)
     model = app.settings().model
+    import_adapter(model, app.http())
     app.http().warm(model.base_url if model else "")

@@ -109,7 +109,7 @@ class _WireProcess:
     async def _import_ahead(self) -> None:
         await self._outbox.flush()
         try:
-            await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
+            await anyio.to_thread.run_sync(_warm_up, self._app, abandon_on_cancel=True)
             self._conversation.toolset.visible_specs()  # makes the tools, which are of this thread only
             if self._conversation.toolset.servers is not None:
                 from kimi.application.control.mcp_servers import start_servers  # start-up time
@@ -129,3 +129,11 @@ class _WireProcess:
         if self.shutdown.exit_signal is None:
             os._exit(0)
         exit_by_signal(self.shutdown.exit_signal)
+
+
+def _warm_up(app: App) -> None:
+    from kimi.application.control import resolve_request
+    from kimi.interfaces.wire import answers
+
+    warm_up(app)
+    _ = (resolve_request, answers)

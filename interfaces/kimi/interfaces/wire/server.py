@@ -9,9 +9,6 @@ from typing import Any, Final
 
 import anyio
 
-from kimi.application.control.plan_mode import emit_plan_mode_nowait, switch_plan_mode
-from kimi.application.control.resolve_request import resolve_request
-from kimi.application.control.steer import steer
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.event_channel import Delivery
 from kimi.application.conversation.running_turn import BUSY, IDLE, RunningTurn
@@ -44,7 +41,6 @@ from kimi.interfaces.rpc.jsonrpc import (
     parse_message,
 )
 from kimi.interfaces.version import __version__
-from kimi.interfaces.wire.answers import decode_answer
 from kimi.interfaces.wire.event_encoder import STRICT_VERSION, WireEventEncoder
 from kimi.interfaces.wire.params import decode_initialize_params, decode_plan_mode_params, decode_prompt_params
 
@@ -204,6 +200,9 @@ class WireServer:
     def _handle_reply(self, reply: RpcReply) -> None:
         request = self._conversation.events.pending_requests.find(reply.id) if isinstance(reply.id, str) else None
         if request is not None:
+            from kimi.application.control.resolve_request import resolve_request  # start-up time
+            from kimi.interfaces.wire.answers import decode_answer
+
             resolve_request(self._conversation, request.id, decode_answer(request, reply))
         elif not reply.has_result and reply.error is None:
             self._put_message(encode_error(None, INVALID_REQUEST, "Invalid response"))
@@ -253,10 +252,14 @@ class WireServer:
         return turn.scope if turn is not None else self._replay_scope
 
     def _steer(self, call_id: RpcId, params: Any) -> None:
+        from kimi.application.control.steer import steer  # start-up time
+
         steer(self._conversation, decode_prompt_params(params))
         self._put_message(encode_result(call_id, {"status": "steered"}))
 
     def _set_plan_mode(self, call_id: RpcId, params: Any) -> None:
+        from kimi.application.control.plan_mode import emit_plan_mode_nowait, switch_plan_mode  # start-up time
+
         enabled = decode_plan_mode_params(params)
         switch_plan_mode(self._conversation, enabled)
         emit_plan_mode_nowait(self._conversation)  # at once: the next line may say the opposite

@@ -1,7 +1,8 @@
 """Messages and tools of a request to the Messages API (runtime spec 3.5).
 
-A unit of the history is one message of the request: user messages in a row, or the results of one step's calls. What
-the API does not take is replaced by text or left out, because a history that it refuses would be refused for ever.
+A unit of the history is one message of the request: consecutive user messages, or the results of one step's calls.
+Content that the API does not accept is replaced by text or left out, because the API would refuse the same history in
+every later request, too.
 """
 
 from __future__ import annotations
@@ -25,29 +26,31 @@ from kimi.infrastructure.models.history.tool_call_sanitizing import (
 )
 
 CACHE_CONTROL: Json = {"cache_control": {"type": "ephemeral"}}
-"""Up to here the provider may keep what it read."""
+"""Marks the end of a prefix that the provider may cache."""
 
 HIDDEN_THINKING_PREFIX = "signature:"
-"""Before the signature of thinking whose text the provider kept to itself. Redacted thinking is base64: no colon."""
+"""Precedes the signature of thinking whose text the provider does not reveal. Redacted thinking is base64, so it
+contains no colon.
+"""
 
 _DATA_IMAGE = re.compile(r"data:(image/(?:png|jpeg|gif|webp))(?:;[^,;]*)*;base64,", re.ASCII | re.IGNORECASE)
 _OPENAI_THINKING_PREFIX = "gAAAA"
-"""How encrypted thinking of the Responses API begins; it would be refused here."""
+"""The beginning of encrypted thinking from the Responses API, which this API refuses."""
 _UNCACHEABLE_BLOCKS = ("thinking", "redacted_thinking")
 
 
 def make_unit_rules(capabilities: frozenset[str]) -> UnitRules:
-    """How a history is written for the Messages API."""
+    """Return how a history is encoded for the Messages API."""
     return UnitRules(capabilities, encode_unit, can_join_users_or_results)
 
 
 def encode_unit(messages: Sequence[Message]) -> bytes:
-    """The messages as one of the API; empty when nothing in them can be sent."""
+    """Encode the messages as one message of the API; empty when nothing in them can be sent."""
     return encode_compact_json(body) if (body := build_message(messages)) else b""
 
 
 def encode_cached_unit(messages: Sequence[Message]) -> bytes:
-    """As `encode_unit`, with the mark for the cache on the last block that may carry it."""
+    """As `encode_unit`, with the cache mark on the last block that may carry it."""
     body = build_message(messages)
     if body is None:
         return b""
@@ -60,7 +63,7 @@ def encode_cached_unit(messages: Sequence[Message]) -> bytes:
 
 
 def build_message(messages: Sequence[Message]) -> Json | None:
-    """The messages as one of the API, or None."""
+    """Return the messages as one message of the API, or None when nothing in them can be sent."""
     role = "assistant" if messages[0].role == "assistant" else "user"
     blocks = [block for message in messages for block in _build_blocks(message)]
     return {"role": role, "content": blocks} if blocks else None
@@ -80,13 +83,13 @@ def _build_blocks(message: Message) -> list[Json]:
 
 
 def _build_input_blocks(parts: Iterable[ContentPart]) -> list[Json]:
-    """What the person or a tool gives: text and pictures. Blank text is refused, so it is left out."""
+    """Return the blocks of a user message or a result: text and pictures. The API refuses blank text: it is skipped."""
     blocks = (_build_block(part) for part in parts if not isinstance(part, ThinkPart))
     return [block for block in blocks if block["type"] != "text" or block["text"].strip()]
 
 
 def _build_answer_blocks(parts: Iterable[ContentPart]) -> list[Json]:
-    """What the model said: signed thinking and text; other media are no part of an answer."""
+    """Return the blocks of an answer: signed thinking and text. Other media cannot be sent as part of an answer."""
     blocks: list[Json] = []
     for part in parts:
         if isinstance(part, ThinkPart):
@@ -98,7 +101,7 @@ def _build_answer_blocks(parts: Iterable[ContentPart]) -> list[Json]:
 
 
 def _build_thinking_blocks(part: ThinkPart) -> list[Json]:
-    """Thinking goes back as it came, which its signature proves; without one the API refuses it."""
+    """Return thinking unchanged: its signature proves that. The API refuses thinking without a signature."""
     signature = part.encrypted
     if not signature or signature.startswith(_OPENAI_THINKING_PREFIX):
         return []
@@ -122,7 +125,7 @@ def _build_block(part: ContentPart) -> Json:
 
 
 def _find_image_source(url: str) -> Json | None:
-    """Where a picture is: inline, in a format that the API reads, or at a web address."""
+    """Return the source of a picture: inline, in a format that the API reads, or a web address. None for any other."""
     if (inline := _DATA_IMAGE.match(url)) is not None:
         return {"type": "base64", "media_type": inline[1].lower(), "data": url[inline.end() :]}
     return {"type": "url", "url": url} if url.lower().startswith(("http://", "https://")) else None
@@ -139,14 +142,14 @@ def _build_tool_use(call: ToolCall) -> Json:
 
 
 def encode_system_field(system: str) -> bytes:
-    """The system prompt with its mark; empty without one."""
+    """Encode the system prompt with its cache mark; empty without a prompt."""
     return (
         b'"system":' + encode_compact_json([{**_build_text_block(system), **CACHE_CONTROL}]) if system.strip() else b""
     )
 
 
 def encode_tools_field(tools: Sequence[ToolSpec]) -> bytes:
-    """The tools, the last one with the mark; empty without any. Functions of other providers are left out."""
+    """Encode the tools, the last one with the cache mark; empty without any. Other providers' functions are skipped."""
     entries = [_build_tool(tool) for tool in tools if not tool.name.startswith("$")]
     if not entries:
         return b""

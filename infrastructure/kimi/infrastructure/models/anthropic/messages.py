@@ -32,10 +32,10 @@ from kimi.infrastructure.models.thinking import thinks
 
 API_VERSION = "2023-06-01"
 INTERLEAVED = "interleaved-thinking-2025-05-14"
-"""Lets models before 4.6 think between the calls of one turn."""
+"""The beta that lets models before 4.6 think between the tool calls of one turn."""
 
 DEFAULT_MAX_TOKENS = 50_000
-"""Of an answer, where model and window allow that much."""
+"""The length of an answer where the model and the window allow it."""
 
 _MIN_BUDGET = 1024
 _BUDGET = 32_000
@@ -45,17 +45,17 @@ _LIMITS = (
     (re.compile(r"claude-3-5-"), 8192),
     (re.compile(r"claude-opus-4(-[01])?(-\d{8}|@|$|-latest|-v\d)"), 32_000),
 )
-"""Models whose answers are shorter than `DEFAULT_MAX_TOKENS`; they refuse a request that asks for more."""
+"""Models with a limit below `DEFAULT_MAX_TOKENS`. They refuse a request that asks for more."""
 
 _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
 _ADAPTIVE_SINCE = (4, 6)
 
 
 class AnthropicModel:
-    """A `ChatModel` over `POST {base_url}/v1/messages`. One request per call of `stream`.
+    """A `ChatModel` over `POST {base_url}/v1/messages`. Each call of `stream` sends one request.
 
     Raises:
-        ConfigError: on creation: the base URL or a custom header cannot be used.
+        ConfigError: on creation, when the base URL or a custom header cannot be used.
     """
 
     def __init__(
@@ -86,8 +86,10 @@ class AnthropicModel:
     def encode_body(
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> bytes:
-        """The body of a request. What was encoded before stays as it is; the last message is written anew, with its
-        mark.
+        """Return the body of a request.
+
+        Messages that were encoded before are reused. Only the last one is encoded again, because it carries the cache
+        mark, which must move on with every request.
         """
         encoded = self._history_cache.encode(make_call_ids_unique(history))
         prompt, prompt_tokens = self._system_encoder(system)
@@ -124,8 +126,9 @@ def _encode_tools(tools: Sequence[ToolSpec]) -> tuple[bytes, int]:
 
 
 def compute_max_tokens(settings: ModelSettings, tokens: int) -> int:
-    """How long the answer may be: what is left of the window after `tokens`, at most what is configured, or else what
-    the model can say."""
+    """Return the limit of the answer: the rest of the window after `tokens`, at most the configured limit or, without
+    one, that of the model.
+    """
     limit = settings.max_completion_tokens or 0
     if limit <= 0:
         name = settings.model.lower()
@@ -134,7 +137,10 @@ def compute_max_tokens(settings: ModelSettings, tokens: int) -> int:
 
 
 def build_thinking_fields(settings: ModelSettings, limit: int) -> Json:
-    """The fields about thinking, by the version of the model; none for a model that cannot and was not told."""
+    """Return the fields about thinking, by the version of the model.
+
+    There are none for a model that is not known to think, unless the user switched thinking off.
+    """
     if thinks(settings):
         if has_adaptive_thinking(settings.model):
             return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "high"}}
@@ -146,6 +152,6 @@ def build_thinking_fields(settings: ModelSettings, limit: int) -> Json:
 
 
 def has_adaptive_thinking(model: str) -> bool:
-    """Does the model decide itself how much it thinks: 4.6 and later?"""
+    """Whether the model decides itself how much it thinks, as models from 4.6 on do."""
     found = _VERSION.search(model.lower())
     return found is not None and (int(found[1]), int(found[2] or 0)) >= _ADAPTIVE_SINCE

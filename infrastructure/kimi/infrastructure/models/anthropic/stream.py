@@ -1,4 +1,4 @@
-"""Events of the Messages API -> parts of a message (runtime spec 3.5)."""
+"""A reader that turns events of the Messages API into parts of a message (runtime spec 3.5)."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The status that an error inside a stream would have had before it."""
+"""The HTTP status that an error has when it occurs before the stream."""
 
 _USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 class AnthropicEventReader:
-    """Reads the events of one answer in order, and remembers what belongs to its end."""
+    """Reads the events of one response in order and collects what the end record needs."""
 
     requires_end_event = True
 
@@ -76,10 +76,10 @@ class AnthropicEventReader:
         self._has_visible_content = False
         self._has_thinking = False
         self._shown_thinking_blocks: set[int] = set()
-        """Blocks of thinking that had a text."""
+        """The indices of thinking blocks that contained text."""
         self._signatures: dict[int, list[str]] = {}
         self.finished = False
-        """Has the provider said why it stopped?"""
+        """Whether the provider has sent a stop reason."""
         self.closed = False
         self._handlers: dict[str, Callable[[Json], Sequence[StreamPart]]] = {
             "content_block_delta": self._handle_block_delta,
@@ -91,22 +91,23 @@ class AnthropicEventReader:
         }
 
     def read(self, payload: bytes) -> Sequence[StreamPart]:
-        """The parts of one event; events of unknown kinds have none.
+        """Return the parts of one event. Events of unknown types have none.
 
         Raises:
-            ChatProviderError: the payload is no event, or reports an error; APIStatusError when its kind is known.
+            ChatProviderError: the payload is malformed or reports an error.
+            APIStatusError: it reports an error whose HTTP status is known.
         """
         return read_event(payload, self._handle_event)
 
     def flush(self) -> Sequence[StreamPart]:
-        """The parts that still waited at the end of the stream."""
+        """Return the parts that were held back until the end of the stream."""
         return self._calls.flush()
 
     def make_response_end(self) -> ResponseEnd:
-        """The record that ends the stream.
+        """Return the record that ends the stream.
 
         Raises:
-            APIEmptyResponseError: there was no text to see and no tool call.
+            APIEmptyResponseError: the answer contained neither visible text nor a tool call.
         """
         if not (self._has_visible_content or self._calls.has_calls):
             raise make_empty_response_error(has_thinking=self._has_thinking)
@@ -139,7 +140,7 @@ class AnthropicEventReader:
         return ()
 
     def _handle_block_start(self, event: Json) -> Sequence[StreamPart]:
-        """A block begins. Some servers send what is in it at once."""
+        """Start a block. Some servers send its whole content in this event."""
         block: Json = event["content_block"]
         index: int = event["index"]
         match block["type"]:
@@ -204,7 +205,7 @@ class AnthropicEventReader:
         return ()
 
     def _update_token_counts(self, usage: Mapping[str, Any] | None) -> None:
-        """Counts are totals so far: a later one replaces an earlier one."""
+        """Store token counts. Each event reports totals, so a later count replaces an earlier one."""
         if usage is not None:
             self._counts.update((name, int(usage[name])) for name in _USAGE_FIELDS if usage.get(name) is not None)
 
@@ -220,7 +221,7 @@ def _encode_arguments(arguments: object) -> str | None:
 
 
 def _make_event_error(event: Json) -> ChatProviderError:
-    """The error that an event reports."""
+    """Return the error that an event reports."""
     fields = as_object(event.get("error")) or {}
     text = find_error_text(event) or "The provider reported an error without a text."
     status = _STATUS.get(str(fields.get("type")))

@@ -1,4 +1,4 @@
-"""Messages, tools and settings -> the body of a `streamGenerateContent` request (runtime spec 3.6)."""
+"""The body of a `streamGenerateContent` request: messages, tools and settings (runtime spec 3.6)."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from kimi.infrastructure.models.history.tool_call_sanitizing import parse_argume
 from kimi.infrastructure.models.thinking import thinks
 
 SIGNATURE_KEY = "thought_signature_b64"
-"""Where `ToolCall.extras` keeps the signature of the thought that led to a call."""
+"""The key in `ToolCall.extras` of the signature of the thought that led to a call."""
 
 OWN_ID_PREFIX = "own-"
-"""What follows the name in the id of a call that the provider gave none."""
+"""Follows the name in the id that this program makes for a call without one."""
 
 SKIPPED_SIGNATURE = "skip_thought_signature_validator"
-"""What Gemini 3 takes in the place of a signature for a call that another model made."""
+"""Gemini 3 accepts this value in place of a signature for a call that another model made."""
 
 HIGH_BUDGET = 32_000
 
 _BUDGET_LIMITS = (("gemini-2.5-flash", 0, 24_576), ("gemini-2.5-pro", 128, 32_768))
-"""Ids that contain this -> the least and the most tokens of thinking that the service accepts."""
+"""A part of a model id, with the least and the most tokens of thinking that the service accepts for it."""
 
 _MEDIA = (ImagePart, AudioPart, VideoPart)
 _DATA_URI = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
@@ -54,19 +54,19 @@ _GOOGLE_HOSTED = re.compile(
 )
 
 FetchedMedia: TypeAlias = Mapping[str, "tuple[str, bytes] | str"]
-"""URL -> media type and content of what was downloaded, or why it could not be (a clause)."""
+"""URL to media type and content, or to the reason why the download failed (a clause)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeminiMessageRules:
-    """How messages are written for a model: which family it is of, and what was fetched for it."""
+    """How messages are encoded for a model: whether it is of the family Gemini 3, and the media fetched for it."""
 
     is_gemini_3: bool
     fetched: FetchedMedia = field(default_factory=dict[str, "tuple[str, bytes] | str"])
 
 
 def is_gemini_3(model: str) -> bool:
-    """Does the id name a model of this family, which has levels of thinking and insists on signatures?"""
+    """Whether the id names a model of the family Gemini 3, which has levels of thinking and requires signatures."""
     return "gemini-3" in model.lower()
 
 
@@ -74,7 +74,7 @@ def is_gemini_3(model: str) -> bool:
 
 
 def make_unit_rules(capabilities: frozenset[str], rules: GeminiMessageRules) -> UnitRules:
-    """Messages of the user in a row are one turn; calls are written together with their results."""
+    """Return how a history is encoded: consecutive user messages are one turn; calls go together with their results."""
     return UnitRules(capabilities, lambda messages: encode_unit(messages, rules), _can_join)
 
 
@@ -83,11 +83,12 @@ def _can_join(first: Message, second: Message) -> bool:
 
 
 def encode_unit(messages: Sequence[Message], rules: GeminiMessageRules) -> bytes:
-    """One turn; of an assistant with tool calls also the turn that holds all of their results. Empty if nothing of it
-    can be said to this provider.
+    """Encode one turn; of an answer with tool calls, also the turn that contains all their results.
+
+    The result is empty when nothing in the messages can be sent to this provider.
 
     Raises:
-        ChatProviderError: a result is missing, or answers no call.
+        ChatProviderError: the result of a call is missing, or a result belongs to no call.
     """
     if messages[0].role == "tool":
         raise ChatProviderError("The history holds a tool result without the call that it answers.")
@@ -111,7 +112,7 @@ def _build_turn(messages: Sequence[Message], rules: GeminiMessageRules) -> Json:
 
 
 def _build_parts(message: Message, rules: GeminiMessageRules) -> list[Json]:
-    """Thinking is left out: the provider takes it back only in the form of its signatures."""
+    """Return the parts of a message without thinking, of which the provider accepts only the signatures."""
     spoken = (part for part in message.content if not isinstance(part, ThinkPart))
     return [_build_part(part, rules) for part in spoken if not (isinstance(part, TextPart) and not part.text)]
 
@@ -131,14 +132,14 @@ def _build_call(call: ToolCall) -> Json:
 
 
 def _build_id_field(call: ToolCall) -> Json:
-    """The id as the provider named it; nothing for a call that it gave no id, or that another provider made."""
+    """Return the provider's own id of a call; nothing when it sent none, or another provider made the call."""
     prefix = call.function.name + "_"
     own = call.id.removeprefix(prefix)
     return {"id": own} if call.id.startswith(prefix) and own and not own.startswith(OWN_ID_PREFIX) else {}
 
 
 def _build_results(calls: Sequence[ToolCall], results: Sequence[Message], rules: GeminiMessageRules) -> list[Json]:
-    """The results in the order of the calls; older models read media beside them, Gemini 3 inside of them."""
+    """Return the results in the order of the calls. Older models read media beside a result, Gemini 3 inside it."""
     by_id = {result.tool_call_id: result for result in results}
     missing = [call.id for call in calls if call.id not in by_id]
     extra = by_id.keys() - {call.id for call in calls}
@@ -189,7 +190,7 @@ def _build_medium(medium: MediaUrl, kind: str, fetched: FetchedMedia) -> Json:
 
 
 def _build_inline_data(url: str, kind: str) -> Json | None:
-    """A `data:` URI as the provider wants it; None for other addresses."""
+    """Return the content of a `data:` URI as the provider expects it, or None for any other URL."""
     head = _DATA_URI.match(url)
     if head is None:
         return None
@@ -201,8 +202,9 @@ def _build_inline_data(url: str, kind: str) -> Json | None:
 
 
 def find_remote_media(history: Sequence[Message], capabilities: frozenset[str]) -> set[str]:
-    """The http(s) URLs of pictures, sounds and videos that a model with `capabilities` may read and that this provider
-    cannot fetch by itself."""
+    """Return the http(s) URLs of the media that a model with `capabilities` can read and that this provider does not
+    fetch itself.
+    """
     media = (_get_url(part) for message in history for part in message.content if _is_readable(part, capabilities))
     return {url for url in media if url.startswith(("http://", "https://")) and not _GOOGLE_HOSTED.match(url)}
 
@@ -224,23 +226,23 @@ def _get_url(part: ContentPart) -> str:
 
 
 def encode_system_field(system: str) -> bytes:
-    """The system prompt; empty without one."""
+    """Encode the system prompt; empty without one."""
     return b'"systemInstruction":' + encode_compact_json({"parts": [{"text": system}]}) if system else b""
 
 
 def encode_tools_field(tools: Sequence[ToolSpec]) -> bytes:
-    """The tools; empty without any. Functions of other providers are left out."""
+    """Encode the tools; empty without any. Other providers' functions are left out."""
     declared = [_build_declaration(tool) for tool in tools if not tool.name.startswith("$")]
     return b'"tools":' + encode_compact_json([{"functionDeclarations": declared}]) if declared else b""
 
 
 def _build_declaration(tool: ToolSpec) -> Json:
-    """A tool with its JSON schema as it is."""
+    """Return the declaration of a tool, with its JSON schema unchanged."""
     return {"name": tool.name, "description": tool.description, "parametersJsonSchema": dict(tool.parameters)}
 
 
 def build_generation_config(settings: ModelSettings) -> Json:
-    """Thinking, sampling and the length of the answer; what is not set is left out."""
+    """Return the settings of thinking, sampling and the length of the answer, without those that are not set."""
     fields: Json = {
         "thinkingConfig": build_thinking_config(settings),
         "temperature": settings.temperature,
@@ -251,7 +253,10 @@ def build_generation_config(settings: ModelSettings) -> Json:
 
 
 def build_thinking_config(settings: ModelSettings) -> Json | None:
-    """Thinking on: high; switched off: as little as the model allows; nothing when neither was said."""
+    """Return the configuration of thinking: high when it is on, the least that the model allows when it is off.
+
+    None for a model that is not known to think, unless the user switched thinking off.
+    """
     on = thinks(settings)
     if not on and settings.thinking is not False and "thinking" not in settings.capabilities:
         return None
@@ -261,7 +266,7 @@ def build_thinking_config(settings: ModelSettings) -> Json | None:
 
 
 def _clamp_thinking_tokens(model: str, tokens: int) -> int:
-    """`tokens`, within what the service accepts for a model whose limits are known."""
+    """Limit `tokens` to what the service accepts for the model, if its limits are known."""
     for name, least, most in _BUDGET_LIMITS:
         if name in model.lower():
             return min(max(tokens, least), most)

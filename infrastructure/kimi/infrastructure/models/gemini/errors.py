@@ -1,4 +1,4 @@
-"""What Google's error bodies say beside their text: when to try again, and whether that is today."""
+"""The details in Google's error bodies: the delay of a retry, and whether the quota of the day is exceeded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kimi.infrastructure.models.json_object import JsonDict, as_object
 
 
 def parse_retry_delay(body: object) -> float | None:
-    """The seconds of a `RetryInfo`, e.g. `"34.5s"`; None without one."""
+    """Return the seconds of a `RetryInfo`, e.g. `"34.5s"`, or None without one."""
     for detail in _find_details(body):
         delay = str(detail.get("retryDelay", "")).removesuffix("s")
         if delay.replace(".", "", 1).isdecimal():
@@ -18,7 +18,7 @@ def parse_retry_delay(body: object) -> float | None:
 
 
 def is_daily_quota_exceeded(body: object) -> bool:
-    """Is a quota of the day exceeded, so that no wait within a step helps?"""
+    """Whether a daily quota is exceeded, so that no wait within a step helps."""
     for detail in _find_details(body):
         violations: Any = detail.get("violations")
         if isinstance(violations, list) and any("PerDay" in _quota_id(one) for one in cast(list[object], violations)):

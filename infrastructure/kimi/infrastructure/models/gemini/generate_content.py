@@ -1,6 +1,6 @@
 """Google's `streamGenerateContent` over HTTP: the adapter for `gemini` and `vertexai` (runtime spec 3.6).
 
-Both speak the same; they differ in the address and in who may come in: `Access`.
+Both use the same protocol. They differ in the URL and in authentication: `ResolveEndpoint`.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _CLOUD_HOST = "aiplatform.googleapis.com"
 
 @dataclass(frozen=True, slots=True)
 class GeminiEndpoint:
-    """Where a request goes, and the header that opens the door."""
+    """The URL of a request and the header that authenticates it."""
 
     url: str
     headers: Mapping[str, str]
 
 
 ResolveEndpoint = Callable[[], Awaitable[GeminiEndpoint]]
-"""Asked at every request: tokens do not last."""
+"""Is called for every request, because access tokens expire."""
 
 
 class GeminiModel:
-    """A `ChatModel` over `POST …/models/{model}:streamGenerateContent`. One request per call of `stream`."""
+    """A `ChatModel` over `POST …/models/{model}:streamGenerateContent`. Each call of `stream` sends one request."""
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class GeminiModel:
             yield items
 
     async def _fetch_media(self, history: Sequence[Message]) -> None:
-        """Download what the provider cannot fetch; each address once, and only what the model can read."""
+        """Download the media that the provider does not fetch: each URL once, and only what the model can read."""
         wanted = find_remote_media(history, self.capabilities) - self._fetched_media.keys()
         if wanted:
             self._fetched_media.update(await fetch_media(self._http, sorted(wanted)))
 
     def _encode_body(self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec]) -> bytes:
-        """The body; messages, tools and system prompt that are known already are not encoded again."""
+        """Return the body. Messages, tools and a system prompt that were encoded before are reused."""
         turns = [unit for unit in self._history_cache.encode(history).units if unit]
         fields = [data for data in (self._system_encoder(system), self._tools_encoder(tuple(tools))) if data]
         more = (
@@ -114,10 +114,10 @@ class GeminiModel:
 
 
 def make_developer_resolver(settings: ModelSettings) -> ResolveEndpoint:
-    """The Gemini API: a key in a header.
+    """Return the resolver for the Gemini API, which takes a key in a header.
 
     Raises:
-        ConfigError: the model's id cannot stand in a URL.
+        ConfigError: the model's id cannot be part of a URL.
     """
     model = _quote_model_id(settings.model)
     path = model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
@@ -127,10 +127,11 @@ def make_developer_resolver(settings: ModelSettings) -> ResolveEndpoint:
 
 
 def make_vertex_resolver(settings: ModelSettings, http: HttpClient, environ: Mapping[str, str]) -> ResolveEndpoint:
-    """Vertex AI: with a key in express mode, else with the credentials of Google Cloud for a project and a place.
+    """Return the resolver for Vertex AI, which takes a key (express mode), or credentials for a project and location.
 
     Raises:
-        ConfigError: the model's id cannot stand in a URL, the base URL is none, or google-auth is needed and missing.
+        ConfigError: the model's id cannot be part of a URL, the base URL is not a URL, or google-auth is needed and
+            not installed.
     """
     parse_host(settings.base_url)
     path = _build_vertex_path(_quote_model_id(settings.model))
@@ -164,12 +165,12 @@ def _make_fixed_resolver(endpoint: GeminiEndpoint) -> ResolveEndpoint:
 
 
 def _has_own_key(settings: ModelSettings) -> bool:
-    """A key, or a header that stands for one."""
+    """Whether there is a key, or a header in its place."""
     return bool(settings.api_key) or any(name.lower() == "authorization" for name in settings.custom_headers)
 
 
 def _build_vertex_base_url(settings: ModelSettings, environ: Mapping[str, str]) -> str:
-    """The versioned base URL. A place has a host of its own: the common one stands for it."""
+    """Return the base URL with its version. Each location has its own host, which replaces the common one."""
     base, location = settings.base_url, _find_location(environ)
     if urlsplit(base).hostname == _CLOUD_HOST and location != _GLOBAL_LOCATION and not settings.api_key:
         base = base.replace(_CLOUD_HOST, f"{location}-{_CLOUD_HOST}", 1)
@@ -181,13 +182,13 @@ def _find_location(environ: Mapping[str, str]) -> str:
 
 
 def _add_api_version(base_url: str, version: str) -> str:
-    """`base_url` with a version of the API at its end, which it may have already."""
+    """Append the API version to `base_url` unless it ends with one already."""
     base = base_url.rstrip("/")
     return base if _VERSION.search(base) else f"{base}/{version}"
 
 
 def _build_vertex_path(model: str) -> str:
-    """The path of a model; `publisher/model` is understood, too."""
+    """Return the path of a model, which may be given as `publisher/model`."""
     if model.startswith(("publishers/", "projects/", "models/")):
         return model
     publisher, _, name = model.rpartition("/")

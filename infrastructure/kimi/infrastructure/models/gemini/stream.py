@@ -1,4 +1,4 @@
-"""Events of `streamGenerateContent` -> parts of a message (runtime spec 3.6)."""
+"""A reader that turns events of `streamGenerateContent` into parts of a message (runtime spec 3.6)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _STOP_REASONS: dict[str, StopReason] = {
 
 
 class GeminiEventReader:
-    """Reads the events of one answer in order, and remembers what belongs to its end.
+    """Reads the events of one response in order and collects what the end record needs.
 
-    Tool calls come whole; pieces of arguments are never asked for.
+    Tool calls arrive complete: the request does not ask for pieces of arguments.
     """
 
     requires_end_event = False
@@ -60,23 +60,23 @@ class GeminiEventReader:
         self.finished = False
 
     def read(self, payload: bytes) -> Sequence[StreamPart]:
-        """The parts of one event.
+        """Return the parts of one event.
 
         Raises:
-            ChatProviderError: the payload is no JSON object, or the prompt was blocked.
+            ChatProviderError: the payload is malformed, or the prompt was blocked.
             APIStatusError: it reports an error with an HTTP status.
         """
         return read_event(payload, self._handle_chunk)
 
     def flush(self) -> list[StreamPart]:
-        """The parts that still waited at the end of the stream: none, for nothing waits."""
+        """Return no parts: nothing is held back."""
         return []
 
     def make_response_end(self) -> ResponseEnd:
-        """The record that ends the stream.
+        """Return the record that ends the stream.
 
         Raises:
-            APIEmptyResponseError: there was no text to see, no medium and no tool call.
+            APIEmptyResponseError: the answer contained no visible text, no medium and no tool call.
         """
         if not (self._has_visible_content or self._ids):
             raise self._make_empty_error()
@@ -127,7 +127,7 @@ class GeminiEventReader:
         return ToolCall(self._make_unique_id(name, call.get("id") or ""), Function(name, arguments), extras)
 
     def _make_unique_id(self, name: str, provider_id: str) -> str:
-        """`<name>_<id>`, unlike any other of this answer."""
+        """Return an id of the form `<name>_<id>` that no other call of this answer has."""
         call_id = f"{name}_{provider_id}"
         if not provider_id or call_id in self._ids:
             call_id = f"{name}_{OWN_ID_PREFIX}{uuid.uuid4().hex}"
@@ -136,7 +136,7 @@ class GeminiEventReader:
 
 
 def parse_usage(usage: Mapping[str, Any]) -> TokenUsage:
-    """A usage object. Tokens from its cache are counted apart; thinking counts as output, as it is charged."""
+    """Parse a usage object. Cached tokens are counted separately; thinking counts as output, as it is charged."""
     cached = int(usage.get("cachedContentTokenCount") or 0)
     prompt = int(usage.get("promptTokenCount") or 0) + int(usage.get("toolUsePromptTokenCount") or 0)
     output = int(usage.get("candidatesTokenCount") or 0) + int(usage.get("thoughtsTokenCount") or 0)

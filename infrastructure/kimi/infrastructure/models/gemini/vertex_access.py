@@ -1,7 +1,7 @@
 """Access tokens of Google Cloud, for `vertexai` without an API key (runtime spec 3.6).
 
-google-auth (the extra `vertex`) is imported with the first request, in a thread; its own requests go through our HTTP
-layer, so that proxies and certificates are those of every other request.
+google-auth (the extra `vertex`) is imported in a worker thread with the first request. Its own requests go through our
+HTTP client, so that they use the same proxies and certificates as all others.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LOADERS = {
     "authorized_user": ("google.oauth2.credentials", "from_authorized_user_info"),
     "external_account": ("google.auth.identity_pool", "from_info"),
 }
-"""Kinds of credential files: the module of their class, and how it is made of the content."""
+"""The types of credential files, with the module of their class and its constructor."""
 
 _MAX_ANSWER = 1 << 20
 _MAX_REASON = 300
 
 
 def check_google_auth() -> None:
-    """Is google-auth there?
+    """Check that google-auth is installed.
 
     Raises:
         ConfigError: it is not installed.
@@ -50,41 +50,43 @@ def check_google_auth() -> None:
 
 
 class GoogleCloudTokens:
-    """The tokens of one set of credentials: those of the file that the variable names, else the application default
-    ones of this machine. One is fetched when there is none or the last one is about to expire.
+    """The access tokens of one set of credentials.
+
+    The credentials are those in the file that the variable names, else the application default credentials of this
+    machine. A token is fetched when there is none or the last one is about to expire.
     """
 
     def __init__(self, http: HttpClient, environ: Mapping[str, str]) -> None:
         self._request = GoogleAuthTransport(http)
         self._file = environ.get(CREDENTIALS_VARIABLE) or ""
         self._credentials: list[Any] = []
-        """The credentials, once they are loaded."""
+        """Contains the credentials once they are loaded."""
         self._project = ""
         self._lock = anyio.Lock()
 
     async def get_token(self) -> str:
-        """A token that is good for some minutes at least.
+        """Return a token that is valid for some minutes at least.
 
         Raises:
             ChatProviderError: there are no credentials, or they are refused.
-            APIConnectionError: the service that gives tokens cannot be reached.
+            APIConnectionError: the token service cannot be reached.
         """
-        async with self._lock:
+        async with self._lock:  # several requests at once must wait for one token instead of fetching one each
             if not self._credentials or not self._credentials[0].valid:
                 await anyio.to_thread.run_sync(self._refresh, abandon_on_cancel=True)
             return str(self._credentials[0].token)
 
     async def get_project(self) -> str:
-        """The project that the credentials belong to, empty if they do not say.
+        """Return the project that the credentials belong to; empty if they name none.
 
         Raises:
-            ChatProviderError, APIConnectionError: as `token`.
+            ChatProviderError, APIConnectionError: as `get_token`.
         """
         await self.get_token()
         return self._project
 
     def _refresh(self) -> None:
-        """In a thread: load the credentials if need be, and get a token."""
+        """Load the credentials if necessary and fetch a token. Blocks: it must run in a worker thread."""
         errors: Any = import_module("google.auth.exceptions")
         try:
             if not self._credentials:
@@ -111,7 +113,7 @@ class GoogleCloudTokens:
 
 
 class GoogleAuthTransport:
-    """What google-auth calls a transport: requests through our HTTP layer, made from the threads that it runs in."""
+    """A google-auth transport that sends requests through our HTTP client, called in a worker thread of anyio."""
 
     def __init__(self, http: HttpClient) -> None:
         self._http = http
@@ -125,7 +127,7 @@ class GoogleAuthTransport:
         timeout: float | None = None,
         **more: object,
     ) -> GoogleAuthResponse:
-        """One request; `timeout` is in seconds. Raises google-auth's TransportError: there is no answer in time."""
+        """Send one request; `timeout` is in seconds. Raises google-auth's TransportError when no response arrives."""
         return anyio.from_thread.run(self._send, method, url, dict(headers or {}), _to_bytes(body), timeout)
 
     async def _send(
@@ -143,8 +145,10 @@ class GoogleAuthTransport:
 
 
 def _load_credentials_file(path: str) -> tuple[Any, str | None]:
-    """The credentials in a file, and their project. Each kind has a loader of its own: a file cannot choose one that
-    was not meant here."""
+    """Return the credentials in a file and their project.
+
+    Only the types of `_LOADERS` are accepted: a file must not be able to select another class of google-auth.
+    """
     with open(path, encoding="utf-8") as file:
         info = as_object(json.load(file)) or {}
     loader = _LOADERS.get(str(info.get("type")))
@@ -156,7 +160,7 @@ def _load_credentials_file(path: str) -> tuple[Any, str | None]:
 
 
 class GoogleAuthResponse:
-    """A response in the form that google-auth reads."""
+    """A response in the form that google-auth expects."""
 
     def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
         self.status = status
@@ -169,7 +173,7 @@ def _to_bytes(body: bytes | str | None) -> bytes:
 
 
 def _format_reason(error: Exception) -> str:
-    """One short line; some of these errors carry (text, details)."""
+    """Return the reason in one short line. The arguments of some errors are (text, details)."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.strerror}: {error.filename}"
     text = str(error.args[0]) if error.args else str(error)

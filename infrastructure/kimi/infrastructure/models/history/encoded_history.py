@@ -1,7 +1,7 @@
-"""A history as a provider wants it, each message encoded once (runtime spec 3.1).
+"""A history in the encoding of a provider, with each message encoded once (runtime spec 3.1).
 
-A history grows by a few messages per step, so what was encoded is kept: per step the body costs little more than
-one copy of its bytes. How a message is written is the business of the adapter: `UnitRules`.
+A history grows by a few messages per step, so encoded messages are cached: per step, a body costs little more than one
+copy of its bytes. The adapter decides how a message is encoded: `UnitRules`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TOKENS_PER_MEDIUM = 2000
-"""What a picture or a video counts in the estimate (runtime spec 3.2)."""
+"""How many tokens a picture or a video counts in the estimate (runtime spec 3.2)."""
 
 BLANK_MESSAGE_NOTE = TextPart("[This message holds no text.]")
-"""Stands for a message that is blank: providers refuse it, or the request that has no other."""
+"""Replaces a blank message: some providers refuse it, or refuse a request without any other message."""
 
 LOST_BEGINNING = user_message("[The beginning of this conversation is lost.]")
-"""Stands before an answer that comes first, as in a damaged session: some providers want the user to begin."""
+"""Precedes an answer that comes first, as in a damaged session: some providers require the user to begin."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MEDIA = (ImagePart, VideoPart)
@@ -45,7 +45,7 @@ _HISTORIES = 4
 
 
 def encode_compact_json(value: object) -> bytes:
-    """Compact JSON in UTF-8. Never raises on text: a lone surrogate becomes U+FFFD."""
+    """Encode a value as compact JSON in UTF-8. It never fails on text: a lone surrogate becomes U+FFFD."""
     try:
         return to_json(value, inf_nan_mode="null")
     except PydanticSerializationError:
@@ -54,7 +54,7 @@ def encode_compact_json(value: object) -> bytes:
 
 
 def replace_unreadable_media(message: Message, capabilities: frozenset[str]) -> Message:
-    """The copy for a model with `capabilities`: media it cannot read become text (tools spec 1.4)."""
+    """Return the message for a model with `capabilities`: media that it cannot read become text (tools spec 1.4)."""
     if not any(_is_unreadable(part, capabilities) for part in message.content):
         return message
     parts = (media_placeholder(part) if _is_unreadable(part, capabilities) else part for part in message.content)
@@ -66,19 +66,22 @@ def _is_unreadable(part: ContentPart, capabilities: frozenset[str]) -> bool:
 
 
 def can_join_user_messages(first: Message, second: Message) -> bool:
-    """Are these two sent as one message: both from the user, and neither a notification (runtime spec 3.1)?"""
+    """Whether two messages are sent as one: both from the user, and neither a notification (runtime spec 3.1)."""
     if first.role != "user" or second.role != "user" or first.name != second.name:
         return False
     return not (_is_notification(first) or _is_notification(second))
 
 
 def can_join_users_or_results(first: Message, second: Message) -> bool:
-    """As `can_join_user_messages`; results in a row are sent together, too."""
+    """As `can_join_user_messages`. Consecutive results are sent together, too."""
     return first.role == second.role == "tool" or can_join_user_messages(first, second)
 
 
 def _is_blank(message: Message) -> bool:
-    """Does it say nothing, as a person's may, or an answer that another program stored, perhaps with its thinking?"""
+    """Whether a message has no content but blank text and thinking.
+
+    A user may send such a message, and other programs store such answers.
+    """
     if message.role not in ("user", "assistant") or message.tool_calls:
         return False
     return all(
@@ -93,9 +96,9 @@ def _is_notification(message: Message) -> bool:
 
 
 def assemble_body(start: bytes, messages: Sequence[bytes], fields: Sequence[bytes]) -> bytes:
-    """A body: `start` opens the list of messages, `fields` follow it. The one copy that is made of a history.
+    """Return a body: `start` opens the list of messages, `fields` follow it.
 
-    A comma stands between any two pieces, so a single join does it all.
+    This is the only copy of a history. All pieces are separated by commas, so a single join is enough.
     """
     pieces = [start + b"".join(messages[:1]), *messages[1:]]
     pieces[-1] += b"]"
@@ -104,9 +107,9 @@ def assemble_body(start: bytes, messages: Sequence[bytes], fields: Sequence[byte
 
 @dataclass(frozen=True, slots=True)
 class UnitRules:
-    """How a provider wants messages: what the model can read, which of them are sent as one, how these are written.
+    """How messages are encoded for a provider: what the model can read, which messages are sent as one, and their form.
 
-    `write` gets them with media that the model cannot read replaced; what it gives may be empty (nothing is sent).
+    `encode_unit` receives messages in which unreadable media are replaced. It returns no bytes to send nothing.
     """
 
     capabilities: frozenset[str]
@@ -115,16 +118,17 @@ class UnitRules:
 
 
 def merge_messages(messages: Sequence[Message]) -> Message:
-    """Messages that belong together as one, with the parts of all."""
+    """Merge messages into one that contains the parts of all."""
     if len(messages) == 1:
         return messages[0]
     return replace(messages[0], content=tuple(part for message in messages for part in message.content))
 
 
 class EncodedHistory:
-    """A history in encoded form, brought up to date by looking at its new messages only.
+    """A history in encoded form, which is updated by encoding only its new messages.
 
-    A unit is what is sent as one message: a message, or several that belong together, as user messages in a row.
+    A unit is what is sent as one message: a single message, or several that are joined, such as consecutive user
+    messages.
     """
 
     __slots__ = ("_messages", "_rules", "_unit_has_thinking", "_unit_starts", "_unit_tokens", "tokens", "units")
@@ -140,25 +144,27 @@ class EncodedHistory:
 
     @property
     def has_thinking(self) -> bool:
-        """Is there thinking in a message?"""
+        """Whether a message contains thinking."""
         return any(self._unit_has_thinking)
 
     def has_same_start(self, history: Sequence[Message]) -> bool:
-        """Does `history` begin with the very message this one begins with?"""
+        """Whether `history` begins with the same message object as this one."""
         return bool(self._messages) and bool(history) and self._messages[0] is history[0]
 
     def update(self, history: Sequence[Message]) -> None:
-        """Make this the encoded form of `history`; what has not changed is kept. Raises what `write` raises: it is
-        then the form of the messages before."""
+        """Make this the encoded form of `history`, reusing the units that have not changed.
+
+        Raises what `encode_unit` raises; this is then the encoded form of the messages before the failing unit.
+        """
         kept = self._count_common_messages(history)
         if 0 < kept < len(history) and self._rules.can_join(history[kept - 1], history[kept]):
-            kept -= 1
+            kept -= 1  # the first new message joins the last known unit, which must be encoded again
         kept = self._truncate(kept)
         while kept < len(history):
             kept = self._add_unit(history, kept)
 
     def last_unit(self) -> list[Message]:
-        """The messages of the last unit, as they are sent."""
+        """Return the messages of the last unit in the form in which they are sent."""
         return self._prepare_unit(self._messages[self._unit_starts[-1] :])
 
     def _prepare_unit(self, messages: Sequence[Message]) -> list[Message]:
@@ -169,7 +175,7 @@ class EncodedHistory:
         return unit
 
     def _count_common_messages(self, history: Sequence[Message]) -> int:
-        """How many first messages are the same. The usual case, a longer history, is one comparison in C."""
+        """Count the messages at the start that are equal. The usual case, a longer history, is one comparison in C."""
         known = self._messages
         if known == list(history[: len(known)]):
             return len(known)
@@ -177,7 +183,7 @@ class EncodedHistory:
         return next((index for index, (old, new) in pairs if old != new), min(len(known), len(history)))
 
     def _truncate(self, length: int) -> int:
-        """Forget the units that hold messages from `length` on; how many messages the others hold."""
+        """Remove the units that contain messages from `length` on, and return how many messages are left."""
         while len(self._messages) > length:
             del self._messages[self._unit_starts.pop() :]
             self.tokens -= self._unit_tokens.pop()
@@ -202,7 +208,7 @@ class EncodedHistory:
 
 
 class EncodedHistoryCache:
-    """The encoded histories of one model. A few are kept: subagents and compaction ask in between."""
+    """The encoded histories of one model. A few are cached: requests of subagents and compaction come in between."""
 
     __slots__ = ("_histories", "_rules")
 
@@ -211,7 +217,7 @@ class EncodedHistoryCache:
         self._histories: deque[EncodedHistory] = deque(maxlen=_HISTORIES)
 
     def encode(self, history: Sequence[Message]) -> EncodedHistory:
-        """`history` in encoded form; only what is new in it is encoded now."""
+        """Return `history` in encoded form. Only its new messages are encoded."""
         if history and history[0].role == "assistant":
             history = [LOST_BEGINNING, *history]
         encoded = next((one for one in self._histories if one.has_same_start(history)), None)
@@ -225,8 +231,7 @@ class EncodedHistoryCache:
 
 
 class LastResultCache(Generic[T, R]):
-    """A function whose result is kept until it is asked about another value; values are compared, so they must not
-    change."""
+    """Caches the last result of a function. Values are compared with `!=`, so they must not be mutated."""
 
     __slots__ = ("_compute", "_last")
 
@@ -235,7 +240,7 @@ class LastResultCache(Generic[T, R]):
         self._last: tuple[T, R] | None = None
 
     def __call__(self, value: T) -> R:
-        """What `make` makes of `value`."""
+        """Return the result for `value`, computed anew if the value is another than in the last call."""
         if self._last is None or self._last[0] != value:
             self._last = (value, self._compute(value))
         return self._last[1]

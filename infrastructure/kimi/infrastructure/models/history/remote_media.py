@@ -1,7 +1,7 @@
-"""Pictures, sounds and videos from the web, for providers that want their content instead of their address.
+"""Downloads of pictures, sounds and videos, for providers that require their content instead of a URL.
 
-Limited in size, number and time; a failure is a clause that stands in the place of the medium, never an error: an
-address that went dead must not make a conversation unusable.
+Size, number and time are limited. A failure is not an error but a clause that replaces the medium: a URL that has
+stopped working must not make a conversation unusable.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kimi.domain.errors import ConfigError
 from kimi.infrastructure.http.client import HttpClient, HttpError
 
 MAX_BYTES = 15 << 20
-"""Of one medium; requests with more than 20 MB of inline content are refused by the service."""
+"""The size limit of one medium. The service refuses requests with more than 20 MB of inline content."""
 
 MAX_SECONDS = 30.0
 
@@ -25,11 +25,11 @@ _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _KINDS = ("image/", "audio/", "video/")
 
 FetchedMedium = tuple[str, bytes] | str
-"""Media type and content, or why there is none."""
+"""Media type and content, or the reason why the download failed."""
 
 
 async def fetch_media(http: HttpClient, urls: Sequence[str]) -> dict[str, FetchedMedium]:
-    """Each URL's content, or why it could not be fetched (a clause). A few are fetched at a time."""
+    """Return the content of each URL, or the reason why there is none (a clause). A few downloads run at a time."""
     found: dict[str, FetchedMedium] = {}
     limiter = anyio.CapacityLimiter(_MAX_PARALLEL_FETCHES)
 
@@ -44,7 +44,7 @@ async def fetch_media(http: HttpClient, urls: Sequence[str]) -> dict[str, Fetche
 
 
 async def fetch_medium(http: HttpClient, url: str) -> FetchedMedium:
-    """The content behind a URL, redirects followed, or why there is none."""
+    """Return the content of a URL, following redirects, or the reason why the download failed."""
     try:
         with anyio.fail_after(MAX_SECONDS):
             for _ in range(_REDIRECTS):
@@ -55,12 +55,12 @@ async def fetch_medium(http: HttpClient, url: str) -> FetchedMedium:
             return "its address leads in circles"
     except TimeoutError:
         return f"its address did not answer within {MAX_SECONDS:g} seconds"
-    except (HttpError, ConfigError, ValueError) as error:  # the last one: it has moved to what is no address
+    except (HttpError, ConfigError, ValueError) as error:  # ValueError: it redirects to an invalid URL
         return f"its address cannot be fetched: {str(error).rstrip('.')}"
 
 
 class _RedirectTarget(str):
-    """Where something has moved to."""
+    """The URL that a response redirects to."""
 
     __slots__ = ()
 

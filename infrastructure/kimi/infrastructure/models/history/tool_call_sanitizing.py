@@ -1,7 +1,7 @@
-"""Tool calls of a history in the form that strict providers take.
+"""Tool calls of a history in a form that strict providers accept.
 
-A session may go on with another provider than it began with, and models make mistakes: ids of one provider (such as
-`Shell:0`), invented names and broken arguments are refused by others, and the whole history with them.
+A session may continue with another provider, and models make mistakes. Providers refuse the ids of others (such as
+`Shell:0`), invented tool names and malformed arguments, and with them the whole history.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def sanitize_call_id(call_id: str) -> str:
-    """`call_id` as letters, digits, `_` and `-`, at most 64 of them; the same id always gives the same, and one that
-    is fine is kept. What is lost is made up for by a checksum, so that two ids stay two."""
+    """Return `call_id` in letters, digits, `_` and `-`, at most 64 of them.
+
+    A valid id is returned unchanged. A changed id ends in a checksum, so that different ids stay different, and equal
+    ids stay equal.
+    """
     reduced = _DISALLOWED_CHAR.sub("_", call_id)
     if reduced == call_id and 0 < len(reduced) <= _MAX_CHARS:
         return call_id
@@ -34,12 +37,12 @@ def sanitize_call_id(call_id: str) -> str:
 
 
 def shorten_call_id(call_id: str, max_chars: int = 40) -> str:
-    """`call_id` cut to what chat completions of OpenAI take; one that is short enough is kept as it is."""
+    """Shorten `call_id` to the length that OpenAI's chat completions accept. A shorter id is returned unchanged."""
     return call_id if 0 < len(call_id) <= max_chars else _append_checksum(call_id, call_id, max_chars)
 
 
 def make_nine_char_id(call_id: str) -> str:
-    """`call_id` as nine letters and digits, the only form that Mistral takes."""
+    """Return `call_id` as nine letters and digits, the only form that Mistral accepts."""
     if len(call_id) == 9 and call_id.isascii() and call_id.isalnum():
         return call_id
     data = call_id.encode(errors="replace")
@@ -48,7 +51,7 @@ def make_nine_char_id(call_id: str) -> str:
 
 
 def make_call_ids_unique(history: Sequence[Message]) -> Sequence[Message]:
-    """`history`, with new ids for calls that have the id of an earlier one: some servers count anew in each answer."""
+    """Return `history` with new ids for calls that repeat an id: some servers number calls anew in each answer."""
     ids = [call.id for message in history for call in message.tool_calls]
     taken = set(ids)
     if len(ids) == len(taken):
@@ -70,7 +73,7 @@ def make_call_ids_unique(history: Sequence[Message]) -> Sequence[Message]:
 
 
 def _find_unused_id(call_id: str, used: set[str], taken: set[str]) -> str:
-    """`call_id` if no earlier call has it, else one with a number that no call at all has."""
+    """Return `call_id` if no earlier call has it, else a numbered id that no call of the history has."""
     if call_id not in used:
         return call_id
     numbered = (f"{call_id}_{number}" for number in count(2))
@@ -78,12 +81,15 @@ def _find_unused_id(call_id: str, used: set[str], taken: set[str]) -> str:
 
 
 def sanitize_tool_name(name: str) -> str:
-    """The name of a called tool as letters, digits, `_` and `-`; models invent names with dots and blanks."""
+    """Return a tool's name in letters, digits, `_` and `-`. Models invent names with dots and blanks."""
     return _DISALLOWED_CHAR.sub("_", name)[:_MAX_CHARS] or "unknown"
 
 
 def parse_arguments(call: ToolCall) -> JsonDict:
-    """The arguments as an object; what is none was refused by the tool, and its result says so."""
+    """Parse the arguments as an object; return an empty one if they are malformed.
+
+    The tool refused malformed arguments, and its result in the history says so.
+    """
     try:
         return as_object(from_json(call.function.arguments or "{}", allow_inf_nan=False)) or {}
     except ValueError:
@@ -91,7 +97,7 @@ def parse_arguments(call: ToolCall) -> JsonDict:
 
 
 def sanitize_arguments(call: ToolCall) -> str:
-    """The arguments as they were written if they are an object, else an empty one: servers parse what they get."""
+    """Return the arguments unchanged if they are a JSON object, else an empty object: servers parse them."""
     return (call.function.arguments or "{}") if parse_arguments(call) else "{}"
 
 

@@ -1,4 +1,4 @@
-"""What `kimi` (Moonshot's chat completions) wants beside the common protocol (runtime spec 3.2)."""
+"""How `kimi` (Moonshot's chat completions) differs from the common protocol (runtime spec 3.2)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _TYPE_NAMES: dict[object, str] = {
 
 
 def make_kimi_profile(environ: Mapping[str, str], *, send_device_headers: bool) -> ProviderProfile:
-    """The quirks of `kimi`; `send_device_headers` allows the device headers for the vendor's own hosts (R-91)."""
+    """Return the profile of `kimi`. `send_device_headers` allows the device headers for the vendor's hosts (R-91)."""
     return ProviderProfile(
         build_fields=build_kimi_fields,
         adapt_schema=add_property_types,
@@ -57,7 +57,7 @@ def make_kimi_profile(environ: Mapping[str, str], *, send_device_headers: bool) 
 
 
 def build_kimi_fields(context: ChatRequestContext) -> Json:
-    """The fields that only this provider knows; unset ones are left out."""
+    """Return the fields that only this provider knows, without those that are not set."""
     settings = context.settings
     fields: Json = {
         "prompt_cache_key": context.session_id or None,
@@ -70,7 +70,7 @@ def build_kimi_fields(context: ChatRequestContext) -> Json:
 
 
 def compute_completion_limit(settings: ModelSettings, tokens: int) -> int | None:
-    """What is left of the window after `tokens` and some headroom, at most the cap; None when switched off."""
+    """Return the rest of the window after `tokens` and some headroom, at most the cap; None when switched off."""
     cap = settings.max_completion_tokens
     if cap is not None and cap <= 0:
         return None
@@ -79,7 +79,10 @@ def compute_completion_limit(settings: ModelSettings, tokens: int) -> int | None
 
 
 def _build_thinking(settings: ModelSettings) -> Json | None:
-    """Nothing for a model that cannot think, unless the user switched thinking off in so many words (R-72)."""
+    """Return the `thinking` field, or None for a model that cannot think (R-72).
+
+    The field says `disabled` when the user switched thinking off, even if the model is not known to think.
+    """
     if thinks(settings):
         keep = {"keep": settings.thinking_keep} if settings.thinking_keep else {}
         return {"type": "enabled", **keep}
@@ -104,12 +107,12 @@ def _make_header_builder(
 
 
 def add_property_types(schema: Schema) -> Schema:
-    """A copy of a tool's schema in which every property has a `type` (tools spec 1.1); the API insists on it."""
+    """Return a copy of a tool's schema in which every property has a `type`, as the API requires (tools spec 1.1)."""
     return {key: _add_types_below(key, value) for key, value in schema.items()}
 
 
 def _add_types_below(key: str, value: Any) -> Any:
-    """The value of a keyword with the schemas in it filled in; values that hold no schemas as they are."""
+    """Return the value of a keyword with types added to the schemas in it. Other values are returned unchanged."""
     named = as_object(value)
     if key in _SCHEMA_MAPPING_KEYWORDS and named is not None:
         return {name: _add_type(node) for name, node in named.items()}

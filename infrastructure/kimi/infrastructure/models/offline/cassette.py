@@ -1,10 +1,10 @@
-"""Cassettes: what a model answered, recorded to a file and played back without a network.
+"""Cassettes: a model's answers, recorded to a file and replayed without a network.
 
-A cassette is JSON lines in UTF-8. The first is the header `{"cassette": 1}`. Each call is a run of lines: what was
-asked, in a form to recognise it by (`call`), every part in the envelope of the wire (`part`), and how it ended: `end`,
-`error`, or `left` when the caller went away. The lines of a call are written at once when it has ended, so calls that
-ran side by side do not mix; `started` tells their order. Nothing of headers or keys is written, and known secrets
-inside of texts are masked.
+A cassette is a file of JSON lines in UTF-8. The first line is the header `{"cassette": 1}`. Each call is a sequence of
+lines: the fingerprint of the request (`call`), every part in the envelope of the wire (`part`), and how the call ended:
+`end`, `error`, or `left` when the caller left early. The lines of a call are written together when it has ended, so
+concurrent calls do not interleave; `started` keeps their order. No header and no key is written, and known secrets in
+texts are masked.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from kimi.infrastructure.models.provider_secrets import Mask, make_mask
 from kimi.infrastructure.store.files.append_file import AppendFile
 
 RECORD_VARIABLE = "KIMI_RECORD"
-"""Names the file to record to; `{session}` in it becomes the id of the session."""
+"""The variable that names the file to record to. `{session}` in it is replaced by the id of the session."""
 
 REPLAY_VARIABLE = "KIMI_REPLAY"
-"""Names the cassette that a provider of the type `_replay` plays."""
+"""The variable that names the cassette which a provider of the type `_replay` replays."""
 
 VERSION = 1
 
@@ -71,8 +71,9 @@ Json: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RequestFingerprint:
-    """A request in the form that it is recognised by: the roles of its messages, one letter each, and the last text
-    of the user. System prompt, tools and results are left out: they hold dates, paths and numbers of processes."""
+    """The features by which a request is recognised: the roles of its messages, one letter each, and the user's last
+    text. System prompt, tools and results do not count: they contain dates, paths and process ids.
+    """
 
     roles: str
     said: str
@@ -80,7 +81,7 @@ class RequestFingerprint:
 
 
 def fingerprint_request(history: Sequence[Message], mask: Mask) -> RequestFingerprint:
-    """What `history` asks."""
+    """Return the fingerprint of a request with `history`."""
     roles = "".join(_ROLES[message.role] for message in history)
     last = next((message for message in reversed(history) if message.role == "user"), None)
     text = mask(message_text(last, "\n")) if last is not None else ""
@@ -92,7 +93,7 @@ def fingerprint_request(history: Sequence[Message], mask: Mask) -> RequestFinger
 
 
 class RecordingModel:
-    """A `ChatModel` that answers as another one does and writes down what it answered."""
+    """A `ChatModel` that passes on the answers of another model and records them."""
 
     def __init__(self, model: ChatModel, path: str, mask: Mask) -> None:
         self.name = model.name
@@ -122,7 +123,7 @@ class RecordingModel:
             self._write_call(call)
 
     def _write_call(self, call: _CallRecorder) -> None:
-        """A disk that is full is no reason to lose the answer."""
+        """Record a call. A failure is logged only: a full disk must not cost the user the answer."""
         try:
             _append_lines(self._path, call.encode_lines(self._mask))
         except StoreFailed as error:
@@ -136,7 +137,7 @@ class RecordingModel:
 
 @dataclass
 class _CallRecorder:
-    """A call while it runs."""
+    """Collects the items of a running call."""
 
     fingerprint: RequestFingerprint
     model: str
@@ -145,7 +146,7 @@ class _CallRecorder:
     ending: Json = field(default_factory=lambda: {"left": True})
 
     async def record_items(self, items: AsyncIterator[ModelItem]) -> AsyncGenerator[ModelItem]:
-        """`items`, remembered as they go by."""
+        """Yield `items` and remember them."""
         async for item in items:
             if isinstance(item, ResponseEnd):
                 self.ending = {"end": asdict(item)}
@@ -154,7 +155,7 @@ class _CallRecorder:
             yield item
 
     def encode_lines(self, mask: Mask) -> bytes:
-        """The call as it stands in the file."""
+        """Return the lines of the call."""
         head = encode_json({"call": {**asdict(self.fingerprint), "model": self.model, "started": self.started_ns}})
         parts = [b'{"part":' + encode_event(part) + b"}" for part in mask_secrets(self.parts, mask)]
         lines = b"\n".join((head, *parts, encode_json(self.ending))) + b"\n"
@@ -169,10 +170,10 @@ def _encode_error(error: ChatProviderError, mask: Mask) -> Json:
 
 
 def _create_cassette_file(path: str) -> None:
-    """Make the file with its header, for its owner only, if it is not there.
+    """Create the file with its header, readable for its owner only, if it does not exist.
 
     Raises:
-        ConfigError: it cannot be made, or is something else than a cassette of this version.
+        ConfigError: it cannot be created, or exists and is not a cassette of this version.
     """
     try:
         if os.path.exists(path) and os.path.getsize(path):
@@ -185,7 +186,7 @@ def _create_cassette_file(path: str) -> None:
 
 
 def _append_lines(path: str, lines: bytes) -> None:
-    """Add whole lines, after the header if the file is new. Raises StoreFailed; the file is then as it was."""
+    """Append whole lines, after the header if the file is new. Raises StoreFailed; the file is then unchanged."""
     file = AppendFile(path, encode_json({"cassette": VERSION}) + b"\n")
     try:
         file.append(lines)
@@ -194,7 +195,7 @@ def _append_lines(path: str, lines: bytes) -> None:
 
 
 def _find_failure_reason(error: OSError | StoreFailed) -> str | None:
-    """Why, without the advice of a store, which speaks of sessions."""
+    """Return the reason alone: the text of a StoreFailed gives advice about sessions."""
     cause = error.__cause__ if isinstance(error, StoreFailed) else error
     return cause.strerror if isinstance(cause, OSError) else str(error)
 
@@ -204,17 +205,17 @@ def _find_failure_reason(error: OSError | StoreFailed) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call as it was recorded. Its last item is a `ResponseEnd` unless it failed."""
+    """A recorded call. Its last item is a `ResponseEnd` unless the call failed."""
 
     fingerprint: RequestFingerprint
     items: tuple[ModelItem, ...]
     error: ChatProviderError | None
     started_ns: int = 0
-    """The moment, in nanoseconds: what it is does not matter, but the order does."""
+    """The start in nanoseconds. Only the order of these values has a meaning."""
 
 
 class Cassette:
-    """The calls of a cassette, in the order in which they began; each is given out once."""
+    """The calls of a cassette, in the order in which they started. Each is replayed once."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -222,10 +223,10 @@ class Cassette:
         self._position = 0
 
     def take_call(self, fingerprint: RequestFingerprint) -> RecordedCall:
-        """The next call, if it is this one.
+        """Return the next call if its fingerprint is the same.
 
         Raises:
-            ChatProviderError: there is none left, or another request was recorded here.
+            ChatProviderError: no call is left, or another request was recorded here.
         """
         number = self._position + 1
         if number > len(self._calls):
@@ -248,7 +249,7 @@ def _format_fingerprint(fingerprint: RequestFingerprint) -> str:
 
 
 class ReplayModel:
-    """A `ChatModel` that answers from a tape."""
+    """A `ChatModel` that replays a cassette."""
 
     def __init__(self, cassette: Cassette, settings: ModelSettings, mask: Mask) -> None:
         self.name = settings.model or "replay"
@@ -261,7 +262,7 @@ class ReplayModel:
     async def stream(
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
-        """See `kimi.application.ports.ChatModel.stream`; every call takes the next of the tape."""
+        """See `kimi.application.ports.ChatModel.stream`. Every call replays the next one of the cassette."""
         call = self._cassette.take_call(fingerprint_request(history, self._mask))
         if call.error is not None and not call.items:
             raise call.error
@@ -279,7 +280,9 @@ async def _replay_items(call: RecordedCall) -> AsyncGenerator[ModelItem]:
 
 @lru_cache(maxsize=64)
 def open_shared_cassette(path: str, session_id: str) -> Cassette:
-    """The one tape of a session: its subagents, and models opened anew, go on where the last call ended."""
+    """Return the cassette that a session shares with its subagents and with models that are opened anew: each continues
+    where the last call ended.
+    """
     return Cassette(path)
 
 
@@ -287,10 +290,10 @@ def open_shared_cassette(path: str, session_id: str) -> Cassette:
 
 
 def load_calls(path: str) -> list[RecordedCall]:
-    """The calls of a cassette.
+    """Return the calls of a cassette.
 
     Raises:
-        ConfigError: it cannot be read, or is not a cassette of a version that is understood.
+        ConfigError: it cannot be read, or is not a cassette of a known version.
     """
     try:
         lines = Path(path).read_bytes().splitlines()
@@ -369,7 +372,7 @@ def _decode_error(error: Json) -> ChatProviderError:
 def make_recording_model(
     model: ChatModel, settings: ModelSettings, session_id: str, environ: Mapping[str, str]
 ) -> ChatModel:
-    """`model`, recorded to the file that the environment names.
+    """Return a model that records `model` to the file that the environment names.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -379,7 +382,7 @@ def make_recording_model(
 
 
 def make_replay_model(settings: ModelSettings, session_id: str, environ: Mapping[str, str]) -> ReplayModel:
-    """The model of a provider of the type `_replay`.
+    """Return the model of a provider of the type `_replay`.
 
     Raises:
         ConfigError: no cassette is named, or it cannot be used.

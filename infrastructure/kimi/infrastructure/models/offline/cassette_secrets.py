@@ -1,4 +1,4 @@
-"""Keeping secrets out of what is written down of an answer, also where its pieces cut them in two."""
+"""Masks secrets in recorded answers, also those that are split between two pieces."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 
 
 def collect_secrets(settings: ModelSettings, environ: Mapping[str, str]) -> set[str]:
-    """The values that a cassette must not hold: those of the provider, and of variables named like secrets."""
+    """Return the values that a cassette must not contain: the provider's, and those of variables named like secrets."""
     variables = [*environ.items(), *settings.env.items()]
     named = {value for name, value in variables if any(word in name.upper() for word in _SECRET_NAMES)}
     return collect_provider_secrets(settings) | named
 
 
 def mask_secrets(parts: Sequence[StreamPart], mask: Mask) -> list[StreamPart]:
-    """`parts` with secrets masked, also those that were cut in pieces: the pieces of such a text become one."""
+    """Return `parts` with secrets masked. The pieces of a text become one if a secret is split between them."""
     return [clean for run in _group_runs(parts) for clean in _mask_run(run, mask)]
 
 
 def _group_runs(parts: Sequence[StreamPart]) -> list[list[StreamPart]]:
-    """Neighbours whose texts continue each other, together."""
+    """Group neighbouring parts whose texts continue each other."""
     runs: list[list[StreamPart]] = []
     for part in parts:
         if runs and _is_continuation(runs[-1][-1], part):

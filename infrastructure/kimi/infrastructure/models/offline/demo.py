@@ -1,4 +1,4 @@
-"""The demo model of the shell: one story, told over the real machinery, for a first look without an account."""
+"""The model of the demo: a fixed conversation with the real program, for users without an account."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kimi.domain.tools.tool import ToolSpec
 from kimi.domain.turn import TokenUsage
 
 PAUSE_S = 0.03
-"""Between two words, as of a model that is quick."""
+"""The pause between two words, in seconds, as of a fast model."""
 
 _COMMAND = "echo Hello from the demo"
 _OPENING = "You said: *{said}*. A real model would think about that now. I will show you what it may do instead: "
@@ -37,7 +37,7 @@ When you are ready for a real model: `/login`.
 
 
 class DemoModel:
-    """A `ChatModel` that greets, asks to run `echo`, and sums up; what it is told changes nothing else."""
+    """A `ChatModel` that greets, asks to run `echo`, and sums up, whatever the user says."""
 
     name = "demo"
     capabilities = frozenset({"thinking"})

@@ -1,6 +1,6 @@
 """The language of scripted answers: one item per line, `kind: payload` (runtime spec 3.8).
 
-The error texts are part of the contract with test suites and carry over byte for byte.
+The error texts are part of the contract with test suites and must not change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_JSON = object()
 
 @dataclass(slots=True)
 class EchoScript:
-    """A parsed script: what is streamed, or the error that is raised instead."""
+    """A parsed script: the items to stream, or the error to raise instead."""
 
     parts: list[StreamPart] = field(default_factory=list[StreamPart])
     message_id: str | None = None
@@ -48,7 +48,7 @@ class _ScriptLine:
 
 
 def parse_script(text: str) -> EchoScript:
-    """Read a script.
+    """Parse a script.
 
     Raises:
         ChatProviderError: a line is malformed; the message names it.
@@ -87,12 +87,12 @@ def _apply_line(script: EchoScript, line: _ScriptLine) -> None:
 
 
 def _unquote(text: str) -> str:
-    """Without one pair of equal quotes around it."""
+    """Remove one pair of equal quotes around `text`."""
     return text[1:-1] if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
 def _parse_json(text: str) -> Any:
-    """The JSON value, or `_ABSENT` when it is none."""
+    """Parse a JSON value; return `_ABSENT` when it is malformed."""
     try:
         return json.loads(text)
     except ValueError:
@@ -100,7 +100,7 @@ def _parse_json(text: str) -> Any:
 
 
 def _parse_fields(kind: str, payload: str) -> Fields:
-    """A payload that is a JSON object or `key=value` tokens."""
+    """Parse a payload that is a JSON object or `key=value` tokens."""
     value = _parse_json(payload)
     if value is _NOT_JSON:
         return _parse_tokens(kind, payload)

@@ -1,4 +1,4 @@
-"""Models that answer from scripts: for tests, examples and demonstrations without a network (runtime spec 3.8)."""
+"""Models that answer from scripts, for tests, examples and demonstrations without a network (runtime spec 3.8)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ TRACE_VARIABLE = "KIMI_SCRIPTED_ECHO_TRACE"
 _log = logging.getLogger(__name__)
 
 NextScript = Callable[[Sequence[Message]], EchoScript]
-"""Gives the script for a call. Raises ChatProviderError when there is none or it is malformed."""
+"""Returns the script for a call. Raises ChatProviderError when there is none or it is malformed."""
 
 
 class ScriptedModel:
-    """A `ChatModel` whose answers are scripts: `_echo` and `_scripted_echo` differ in where these come from."""
+    """A `ChatModel` whose answers are scripts. `_echo` and `_scripted_echo` differ in the source of the scripts."""
 
     def __init__(self, name: str, next_script: NextScript, capabilities: frozenset[str], context_size: int) -> None:
         self.name = name
@@ -44,7 +44,7 @@ class ScriptedModel:
     async def stream(
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
-        """See `kimi.application.ports.ChatModel.stream`; every call takes the next script."""
+        """See `kimi.application.ports.ChatModel.stream`. Every call uses the next script."""
         script = self._next_script(history)
         if script.error is not None:
             raise script.error
@@ -69,7 +69,7 @@ def _is_visible(part: StreamPart) -> bool:
 
 
 def _assign_unique_ids(parts: Sequence[StreamPart]) -> list[StreamPart]:
-    """The parts with every tool call under an id of its own, as with any provider (tools spec 1.6)."""
+    """Return the parts with a unique id for every tool call, as from any provider (tools spec 1.6)."""
     seen: set[str] = set()
     result: list[StreamPart] = []
     for part in parts:
@@ -82,7 +82,7 @@ def _assign_unique_ids(parts: Sequence[StreamPart]) -> list[StreamPart]:
 
 
 def make_echo_model(capabilities: frozenset[str], context_size: int) -> ScriptedModel:
-    """`_echo`: the text of the last message is the script."""
+    """Return the model of `_echo`: the text of the last message is the script."""
     return ScriptedModel("echo", _parse_last_message, capabilities, context_size)
 
 
@@ -101,7 +101,7 @@ def _require_parts(script: EchoScript, provider: str) -> EchoScript:
 
 
 class ScriptQueue:
-    """Scripts that are used up in order, one per call, retries and compaction included."""
+    """Scripts that are used in order, one per call, including retries and compaction."""
 
     def __init__(self, scripts: Sequence[str], trace: bool) -> None:
         self._scripts = scripts
@@ -109,7 +109,7 @@ class ScriptQueue:
         self._calls = 0
 
     def __call__(self, history: Sequence[Message]) -> EchoScript:
-        """The next script. Raises ChatProviderError when there is none left, or it is malformed."""
+        """Return the next script. Raises ChatProviderError when none is left, or it is malformed."""
         turn = self._calls + 1
         if turn > len(self._scripts):
             raise ChatProviderError(f"ScriptedEchoChatProvider exhausted at turn {turn}.")
@@ -123,20 +123,20 @@ class ScriptQueue:
 def make_scripted_model(
     scripts: Sequence[str], trace: bool, capabilities: frozenset[str], context_size: int
 ) -> ScriptedModel:
-    """`_scripted_echo`: every call takes the next of `scripts`."""
+    """Return the model of `_scripted_echo`: every call uses the next one of `scripts`."""
     return ScriptedModel("scripted_echo", ScriptQueue(scripts, trace), capabilities, context_size)
 
 
 def is_traced(environ: Mapping[str, str]) -> bool:
-    """Does the environment ask for the scripts to be logged as they are used?"""
+    """Whether the environment asks to log each script that is used."""
     return environ.get(TRACE_VARIABLE, "").strip().lower() in ("1", "true", "yes", "on")
 
 
 def load_scripts(environ: Mapping[str, str]) -> list[str]:
-    """The scripts of the file that the environment names.
+    """Return the scripts of the file that the environment names.
 
     Raises:
-        ConfigError: no file is named, it cannot be read, or it holds no scripts.
+        ConfigError: no file is named, it cannot be read, or it contains no scripts.
     """
     named = environ.get(SCRIPTS_VARIABLE, "").strip()
     if not named:
@@ -151,10 +151,10 @@ def load_scripts(environ: Mapping[str, str]) -> list[str]:
 
 
 def parse_scripts(text: str) -> list[str]:
-    """The scripts of a file: a JSON array of strings, else chunks between lines `---`.
+    """Return the scripts in a file: a JSON array of strings, else chunks separated by lines `---`.
 
     Raises:
-        ConfigError: it is JSON of another shape, or there is no chunk.
+        ConfigError: the JSON has another shape, or there is no chunk.
     """
     try:
         value: object = json.loads(text)

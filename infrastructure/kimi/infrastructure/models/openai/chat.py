@@ -1,6 +1,6 @@
-"""Chat completions over HTTP: the adapter for `openai_legacy` and, with other quirks, `kimi` (runtime spec 3.2, 3.3).
+"""Chat completions over HTTP: the adapter for `openai_legacy` and `kimi` (runtime spec 3.2, 3.3).
 
-A protocol that differs in details is a `ProviderProfile` value, not a subclass.
+Providers differ in details of the protocol: each is a value of `ProviderProfile`, not a subclass.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Schema: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ChatRequestContext:
-    """What a quirk may look at: the settings, the session, and how large the request is in tokens."""
+    """The arguments of a profile's functions: the settings, the session, and the size of the request in tokens."""
 
     settings: ModelSettings
     session_id: str
@@ -49,20 +49,20 @@ class ChatRequestContext:
 
 @dataclass(frozen=True, slots=True)
 class ProviderProfile:
-    """Where a provider differs: what it adds to the body, how it wants schemas, its headers for a host."""
+    """How a provider differs: the fields it adds to the body, the form of schemas, its headers for a host."""
 
     build_fields: Callable[[ChatRequestContext], Json]
     adapt_schema: Callable[[Schema], Schema]
     build_headers: Callable[[str, str], Mapping[str, str]]
-    """(host, user agent) -> headers beside the common ones."""
+    """Takes the host and the User-Agent; returns the headers besides the common ones."""
     reasoning_fields: ReasoningFields = REASONING_CONTENT
     history_format: HistoryFormat = KIMI_HISTORY_FORMAT
     omitted_fields: tuple[str, ...] = ()
-    """Fields of the body that the server refuses."""
+    """The fields of the body that the server refuses."""
 
 
 class OpenAiChatModel:
-    """A `ChatModel` over `POST {base_url}/chat/completions`. One request per call of `stream`."""
+    """A `ChatModel` over `POST {base_url}/chat/completions`. Each call of `stream` sends one request."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class OpenAiChatModel:
     def _encode_body(
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> bytes:
-        """The body; messages, tools and system prompt that are known already are not encoded again."""
+        """Return the body. Messages, tools and a system prompt that were encoded before are reused."""
         encoded = self._history_cache.encode(history)
         prompt, prompt_tokens = self._system_encoder(system)
         offered, tools_tokens = self._tools_encoder(tuple(tools))
@@ -126,18 +126,18 @@ class OpenAiChatModel:
 
 
 def _encode_system_message(system: str) -> tuple[bytes, int]:
-    """The system prompt as the first message, empty without one, and its estimate in tokens."""
+    """Encode the system prompt as the first message (empty without one) and estimate its tokens."""
     return encode_compact_json({"role": "system", "content": system}) if system else b"", estimate_tokens(system)
 
 
 def _encode_tools_field(tools: Sequence[ToolSpec], adapt_schema: Callable[[Schema], Schema]) -> tuple[bytes, int]:
-    """The tools, empty without any, and the estimate of their entries in tokens."""
+    """Encode the tools (empty without any) and estimate their tokens."""
     entries = b",".join(encode_compact_json(build_tool_entry(tool, adapt_schema(tool.parameters))) for tool in tools)
     return b'"tools":[' + entries + b"]" if entries else b"", estimate_tokens(entries.decode())
 
 
 def _apply_adjustments(fields: Json, settings: ModelSettings, omitted_fields: tuple[str, ...]) -> Json:
-    """The fields of a body without those to leave out, and with those of the configuration."""
+    """Return the fields of a body without the omitted ones, and with those of the configuration."""
     kept = {
         name: value for name, value in fields.items() if name not in omitted_fields and name not in settings.omit_fields
     }

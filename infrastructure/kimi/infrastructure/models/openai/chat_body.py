@@ -1,4 +1,4 @@
-"""Messages and tools of a chat-completions request, and its body (runtime spec 3.2, 3.3)."""
+"""Messages and tools of a chat-completions request (runtime spec 3.2, 3.3)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ RESULT_MEDIA_NOTE = TextPart("<system>These media belong to the tool results abo
 
 @dataclass(frozen=True, slots=True)
 class HistoryFormat:
-    """What a server takes in a history.
+    """What a server accepts in a history.
 
-    `call_id` brings ids of calls into its form. With `media_in_results` a result may hold pictures; else they follow
-    the results in a message of the user. With `joins_texts` content of nothing but text is one string.
+    `call_id` converts the ids of calls. With `media_in_results`, a result may contain pictures; otherwise they follow
+    the results in a user message. With `joins_texts`, content that consists of text only is sent as one string.
     """
 
     format_call_id: Callable[[str], str] = shorten_call_id
@@ -49,13 +49,14 @@ class HistoryFormat:
 
 
 KIMI_HISTORY_FORMAT = HistoryFormat(media_in_results=True)
-"""That of `kimi`."""
+"""What `kimi` accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatMessageRules:
-    """How messages are written: the field for thinking (None: left out), what the model can read, what the server
-    takes."""
+    """How messages are encoded: the field for thinking (None: it is left out), what the model can read, and what the
+    server accepts.
+    """
 
     reasoning_key: str | None
     capabilities: frozenset[str]
@@ -63,7 +64,7 @@ class ChatMessageRules:
 
 
 def encode_message(message: Message, rules: ChatMessageRules) -> bytes:
-    """One message as the provider wants it."""
+    """Encode one message for the provider."""
     body: Json = {"role": message.role}
     thinking = [part.think for part in message.content if isinstance(part, ThinkPart)]
     parts = [_replace_answer_media(part, message) for part in message.content if not isinstance(part, ThinkPart)]
@@ -80,7 +81,7 @@ def encode_message(message: Message, rules: ChatMessageRules) -> bytes:
 
 
 def make_unit_rules(rules: ChatMessageRules) -> UnitRules:
-    """How a history is written under `rules`."""
+    """Return how a history is encoded under `rules`."""
     if rules.history_format.media_in_results:
         return UnitRules(
             rules.capabilities, lambda unit: encode_message(merge_messages(unit), rules), can_join_user_messages
@@ -89,7 +90,7 @@ def make_unit_rules(rules: ChatMessageRules) -> UnitRules:
 
 
 def _encode_unit(unit: Sequence[Message], rules: ChatMessageRules) -> bytes:
-    """A message; or the results of one step, and after them the media that they hold."""
+    """Encode a message, or the results of one step followed by the media in them."""
     if unit[0].role != "tool":
         return encode_message(merge_messages(unit), rules)
     media = [part for message in unit for part in message.content if not isinstance(part, (TextPart, ThinkPart))]
@@ -105,7 +106,7 @@ def _without_media(result: Message) -> Message:
 
 
 def _replace_answer_media(part: ContentPart, message: Message) -> ContentPart:
-    """A medium that a model made is no part of an answer that could be sent back."""
+    """Replace media in an answer by text: the API accepts them from the user only."""
     return media_placeholder(part) if message.role == "assistant" and not isinstance(part, TextPart) else part
 
 
@@ -114,7 +115,7 @@ def _is_blank(parts: Sequence[ContentPart]) -> bool:
 
 
 def _build_content(parts: Sequence[ContentPart], *, joins_texts: bool) -> str | list[Json]:
-    """A string for one text part (or nothing), else the list of parts."""
+    """Return a string for at most one text part, else the list of parts."""
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     if len(texts) == len(parts) and (joins_texts or len(texts) < 2):
         return "\n".join(texts)
@@ -131,8 +132,7 @@ def _build_part(part: ContentPart) -> Json:
 
 
 def _build_tool_call(call: ToolCall, history_format: HistoryFormat) -> Json:
-    """A call as it was made; no arguments, or broken ones, are written as an empty object, which every provider
-    accepts."""
+    """Return a call. Missing or malformed arguments become an empty object, which every provider accepts."""
     name = call.function.name
     sent = name if name.startswith("$") else sanitize_tool_name(name)
     return {
@@ -143,7 +143,7 @@ def _build_tool_call(call: ToolCall, history_format: HistoryFormat) -> Json:
 
 
 def build_tool_entry(tool: ToolSpec, parameters: Mapping[str, Any]) -> Json:
-    """A tool as the provider wants it; a name that begins with `$` is a function of the provider itself."""
+    """Return a tool as the provider expects it. A name that begins with `$` is a built-in function of the provider."""
     if tool.name.startswith("$"):
         return {"type": "builtin_function", "function": {"name": tool.name}}
     function = {"name": tool.name, "description": tool.description, "parameters": dict(parameters)}

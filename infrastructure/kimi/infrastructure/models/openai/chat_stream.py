@@ -1,4 +1,4 @@
-"""Chunks of a chat-completions stream -> parts of a message (runtime spec 3.1, 3.2)."""
+"""A reader that turns the chunks of a chat-completions stream into parts of a message (runtime spec 3.1, 3.2)."""
 
 from __future__ import annotations
 
@@ -31,21 +31,22 @@ _STOP_REASONS: dict[str, StopReason] = {
 
 @dataclass(frozen=True, slots=True)
 class ReasoningFields:
-    """The fields of a delta that thinking may come in, most usual first, and the field of a message that it goes back
-    in (None: it does not)."""
+    """The fields of a delta that may contain thinking, the most usual first, and the field of a message that sends it
+    back (None: it is not sent back).
+    """
 
     delta_fields: tuple[str, ...]
     message_field: str | None
 
 
 REASONING_CONTENT = ReasoningFields(("reasoning_content",), "reasoning_content")
-"""The one field that both `kimi` and most others use."""
+"""The field that `kimi` and most other providers use."""
 
 
 class ChatChunkReader:
-    """Reads the chunks of one answer in order, and remembers what belongs to its end.
+    """Reads the chunks of one response in order and collects what the end record needs.
 
-    Some servers never say why they stop: a body that ended in good order is enough.
+    Some servers never send a stop reason, so a body that ends in good order is enough.
     """
 
     __slots__ = (
@@ -71,26 +72,26 @@ class ChatChunkReader:
         self._has_visible_content = False
         self._has_thinking = False
         self.finished = False
-        """Has the provider said why it stopped?"""
+        """Whether the provider has sent a stop reason."""
 
     def read(self, payload: bytes) -> Sequence[StreamPart]:
-        """The parts of one chunk.
+        """Return the parts of one chunk.
 
         Raises:
-            ChatProviderError: the payload is no JSON object.
+            ChatProviderError: the payload is malformed.
             APIStatusError: it reports an error with an HTTP status.
         """
         return read_event(payload, self._handle_chunk)
 
     def flush(self) -> list[StreamPart]:
-        """The parts that still waited at the end of the stream."""
+        """Return the parts that were held back until the end of the stream."""
         return self._calls.flush()
 
     def make_response_end(self) -> ResponseEnd:
-        """The record that ends the stream.
+        """Return the record that ends the stream.
 
         Raises:
-            APIEmptyResponseError: there was no text to see, no medium and no tool call.
+            APIEmptyResponseError: the answer contained no visible text, no medium and no tool call.
         """
         if not (self._has_visible_content or self._calls.has_calls):
             raise make_empty_response_error(has_thinking=self._has_thinking)
@@ -107,7 +108,7 @@ class ChatChunkReader:
         if not choices:
             return ()
         choice = choices[0]
-        if reason := choice.get("finish_reason"):  # some gateways send an empty one with every piece
+        if reason := choice.get("finish_reason"):  # some gateways send an empty one with every chunk
             self.finished = True
             self._stop_reason = _STOP_REASONS.get(reason, "unknown")
         if (usage := choice.get("usage")) is not None:
@@ -133,7 +134,7 @@ class ChatChunkReader:
         return parts
 
     def _make_content_parts(self, text: Any, think: Any) -> list[ContentPart]:
-        """Thinking before text. Empty thinking counts once, at the beginning, so that it can be sent back."""
+        """Return thinking before text. Empty thinking counts once, at the beginning, so that it can be sent back."""
         parts: list[ContentPart] = []
         if isinstance(think, str) and (
             think or not (self._has_thinking or self._has_visible_content or self._calls.has_calls)
@@ -148,12 +149,12 @@ class ChatChunkReader:
 
 
 def _join_text(content: list[Chunk]) -> str:
-    """The text of content that some providers send as a list of parts."""
+    """Return the text of content that some providers send as a list of parts."""
     return "".join(item.get("text") or "" for item in content if item.get("type", "text") == "text")
 
 
 def parse_usage(usage: Mapping[str, Any]) -> TokenUsage:
-    """A provider's usage object; tokens from its cache are counted apart (runtime spec 3.2)."""
+    """Parse a usage object. Cached tokens are counted separately (runtime spec 3.2)."""
     details: Mapping[str, Any] = usage.get("prompt_tokens_details") or {}
     found = usage.get("cached_tokens") or details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
     cached = int(found or 0)

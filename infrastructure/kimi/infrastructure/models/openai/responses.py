@@ -1,4 +1,7 @@
-"""The Responses API over HTTP: the adapter for `openai_responses` (runtime spec 3.4). Nothing is stored there."""
+"""The Responses API over HTTP: the adapter for `openai_responses` (runtime spec 3.4).
+
+Nothing is stored at the service: every request contains the whole history.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ _THINKING: Json = {"reasoning": {"effort": "high", "summary": "auto"}, "include"
 
 
 class OpenAiResponsesModel:
-    """A `ChatModel` over `POST {base_url}/responses`. One request per call of `stream`.
+    """A `ChatModel` over `POST {base_url}/responses`. Each call of `stream` sends one request.
 
     Raises:
-        ConfigError: on creation: the base URL or a custom header cannot be used.
+        ConfigError: on creation, when the base URL or a custom header cannot be used.
     """
 
     def __init__(self, settings: ModelSettings, http: HttpClient, user_agent: Callable[[], str]) -> None:
@@ -69,7 +72,7 @@ class OpenAiResponsesModel:
     def encode_body(
         self, system: str, history: Sequence[Message], tools: Sequence[ToolSpec], tokens_used: int
     ) -> bytes:
-        """The body of a request; messages, tools and system prompt that are known already are not encoded again."""
+        """Return the body. Messages, tools and a system prompt that were encoded before are reused."""
         encoded = self._history_cache.encode(make_call_ids_unique(history))
         items = [item for item in (self._system_encoder(system), *encoded.units) if item]
         offered = self._tools_encoder(tuple(tools))

@@ -1,6 +1,6 @@
 """Items and tools of a request to the Responses API (runtime spec 3.4).
 
-A unit of the history is the items that one message makes: an answer of the model is thinking, text and calls apart.
+A unit of the history is the items of one message: an answer becomes separate items for thinking, text and calls.
 """
 
 from __future__ import annotations
@@ -33,33 +33,34 @@ _OPENAI_THINKING_PREFIX = "gAAAA"
 
 @dataclass(frozen=True, slots=True)
 class ResponsesItemRules:
-    """What the model can read; which encrypted thinking the service takes back: None for any, else its beginning."""
+    """What the model can read, and how encrypted thinking that the service accepts begins (None: it accepts any)."""
 
     capabilities: frozenset[str]
     thinking_prefix: str | None = None
 
 
 def find_thinking_prefix(host: str) -> str | None:
-    """How the encrypted thinking of the service at `host` begins, if that is known.
+    """Return how the encrypted thinking of the service at `host` begins, if that is known.
 
-    Another provider's (a session may change its model) would be refused, and the whole history with it.
+    A session may change its model. The service would refuse the thinking of another provider, and with it the whole
+    history.
     """
     own = any(host == domain or host.endswith(f".{domain}") for domain in _OPENAI_HOSTS)
     return _OPENAI_THINKING_PREFIX if own else None
 
 
 def make_unit_rules(rules: ResponsesItemRules) -> UnitRules:
-    """How a history is written for the Responses API."""
+    """Return how a history is encoded for the Responses API."""
     return UnitRules(rules.capabilities, lambda unit: encode_unit(merge_messages(unit), rules), can_join_user_messages)
 
 
 def encode_unit(message: Message, rules: ResponsesItemRules) -> bytes:
-    """The items of one message, with commas between them; empty when nothing in it can be sent."""
+    """Encode the items of one message, separated by commas; empty when nothing in it can be sent."""
     return b",".join(encode_compact_json(item) for item in build_items(message, rules))
 
 
 def build_items(message: Message, rules: ResponsesItemRules) -> list[Json]:
-    """The items of one message."""
+    """Return the items of one message."""
     match message.role:
         case "assistant":
             return _drop_trailing_thinking(
@@ -73,7 +74,7 @@ def build_items(message: Message, rules: ResponsesItemRules) -> list[Json]:
 
 
 def _build_answer_items(parts: Iterable[ContentPart], rules: ResponsesItemRules) -> list[Json]:
-    """What the model said: thinking that came with its encrypted form, and text."""
+    """Return the items of an answer: thinking that has an encrypted form, and text."""
     items: list[Json] = []
     for part in parts:
         if isinstance(part, ThinkPart):
@@ -87,7 +88,7 @@ def _build_answer_items(parts: Iterable[ContentPart], rules: ResponsesItemRules)
 
 
 def _drop_trailing_thinking(items: list[Json]) -> list[Json]:
-    """The items without thinking that nothing follows, as a cancelled answer leaves it: it is refused alone."""
+    """Drop thinking at the end, as a cancelled answer leaves it: the API refuses thinking that nothing follows."""
     end = next((index for index in range(len(items), 0, -1) if items[index - 1]["type"] != "reasoning"), 0)
     return items[:end]
 
@@ -105,7 +106,7 @@ def _build_call(call: ToolCall) -> Json:
 
 
 def _build_result(message: Message) -> Json:
-    """A result: a string for one text, else the list of its parts."""
+    """Return the item of a result: a string for a single text, else the list of its parts."""
     content = _build_input_content(message.content)
     is_text = all(part["type"] == "input_text" for part in content)
     output = "".join(part["text"] for part in content) if is_text and len(content) < 2 else content
@@ -113,7 +114,7 @@ def _build_result(message: Message) -> Json:
 
 
 def _build_input_content(parts: Iterable[ContentPart]) -> list[Json]:
-    """What the person or a tool gives: text and pictures, empty text left out."""
+    """Return the content of a user message or a result: text and pictures, without empty text."""
     content = (_build_part(part) for part in parts if not isinstance(part, ThinkPart))
     return [part for part in content if part["type"] != "input_text" or part["text"]]
 
@@ -127,7 +128,7 @@ def _build_part(part: ContentPart) -> Json:
 
 
 def encode_system_item(system: str, model: str) -> bytes:
-    """The system prompt as the first item; the service's own models want it from the developer."""
+    """Encode the system prompt as the first item. The service's own models expect it in the role of the developer."""
     if not system:
         return b""
     role = "developer" if _OPENAI_MODEL_ID.match(model.lower()) else "system"
@@ -136,7 +137,7 @@ def encode_system_item(system: str, model: str) -> bytes:
 
 
 def encode_tools_field(tools: Sequence[ToolSpec]) -> bytes:
-    """The tools; empty without any. Functions of other providers are left out."""
+    """Encode the tools; empty without any. Other providers' functions are left out."""
     entries = [_build_tool(tool) for tool in tools if not tool.name.startswith("$")]
     return b'"tools":' + encode_compact_json(entries) if entries else b""
 

@@ -1,4 +1,4 @@
-"""Events of the Responses API -> parts of a message (runtime spec 3.4)."""
+"""A reader that turns events of the Responses API into parts of a message (runtime spec 3.4)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _STATUS = {
     "invalid_prompt": 400,
     "context_length_exceeded": 400,
 }
-"""The status that an error inside a stream would have had before it."""
+"""The HTTP status that an error has when it occurs before the stream."""
 
 
 class ResponsesEventReader:
-    """Reads the events of one answer in order, and remembers what belongs to its end."""
+    """Reads the events of one response in order and collects what the end record needs."""
 
     requires_end_event = True
 
@@ -63,9 +63,9 @@ class ResponsesEventReader:
         self._has_thinking = False
         self._has_refusal = False
         self._calls_with_arguments: set[int] = set()
-        """Calls whose arguments came in pieces."""
+        """The indices of calls whose arguments arrived in pieces."""
         self.finished = False
-        """Has the provider said why it stopped?"""
+        """Whether the provider has sent a stop reason."""
         self.closed = False
         self._handlers: dict[str, Callable[[Json], Sequence[StreamPart]]] = {
             "response.output_text.delta": self._handle_text,
@@ -83,29 +83,30 @@ class ResponsesEventReader:
         }
 
     def read(self, payload: bytes) -> Sequence[StreamPart]:
-        """The parts of one event; events of unknown kinds have none.
+        """Return the parts of one event. Events of unknown types have none.
 
         Raises:
-            ChatProviderError: the payload is no event, or reports an error; APIStatusError when its code is known.
+            ChatProviderError: the payload is malformed or reports an error.
+            APIStatusError: it reports an error whose HTTP status is known.
         """
         return read_event(payload, self._handle_event)
 
     def flush(self) -> Sequence[StreamPart]:
-        """The parts that still waited at the end of the stream."""
+        """Return the parts that were held back until the end of the stream."""
         return self._calls.flush()
 
     def make_response_end(self) -> ResponseEnd:
-        """The record that ends the stream.
+        """Return the record that ends the stream.
 
         Raises:
-            APIEmptyResponseError: there was no text to see and no tool call.
+            APIEmptyResponseError: the answer contained neither visible text nor a tool call.
         """
         if not (self._has_visible_content or self._calls.has_calls):
             raise make_empty_response_error(has_thinking=self._has_thinking)
         return ResponseEnd(self._message_id, self._usage, self._stop_reason or self._infer_stop_reason())
 
     def _infer_stop_reason(self) -> StopReason:
-        """Why a model stopped that was not stopped by a limit: the API does not say."""
+        """Infer why a model stopped that no limit stopped: the API does not send a reason."""
         if self._has_refusal:
             return "content_filter"
         return "tool_calls" if self._calls.has_calls else "end"
@@ -127,7 +128,7 @@ class ResponsesEventReader:
         return self._calls.add_content(TextPart(text))
 
     def _handle_refusal(self, event: Json) -> Sequence[StreamPart]:
-        """What the model says instead of an answer is shown as it is."""
+        """Return the text of a refusal, which is shown like an answer."""
         self._has_refusal = True
         return self._handle_text(event)
 
@@ -136,7 +137,7 @@ class ResponsesEventReader:
         return self._calls.add_content(ThinkPart(require_text(event["delta"])))
 
     def _handle_summary_part(self, event: Json) -> Sequence[StreamPart]:
-        """Between two parts of a summary is an empty line."""
+        """Separate two parts of a summary by an empty line."""
         return self._calls.add_content(ThinkPart("\n\n")) if event.get("summary_index") else ()
 
     def _handle_item_added(self, event: Json) -> Sequence[StreamPart]:
@@ -151,7 +152,7 @@ class ResponsesEventReader:
         return self._add_arguments(event["output_index"], event["delta"])
 
     def _handle_all_arguments(self, event: Json) -> Sequence[StreamPart]:
-        """Servers that do not stream arguments send them here alone."""
+        """Return the arguments of a call whose server did not stream them."""
         if event["output_index"] in self._calls_with_arguments:
             return ()
         self._calls_with_arguments.add(event["output_index"])
@@ -189,7 +190,7 @@ class ResponsesEventReader:
 
 
 def parse_usage(usage: Mapping[str, Any]) -> TokenUsage:
-    """A usage object; tokens from the cache are counted apart."""
+    """Parse a usage object. Cached tokens are counted separately."""
     details: Mapping[str, Any] = usage.get("input_tokens_details") or {}
     cached = int(details.get("cached_tokens") or 0)
     given = int(usage.get("input_tokens") or 0)
@@ -197,7 +198,7 @@ def parse_usage(usage: Mapping[str, Any]) -> TokenUsage:
 
 
 def _make_event_error(event: Json) -> ChatProviderError:
-    """The error that an event reports: in itself, or in its response."""
+    """Return the error that an event reports, either itself or in its response."""
     around = as_object(event.get("response")) or event
     fields = as_object(around.get("error")) or {"code": event.get("code"), "message": event.get("message")}
     text = find_error_text({"error": fields}) or "The provider reported an error without a text."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 
 from kimi.application.codec.envelope import replace_surrogates
@@ -138,3 +138,10 @@ def remove_file(path: str) -> None:
     """Remove `path` if it is there and can be removed."""
     with suppress(OSError):
         os.unlink(path)
+
+
+def remove_empty_directories(paths: Sequence[str]) -> None:
+    """Remove directories that are empty, the last one first."""
+    for path in reversed(paths):
+        with suppress(OSError):
+            os.rmdir(path)

@@ -1,4 +1,4 @@
-"""Reading line files: whole, lazily, from the end, or only their head."""
+"""Reading line files: lazily, from the end, or only their head."""
 
 from __future__ import annotations
 
@@ -6,15 +6,6 @@ import os
 from collections.abc import Iterator
 
 _BLOCK_BYTES = 64 * 1024
-
-
-def read_lines(path: str) -> list[bytes]:
-    """The lines of a file, oldest first, without line ends; none when there is no file. Raises OSError."""
-    try:
-        with open(path, "rb") as file:
-            return file.read().split(b"\n")
-    except FileNotFoundError:
-        return []
 
 
 def read_head_lines(path: str, limit: int) -> list[bytes]:

@@ -46,13 +46,6 @@ def remove_session(directory: str) -> None:
         os.unlink(directory + ".jsonl")  # the oldest layout
 
 
-def remove_empty_directories(paths: Sequence[str]) -> None:
-    """Remove directories that are empty, the last one first."""
-    for path in reversed(paths):
-        with suppress(OSError):
-            os.rmdir(path)
-
-
 def _is_ours(directory: str, name: str) -> bool:
     path = os.path.join(directory, name)
     if os.path.islink(path):

@@ -16,7 +16,6 @@ import anyio.to_thread
 
 from kimi.application.control.approval_modes import mode_from_policy
 from kimi.application.control.forget_turn import forget_since_checkpoint, next_checkpoint_id
-from kimi.application.control.resolve_request import resolve_request
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.event_channel import Delivery
 from kimi.application.conversation.pending_requests import build_refusal
@@ -33,7 +32,6 @@ from kimi.interfaces.acp.sessions.options import build_config_options
 from kimi.interfaces.acp.sessions.prompt_queue import QueuedPrompt
 from kimi.interfaces.acp.transport.errors import log_internal_error, nothing_to_replay, unsupported_content
 from kimi.interfaces.acp.transport.remote_client import RemoteClient
-from kimi.interfaces.acp.updates.replay import build_replay_updates, decode_stored_events
 from kimi.interfaces.acp.updates.session_updates import SessionUpdateTranslator, count_turns
 from kimi.interfaces.acp.updates.tool_presentation import ToolPresentation, present_tool
 
@@ -205,6 +203,8 @@ class LiveSession:
         A turn that is running goes on with what is new of it. Raises Refused: there is a conversation, and nothing of
         it can be read; StoreFailed: its record cannot be opened.
         """
+        from kimi.interfaces.acp.updates.replay import build_replay_updates, decode_stored_events  # start-up time
+
         conversation = self.conversation
         async with self._send_lock:
             is_running = conversation.turn is not None
@@ -228,6 +228,8 @@ class LiveSession:
     # --- requests to the person -----------------------------------------------------------------------------------
 
     async def _answer_request(self, request: Request) -> None:
+        from kimi.application.control.resolve_request import resolve_request  # start-up time
+
         with anyio.CancelScope() as self._request_scopes[request.id]:
             try:
                 answer = await self._ask_client(request)
