@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import subprocess
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.program.program import Program, finished, kimi_command, start
+from tests.support.program.unread import stalled
 from tests.support.program.wire_process import Json, Place, eventually
 from tests.support.providers.loopback import loopback
 from tests.support.providers.provider_server import error_reply, text_reply
@@ -363,6 +365,16 @@ def test_an_interrupt_ends_the_reading_of_stdin(place: Place) -> None:
         assert kimi.wait(20) == 1
         assert kimi.stdout is not None
         assert kimi.stdout.read() == b"Interrupted by user\n"
+
+
+def test_an_interrupt_ends_in_time_although_nobody_reads_the_output(place: Place) -> None:
+    place.script(step(*[f"text: {'x' * 200}"] * 20_000))
+    with started(place, "--print", "-p", "go") as kimi:
+        assert eventually(lambda: bool(place.session_dirs()) and stalled(kimi.pid), 20)
+        began = time.monotonic()
+        kimi.send_signal(signal.SIGINT)
+        assert kimi.wait(20) == 1
+        assert time.monotonic() - began < 4
 
 
 def holds_file_of(pid: int, part: str) -> bool:

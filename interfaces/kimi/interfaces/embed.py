@@ -19,7 +19,6 @@ from kimi.application.turn.run_turn import run_turn
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import load_settings, open_conversation
-from kimi.interfaces.rpc.jsonrpc import Outbox
 from kimi.interfaces.wire.run import build_wire_server
 
 __all__ = [
@@ -48,6 +47,4 @@ async def serve_wire(
     turn is cancelled and this returns. Raises what `open_conversation` raises.
     """
     async with open_conversation(app, selector or SessionSelector()) as conversation:
-        server = build_wire_server(app, conversation, lambda: None)
-        outbox = Outbox(write, app.settings().wire.max_queued_bytes, server.stop)
-        await server.serve(read, outbox)
+        await build_wire_server(app, conversation, write).serve(read)

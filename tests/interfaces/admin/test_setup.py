@@ -15,7 +15,7 @@ from kimi.application.settings.flags import Flags
 from kimi.infrastructure.config.settings_files import load_settings
 from kimi.interfaces.admin.provider_presets import API_KEY_VARIABLES, PRESETS
 from kimi.interfaces.admin.setup import SetupOptions, run_setup
-from kimi.interfaces.process.process import DailyLogHandler
+from kimi.interfaces.process.log import DailyLogHandler
 from tests.support.providers.loopback import loopback
 from tests.support.providers.provider_server import Reply, dumps, error_reply, text_reply
 

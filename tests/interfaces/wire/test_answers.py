@@ -20,7 +20,7 @@ from kimi.domain.events.request import (
     ToolCallRequest,
 )
 from kimi.domain.tools.tool import tool_error
-from kimi.interfaces.rpc.jsonrpc import RpcReply, parse_message
+from kimi.interfaces.rpc.messages import RpcReply, parse_message
 from kimi.interfaces.wire.answers import decode_answer
 
 FAILED = tool_error("no window", "External tool error")

@@ -34,7 +34,7 @@ from kimi.interfaces.acp.transport.errors import (
 )
 from kimi.interfaces.acp.transport.lines import current_request
 from kimi.interfaces.acp.updates.prompt_content import InvalidPrompt, parse_prompt_blocks
-from kimi.interfaces.rpc.jsonrpc import INVALID_PARAMS, INVALID_REQUEST
+from kimi.interfaces.rpc.messages import INVALID_PARAMS, INVALID_REQUEST
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ class AcpAgent:
 
     # --- the table ------------------------------------------------------------------------------------------------
 
-    def request_handlers(self) -> Mapping[str, RpcMethod]:
-        """The methods that are answered, by name, each with its errors turned into `Refused`."""
+    def request_handlers(self, build_error: Callable[[RpcError], Exception]) -> Mapping[str, RpcMethod]:
+        """The methods that are answered, by name. Each raises what `build_error` makes of its error."""
         methods: dict[str, RpcMethod] = {
             "authenticate": self._authenticate,
             "session/new": self._create_session,
@@ -77,13 +77,13 @@ class AcpAgent:
             "session/set_model": self._set_model,
             "_session/steering": self._steer,
         }
-        return {name: self._wrap_method(method) for name, method in methods.items()}
+        return {name: self._wrap_method(method, build_error) for name, method in methods.items()}
 
     def notification_handlers(self) -> Mapping[str, Callable[[RpcParams], None]]:
         """The notifications that are heeded, by name."""
         return {"session/cancel": self._cancel_prompts, "$/cancel_request": self._cancel_request}
 
-    def _wrap_method(self, method: RpcMethod) -> RpcMethod:
+    def _wrap_method(self, method: RpcMethod, build_error: Callable[[RpcError], Exception]) -> RpcMethod:
         async def answer(params: RpcParams) -> JsonObject:
             request = current_request()
             with anyio.CancelScope() as scope:
@@ -94,10 +94,10 @@ class AcpAgent:
                         raise invalid_params("params: must be an object")
                     return await method(params)
                 except Exception as error:
-                    raise to_rpc_error(error, self._handshake.auth_methods()) from None
+                    raise build_error(to_rpc_error(error, self._handshake.auth_methods())) from None
                 finally:
                     self._cancel_callbacks.pop(_request_key(request.id), None)
-            raise RpcError(REQUEST_CANCELLED, "Request cancelled")
+            raise build_error(RpcError(REQUEST_CANCELLED, "Request cancelled"))
 
         return answer
 

@@ -12,7 +12,7 @@ from kimi.interfaces.acp.auth import build_auth_methods, explain_missing_model, 
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities, parse_client_capabilities
 from kimi.interfaces.acp.sessions.session_location import ReloadingSettings
 from kimi.interfaces.acp.transport.errors import RpcError, auth_required, invalid_params
-from kimi.interfaces.rpc.jsonrpc import INVALID_REQUEST
+from kimi.interfaces.rpc.messages import INVALID_REQUEST
 from kimi.interfaces.version import __version__
 
 PROTOCOL_VERSION: Final = 1

@@ -1,4 +1,4 @@
-"""`kimi acp`: one client and its sessions on stdin and stdout, from start to exit status (acp spec 0, 4.8)."""
+"""`kimi acp`: one client and its sessions on stdin and stdout, and the order in which they end (acp spec 0, 4.8)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kimi.interfaces.acp.sessions.open_sessions import AdaptContainer, OpenSessi
 from kimi.interfaces.acp.sessions.session_location import ReloadingSettings
 from kimi.interfaces.acp.transport.connection import create_connection, import_sdk
 from kimi.interfaces.acp.transport.early_requests import serve_without_sdk
-from kimi.interfaces.acp.transport.lines import AcpTransport, ReadBlock
+from kimi.interfaces.acp.transport.lines import AcpTransport
 from kimi.interfaces.acp.transport.remote_client import RemoteClient
 from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
 from kimi.interfaces.bootstrap.containers import App
@@ -31,23 +31,18 @@ from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import load_settings, warm_up
 from kimi.interfaces.bootstrap.store import build_session_catalog
 from kimi.interfaces.process import startup_tuning
-from kimi.interfaces.process.graceful_shutdown import GracefulShutdown, watch_output
-from kimi.interfaces.process.process import Streams
-from kimi.interfaces.process.stdio import BlockReader, write_all
+from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
+from kimi.interfaces.process.stdio import write_all
+from kimi.interfaces.process.streams import Streams
+from kimi.interfaces.rpc.framing import ReadBlock
 
 if TYPE_CHECKING:
     from acp.connection import Connection
 
 logger = logging.getLogger(__name__)
 
-EXIT_TIMEOUT_S: Final = 4.5
-"""From the end of the input, or a signal, to the end of the process at the latest."""
-
 WIND_DOWN_TIMEOUT_S: Final = 2.0
 """How long cancelled prompts may take to be answered."""
-
-CLOSE_TIMEOUT_S: Final = 2.0
-"""How long the end of a session may take while the others go on."""
 
 FLUSH_TIMEOUT_S: Final = 0.5
 """How long the client may take to read the last of it."""
@@ -55,16 +50,36 @@ FLUSH_TIMEOUT_S: Final = 0.5
 FIRST_REQUEST_TIMEOUT_S: Final = 0.3
 """How long the first request after the handshake is waited for, before the machine is busy with imports."""
 
-KILL_RESERVE_S: Final = 1.5
-"""What is kept of `EXIT_BOUND_S` for ending programs that are still running."""
+_EXIT_RULES: Final = ExitRules(
+    timeout_s=4.5,
+    kill_reserve_s=1.5,
+    close_timeout_s=2.0,  # the other sessions go on meanwhile
+    immediate_signals=frozenset(signal.Signals),
+    ends_by_signal=False,
+)
 
 
 def run_acp(flags: Flags, settings: Settings, streams: Streams) -> int:
-    """Serve one client until its input ends, its output is closed or a signal comes; gives the exit status, 0."""
-    run = _AcpProcess(flags, settings, streams)
-    anyio.run(run.serve)
-    run.release_or_exit()
+    """Serve one client until its input ends, its output is closed or a signal comes; returns the exit status, 0."""
+    process = DriverProcess(streams, _EXIT_RULES)
+    return process.run(partial(_serve_client, flags, App(settings=providers.Object(settings)), process))
+
+
+async def _serve_client(flags: Flags, app: App, process: DriverProcess) -> int:
+    stdin = process.open_stdin()
+    write = partial(write_all, process.streams.stdout_fd)
+    outbox = UpdateOutbox(write, app.settings().wire.max_queued_bytes, stdin.close)
+    server = AcpServer(flags, app, time_left=process.time_left, on_loaded=_end_startup_tuning)
+    async with process.watch(stdin.close, outbox):
+        await server.serve(stdin.read, outbox)
+    if outbox.is_write_stuck:  # everything is settled, and nobody reads the last of it
+        os._exit(0)
     return 0
+
+
+def _end_startup_tuning(has_sessions: bool) -> None:
+    gc.collect()  # what is left of a session that was closed already must not stay for ever
+    startup_tuning.end(freeze=not has_sessions)
 
 
 class AcpServer:
@@ -136,7 +151,7 @@ class AcpServer:
             await anyio.to_thread.run_sync(import_sdk, abandon_on_cancel=True)
             on_sdk_loaded()
             await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
-        except Exception:  # whoever needs it will import it again, and report
+        except Exception:  # what needs it will import it again, and report
             logger.exception("importing ahead failed")
         self._on_loaded(has_sessions())
 
@@ -148,59 +163,3 @@ class AcpServer:
             await sessions.close_all()
         with anyio.move_on_after(FLUSH_TIMEOUT_S):
             await transport.outbox.flush()
-
-
-class _AcpProcess:
-    """A run of the driver as a process: streams, signals, the bound on its end."""
-
-    def __init__(self, flags: Flags, settings: Settings, streams: Streams) -> None:
-        self._app = App(settings=providers.Object(settings))
-        self._streams = streams
-        self._shutdown = GracefulShutdown(
-            EXIT_TIMEOUT_S, self._end_input, lambda: os._exit(0), frozenset(signal.Signals)
-        )
-        self._server = AcpServer(flags, self._app, time_left=self._time_left, on_loaded=_end_startup_tuning)
-        self._read_scope: anyio.CancelScope | None = None
-        self._is_input_ended = False
-
-    async def serve(self) -> None:
-        write = partial(write_all, self._streams.stdout_fd)
-        self._outbox = UpdateOutbox(write, self._app.settings().wire.max_queued_bytes, self._end_input)
-        async with anyio.create_task_group() as self._tasks:
-            self._tasks.start_soon(self._shutdown.watch_signals)
-            self._tasks.start_soon(watch_output, self._streams.stdout_fd, self._outbox.fail)
-            await self._server.serve(self._wrap_reader(BlockReader(self._streams.stdin_fd)), self._outbox)
-            self._tasks.cancel_scope.cancel()
-
-    def release_or_exit(self) -> None:
-        """Everything is settled. A write that nobody reads would hold up the end of the interpreter."""
-        if self._outbox.is_write_stuck:
-            os._exit(0)
-        self._shutdown.disarm_watchdog()
-
-    def _wrap_reader(self, reader: BlockReader) -> ReadBlock:
-        async def read() -> bytes:
-            block = b""
-            if not self._is_input_ended:
-                with anyio.CancelScope() as self._read_scope:
-                    block = await reader.read()
-            if not block:
-                self._shutdown.arm_watchdog()
-            return block
-
-        return read
-
-    def _end_input(self) -> None:
-        """The input ends here, whatever is still in it. Idempotent."""
-        self._is_input_ended = True
-        if self._read_scope is not None:
-            self._read_scope.cancel()
-
-    def _time_left(self) -> float:
-        """Seconds that the end of a session may take, so that what it started can still be killed."""
-        return self._shutdown.time_left() - KILL_RESERVE_S if self._shutdown.has_begun else CLOSE_TIMEOUT_S
-
-
-def _end_startup_tuning(has_sessions: bool) -> None:
-    gc.collect()  # what is left of a session that was closed already must not stay for ever
-    startup_tuning.end(freeze=not has_sessions)

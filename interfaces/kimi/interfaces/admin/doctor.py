@@ -27,7 +27,8 @@ from kimi.interfaces.admin.doctor_checks import (
     check_terminal,
 )
 from kimi.interfaces.bootstrap.config_file import resolve_config_path
-from kimi.interfaces.process.process import hide_secrets, mask_secrets, start_logging, take_streams
+from kimi.interfaces.process.log import hide_secrets, mask_secrets, start_logging
+from kimi.interfaces.process.streams import take_streams
 from kimi.interfaces.process.terminal_escape import escape_line
 
 CHECKS_TIMEOUT_S: Final = 45.0

@@ -13,7 +13,7 @@ from kimi.application.settings.flags import Flags
 from kimi.domain.errors import KimiError
 from kimi.interfaces.admin.doctor_checks import check_endpoint
 from kimi.interfaces.bootstrap import doctor as doctor_adapters
-from kimi.interfaces.process.process import hide_secrets, mask_secrets, start_logging
+from kimi.interfaces.process.log import hide_secrets, mask_secrets, start_logging
 from kimi.interfaces.process.terminal_escape import escape_line
 
 MODELS_S: Final = 5.0

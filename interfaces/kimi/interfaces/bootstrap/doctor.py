@@ -14,7 +14,7 @@ from kimi.application.settings.settings import McpServer, Settings
 from kimi.domain.errors import ConfigError
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
-from kimi.interfaces.process.process import hide_secrets
+from kimi.interfaces.process.log import hide_secrets
 from kimi.interfaces.version import __version__
 
 logger = logging.getLogger(__name__)

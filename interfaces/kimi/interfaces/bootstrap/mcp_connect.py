@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kimi.application.settings.settings import McpServer
-from kimi.interfaces.process.process import Streams, hide_secrets, mask_secrets, start_logging, take_streams
+from kimi.interfaces.process.log import hide_secrets, mask_secrets, start_logging
+from kimi.interfaces.process.streams import Streams, take_streams
 from kimi.interfaces.process.terminal_escape import escape_line
 from kimi.interfaces.version import __version__
 
@@ -125,9 +126,9 @@ async def _run_until_signal(work: Callable[[], Awaitable[OfferedTools | str]]) -
 
     found: OfferedTools | str = []
     tasks = anyio.create_task_group()
-    stopping = GracefulShutdown(END_S, tasks.cancel_scope.cancel, partial(os._exit, 1))
+    stopping = GracefulShutdown(END_S, partial(os._exit, 1))
     async with tasks:
-        tasks.start_soon(stopping.watch_signals)
+        tasks.start_soon(stopping.watch_signals, tasks.cancel_scope.cancel)
         found = await work()
         tasks.cancel_scope.cancel()
     stopping.disarm_watchdog()

@@ -1,4 +1,4 @@
-"""The command line (runtime spec 1.1, 1.2): with `cli_mcp` the only importer of typer."""
+"""The command line (runtime spec 1.1, 1.2): with `cli.mcp` the only importer of typer."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +11,9 @@ from typer.main import get_command
 from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.cli import mcp as cli_mcp
+from kimi.interfaces.cli.option_conflicts import check_option_conflicts
 from kimi.interfaces.process.startup_errors import (
-    ACP_IS_DEPRECATED,
     NO_LOGIN,
-    NOT_PROVIDED,
-    check_option_conflicts,
     format_failure,
     format_usage_error,
     format_usage_panel,
@@ -41,6 +39,19 @@ _FLAGS_KEY = "kimi.flags"
 
 _SESSION_OPTIONS = frozenset({"--session", "--resume", "-S", "-r"})
 _MODE_OPTIONS: dict[str, UiMode] = {"--print": "print", "--quiet": "print", "--acp": "acp", "--wire": "wire"}
+
+
+_NOT_PROVIDED: Mapping[str, str] = {
+    "term": "'kimi term' is not provided; use 'kimi --wire' with a client of your choice.",
+    "plugin": "'kimi plugin' is not provided; a client can add tools over the wire protocol instead.",
+    "web": "'kimi web' is not provided; use 'kimi --wire' with a client of your choice.",
+    "vis": "'kimi vis' is not provided; the recorded events are plain text in 'wire.jsonl' of each session.",
+    "__background-task-worker": "'kimi __background-task-worker' is not part of this version.",
+    "__web-worker": "'kimi __web-worker' is not provided.",
+}
+"""Commands of the reference that fail with a sentence instead of being taken for a prompt (R-08)."""
+
+_ACP_IS_DEPRECATED = "'--acp' is deprecated; use 'kimi acp'.\n"
 
 
 def _start_driver(flags: Flags) -> int:
@@ -269,7 +280,7 @@ def root(
         context.meta[_FLAGS_KEY] = flags
         return None
     if acp:
-        write_stderr(ACP_IS_DEPRECATED)
+        write_stderr(_ACP_IS_DEPRECATED)
     if acp_setup:
         return _run_setup(context)
     return context.obj(flags)
@@ -414,12 +425,12 @@ def _print_no_login(as_json: bool) -> int:
 
 
 def _reject_command(context: typer.Context) -> None:
-    raise UsageError(NOT_PROVIDED[context.info_name or ""])
+    raise UsageError(_NOT_PROVIDED[context.info_name or ""])
 
 
 app.add_typer(cli_mcp.app)
 
-for _name in NOT_PROVIDED:
+for _name in _NOT_PROVIDED:
     app.command(
         _name,
         hidden=True,

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
-from kimi.interfaces.process.process import Streams, hide_secrets, log_path, mask_secrets, start_logging, take_streams
+from kimi.interfaces.process.log import hide_secrets, log_path, mask_secrets, start_logging
 from kimi.interfaces.process.startup_errors import (
     format_failure,
     format_usage_error,
     format_usage_panel,
     unwrap_single_cause,
 )
+from kimi.interfaces.process.streams import Streams, take_streams
 
 if TYPE_CHECKING:
     from kimi.application.settings.settings import Settings
@@ -43,7 +44,7 @@ def start_driver(
     streams = take_streams(share, protocol or flags.ui == "print")  # what is printed is for programs, too
     start_logging(share, flags.debug)
     try:
-        return _load_and_serve(flags, environ, streams, load or _load_settings, serve or _DRIVERS[flags.ui])
+        return _load_and_serve(flags, environ, streams, load, serve)
     except KeyboardInterrupt:
         return 0 if protocol else _report_interrupt(flags, streams) if flags.ui == "print" else 130
     except Exception as error:
@@ -51,13 +52,36 @@ def start_driver(
 
 
 def _load_and_serve(
-    flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings, serve: Serve
+    flags: Flags, environ: Mapping[str, str], streams: Streams, load: LoadSettings | None, serve: Serve | None
 ) -> int:
+    if load is None:
+        from kimi.interfaces.bootstrap.opening import load_settings as load  # start-up time
     settings = load(flags, environ)
     hide_secrets(settings.secret_values)
     if flags.prompt is not None and flags.ui == "wire":
         logger.warning("--prompt is ignored in wire mode")
-    return serve(flags, settings, streams)
+    return (serve or _import_driver(flags.ui))(flags, settings, streams)
+
+
+def _import_driver(ui: UiMode) -> Serve:
+    """The driver of a mode. Only this one is imported, after the settings were found to be good: start-up time."""
+    match ui:
+        case "wire":
+            from kimi.interfaces.wire.run import run_wire
+
+            return run_wire
+        case "acp":
+            from kimi.interfaces.acp.run import run_acp
+
+            return run_acp
+        case "print":
+            from kimi.interfaces.print.run import run_print
+
+            return run_print
+        case "shell":
+            from kimi.interfaces.shell.run import run_shell
+
+            return run_shell
 
 
 def _report_interrupt(flags: Flags, streams: Streams) -> int:
@@ -77,41 +101,3 @@ def _report_start_failure(error: BaseException, streams: Streams, log: str, debu
     logger.error("The start failed", exc_info=error)
     streams.write_error(mask_secrets(format_failure(error, log, debug)))
     return 1
-
-
-def _load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    from kimi.interfaces.bootstrap.opening import load_settings
-
-    return load_settings(flags, environ)
-
-
-def _serve_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
-    from kimi.interfaces.wire.run import run_wire
-
-    return run_wire(flags, settings, streams)
-
-
-def _serve_acp(flags: Flags, settings: Settings, streams: Streams) -> int:
-    from kimi.interfaces.acp.run import run_acp
-
-    return run_acp(flags, settings, streams)
-
-
-def _serve_print(flags: Flags, settings: Settings, streams: Streams) -> int:
-    from kimi.interfaces.print.run import run_print
-
-    return run_print(flags, settings, streams)
-
-
-def _serve_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
-    from kimi.interfaces.shell.run import run_shell
-
-    return run_shell(flags, settings, streams)
-
-
-_DRIVERS: Mapping[UiMode, Callable[[Flags, Settings, Streams], int]] = {
-    "wire": _serve_wire,
-    "acp": _serve_acp,
-    "print": _serve_print,
-    "shell": _serve_shell,
-}

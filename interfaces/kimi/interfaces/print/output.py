@@ -14,7 +14,7 @@ from kimi.domain.content.parts import TextPart, UserInput
 from kimi.domain.events.event import Event, StepBegin, StepInterrupted, StepRetry, TurnBegin
 from kimi.interfaces.print.failure import RunFailure
 from kimi.interfaces.process.terminal_escape import escape_line
-from kimi.interfaces.rpc.jsonrpc import frame_message
+from kimi.interfaces.rpc.framing import frame_message
 
 
 class PrintOutput(Protocol):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeAlias, cast
+from collections.abc import AsyncGenerator
+from typing import Any, cast
 
 from kimi.application.codec.payloads import decode_content
 from kimi.application.settings.flags import Flags
 from kimi.domain.content.parts import TextPart, UserInput, join_text
-from kimi.interfaces.rpc.jsonrpc import LineSplitter, parse_json
+from kimi.interfaces.rpc.framing import LineReader, ReadBlock
+from kimi.interfaces.rpc.messages import parse_json
 
 _log = logging.getLogger("kimi.print")
-
-ReadBlock: TypeAlias = Callable[[], Awaitable[bytes]]
 
 
 async def read_prompts(
@@ -23,7 +22,7 @@ async def read_prompts(
     if flags.prompt is not None:
         yield flags.prompt
     if flags.input_format == "stream-json":
-        async for line in _read_lines(read_block, max_line_bytes):
+        async for line in LineReader(read_block, max_line_bytes):
             if (user_input := parse_prompt_line(line)) is not None:
                 yield user_input
     elif flags.prompt is None and not stdin_is_terminal and (text := await _read_all_text(read_block)):
@@ -58,15 +57,6 @@ def _extract_user_content(message: Any) -> UserInput:
     if isinstance(content, str) or any(not isinstance(part, TextPart) for part in content):
         return content
     return join_text(content, "\n")
-
-
-async def _read_lines(read_block: ReadBlock, max_line_bytes: int) -> AsyncGenerator[bytes | None, None]:
-    splitter = LineSplitter(max_line_bytes)
-    while block := await read_block():
-        for line in splitter.feed(block):
-            yield line
-    for line in splitter.end():
-        yield line
 
 
 async def _read_all_text(read_block: ReadBlock) -> str:

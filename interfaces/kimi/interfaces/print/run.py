@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import signal
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Final
 
 import anyio
-import anyio.lowlevel
 
 from kimi.application.control.resolve_request import resolve_request
 from kimi.application.conversation.conversation import Conversation
@@ -33,37 +32,40 @@ from kimi.interfaces.print.output import FinalMessageOutput, PrintOutput, encode
 from kimi.interfaces.print.prompts import read_prompts
 from kimi.interfaces.print.stream_json_output import StreamJsonOutput
 from kimi.interfaces.print.text_output import TextOutput
-from kimi.interfaces.process import startup_tuning
-from kimi.interfaces.process.graceful_shutdown import (
-    EXIT_TIMEOUT_S,
-    KILL_RESERVE_S,
-    GracefulShutdown,
-    exit_by_signal,
-    watch_output,
-)
-from kimi.interfaces.process.process import Streams, mask_secrets, set_session_id
+from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
+from kimi.interfaces.process.log import mask_secrets
 from kimi.interfaces.process.stdio import BlockReader, write_all
+from kimi.interfaces.process.streams import Streams
 
 logger = logging.getLogger("kimi.print")
 
+_EXIT_RULES: Final = ExitRules(timeout_status=EXIT_FAILED)
+
+INTERRUPT_TIMEOUT_S: Final = 0.9
+"""How long the line about an interrupt may take to be read."""
+
 _PRINT_CLIENT: Final = Client(supports_question=True, supports_plan_mode=True)
-"""Nobody is asked, but the tools that ask have their answer: nobody is there."""
+"""No user is asked, but the tools that ask are offered: they get the answer that no user is there."""
 
 
 def run_print(flags: Flags, settings: Settings, streams: Streams) -> int:
-    """Run what is asked, with nobody there to ask back; gives the exit status (runtime spec 1.4).
+    """Run what is asked, with nobody there to ask back; returns the exit status (runtime spec 1.4).
 
     Raises KimiError for what makes a start impossible.
     """
     app = App(settings=providers.Object(settings.model_copy(update={"unattended": True})))
-    driver = _PrintDriver(app, flags, streams)
+    process = DriverProcess(streams, _EXIT_RULES)
+    selector = SessionSelector(flags.session, last=flags.continue_last)
+    opening = open_conversation(app, selector, time_left=process.time_left)
     try:
-        status = anyio.run(driver.run)
+        return process.run_conversation(
+            opening, lambda conversation: _PrintDriver(app, flags, process, conversation).run()
+        )
     except KeyboardInterrupt:
-        return driver.handle_early_interrupt()
-    if (number := driver.shutdown.exit_signal) is not None:
-        exit_by_signal(number)
-    return status
+        if not process.is_watching:  # nothing was said yet, not even that it was interrupted
+            with suppress(OSError):
+                os.write(streams.stdout_fd, encode_failure(INTERRUPTED, flags.output_format))
+        return EXIT_FAILED
 
 
 def create_output(flags: Flags, conversation: Conversation, *, stdout_is_terminal: bool) -> PrintOutput:
@@ -76,73 +78,82 @@ def create_output(flags: Flags, conversation: Conversation, *, stdout_is_termina
     return TextOutput(conversation.toolset.key_argument, stdout_is_terminal=stdout_is_terminal)
 
 
-class _PrintDriver:
-    """A run of the print driver: its output, and what has asked it to end."""
+class _PrintStdout:
+    """stdout, without a queue. When nobody reads it any more, what is written goes nowhere."""
 
-    def __init__(self, app: App, flags: Flags, streams: Streams) -> None:
+    def __init__(self, fd: int, on_lost: Callable[[], None]) -> None:
+        self._fd = fd
+        self._on_lost = on_lost
+        self._is_lost = False
+        self.error: OSError | None = None
+        self.is_write_stuck = False
+        """Whether a write is under way; after the end: one that nobody reads."""
+
+    async def write(self, data: bytes) -> None:
+        """Write all of it, as soon as it is read."""
+        if not data or self._is_lost:
+            return
+        self.is_write_stuck = True  # until it is done: a write that is cancelled goes on in its thread
+        try:
+            await write_all(self._fd, data)
+        except OSError as error:
+            self.error = error
+            logger.info("stdout cannot be written: %s", error.strerror)
+            self.fail()
+        self.is_write_stuck = False
+
+    def fail(self) -> None:
+        """End the output: nobody reads it any more."""
+        self._is_lost = True
+        self._on_lost()
+
+
+class _PrintDriver:
+    """A run of the print driver on one conversation."""
+
+    def __init__(self, app: App, flags: Flags, process: DriverProcess, conversation: Conversation) -> None:
         self._app = app
         self._flags = flags
-        self._streams = streams
-        self.shutdown = GracefulShutdown(EXIT_TIMEOUT_S, self._cancel_run, self._exit_at_once)
-        self._is_output_lost = False
-        self._write_error: OSError | None = None
-        self._is_handling_signals = False
-
-    def handle_early_interrupt(self) -> int:
-        """An interrupt came while no signals were heard; before the first prompt the line about it is still due."""
-        if not self._is_handling_signals:
-            with suppress(OSError):
-                os.write(self._streams.stdout_fd, encode_failure(INTERRUPTED, self._flags.output_format))
-        return EXIT_FAILED
+        self._process = process
+        self._conversation = conversation
+        set_client(conversation, _PRINT_CLIENT)
+        stdout_fd = process.streams.stdout_fd
+        self._output = create_output(flags, conversation, stdout_is_terminal=os.isatty(stdout_fd))
+        self._stdout = _PrintStdout(stdout_fd, self._end)
+        self._run_scope = anyio.CancelScope()
 
     async def run(self) -> int:
-        """Everything from the session to the hint at the end; gives the exit status."""
-        self._run_scope = anyio.CancelScope()
-        choice = SessionSelector(self._flags.session, last=self._flags.continue_last)
-        async with open_conversation(self._app, choice, time_left=self._time_left) as conversation:
-            set_session_id(conversation.id)
-            startup_tuning.end()
-            set_client(conversation, _PRINT_CLIENT)
-            self._conversation = conversation
-            self._output = create_output(
-                self._flags, conversation, stdout_is_terminal=os.isatty(self._streams.stdout_fd)
-            )
-            status = await self._serve_until_end()
-            resumable = not conversation.is_empty
-        self.shutdown.disarm_watchdog()
-        if self._write_error and not isinstance(self._write_error, BrokenPipeError):  # who closes a pipe knows it
-            self._streams.write_error(f"The output could not be written: {self._write_error.strerror}\n")
-        if resumable:
-            self._streams.write_resume_hint(conversation.id)
-        return status
-
-    async def _serve_until_end(self) -> int:
+        """Run everything that is asked, and what it has started; returns the exit status."""
         status = EXIT_FAILED
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.shutdown.watch_signals)
-            tasks.start_soon(watch_output, self._streams.stdout_fd, self._handle_lost_output)
+        async with self._process.watch(self._run_scope.cancel, self._stdout) as tasks:
             tasks.start_soon(self._pump_events)
-            await anyio.lowlevel.checkpoint()  # from here on signals are heard, before anything is said
-            self._is_handling_signals = True
             with self._run_scope:
                 status = await self._run_prompts()
-            if self.shutdown.first_signal == signal.SIGINT:
+            if self._process.shutdown.first_signal == signal.SIGINT:
                 status = EXIT_FAILED
-                with anyio.move_on_after(KILL_RESERVE_S):
-                    await self._write(self._output.render_failure(INTERRUPTED))
-            tasks.cancel_scope.cancel()
-        return EXIT_FAILED if self._write_error else status
+                with anyio.move_on_after(INTERRUPT_TIMEOUT_S):
+                    await self._stdout.write(self._output.render_failure(INTERRUPTED))
+        if (error := self._stdout.error) is None:
+            return status
+        if not isinstance(error, BrokenPipeError):  # a reader that closes a pipe knows it
+            self._process.streams.write_error(f"The output could not be written: {error.strerror}\n")
+        return EXIT_FAILED
+
+    def _end(self) -> None:
+        """Cancel what runs: nobody reads it. The end is bounded as after a signal."""
+        self._process.shutdown.begin()
+        self._run_scope.cancel()
 
     async def _run_prompts(self) -> int:
         """Run the prompts one after the other, to the first that fails; then wait for what they have started."""
-        read = BlockReader(self._streams.stdin_fd).read
-        terminal = os.isatty(self._streams.stdin_fd)
+        read = BlockReader(self._process.streams.stdin_fd).read  # its end is not that of the process
+        terminal = os.isatty(self._process.streams.stdin_fd)
         limit = self._app.settings().wire.max_line_bytes
         async with aclosing(read_prompts(self._flags, read, stdin_is_terminal=terminal, max_line_bytes=limit)) as given:
             async for user_input in given:
-                await self._write(self._output.render_prompt(user_input))
+                await self._stdout.write(self._output.render_prompt(user_input))
                 if (failure := await self._run_turn(user_input)) is not None:
-                    await self._write(self._output.render_failure(failure))
+                    await self._stdout.write(self._output.render_failure(failure))
                     return failure.exit_status
         return await self._wait_for_tasks()
 
@@ -155,7 +166,7 @@ class _PrintDriver:
             failure = classify_error(error)
         await self._conversation.files.sync()
         if failure is None:
-            await self._write(self._output.render_end())
+            await self._stdout.write(self._output.render_end())
             return None
         return replace(failure, message=mask_secrets(failure.message))
 
@@ -165,53 +176,23 @@ class _PrintDriver:
         timed_out = await wait_for_tasks(self._conversation, self._run_follow_up_turn)
         if timed_out is None:
             return 0
-        self._streams.write_error(f"{timed_out}\n")
+        self._process.streams.write_error(f"{timed_out}\n")
         return EXIT_FAILED
 
     async def _run_follow_up_turn(self, text: str) -> None:
         """The exit status is that of what was asked: what fails afterwards is a remark."""
         if (failure := await self._run_turn(text)) is not None:
-            await self._write(self._output.render_end())
-            self._streams.write_error(f"The result of background work was not dealt with: {failure.message}\n")
+            await self._stdout.write(self._output.render_end())
+            self._process.streams.write_error(f"The result of background work was not dealt with: {failure.message}\n")
 
     async def _pump_events(self) -> None:
-        """Write what there is to read about each event; nobody is there to answer, so requests are refused."""
+        """Write what there is to read about each event. No user is there to answer, so requests are refused."""
         channel = self._conversation.events.channel
         try:
             while batch := await channel.receive():
                 for event, _ in batch:
                     if isinstance(event, REQUEST_TYPES):
                         resolve_request(self._conversation, event.id, build_refusal(event))
-                await self._write(b"".join(self._output.render_event(event) for event, _ in batch))
+                await self._stdout.write(b"".join(self._output.render_event(event) for event, _ in batch))
         finally:
             channel.close()  # a turn waits for its events to be written
-
-    async def _write(self, data: bytes) -> None:
-        if not data or self._is_output_lost:
-            return
-        try:
-            await write_all(self._streams.stdout_fd, data)
-        except OSError as error:
-            self._write_error = error
-            logger.info("stdout cannot be written: %s", error.strerror)
-            self._handle_lost_output()
-
-    def _handle_lost_output(self) -> None:
-        """Nobody reads any more: what runs is cancelled, and the end is bounded as after a signal."""
-        self._is_output_lost = True
-        self.shutdown.arm_watchdog()
-        self._cancel_run()
-
-    def _cancel_run(self) -> None:
-        self._run_scope.cancel()
-
-    def _time_left(self) -> float:
-        """Seconds that the hooks of the end may take: as many as they want, unless the end was asked for."""
-        if self._is_output_lost or self.shutdown.first_signal is not None:
-            return self.shutdown.time_left() - KILL_RESERVE_S
-        return math.inf
-
-    def _exit_at_once(self) -> None:
-        if self.shutdown.exit_signal is not None:
-            exit_by_signal(self.shutdown.exit_signal)
-        os._exit(EXIT_FAILED)

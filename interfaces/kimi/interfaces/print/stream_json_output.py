@@ -11,7 +11,7 @@ from kimi.domain.events.event import Event, Notification, PlanDisplay, StepBegin
 from kimi.domain.tools.tool import tool_message
 from kimi.interfaces.print.failure import RunFailure
 from kimi.interfaces.print.output import encode_json_failure
-from kimi.interfaces.rpc.jsonrpc import frame_message
+from kimi.interfaces.rpc.framing import frame_message
 
 
 class StreamJsonOutput:

@@ -1,4 +1,4 @@
-"""The end of a process that serves a client: by the end of its input, a closed output or a signal, and bounded."""
+"""The end of a process that serves a client: begun by its input, its output or a signal, and bounded."""
 
 from __future__ import annotations
 
@@ -17,36 +17,27 @@ from kimi.interfaces.process.stdio import wait_for_hangup
 
 logger = logging.getLogger(__name__)
 
-STOP_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
-
-
-EXIT_TIMEOUT_S: Final = 2.0
-"""From what asks for the end (of the input, a signal) to the end of the process at the latest."""
-
-KILL_RESERVE_S: Final = 0.9
-"""What is kept of that for ending programs that are still running."""
+_STOP_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])
 
 
 class GracefulShutdown:
-    """What asks a driver to end, and the watchdog that sees to it that it does.
+    """What has asked the process to end, and the watchdog that sees to it that it does.
 
-    `arm_watchdog` is called when the end begins; the process is gone `timeout_s` seconds later, by `give_up`.
-    `signal` is the first signal that came. A second one of `at_once` ends the process on the spot.
+    The end begins with the first signal, or with `begin`. The process is gone `timeout_s` seconds later: `on_timeout`,
+    which runs in a thread of its own, must end it. Without `on_timeout` the deadline is only what `time_left` tells.
     """
 
     def __init__(
         self,
         timeout_s: float,
-        stop: Callable[[], None],
-        on_timeout: Callable[[], None],
+        on_timeout: Callable[[], None] | None,
         immediate_signals: frozenset[signal.Signals] = frozenset({signal.SIGINT}),
     ) -> None:
         self._timeout_s = timeout_s
-        self._stop = stop
         self._on_timeout = on_timeout
         self._immediate_signals = immediate_signals
         self._watchdog: threading.Timer | None = None
-        self._deadline = 0.0
+        self._deadline: float | None = None
         self.first_signal: signal.Signals | None = None
 
     @property
@@ -56,43 +47,52 @@ class GracefulShutdown:
 
     @property
     def has_begun(self) -> bool:
-        """Is the process about to end?"""
-        return self._watchdog is not None
+        """Whether the process is about to end."""
+        return self._deadline is not None
 
-    def arm_watchdog(self) -> None:
-        """Whatever hangs from now on, the process is gone in time. Idempotent."""
-        if self._watchdog is None:
-            self._deadline = time.monotonic() + self._timeout_s
-            self._watchdog = threading.Timer(self._timeout_s, self._force_exit)
+    def begin(self) -> None:
+        """Start the watchdog: whatever hangs from now on, the process is gone in time. Idempotent."""
+        if self._deadline is not None:
+            return
+        self._deadline = time.monotonic() + self._timeout_s
+        if self._on_timeout is not None:
+            self._watchdog = threading.Timer(self._timeout_s, self._force_exit, (self._on_timeout,))
             self._watchdog.daemon = True
             self._watchdog.start()
 
     def time_left(self) -> float:
         """Seconds until the process is gone; the end begins with this call at the latest."""
-        self.arm_watchdog()
+        self.begin()
+        assert self._deadline is not None
         return self._deadline - time.monotonic()
 
     def disarm_watchdog(self) -> None:
-        """Everything has ended in time."""
+        """Stop the watchdog: everything has ended in time."""
         if self._watchdog is not None:
             self._watchdog.cancel()
 
-    async def watch_signals(self) -> None:
-        """The first signal ends the service in good order, a second one that is to end it at once does."""
+    async def watch_signals(self, stop: Callable[[], None], on_interrupt: Callable[[], None] | None = None) -> None:
+        """Call `stop` for each signal. A second one, of those that end the process at once, does so.
+
+        With `on_interrupt` an interrupt asks for something else than the end, and that is called instead.
+        """
         if sys.platform == "win32":
             return
-        with anyio.open_signal_receiver(*STOP_SIGNALS) as received:
+        with anyio.open_signal_receiver(*_STOP_SIGNALS) as received:
             async for number in received:
+                if number == signal.SIGINT and on_interrupt is not None:
+                    on_interrupt()
+                    continue
                 if self.first_signal is not None and number in self._immediate_signals:
                     os._exit(128 + number)
                 logger.info("ending because of %s", number.name)
                 self.first_signal = self.first_signal or number
-                self.arm_watchdog()
-                self._stop()
+                self.begin()
+                stop()
 
-    def _force_exit(self) -> None:
+    def _force_exit(self, on_timeout: Callable[[], None]) -> None:
         logger.error("the end took longer than %s s; leaving at once", self._timeout_s)
-        self._on_timeout()
+        on_timeout()
 
 
 async def watch_output(fd: int, on_gone: Callable[[], None]) -> None:

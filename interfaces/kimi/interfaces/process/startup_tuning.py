@@ -37,7 +37,7 @@ def end(*, freeze: bool = True) -> None:
 
 
 class _MetadataStub(ModuleType):
-    """Stands for `importlib.metadata` until somebody asks for more of it than for plugins of pydantic."""
+    """Stands for `importlib.metadata` until more of it is wanted than plugins of pydantic."""
 
     def entry_points(self, **selected: str) -> Any:
         """What is installed under this group; no plugins of pydantic."""

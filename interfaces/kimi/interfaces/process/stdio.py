@@ -13,6 +13,7 @@ import stat
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
@@ -26,10 +27,15 @@ MAX_BLOCKS_AHEAD = 16
 
 
 class BlockReader:
-    """Reads blocks from a descriptor; the thread is a daemon, so that a blocked read never holds up the exit."""
+    """Reads blocks from a descriptor; the thread is a daemon, so that a blocked read never holds up the exit.
 
-    def __init__(self, fd: int) -> None:
+    `on_end` is called when `read` meets the end of the input.
+    """
+
+    def __init__(self, fd: int, on_end: Callable[[], None] = lambda: None) -> None:
         self._fd = fd
+        self._on_end = on_end
+        self._is_closed = False
         self._blocks: deque[bytes] = deque()
         self._arrived = anyio.Event()
         self._slots = threading.Semaphore(MAX_BLOCKS_AHEAD)
@@ -40,11 +46,21 @@ class BlockReader:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             threading.Thread(target=self._read_blocks, name="stdin", daemon=True).start()
-        while not self._blocks:
+        while not self._blocks and not self._is_closed:
             self._arrived = anyio.Event()
             await self._arrived.wait()
+        # After `close` blocks that were read ahead are not taken: nothing may begin any more.
+        block = b"" if self._is_closed else self._blocks.popleft()
         self._slots.release()
-        return self._blocks.popleft()
+        if not block:
+            self._is_closed = True
+            self._on_end()
+        return block
+
+    def close(self) -> None:
+        """End the input here, whatever is still in it. Idempotent."""
+        self._is_closed = True
+        self._arrived.set()
 
     def _read_blocks(self) -> None:
         assert self._loop is not None

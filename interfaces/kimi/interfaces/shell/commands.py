@@ -15,7 +15,7 @@ from kimi.application.sessions.open_session import SessionSelector
 from kimi.domain.command import CommandInfo
 from kimi.domain.content.parts import join_text
 from kimi.domain.errors import StateError
-from kimi.interfaces.process.process import log_path
+from kimi.interfaces.process.log import log_path
 from kimi.interfaces.shell.panels import Menu, MenuOption
 from kimi.interfaces.shell.preferences import choose_editor, choose_model, choose_theme, log_in, log_out
 from kimi.interfaces.shell.render.blocks import MarkdownBlock, Note, OutputBlock

@@ -11,7 +11,7 @@ from kimi.domain.errors import (
     ModelNotSet,
     StoreFailed,
 )
-from kimi.interfaces.process.process import mask_secrets
+from kimi.interfaces.process.log import mask_secrets
 from kimi.interfaces.shell.render.blocks import Note
 
 NO_MODEL = (

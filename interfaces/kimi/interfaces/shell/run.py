@@ -1,11 +1,9 @@
-"""`kimi` without a mode: one person at a terminal, session after session (runtime spec 8)."""
+"""`kimi` without a mode: one user at a terminal, session after session (runtime spec 8)."""
 
 from __future__ import annotations
 
 import logging
-import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,8 +26,9 @@ from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import bind_negotiation, load_settings, open_conversation, warm_up
 from kimi.interfaces.bootstrap.shell import walk_files
-from kimi.interfaces.process.graceful_shutdown import EXIT_TIMEOUT_S, KILL_RESERVE_S, STOP_SIGNALS, exit_by_signal
-from kimi.interfaces.process.process import Streams, hide_secrets, set_session_id
+from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
+from kimi.interfaces.process.log import hide_secrets
+from kimi.interfaces.process.streams import Streams
 from kimi.interfaces.shell.commands import COMMAND_TABLE, build_completion_sources
 from kimi.interfaces.shell.error_notes import NO_MODEL, build_error_notes
 from kimi.interfaces.shell.preferences import FIRST_RUN_ARGUMENT
@@ -56,6 +55,9 @@ NEEDS_TERMINAL: Final = (
     "The interactive shell needs a terminal on stdin and stdout. "
     'Use `kimi --print -p "..."` for a single answer, or `kimi --wire` from a program.\n'
 )
+_EXIT_RULES: Final = ExitRules(timeout_status=None, immediate_signals=frozenset())
+"""The shell has no watchdog: it must leave the terminal as it was. How long the hooks of the end take is bounded."""
+
 _FROM_ENVIRONMENT: Final = {
     "KIMI_BASE_URL": "the base URL",
     "KIMI_API_KEY": "the API key",
@@ -66,20 +68,15 @@ _FROM_ENVIRONMENT: Final = {
 
 
 def run_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
-    """Serve the person at the terminal until they leave; gives the exit status. With `--prompt` one turn only.
+    """Serve the user at the terminal until they leave; returns the exit status. With `--prompt` one turn only.
 
     Raises KimiError for what makes a start impossible. Without a terminal it says so, with status 1.
     """
     if not (os.isatty(streams.stdin_fd) and os.isatty(streams.stdout_fd)):
         streams.write_error(NEEDS_TERMINAL)
         return 1
-    shell = _ShellRun(flags, settings, os.environ)
-    status = anyio.run(shell.serve)
-    if shell.resumable is not None:
-        streams.write_resume_hint(shell.resumable)
-    if shell.signal is not None:
-        exit_by_signal(shell.signal)
-    return status
+    process = DriverProcess(streams, _EXIT_RULES)
+    return process.run(_ShellRun(flags, settings, os.environ, process).serve)
 
 
 async def _ask_unless_interrupted(ui: TerminalUI, ask: Callable[[], Awaitable[str | None]]) -> str | None:
@@ -109,26 +106,22 @@ class _ShellRun:
 
     _main_scope: anyio.CancelScope
 
-    def __init__(self, flags: Flags, settings: Settings, environ: Mapping[str, str]) -> None:
+    def __init__(self, flags: Flags, settings: Settings, environ: Mapping[str, str], process: DriverProcess) -> None:
+        self._process = process
         self._flags = self._settings_flags = flags
         self._settings = settings
         self._editor = settings.interface.editor
         self._environ = environ
         self._session: ShellSession | None = None
         self.session_id: str | None = None
-        self.resumable: str | None = None
-        self.signal: signal.Signals | None = None
-        self._exit_deadline = math.inf
 
     async def serve(self) -> int:
         front = create_terminal_ui(self._settings, self._environ)
         status = 0
         self._main_scope = anyio.CancelScope()
-        async with front.terminal_lifespan(), anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch_signals)
+        async with front.terminal_lifespan(), self._process.watch(self._end, on_interrupt=self._interrupt):
             with self._main_scope:
                 status = await self._run_from_start(front)
-            tasks.cancel_scope.cancel()
         return status
 
     async def _run_from_start(self, ui: TerminalUI) -> int:
@@ -145,7 +138,7 @@ class _ShellRun:
         return await self._run_sessions(ui, choice)
 
     async def _run_sessions(self, ui: TerminalUI, selector: SessionSelector) -> int:
-        """Sessions until the person leaves. One that cannot be opened leads back to the one before."""
+        """Run sessions until the user leaves. One that cannot be opened leads back to the one before."""
         outcome: SessionOutcome = SwitchSession(selector)
         before: SessionSelector | None = None
         while isinstance(outcome, SwitchSession):
@@ -174,21 +167,19 @@ class _ShellRun:
 
     async def _run_session(self, ui: TerminalUI, selector: SessionSelector, prefill: str) -> SessionOutcome:
         app = App(settings=providers.Object(self._settings))
-        restore_options = RestoreOptions(report=lambda text: ui.show(Note(text, "warning")))
-        async with open_conversation(
-            app, selector, time_left=self._time_left, restore_options=restore_options
-        ) as conversation:
-            set_session_id(conversation.id)
+        options = RestoreOptions(report=lambda text: ui.show(Note(text, "warning")))
+        opening = open_conversation(app, selector, time_left=self._process.time_left, restore_options=options)
+        async with opening as conversation:
             self.session_id = conversation.id
             place = ShellContext(app, conversation, self._settings, self._flags, self._environ, self._editor)
             files = WorkDirFiles(self._settings.work_dir, walk_files)
             try:
-                return await self._serve_session(ui, place, files, prefill)
+                with self._process.track_session(conversation):
+                    return await self._serve_session(ui, place, files, prefill)
             finally:
                 files.close()
                 self._session = None
                 self._flags, self._editor = place.flags, place.editor  # chosen for the sessions that follow too
-                self.resumable = None if conversation.is_empty else conversation.id
 
     async def _serve_session(
         self, ui: TerminalUI, shell_context: ShellContext, files: WorkDirFiles, prefill: str
@@ -218,26 +209,17 @@ class _ShellRun:
         first = None if conversation.model else EnteredInput(f"/login {FIRST_RUN_ARGUMENT}")
         return await session.run(first, warm_up=partial(warm_up, shell_context.app))
 
-    async def _watch_signals(self) -> None:
-        if sys.platform == "win32":
-            return
-        with anyio.open_signal_receiver(*STOP_SIGNALS) as received:
-            async for number in received:
-                if number != signal.SIGINT and self.signal is None:
-                    self.signal = number
-                    self._exit_deadline = time.monotonic() + EXIT_TIMEOUT_S
-                self._handle_signal(number)
-
-    def _time_left(self) -> float:
-        """Seconds that the hooks of the end may take: as many as they want, unless a signal asked for the end."""
-        return self._exit_deadline - time.monotonic() - KILL_RESERVE_S
-
-    def _handle_signal(self, number: signal.Signals) -> None:
-        """Between sessions, and before there is one, any signal ends the shell."""
+    def _end(self) -> None:
+        """End the session that runs, and the shell with it."""
         if self._session is None:
             self._main_scope.cancel()
-        elif number != signal.SIGINT:
+        else:
             self._session.end(Exit())
+
+    def _interrupt(self) -> None:
+        """Interrupt what runs. Between sessions, and before there is one, an interrupt ends the shell."""
+        if self._session is None:
+            self._main_scope.cancel()
         elif not self._session.ui.lease.owns_interrupts:
             self._session.interrupt()
 
@@ -262,7 +244,7 @@ def create_terminal_ui(settings: Settings, environ: Mapping[str, str]) -> Starta
 
 
 def is_plain_terminal(environ: Mapping[str, str]) -> bool:
-    """Is a terminal without cursor movement wanted, or the only one there is?"""
+    """Whether a terminal without cursor movement is wanted, or the only one there is."""
     if environ.get("KIMI_PLAIN", "").lower() in ("1", "true", "yes", "on"):
         return True
     unknown = "" if sys.platform == "win32" else "dumb"
@@ -270,7 +252,7 @@ def is_plain_terminal(environ: Mapping[str, str]) -> bool:
 
 
 def detect_colour_system(environ: Mapping[str, str]) -> ColorSystem | None:
-    """The colours that the terminal has; None for a person who wants none (https://no-color.org)."""
+    """The colours that the terminal has; None for a user who wants none (https://no-color.org)."""
     if environ.get("NO_COLOR"):
         return None
     if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):

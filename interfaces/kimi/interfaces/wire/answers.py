@@ -22,7 +22,7 @@ from kimi.domain.events.request import (
     ToolCallRequest,
 )
 from kimi.domain.tools.tool import tool_error
-from kimi.interfaces.rpc.jsonrpc import RpcReply
+from kimi.interfaces.rpc.messages import RpcReply
 
 logger = logging.getLogger(__name__)
 

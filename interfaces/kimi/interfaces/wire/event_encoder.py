@@ -15,7 +15,8 @@ from kimi.domain.events.event import (
     TurnEnd,
 )
 from kimi.domain.events.request import HookRequest, QuestionRequest, ToolCallRequest
-from kimi.interfaces.rpc.jsonrpc import encode_notification, encode_request, frame_message
+from kimi.interfaces.rpc.framing import frame_message
+from kimi.interfaces.rpc.messages import encode_notification, encode_request
 
 STRICT_EVENT_NAMES = frozenset(
     {

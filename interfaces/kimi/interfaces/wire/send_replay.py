@@ -11,7 +11,9 @@ import anyio.lowlevel
 
 from kimi.application.ports import SessionFiles
 from kimi.application.sessions.replay_events import ReplayedEvent, replay
-from kimi.interfaces.rpc.jsonrpc import Outbox, encode_notification, encode_request, frame_message
+from kimi.interfaces.rpc.framing import frame_message
+from kimi.interfaces.rpc.messages import encode_notification, encode_request
+from kimi.interfaces.rpc.outbox import Outbox
 from kimi.interfaces.wire.event_encoder import STRICT_EVENT_NAMES, NestedTurnTracker
 
 BATCH_SIZE: Final = 256

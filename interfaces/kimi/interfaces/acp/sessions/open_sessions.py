@@ -39,7 +39,7 @@ from kimi.interfaces.acp.transport.remote_client import RemoteClient
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.opening import bind_negotiation, open_conversation, replace_workspace
 from kimi.interfaces.process import trim_memory
-from kimi.interfaces.process.process import set_session_id
+from kimi.interfaces.process.log import set_session_id
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from kimi.interfaces.acp.sessions.mcp_servers import InvalidMcpServer, parse_mcp
 from kimi.interfaces.acp.transport.errors import invalid_params
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
-from kimi.interfaces.process.process import hide_secrets
+from kimi.interfaces.process.log import hide_secrets
 
 LoadSettings: TypeAlias = Callable[[Flags, Mapping[str, str]], Settings]
 _FileStamps: TypeAlias = tuple[tuple[str, int, int] | None, ...]

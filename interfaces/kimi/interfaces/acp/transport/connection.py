@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kimi.interfaces.acp.agent import AcpAgent, RpcMethod, RpcParams
-from kimi.interfaces.acp.transport.errors import RpcError
+from kimi.interfaces.acp.agent import AcpAgent, RpcParams
 from kimi.interfaces.acp.transport.lines import AcpTransport
 
 if TYPE_CHECKING:
@@ -28,11 +27,11 @@ def create_connection(agent: AcpAgent, transport: AcpTransport) -> Connection:
     from acp.router import MessageRouter, Route
 
     router = MessageRouter(use_unstable_protocol=True)
-    requests = {name: _wrap_request_handler(method, RequestError) for name, method in agent.request_handlers().items()}
+    requests = agent.request_handlers(lambda error: RequestError(error.code, error.message, error.data))
     for name, answer in requests.items():
         router.add_route(Route(method=name, func=answer, kind="request"))
-    for name, heed in agent.notification_handlers().items():
-        router.add_route(Route(method=name, func=_wrap_notification_handler(heed), kind="notification"))
+    for name, handler in agent.notification_handlers().items():
+        router.add_route(Route(method=name, func=_wrap_notification_handler(handler), kind="notification"))
 
     @router.handle_extension_request
     async def extension_request(name: str, params: dict[str, Any]) -> Any:
@@ -47,16 +46,6 @@ def create_connection(agent: AcpAgent, transport: AcpTransport) -> Connection:
 
     _ = (extension_request, extension_notification)
     return Connection(router, transport, listening=False)
-
-
-def _wrap_request_handler(method: RpcMethod, error_type: Callable[..., Exception]) -> Callable[[Any], Any]:
-    async def answer(params: RpcParams) -> Any:
-        try:
-            return await method(params)
-        except RpcError as refused:
-            raise error_type(refused.code, refused.message, refused.data) from None
-
-    return answer
 
 
 def _wrap_notification_handler(handler: Callable[[RpcParams], None]) -> Callable[[Any], Any]:

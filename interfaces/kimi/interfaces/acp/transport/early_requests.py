@@ -20,16 +20,16 @@ logger = logging.getLogger(__name__)
 
 async def serve_without_sdk(agent: AcpAgent, transport: AcpTransport, tasks: TaskGroup) -> None:
     """Serve until the end of the input, or until this is cancelled; what is under way then is answered all the same."""
-    requests, notifications = agent.request_handlers(), agent.notification_handlers()
+    requests, notifications = agent.request_handlers(lambda error: error), agent.notification_handlers()
     while (message := await transport.receive()) is not None:
         name, params = message.get("method"), message.get("params")
         if name is None:
             logger.info("answer to a request that was never made: %r", message.get("id"))
         elif "id" in message:
             tasks.start_soon(_answer_request, transport, message, requests.get(name))
-        elif (heed := notifications.get(name)) is not None and isinstance(params, dict):
+        elif (handler := notifications.get(name)) is not None and isinstance(params, dict):
             tasks.start_soon(
-                _handle_notification, heed, cast("RpcParams", params)
+                _handle_notification, handler, cast("RpcParams", params)
             )  # a task, or it would overtake the request before it
 
 

@@ -20,7 +20,7 @@ from kimi.domain.errors import (
     TooManySessions,
 )
 from kimi.interfaces.process.startup_errors import unwrap_single_cause
-from kimi.interfaces.rpc.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from kimi.interfaces.rpc.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,7 @@ mislead it: lines that are no objects, `_meta` keys that would overwrite argumen
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, cast
@@ -19,20 +18,12 @@ from kimi.application.codec.envelope import encode_json
 from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.transport.errors import RpcError, log_internal_error, to_rpc_error
 from kimi.interfaces.acp.transport.update_outbox import UpdateOutbox
-from kimi.interfaces.rpc.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    LineSplitter,
-    frame_message,
-    parse_json,
-)
+from kimi.interfaces.rpc.framing import LineReader, ReadBlock, frame_message
+from kimi.interfaces.rpc.messages import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, parse_json
 
 logger = logging.getLogger(__name__)
 
 RpcMessage: TypeAlias = dict[str, Any]
-ReadBlock: TypeAlias = Callable[[], Awaitable[bytes]]
-"""The next block of input; empty at its end."""
 
 MAX_LINE_BYTES: Final = 256 * 1024 * 1024
 
@@ -71,11 +62,8 @@ class AcpTransport:
         self, read_block: ReadBlock, outbox: UpdateOutbox, initialize: Callable[[JsonObject], JsonObject]
     ) -> None:
         self.outbox = outbox
-        self._read_block = read_block
         self._initialize = initialize
-        self._splitter = LineSplitter(MAX_LINE_BYTES)
-        self._lines: deque[bytes | None] = deque()
-        self._is_input_ended = False
+        self._lines = LineReader(read_block, MAX_LINE_BYTES)
         self._unanswered_count = 0
         self.request_answered = anyio.Event()
         """Set, and replaced, when a request is answered."""
@@ -85,39 +73,23 @@ class AcpTransport:
     async def receive(self) -> RpcMessage | None:
         """The next request, notification or answer; None at the end of the input.
 
-        Whoever asks for it gets the request into the context of the tasks that it starts (`incoming`).
+        A request enters the context of the calling task, and with it that of the tasks which it starts: see
+        `current_request`.
         """
-        message = await self._next_message()
-        if message is None or "method" not in message:
-            _current_request.set(None)
+        async for line in self._lines:
+            if (message := self._parse_line(line)) is None:
+                continue
+            _current_request.set(IncomingRequest(message.get("id")) if "method" in message else None)
+            if "method" in message and "id" in message:
+                self._unanswered_count += 1
             return message
-        _current_request.set(IncomingRequest(message.get("id")))
-        if "id" in message:
-            self._unanswered_count += 1
-        return message
+        _current_request.set(None)
+        return None
 
     async def wait_for_answers(self) -> None:
         """Wait until every request that `receive` gave has its answer in the queue."""
         while self._unanswered_count:
             await self.request_answered.wait()
-
-    async def _next_message(self) -> RpcMessage | None:
-        while True:
-            line = await self._next_line()
-            if line is _END_OF_INPUT:
-                return None
-            if (message := self._parse_line(line)) is not None:
-                return message
-
-    async def _next_line(self) -> bytes | None:
-        """The next line, None for one that was too long, `_END_OF_INPUT` at the end."""
-        while not self._lines:
-            if self._is_input_ended:
-                return _END_OF_INPUT
-            block = await self._read_block()
-            self._is_input_ended = not block
-            self._lines.extend(self._splitter.feed(block) if block else self._splitter.end())
-        return self._lines.popleft()
 
     def _parse_line(self, line: bytes | None) -> RpcMessage | None:
         """The message in a line, if it is one for the connection."""
@@ -193,14 +165,7 @@ class AcpTransport:
                 action()
 
     async def close(self) -> None:
-        """Nothing to do: the streams belong to whoever made them."""
-
-    def send_update(self, session_id: str, update: JsonObject) -> None:
-        """Queue a `session/update`. Who sends many waits for `out.room`."""
-        try:
-            self.outbox.put_update(session_id, update)
-        except Exception as error:
-            log_internal_error(error)
+        """Nothing to do: the streams belong to the caller that opened them."""
 
     def send_notification(self, method: str, params: JsonObject) -> None:
         """Queue a notification."""
@@ -217,10 +182,6 @@ class AcpTransport:
                 _build_error_answer(message.get("id"), RpcError(INTERNAL_ERROR, refused.message, refused.data))
             )
         self.outbox.put(frame_message(line))
-
-
-_END_OF_INPUT: Final = b"\n"
-"""Cannot be a line."""
 
 
 def _normalize_answer(message: RpcMessage) -> RpcMessage | None:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 import anyio
 
 from kimi.domain.content.message import JsonObject
+from kimi.interfaces.acp.transport.errors import log_internal_error
 from kimi.interfaces.acp.transport.lines import AcpTransport, collect_sent_ids
 
 
@@ -21,6 +22,7 @@ class RemoteClient:
 
     def __init__(self, transport: AcpTransport) -> None:
         self._transport = transport
+        self._outbox = transport.outbox
         self._connection: RequestSender | None = None
         self._connected = anyio.Event()
 
@@ -47,9 +49,12 @@ class RemoteClient:
         return cast("JsonObject", result) if isinstance(result, dict) else {}
 
     def send_update(self, session_id: str, update: JsonObject) -> None:
-        """Send a `session/update`; never waits."""
-        self._transport.send_update(session_id, update)
+        """Queue a `session/update`; never waits. A sender of many waits for capacity."""
+        try:
+            self._outbox.put_update(session_id, update)
+        except Exception as error:  # one that cannot be encoded: the others go on
+            log_internal_error(error)
 
     async def wait_for_capacity(self) -> None:
         """Wait while the client does not read what was sent."""
-        await self._transport.outbox.wait_for_capacity()
+        await self._outbox.wait_for_capacity()

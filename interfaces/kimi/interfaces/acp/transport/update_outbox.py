@@ -8,7 +8,8 @@ from typing import Any, Final, cast
 
 from kimi.application.codec.envelope import encode_json
 from kimi.domain.content.message import JsonObject
-from kimi.interfaces.rpc.jsonrpc import Outbox, frame_message
+from kimi.interfaces.rpc.framing import frame_message
+from kimi.interfaces.rpc.outbox import Outbox
 
 MAX_QUEUED_LINES: Final = 50_000
 """How many lines may wait before producers do, however short they are."""
@@ -71,7 +72,7 @@ class UpdateOutbox(Outbox):
         return self._pending_chunk is None and super()._is_empty()
 
     def take_piece(self) -> bytes:
-        """The next piece of what waits; it waits no longer."""
+        """Remove the next piece of what is queued, and return it."""
         self._queue_pending_chunk()
         return super().take_piece()
 

@@ -1,8 +1,4 @@
-"""The process itself: its three streams and its log (runtime spec 2.8, wire spec 1.2).
-
-In the protocol modes stdin and stdout are kept for the protocol alone: private copies are made, and the public
-descriptors lead to nothing and to the log, so that neither a stray `print` nor a child nor a C library can disturb it.
-"""
+"""The log of the process: one file a day, which several processes may share, without secrets (runtime spec 2.8)."""
 
 from __future__ import annotations
 
@@ -14,55 +10,14 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
-
-from kimi.interfaces.process.startup_errors import write_stderr
 
 TRACE_LEVEL = 5
 """The level of `--debug`, below DEBUG."""
 
 KEPT_LOG_FILES = 10
 
-RESUME_HINT = "To resume this session: kimi -r "
-
 _session_id: ContextVar[str] = ContextVar("session", default="-")
 _DATED_LOG_PATTERN = re.compile(r"kimi\.\d{4}-\d\d-\d\d\.log")
-
-
-@dataclass(frozen=True, slots=True)
-class Streams:
-    """Where a driver reads and writes. The descriptors belong to it; children do not inherit them.
-
-    `write_error` writes to the stderr that the process was started with, after its own has become the log.
-    """
-
-    stdin_fd: int
-    stdout_fd: int
-    write_error: Callable[[str], None]
-
-    def write_resume_hint(self, session_id: str) -> None:
-        """The last words about a session that can be taken up again."""
-        self.write_error(f"\n{RESUME_HINT}{session_id}\n")
-
-
-def take_streams(share: str, protocol: bool) -> Streams:
-    """Point stderr at the log; with `protocol`, take stdin and stdout away as well.
-
-    A descriptor that was closed from the start counts as one that holds nothing.
-    """
-    _fill_closed_descriptors()
-    log = _open_log(log_path(share), local_date())
-    stderr = os.dup(2)
-    os.dup2(log, 2)
-    stdin, stdout = 0, 1
-    if protocol:
-        stdin, stdout = os.dup(0), os.dup(1)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        os.dup2(log, 1)
-    os.close(log)
-    return Streams(stdin, stdout, lambda text: write_stderr(text, stderr))
 
 
 def log_path(share: str) -> str:
@@ -124,7 +79,7 @@ class DailyLogHandler(logging.Handler):
         self._path = path
         self._today = today
         self._current_date = today()
-        self._descriptor = _open_log(path, self._current_date)
+        self._descriptor = open_log(path, self._current_date)
         self._secrets: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
 
@@ -156,7 +111,7 @@ class DailyLogHandler(logging.Handler):
         if today == self._current_date:
             return
         self._current_date = today
-        old, new = self._descriptor, _open_log(self._path, today)
+        old, new = self._descriptor, open_log(self._path, today)
         for descriptor in (1, 2):
             if _is_same_file(descriptor, old):
                 os.dup2(new, descriptor)
@@ -186,7 +141,7 @@ def _compile_secrets_pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
 # --- files -----------------------------------------------------------------------------------------------------
 
 
-def _open_log(path: str, today: str) -> int:
+def open_log(path: str, today: str) -> int:
     """A descriptor that appends to the log, or one to nothing when that cannot be had."""
     try:
         for directory in (os.path.dirname(os.path.dirname(path)), os.path.dirname(path)):
@@ -219,15 +174,6 @@ def _remove_oldest_logs(directory: str) -> None:
     for name in ours[:-KEPT_LOG_FILES]:
         with suppress(OSError):
             os.unlink(os.path.join(directory, name))
-
-
-def _fill_closed_descriptors() -> None:
-    """Fill the gaps among 0, 1, 2, or the next file that is opened becomes standard input or output."""
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
 
 
 def _is_same_file(one: int, other: int) -> bool:

@@ -1,0 +1,104 @@
+"""The one way out of a driver that speaks JSON-RPC: lines in order, bounded (wire spec 1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate, takewhile
+from typing import Final
+
+import anyio
+
+PIECE_BYTES: Final = 1024 * 1024
+"""How many bytes of the outbox are joined for one write, unless one line alone has more."""
+
+
+class Outbox:
+    """The one way out: lines in order, written in pieces of what has gathered.
+
+    `put` never waits, so responses always get in; a producer of many lines awaits `wait_for_capacity`. After a failed
+    write, or `fail`, `is_broken` is set, `on_broken` was called once, and lines go nowhere.
+    """
+
+    def __init__(
+        self, write: Callable[[bytes], Awaitable[None]], high_water: int, on_broken: Callable[[], None]
+    ) -> None:
+        self._write = write
+        self._high_water = high_water
+        self._on_broken = on_broken
+        self._lines: list[bytes] = []
+        self._size: int = 0
+        self._arrived = anyio.Event()
+        self._written = anyio.Event()
+        self._writing = False
+        self.is_broken = False
+
+    def put(self, line: bytes) -> None:
+        """Queue a line, line end included."""
+        if self.is_broken:
+            return
+        self._lines.append(line)
+        self._size += len(line)
+        self._arrived.set()
+
+    async def wait_for_capacity(self) -> None:
+        """Wait until less than the high-water mark is queued."""
+        while self._size > self._high_water and not self.is_broken:
+            await self._written.wait()
+
+    async def flush(self) -> None:
+        """Wait until everything is written, or cannot be."""
+        while (not self._is_empty() or self._writing) and not self.is_broken:
+            await self._written.wait()
+
+    @property
+    def is_write_stuck(self) -> bool:
+        """Whether a write is under way; after `run` was cancelled: one that nobody reads."""
+        return self._writing and not self.is_broken
+
+    def fail(self) -> None:
+        """The other side is gone. Idempotent."""
+        if self.is_broken:
+            return
+        self.is_broken = True
+        self._lines.clear()
+        self._size = 0
+        self._on_broken()
+        self._notify_written()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while not self.is_broken:
+            if self._is_empty():
+                self._arrived = anyio.Event()
+                await self._arrived.wait()
+            self._writing = True
+            try:
+                await self._write(self.take_piece())  # unnamed, or it would be kept until the next one is there
+            except OSError:
+                self.fail()
+                return
+            self._writing = False
+            self._notify_written()
+
+    def _is_empty(self) -> bool:
+        return not self._lines
+
+    def take_piece(self) -> bytes:
+        """Remove the next piece of what is queued, and return it.
+
+        Joined in one, all of it would be in memory twice, and while a slow reader takes it as much again gathers.
+        """
+        count = len(self._lines) if self._size <= PIECE_BYTES else max(1, _count_fitting(self._lines))
+        block = b"".join(self._lines[:count])
+        del self._lines[:count]
+        self._size -= len(block)
+        return block
+
+    def _notify_written(self) -> None:
+        self._written.set()
+        self._written = anyio.Event()
+
+
+def _count_fitting(lines: Sequence[bytes]) -> int:
+    """Return how many of the first lines are no larger than a piece together."""
+    return sum(1 for _ in takewhile(PIECE_BYTES.__ge__, accumulate(map(len, lines))))

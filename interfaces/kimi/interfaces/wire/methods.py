@@ -1,0 +1,218 @@
+"""The methods of the wire: from what a client calls to use-cases (wire spec 3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from kimi.application.conversation.conversation import Conversation
+from kimi.application.conversation.event_channel import Delivery
+from kimi.application.conversation.running_turn import BUSY, IDLE, RunningTurn
+from kimi.application.sessions.negotiate_initialize import ExternalToolOffer, InitializeOutcome
+from kimi.domain.client import Client
+from kimi.domain.content.parts import UserInput
+from kimi.domain.errors import StateError
+from kimi.domain.hook import HOOK_EVENTS, Hook, count_hooks_by_event
+from kimi.domain.turn import TurnStatus
+from kimi.interfaces.rpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    RpcId,
+    encode_error,
+    encode_result,
+)
+from kimi.interfaces.version import __version__
+from kimi.interfaces.wire.event_encoder import STRICT_VERSION
+from kimi.interfaces.wire.output import WireOutput, encode_failure
+from kimi.interfaces.wire.params import decode_initialize_params, decode_plan_mode_params, decode_prompt_params
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL_VERSION: Final = "1.10"
+SERVER_NAME: Final = "Kimi Code CLI"
+
+Negotiate = Callable[[Client, Sequence[ExternalToolOffer]], InitializeOutcome]
+"""The use-case negotiate-initialize with its ports bound."""
+
+
+class WireMethods:
+    """What one client may call. A call is accepted or refused at once; what takes time runs in `tasks`."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        negotiate: Negotiate,
+        output: WireOutput,
+        tasks: TaskGroup,
+        *,
+        strict_setting: bool | None,
+    ) -> None:
+        self._conversation = conversation
+        self._negotiate = negotiate
+        self._output = output
+        self._tasks = tasks
+        self._strict_setting = strict_setting
+        self._replay_scope: anyio.CancelScope | None = None
+        self.initialized = anyio.Event()
+        self._methods: Mapping[str, Callable[[RpcId, Any], None]] = {
+            "initialize": self._initialize,
+            "prompt": self._start_prompt,
+            "cancel": self._cancel,
+            "replay": self._start_replay,
+            "steer": self._steer,
+            "set_plan_mode": self._set_plan_mode,
+        }
+
+    def handle_notification(self, name: str) -> None:
+        """Handle a notification; all but `cancel` are ignored."""
+        if name != "cancel":
+            logger.info("notification ignored: %s", name)
+        else:
+            self.cancel_running()
+
+    def handle_request(self, call_id: RpcId, name: str, params: Any) -> None:
+        """Answer a request, or begin what will answer it."""
+        if self._output.is_in_flight(call_id):
+            # An answer to the second would settle the first one in the client.
+            logger.warning("request ignored: its id %r is still in flight", call_id)
+            return
+        method = self._methods.get(name)
+        if method is None:
+            message = f"Unexpected method received: {name}"
+            self._output.send(encode_error(call_id, METHOD_NOT_FOUND, message))
+            return
+        try:
+            method(call_id, params)
+        except ValueError as error:
+            logger.info("wrong parameters for %s: %s", name, error)
+            message = f"Invalid parameters for method `{name}`"
+            self._output.send(encode_error(call_id, INVALID_PARAMS, message))
+        except Exception as error:
+            self._output.send(encode_failure(call_id, error))
+
+    def cancel_running(self) -> bool:
+        """Cancel the turn or the replay that runs; False when none does."""
+        turn = self._conversation.turn
+        scope = turn.scope if turn is not None else self._replay_scope
+        if scope is not None:
+            scope.cancel()
+        return scope is not None
+
+    # --- methods ----------------------------------------------------------------------------------------------
+
+    def _initialize(self, call_id: RpcId, params: Any) -> None:
+        asked = decode_initialize_params(params)
+        self._check_not_replaying()
+        hooks = self._conversation.resources.hooks
+        subscribes = hooks.subscriptions if asked.hooks is None else asked.hooks  # the old readers know no hooks
+        looks_strict = asked.looks_strict and not subscribes
+        strict = looks_strict if self._strict_setting is None else self._strict_setting
+        client = asked.merge_client(self._conversation.client)
+        if strict:  # it would never see the question, and so never answer it; nor what came after the version it knows
+            client = replace(client, supports_question=False, supports_plan_mode=False, protocol_version=STRICT_VERSION)
+        outcome = self._negotiate(client, asked.external_tools)
+        self._output.strict = strict
+        if asked.hooks is not None:
+            if asked.hooks and self._strict_setting:
+                logger.warning("hook subscriptions are ignored: the strict profile has no hook requests")
+            hooks.subscribe(() if self._strict_setting else asked.hooks)
+        self._output.send(encode_result(call_id, build_initialize_result(outcome, hooks.all_hooks)))
+        pending = self._conversation.events.pending_requests.list_requests()
+        self._output.send_events([Delivery(request, None) for request in pending])
+        self.initialized.set()
+
+    def _start_prompt(self, call_id: RpcId, params: Any) -> None:
+        user_input = decode_prompt_params(params)
+        self._check_not_replaying()
+        turn = self._conversation.turns.begin()
+        self._output.defer_answer(call_id)
+        self._tasks.start_soon(self._run_prompt, call_id, turn, user_input)
+
+    async def _run_prompt(self, call_id: RpcId, turn: RunningTurn, user_input: UserInput) -> None:
+        from kimi.application.turn.run_turn import run_turn  # start-up time
+
+        try:
+            message = encode_result(call_id, build_prompt_result(await run_turn(self._conversation, turn, user_input)))
+        except Exception as error:
+            message = encode_failure(call_id, error)
+        self._output.send_answer(call_id, message)
+        await self._conversation.files.sync()  # for a power failure; nobody has to wait for it
+
+    def _cancel(self, call_id: RpcId, params: Any) -> None:
+        if not self.cancel_running():
+            raise StateError(IDLE)
+        self._output.send(encode_result(call_id, {}))
+
+    def _steer(self, call_id: RpcId, params: Any) -> None:
+        from kimi.application.control.steer import steer  # start-up time
+
+        steer(self._conversation, decode_prompt_params(params))
+        self._output.send(encode_result(call_id, {"status": "steered"}))
+
+    def _set_plan_mode(self, call_id: RpcId, params: Any) -> None:
+        from kimi.application.control.plan_mode import emit_plan_mode_nowait, switch_plan_mode  # start-up time
+
+        enabled = decode_plan_mode_params(params)
+        switch_plan_mode(self._conversation, enabled)
+        emit_plan_mode_nowait(self._conversation)  # at once: the next line may say the opposite
+        self._output.defer_answer(call_id)
+        self._tasks.start_soon(self._answer_set_plan_mode, call_id, enabled)
+
+    async def _answer_set_plan_mode(self, call_id: RpcId, enabled: bool) -> None:
+        """The announcement comes before the answer (wire spec 3.5)."""
+        await self._conversation.events.channel.join()
+        self._output.send_answer(call_id, encode_result(call_id, {"status": "ok", "plan_mode": enabled}))
+
+    def _start_replay(self, call_id: RpcId, params: Any) -> None:
+        self._check_not_replaying()
+        if self._conversation.turn is not None:
+            raise StateError(BUSY)
+        self._replay_scope = anyio.CancelScope()
+        self._output.defer_answer(call_id)
+        self._tasks.start_soon(self._run_replay, call_id, self._replay_scope)
+
+    def _check_not_replaying(self) -> None:
+        if self._replay_scope is not None:
+            raise StateError(BUSY)
+
+    async def _run_replay(self, call_id: RpcId, scope: anyio.CancelScope) -> None:
+        from kimi.interfaces.wire.send_replay import ReplayProgress, send_replay  # start-up time
+
+        progress, output = ReplayProgress(), self._output
+        try:
+            with scope:
+                await send_replay(self._conversation.files, output.outbox, progress, strict=output.strict)
+            message = encode_result(call_id, progress.build_result(finished=not scope.cancelled_caught))
+        except Exception:
+            logger.exception("the replay failed")
+            message = encode_error(call_id, INTERNAL_ERROR, "Replay failed")
+        self._replay_scope = None
+        output.send_answer(call_id, message)
+
+
+def build_prompt_result(status: TurnStatus) -> dict[str, Any]:
+    """The result of `prompt`; `steps` only where the limit was reached."""
+    result: dict[str, Any] = {"status": status.status}
+    if status.steps is not None:
+        result["steps"] = status.steps
+    return result
+
+
+def build_initialize_result(outcome: InitializeOutcome, hooks: Sequence[Hook]) -> dict[str, Any]:
+    """The result of `initialize`: no nulls, and no member that the clients of old would not expect."""
+    result: dict[str, Any] = {
+        "protocol_version": PROTOCOL_VERSION,
+        "server": {"name": SERVER_NAME, "version": __version__},
+        "slash_commands": list(outcome.commands),
+    }
+    if outcome.accepted or outcome.rejected:
+        result["external_tools"] = {"accepted": outcome.accepted, "rejected": outcome.rejected}
+    result["hooks"] = {"supported_events": HOOK_EVENTS, "configured": count_hooks_by_event(hooks)}
+    result["capabilities"] = {"supports_question": True}
+    return result
