@@ -1,4 +1,4 @@
-"""`kimi doctor`: what it finds, what it says to do, that it ends, and that it keeps secrets."""
+"""`kimi doctor` as a process: findings, advice, and that secrets are not shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ["configuration", "model", "key", "proxy", "endpoint", "mcp", "ripgrep",
 
 
 def diagnose(place: Place, *arguments: str) -> tuple[subprocess.CompletedProcess[bytes], dict[str, Json]]:
-    """What `kimi doctor --json` finds, by the name of the check."""
+    """Return what `kimi doctor --json` finds, by the name of the check."""
     done = place.run(*arguments, "doctor", "--json")
     assert done.stderr == b""
     report = json.loads(done.stdout)
@@ -26,7 +26,7 @@ def diagnose(place: Place, *arguments: str) -> tuple[subprocess.CompletedProcess
 
 
 def lines(done: subprocess.CompletedProcess[bytes]) -> dict[str, str]:
-    """The lines for a person, by the name of the check."""
+    """Return the printed lines, by the name of the check."""
     *checks, _ = done.stdout.decode().splitlines()
     return {line[9:].partition(":")[0]: line for line in checks}
 

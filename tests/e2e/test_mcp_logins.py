@@ -1,4 +1,4 @@
-"""Logins at MCP servers in sessions that nobody watches (tools spec 4.4)."""
+"""Logins at MCP servers in sessions, which never ask for one (tools spec 4.4)."""
 
 from __future__ import annotations
 

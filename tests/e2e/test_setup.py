@@ -1,4 +1,4 @@
-"""`kimi setup` as a process: on a pipe, on a terminal, without questions; and what it wrote works."""
+"""`kimi setup` as a process: on a pipe, on a terminal, without questions; the configuration works afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.providers.provider_server import text_reply
 
 
 def number(listing: str, title: str) -> str:
-    """The number before a title in the list of providers."""
+    """Return the number before a title in the list of providers."""
     found = re.search(rf"^ *(\d+)  {re.escape(title)}", listing, re.MULTILINE)
     assert found is not None
     return found[1]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
 
+import kimi.interfaces.embed
 from kimi.application.ports import ChatModel, SessionStore
 from kimi.domain.content.message import user_message
 from kimi.domain.content.parts import TextPart
@@ -79,3 +85,49 @@ async def test_cancelled_conversation_releases_its_session(tmp_path: Path) -> No
 
     async with open_conversation(app, SessionSelector("s")) as again:
         assert again.id == "s"
+
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PUBLIC = {"kimi.interfaces.embed", "kimi.application.ports"}
+EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs/embedding.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_examples_import_public_modules_only() -> None:
+    blocks = [
+        textwrap.dedent(block)
+        for page in PAGES
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    ]
+    assert set(EXAMPLES) <= set(blocks)
+    nodes = [node for block in blocks for node in ast.walk(ast.parse(block))]
+    ours = [node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kimi")]
+    assert {node.module for node in ours} <= PUBLIC
+    plain = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    assert not [name for name in plain if name.startswith("kimi")]
+    named = {alias.name for node in ours if node.module == "kimi.interfaces.embed" for alias in node.names}
+    assert named <= set(kimi.interfaces.embed.__all__)
+
+
+def run_example(directory: Path, opening: str, more: str = "") -> str:
+    """What the example of the page says that holds `opening`."""
+    (code,) = [block for block in EXAMPLES if opening in block]
+    done = subprocess.run(
+        [sys.executable, "-c", code + more], cwd=directory, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_example_with_a_model_of_its_own_runs(tmp_path: Path) -> None:
+    assert run_example(tmp_path, "class MyModel").splitlines() == ["Hello from my own model.", "finished"]
+
+
+def test_the_example_with_a_tool_of_its_own_runs(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text('agent: {extend: default, tools: ["ReadFile", "my_pkg:Lookup"]}')
+    assert run_example(tmp_path, "class Lookup").split() == ["ReadFile", "Lookup"]
+
+
+def test_the_example_that_replaces_a_built_in_tool_runs(tmp_path: Path) -> None:
+    more = "\nreplace_shell(object)\nprint(SessionContainer.tools.providers['kimi_cli.tools.shell:Shell']())"
+    assert run_example(tmp_path, "def replace_shell", more).startswith("<object object")

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kimi.application.admin.configuration import ConfigChanges
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.config.edit import Changes, edit_configuration
+from kimi.infrastructure.config.edit import edit_configuration
 from kimi.infrastructure.config.migration import ensure_default_file
 
-PROVIDER: Changes = {
+PROVIDER: ConfigChanges = {
     ("default_model",): "new/model",
     ("providers", "new", "type"): "kimi",
     ("providers", "new", "base_url"): "https://x/v1",
@@ -184,7 +185,9 @@ def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
         (BY_HAND, {("providers", "old"): None}, "models.old.provider: Provider old not found"),
     ],
 )
-def test_invalid_resulting_configuration_is_not_written(file: Path, text: str, changes: Changes, report: str) -> None:
+def test_invalid_resulting_configuration_is_not_written(
+    file: Path, text: str, changes: ConfigChanges, report: str
+) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match=re.escape(report)) as refused:
         edit_configuration(str(file), changes)

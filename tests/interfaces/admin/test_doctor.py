@@ -1,4 +1,4 @@
-"""Parts of `kimi doctor` that a whole run cannot show quickly: time-outs, a terminal, a hanging check."""
+"""Parts of `kimi doctor` that a whole run cannot show quickly: time-outs, addresses, a hanging check."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ import sys
 
 import pytest
 
+from kimi.application.admin.doctor_checks import Finding, check_endpoint, check_files, check_proxy
 from kimi.application.settings.settings import ModelSettings, Settings
 from kimi.interfaces.admin.doctor import DoctorReport
-from kimi.interfaces.admin.doctor_checks import (
-    Finding,
-    check_endpoint,
-    check_files,
-    check_key,
-    check_proxy,
-    check_terminal,
-)
+from kimi.interfaces.admin.provider_presets import API_KEY_VARIABLES
+from kimi.interfaces.bootstrap.admin import build_doctor_probes
 from tests.support.providers.provider_server import Reply, provider
 
 pytestmark = pytest.mark.anyio
@@ -30,37 +25,17 @@ def settings(url: str = "https://provider.invalid", type_: str = "openai_legacy"
 
 async def test_silent_endpoint_times_out() -> None:
     async with provider([Reply(fault="mute")]) as server:
-        found = await check_endpoint(settings(server.base_url), {}, 0.2)
+        given = settings(server.base_url)
+        found = await check_endpoint(given.model, API_KEY_VARIABLES, build_doctor_probes(given, {}), 0.2)
     assert found.status == "failed"
     assert found.message.endswith(" gave no answer within 0.2 s.")
     assert "try again" in found.advice
 
 
-@pytest.mark.parametrize(
-    ("given", "status"),
-    [
-        (settings(), "failed"),
-        (settings(type_="anthropic"), "failed"),
-        (settings(oauth=True), "failed"),
-        (settings(custom_headers={"X-Api-Key": "sk"}), "ok"),
-        (settings(type_="vertexai"), "ok"),
-        (settings("http://localhost:1/v1"), "ok"),
-        (settings("http://127.0.0.2/v1"), "ok"),
-        (settings(type_="_echo"), "skipped"),
-        (settings(""), "skipped"),
-    ],
-)
-def test_key_is_required_only_by_some_providers(given: Settings, status: str) -> None:
-    assert check_key(given, {}).status == status
-
-
-def test_unwritable_share_directory_is_reported() -> None:
-    found = check_files("/c.toml", settings().model_copy(update={"share_dir": "/proc/kimi"}))
+async def test_unwritable_share_directory_is_reported() -> None:
+    given = settings().model_copy(update={"share_dir": "/proc/kimi"})
+    found = check_files("/c.toml", given.share_dir, build_doctor_probes(given, {}))
     assert (found.status, found.advice.startswith("Make it writable")) == ("failed", True)
-
-
-def test_missing_terminal_is_not_a_failure() -> None:
-    assert check_terminal({"TERM": "dumb"}).status == "skipped"
 
 
 def test_every_finding_is_one_line() -> None:
@@ -77,7 +52,7 @@ def test_every_finding_is_one_line() -> None:
 def test_a_check_that_hangs_does_not_hold_up_the_end() -> None:
     program = (
         "import time; from kimi.interfaces.admin.doctor import DoctorReport, Watchdog; "
-        "from kimi.interfaces.admin.doctor_checks import Finding\n"
+        "from kimi.application.admin.doctor_checks import Finding\n"
         "report = DoctorReport(True, lambda text: print(text, flush=True))\n"
         "report.add_finding(Finding('a', 'ok', 'A.'))\n"
         "Watchdog(report).start(0.1); time.sleep(60)"
@@ -92,8 +67,8 @@ def test_a_check_that_hangs_does_not_hold_up_the_end() -> None:
 @pytest.mark.parametrize("url", ["http://[::1", "nonsense", "http://", "http://u:sk-hidden@[", "http://h:99999"])
 async def test_invalid_base_url_is_reported(url: str) -> None:
     given = settings(url)
-    assert check_proxy(given, {}).status in ("skipped", "ok")
-    assert check_key(given, {}).status == "failed"
-    found = await check_endpoint(given, {})
+    probes = build_doctor_probes(given, {})
+    assert check_proxy(given.model, probes.resolve_proxy).status in ("skipped", "ok")
+    found = await check_endpoint(given.model, API_KEY_VARIABLES, probes)
     assert (found.status, "cannot be used as an address" in found.message) == ("failed", True)
     assert "sk-hidden" not in found.message

@@ -1,4 +1,4 @@
-"""`kimi setup` with questions and without, on real files and a person made of lines."""
+"""`kimi setup` with questions and without, on real files and with scripted answers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
+from kimi.application.admin.setup import SetupOptions
 from kimi.application.settings.flags import Flags
 from kimi.infrastructure.config.settings_files import load_settings
 from kimi.interfaces.admin.provider_presets import API_KEY_VARIABLES, PRESETS
-from kimi.interfaces.admin.setup import SetupOptions, run_setup
+from kimi.interfaces.admin.setup import run_setup
 from kimi.interfaces.process.log import DailyLogHandler
 from tests.support.providers.loopback import loopback
 from tests.support.providers.provider_server import Reply, dumps, error_reply, text_reply
 
 
 @dataclass
-class Person:
-    """Gives these answers one after the other; keeps what was asked and shown."""
+class ScriptedUser:
+    """Returns these answers one after the other; keeps what was asked and shown."""
 
     answers: list[str] = field(default_factory=list[str])
     asked: list[str] = field(default_factory=list[str])
@@ -57,9 +58,9 @@ class Home:
     def config(self) -> dict[str, Any]:
         return tomllib.loads((self.share / "config.toml").read_text())
 
-    def setup(self, wanted: SetupOptions | None = None, *answers: str) -> tuple[int, Person]:
-        person = Person(list(answers))
-        return run_setup(wanted, environ=self.environ, dialogue=person), person
+    def setup(self, wanted: SetupOptions | None = None, *answers: str) -> tuple[int, ScriptedUser]:
+        user = ScriptedUser(list(answers))
+        return run_setup(wanted, environ=self.environ, dialogue=user), user
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def home(tmp_path: Path) -> Generator[Home, None, None]:
 
 
 def number(name: str) -> str:
-    """What to answer for a preset."""
+    """Return the answer that chooses a preset."""
     return str(1 + [preset.name for preset in PRESETS].index(name))
 
 
@@ -98,7 +99,7 @@ def test_every_preset_makes_a_model_that_can_be_asked(home: Home) -> None:
 
 
 def test_answers_are_validated_and_written(home: Home) -> None:
-    code, person = home.setup(
+    code, user = home.setup(
         None, "0", "x", number("ollama"), "localhost:11434", "http://localhost:11434/v1", "", 'a"b', "qwen3:8b",
         "lots", "64k", "sings", "image_in, thinking",
     )  # fmt: skip
@@ -110,10 +111,10 @@ def test_answers_are_validated_and_written(home: Home) -> None:
     assert home.config["models"]["qwen3:8b"] == {
         "provider": "ollama", "model": "qwen3:8b", "max_context_size": 65536, "capabilities": ["image_in", "thinking"],
     }  # fmt: skip
-    assert person.shown[1:3] == ["  1  Kimi (Moonshot AI)", "  2  Kimi in China"]
-    complaints = [line for line in person.shown if line.startswith(("Please", "The ", "There "))]
+    assert user.shown[1:3] == ["  1  Kimi (Moonshot AI)", "  2  Kimi in China"]
+    complaints = [line for line in user.shown if line.startswith(("Please", "The ", "There "))]
     assert len(complaints) == 6
-    assert person.shown[-2:] == [
+    assert user.shown[-2:] == [
         f"Written to {home.share / 'config.toml'}: provider 'ollama', default model 'qwen3:8b'.",
         "Check it with 'kimi doctor'.",
     ]
@@ -124,53 +125,53 @@ def test_setup_lists_server_models_and_tests_the_chosen_one(home: Home) -> None:
     listing = Reply(body=dumps({"object": "list", "data": [*names, {}, 7]}))
     with loopback(listing, text_reply("ok")) as server:
         home.variables = {"NO_PROXY": "127.0.0.1"}
-        code, person = home.setup(None, number("vllm"), server.base_url, "sk-local", "m7", "", "", "")
+        code, user = home.setup(None, number("vllm"), server.base_url, "sk-local", "m7", "", "", "")
         models, question = server.requests
     assert code == 0
     assert (models.method, models.path, models.headers["authorization"]) == ("GET", "/v1/models", "Bearer sk-local")
-    assert f"It offers: {', '.join(f'm{number}' for number in range(30))}, and 1 more" in person.shown
+    assert f"It offers: {', '.join(f'm{number}' for number in range(30))}, and 1 more" in user.shown
     assert question.json["model"] == "m7"
-    assert person.shown[-1] == f"{server.base_url[7:-3]} answers."
+    assert user.shown[-1] == f"{server.base_url[7:-3]} answers."
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"data": 7}', b'{"data": []}'])
 def test_server_without_model_list_is_still_configured(home: Home, body: bytes) -> None:
     with loopback(Reply(body=body), error_reply(401, "bad sk-local")) as server:
         home.variables = {"NO_PROXY": "127.0.0.1"}
-        code, person = home.setup(None, number("vllm"), server.base_url, "sk-local", "m", "", "", "yes")
+        code, user = home.setup(None, number("vllm"), server.base_url, "sk-local", "m", "", "", "yes")
     assert code == 0
-    assert not any(line.startswith("It offers") for line in person.shown)
-    assert "HTTP 401: bad *** Enter another key with 'kimi setup'" in person.shown[-1]
+    assert not any(line.startswith("It offers") for line in user.shown)
+    assert "HTTP 401: bad *** Enter another key with 'kimi setup'" in user.shown[-1]
 
 
 def test_declined_test_request_is_not_sent(home: Home) -> None:
     with loopback(error_reply(404)) as server:
         home.variables = {"NO_PROXY": "127.0.0.1"}
-        code, person = home.setup(None, number("vllm"), server.base_url, "", "m", "", "", "n")
+        code, user = home.setup(None, number("vllm"), server.base_url, "", "m", "", "", "n")
         assert [request.path for request in server.requests] == ["/v1/models"]
     assert code == 0
-    assert person.shown[-1] == "Check it with 'kimi doctor'."
+    assert user.shown[-1] == "Check it with 'kimi doctor'."
 
 
 def test_empty_answers_accept_the_defaults(home: Home) -> None:
     assert home.setup(None, "", "", "sk-typed", "", "", "")[0] == 0
     assert home.config["default_model"] == "kimi-k2-thinking"
     assert home.config["providers"]["kimi"]["api_key"] == "sk-typed"
-    code, person = home.setup(None, number("kimi"), "", "", "kimi-latest", "", "none")
+    code, user = home.setup(None, number("kimi"), "", "", "kimi-latest", "", "none")
     assert code == 0
-    assert "empty to keep the stored one" in person.asked[2]
+    assert "empty to keep the stored one" in user.asked[2]
     assert home.config["providers"]["kimi"]["api_key"] == "sk-typed"
     assert set(home.config["models"]) == {"kimi-k2-thinking", "kimi-latest"}
 
 
 def test_given_options_are_not_asked_or_become_defaults(home: Home) -> None:
     home.variables = {"MY_KEY": "sk-mine"}
-    code, person = home.setup(
+    code, user = home.setup(
         SetupOptions(api_key_env="MY_KEY", model="qwen3", context_size=4096, capabilities=("image_in",)),
         number("ollama"), "", "", "", "", "n",
     )  # fmt: skip
     assert code == 0
-    assert not any("key" in question.lower() for question in person.asked)
+    assert not any("key" in question.lower() for question in user.asked)
     assert home.config["providers"]["ollama"]["api_key"] == "sk-mine"
     assert home.config["models"]["qwen3"] == {
         "provider": "ollama", "model": "qwen3", "max_context_size": 4096, "capabilities": ["image_in"],
@@ -179,9 +180,9 @@ def test_given_options_are_not_asked_or_become_defaults(home: Home) -> None:
 
 
 def test_invalid_key_is_asked_again(home: Home) -> None:
-    code, person = home.setup(None, number("anthropic"), "", "two words", "clé", "sk-ant", "claude", "", "")
+    code, user = home.setup(None, number("anthropic"), "", "two words", "clé", "sk-ant", "claude", "", "")
     assert code == 0
-    assert person.shown.count("A key is one word of printable characters.") == 2
+    assert user.shown.count("A key is one word of printable characters.") == 2
     assert home.config["providers"]["anthropic"]["api_key"] == "sk-ant"
 
 
@@ -216,8 +217,8 @@ def test_other_variables_are_copied_into_the_file(home: Home) -> None:
     assert home.setup(SetupOptions("openrouter", model="a/c", capabilities=("none",)))[0] == 0
     assert home.config["providers"]["openrouter"]["api_key"] == "sk-mine"
     home.variables |= {"MINE": "sk-new"}
-    _, person = home.setup(SetupOptions("openrouter", api_key_env="MINE", model="a/c"))
-    assert "The variable OPENAI_API_KEY is set: its key is used instead of the one in the file." in person.shown
+    _, user = home.setup(SetupOptions("openrouter", api_key_env="MINE", model="a/c"))
+    assert "The variable OPENAI_API_KEY is set: its key is used instead of the one in the file." in user.shown
 
 
 def test_vertex_needs_a_project_and_no_key(home: Home) -> None:
@@ -258,9 +259,9 @@ def test_invalid_setup_options_are_refused(
     home: Home, wanted: SetupOptions, report: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     home.variables = {"WORDS": "sk-two words"}
-    code, person = home.setup(wanted)
+    code, user = home.setup(wanted)
     error = capfd.readouterr().err
-    assert (code, person.asked, person.shown) == (1, [], [])
+    assert (code, user.asked, user.shown) == (1, [], [])
     assert error.startswith(report)
     assert error.endswith("\nNothing was changed.\n")
     assert "sk-two" not in error
@@ -284,9 +285,9 @@ def test_keys_can_be_removed(home: Home, capfd: pytest.CaptureFixture[str]) -> N
     assert home.setup(SetupOptions(remove_key=True))[0] == 1
     assert "these have a key: deepseek, openrouter, kimi" in capfd.readouterr().err
     assert home.setup(SetupOptions("openrouter", remove_key=True))[0] == 0
-    code, person = home.setup(None, str(len(PRESETS) + 1))
+    code, user = home.setup(None, str(len(PRESETS) + 1))
     assert code == 0
-    assert person.shown[-1] == f"Removed the key of provider 'deepseek' from {home.share / 'config.toml'}."
+    assert user.shown[-1] == f"Removed the key of provider 'deepseek' from {home.share / 'config.toml'}."
     assert home.setup(SetupOptions(remove_key=True))[0] == 0
     assert [provider["api_key"] for provider in home.config["providers"].values()] == ["", "", ""]
     left = [path.read_bytes() for path in home.share.rglob("*") if path.is_file()]

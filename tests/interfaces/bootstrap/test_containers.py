@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -51,6 +52,20 @@ async def session_in(directory: Path, app: App | None = None, session_id: str = 
     """A container over a session in memory."""
     files: SessionFiles = await MemoryStore(str(directory)).create(session_id)
     return create_session_container(app or app_in(directory), files)
+
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+@pytest.mark.spec("T-142")
+def test_documentation_names_every_built_in_tool() -> None:
+    """The specification lists the ids, in the order of the table; a page for users says what each tool is for."""
+    listed = (DOCS / "spec" / "tools.md").read_text(encoding="utf-8").partition("\n`kimi_cli.tools.` + ")[2]
+    ids = re.findall(r"`([\w.]+:\w+)`", listed.partition("\n")[0])
+    assert [f"kimi_cli.tools.{one}" for one in ids] == list(KNOWN_TOOLS)
+    pages = [(DOCS / name).read_text(encoding="utf-8") for name in ("tools.md", "agents.md")]
+    missing = [name for one in ids if f"`{(name := one.partition(':')[2])}`" not in "".join(pages)]
+    assert missing == []
 
 
 @pytest.mark.spec("T-142")

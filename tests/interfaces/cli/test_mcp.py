@@ -1,4 +1,4 @@
-"""`kimi mcp` (tools spec 4.5, runtime spec 1.6). What only reads or writes files runs in this process."""
+"""`kimi mcp` (tools spec 4.5, runtime spec 1.6). Commands that only read or write files run in this process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ try:
 except urllib.error.HTTPError:
     pass
 """
-"""A browser whose user is logged in everywhere: it follows every redirect."""
+"""A browser whose user is logged in everywhere, so that it follows every redirect."""
 
 Mcp = Callable[..., Finished]
 
@@ -62,7 +62,7 @@ def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def mcp(share: Path, capfd: pytest.CaptureFixture[str]) -> Mcp:
-    """Runs `kimi mcp` in this process."""
+    """Run `kimi mcp` in this process."""
 
     def command(*arguments: str) -> Finished:
         code = run(["mcp", *arguments])
@@ -88,7 +88,7 @@ def stdio_server(tmp_path: Path) -> list[str]:
 
 
 def browser(tmp_path: Path) -> dict[str, str]:
-    """Variables with which a program opens the browser above."""
+    """Return the variables with which a program opens the browser above."""
     script = tmp_path / "browser.py"
     script.write_text(BROWSER)
     return {"BROWSER": f"{shlex.quote(sys.executable)} {shlex.quote(str(script))} %s &"}
@@ -176,7 +176,7 @@ WANTED = " [authorization required - run: kimi mcp auth login]"
 
 
 def log_in(share: Path, url: str) -> None:
-    """Store a login the way the library names and writes it."""
+    """Store a login as the library names and writes it."""
     import hashlib
 
     digest = hashlib.sha256(f"{url}/tokens".encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""Which MCP servers a command line leads to: from its words to the settings of the process."""
+"""The MCP servers of a command line: from its options to the settings of the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = {"user": "from the default file", "named": "from a named file", "text": 
 
 
 def started(share: Path, *arguments: str) -> Settings:
-    """What `kimi --wire` with these arguments is configured with."""
+    """Return the MCP settings of `kimi --wire` with these arguments."""
     found: list[Settings] = []
 
     def start(flags: Flags) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TypeAlias, cast
 
+from kimi.application.admin.configuration import ConfigChanges
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.config.file import (
     check_configuration,
@@ -23,11 +24,8 @@ from kimi.infrastructure.config.private_file import lock_for_change, write_priva
 Table: TypeAlias = MutableMapping[str, Any]
 """A table of a configuration as it was parsed: the JSON edge."""
 
-Changes: TypeAlias = Mapping[tuple[str, ...], str | int | bool | Sequence[str] | Mapping[str, str] | None]
-"""Paths of keys, like `("providers", "local", "api_key")`, and their new values; None takes a key away."""
 
-
-def edit_configuration(path: str, changes: Changes) -> None:
+def edit_configuration(path: str, changes: ConfigChanges) -> None:
     """Set or remove these keys in the file, which need not exist; missing tables are made.
 
     The file is replaced atomically and readable for its owner only; a link stays a link. Others that change it in this
@@ -45,7 +43,7 @@ def edit_configuration(path: str, changes: Changes) -> None:
         raise ConfigError(f"Cannot write configuration file {path}: {error.strerror}") from None
 
 
-def _apply_changes(path: str, changes: Changes) -> str:
+def _apply_changes(path: str, changes: ConfigChanges) -> str:
     """The text of the file with the changes."""
     text = read_configuration_text(path, newline="", missing="")
     raw: Table = parse_configuration_text(text, path, load_json=_parse_json)
@@ -85,7 +83,7 @@ def _put_key(table: Table, keys: tuple[str, ...], value: Any) -> None:
 # --- TOML ------------------------------------------------------------------------------------------------------
 
 
-def _apply_toml_changes(text: str, changes: Changes, expected: Table, path: str) -> str:
+def _apply_toml_changes(text: str, changes: ConfigChanges, expected: Table, path: str) -> str:
     """`text` with the changes. Raises ConfigError when it is written in a way that does not allow them."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError

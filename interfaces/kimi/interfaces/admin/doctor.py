@@ -1,32 +1,25 @@
-"""`kimi doctor`: what works, what does not, and how to mend it; one line each, or one JSON object."""
+"""`kimi doctor`: the report of what works, what does not, and how to mend it; lines, or one JSON object."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final
 
 import anyio
-import anyio.lowlevel
 
+from kimi.application.admin.doctor import Check, build_checks, build_checks_without_settings, run_checks
+from kimi.application.admin.doctor_checks import Finding, TerminalKind
 from kimi.application.settings.flags import Flags, share_directory
-from kimi.application.settings.settings import Settings
 from kimi.domain.errors import KimiError
-from kimi.interfaces.admin.doctor_checks import (
-    Finding,
-    check_endpoint,
-    check_files,
-    check_key,
-    check_mcp_server,
-    check_model,
-    check_proxy,
-    check_ripgrep,
-    check_terminal,
-)
-from kimi.interfaces.bootstrap.config_file import resolve_config_path
+from kimi.interfaces.admin.provider_presets import API_KEY_VARIABLES
+from kimi.interfaces.bootstrap.admin import build_configuration_file, build_doctor_probes
 from kimi.interfaces.process.log import hide_secrets, mask_secrets, start_logging
 from kimi.interfaces.process.streams import take_streams
 from kimi.interfaces.process.terminal_escape import escape_line
@@ -35,16 +28,13 @@ CHECKS_TIMEOUT_S: Final = 45.0
 """The longest time that all checks together may take: each has its own limit, and they run side by side."""
 
 CLEANUP_TIMEOUT_S: Final = 14.0
-"""How long what the checks have started may take to be gone."""
-
-Check: TypeAlias = Callable[[], Awaitable[Finding]]
-Show: TypeAlias = Callable[[Finding], None]
+"""How long the processes and connections of the checks may take to end."""
 
 
 def run_doctor(flags: Flags, as_json: bool) -> int:
-    """Check everything and print what was found; the result is 1 when something does not work, else 0.
+    """Check everything and print the findings; return 1 when something does not work, else 0.
 
-    Only the endpoint and remote MCP servers need the network. Secrets are masked. Nothing waits for ever.
+    Only the endpoint and remote MCP servers need the network. Secrets are masked. A watchdog ends checks that hang.
     """
     environ = os.environ
     share = share_directory(environ)
@@ -54,8 +44,13 @@ def run_doctor(flags: Flags, as_json: bool) -> int:
     watchdog = Watchdog(report)
     watchdog.start(CHECKS_TIMEOUT_S)
     checks = _build_checks(flags, environ)
+
+    async def run() -> None:
+        await run_checks(checks, report.add_finding)
+        watchdog.start(CLEANUP_TIMEOUT_S)  # leaving the event loop waits for what checks have started
+
     try:
-        anyio.run(_run_checks, checks, report.add_finding, lambda: watchdog.start(CLEANUP_TIMEOUT_S))
+        anyio.run(run)
     except KeyboardInterrupt:
         return 130
     finally:
@@ -64,72 +59,27 @@ def run_doctor(flags: Flags, as_json: bool) -> int:
 
 
 def _build_checks(flags: Flags, environ: Mapping[str, str]) -> list[Check]:
-    """In the order of the report. Without a configuration there is little to look at."""
     from kimi.interfaces.bootstrap.opening import load_settings
 
-    share = share_directory(environ)
+    find_terminal = partial(_find_terminal, environ)
     try:
         settings = load_settings(flags, environ)
     except KimiError as error:
-        advice = "Correct it, or the command line; 'kimi setup' needs a file that can be read."
-        broken = Finding("configuration", "failed", str(error), advice)
-        return [_make_async(lambda: broken), _make_async(lambda: check_terminal(environ))]
+        return build_checks_without_settings(error, find_terminal)
     hide_secrets(settings.secret_values)
-    path = resolve_config_path(share, flags.config_file) if flags.config is None else "--config"
-    return [
-        _make_async(lambda: check_files(path, settings)),
-        _make_async(lambda: check_model(settings)),
-        _make_async(lambda: check_key(settings, environ)),
-        _make_async(lambda: check_proxy(settings, environ)),
-        lambda: check_endpoint(settings, environ),
-        *_build_mcp_checks(settings, environ),
-        lambda: check_ripgrep(settings, environ),
-        _make_async(lambda: check_terminal(environ)),
-    ]
+    path = "--config"
+    if flags.config is None:
+        path = build_configuration_file(settings.share_dir, flags.config_file).path
+    probes = build_doctor_probes(settings, environ)
+    return build_checks(path, settings, probes, find_terminal, API_KEY_VARIABLES, environ)
 
 
-def _build_mcp_checks(settings: Settings, environ: Mapping[str, str]) -> list[Check]:
-    if not settings.mcp.servers:
-        return [_make_async(lambda: Finding("mcp", "ok", "No servers are configured."))]
-    return [lambda server=server: check_mcp_server(server, settings, environ) for server in settings.mcp.servers]
-
-
-def _make_async(check: Callable[[], Finding]) -> Check:
-    async def checked() -> Finding:
-        await anyio.lowlevel.checkpoint()
-        return check()
-
-    return checked
-
-
-async def _run_checks(checks: list[Check], show: Show, on_done: Callable[[], None]) -> None:
-    """Run all side by side and show each finding as soon as those before it are there."""
-    slots = [_FindingSlot() for _ in checks]
-    async with anyio.create_task_group() as tasks:
-        for check, slot in zip(checks, slots, strict=True):
-            tasks.start_soon(slot.fill, check)
-        for slot in slots:
-            show(await slot.wait())
-    on_done()
-
-
-class _FindingSlot:
-    """The place of a finding in the report."""
-
-    def __init__(self) -> None:
-        self._ready = anyio.Event()
-        self._finding = Finding("", "failed", "")
-
-    async def fill(self, check: Check) -> None:
-        try:
-            self._finding = await check()
-        except Exception as error:  # a check that breaks is a finding, and the others go on
-            self._finding = Finding("doctor", "failed", f"A check failed. {type(error).__name__}: {error}")
-        self._ready.set()
-
-    async def wait(self) -> Finding:
-        await self._ready.wait()
-        return self._finding
+def _find_terminal(environ: Mapping[str, str]) -> TerminalKind | None:
+    """Return the terminal of this process; None when input or output is none."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return None
+    encoding = codecs.lookup(sys.stdout.encoding or "ascii").name
+    return TerminalKind(environ.get("TERM", ""), encoding, os.name == "nt")
 
 
 class DoctorReport:
@@ -141,7 +91,7 @@ class DoctorReport:
         self._found: list[Finding] = []
 
     def add_finding(self, finding: Finding) -> None:
-        """One more finding."""
+        """Add a finding; as a line it is printed at once."""
         shown = replace(finding, message=_clean_text(finding.message), advice=_clean_text(finding.advice))
         self._found.append(shown)
         if not self._as_json:
@@ -150,7 +100,7 @@ class DoctorReport:
             self._print(" ".join(word for word in words if word))
 
     def finish(self) -> int:
-        """Print what is left to print; gives the exit status."""
+        """Print what is left to print; return the exit status."""
         failed = sum(finding.status == "failed" for finding in self._found)
         if self._as_json:
             self._print(json.dumps({"ok": not failed, "checks": [asdict(finding) for finding in self._found]}))
@@ -166,7 +116,10 @@ def _clean_text(text: str) -> str:
 
 
 class Watchdog:
-    """Ends the process when it hangs: with the report, as far as there is one."""
+    """Ends a process that hangs, with the report as far as there is one.
+
+    It is a thread with a timer: a check that blocks the event loop cannot be cancelled.
+    """
 
     def __init__(self, report: DoctorReport) -> None:
         self._report = report
@@ -174,7 +127,7 @@ class Watchdog:
         self._complete = False
 
     def start(self, seconds: float) -> None:
-        """Bark in so many seconds from now. The second start says that all findings are there."""
+        """Start the time over. The second call says that the findings are complete."""
         self._complete = self._timer is not None
         self.stop()
         self._timer = threading.Timer(seconds, self._end_process)
@@ -182,7 +135,7 @@ class Watchdog:
         self._timer.start()
 
     def stop(self) -> None:
-        """All is well."""
+        """Let the process live."""
         if self._timer is not None:
             self._timer.cancel()
 

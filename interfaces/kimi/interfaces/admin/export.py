@@ -21,7 +21,7 @@ _PRIVACY = "Logs are in the archive: look through it before you pass it on, it m
 
 
 def run_export(session_id: str | None, output: str | None, yes: bool, work_dir: str) -> int:
-    """Export a session, without an id the last one of the work dir; the result is the exit status."""
+    """Export a session, without an id the last one of the work directory; return the exit status."""
     from kimi.interfaces.bootstrap.store import build_session_archives
 
     archives = build_session_archives(share_directory(os.environ), work_dir)

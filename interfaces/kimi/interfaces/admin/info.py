@@ -1,4 +1,4 @@
-"""`kimi info`: versions for people and for clients that choose their protocol by them (runtime spec 1.6)."""
+"""`kimi info`: versions, for users and for clients that choose their protocol by them (runtime spec 1.6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIRE_PROTOCOL_VERSION = "1.10"
 
 
 def format_info(as_json: bool) -> str:
-    """Four labelled lines, or one JSON object on one line; without the final newline."""
+    """Return four labelled lines, or one JSON object on one line; without the final newline."""
     python = platform.python_version()
     if as_json:
         return json.dumps(

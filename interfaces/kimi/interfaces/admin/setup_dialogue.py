@@ -9,36 +9,36 @@ from typing import Protocol
 
 
 class SetupDialogue(Protocol):
-    """Who answers the questions of a setup. What cannot be answered any more raises EOFError."""
+    """Asks the questions of a setup and shows lines. Questions raise EOFError when there are no more answers."""
 
     def say(self, text: str) -> None:
         """Show a line."""
         ...
 
     def ask(self, question: str, default: str = "") -> str:
-        """One line of an answer, without blanks around it."""
+        """Return one line of an answer without blanks around it, `default` for an empty one."""
         ...
 
     def ask_secret(self, question: str) -> str:
-        """The same; what is typed is not shown."""
+        """Return one line of an answer; what is typed is not shown."""
         ...
 
 
 class PlainSetupDialogue:
-    """On stdin and stdout, whatever they are."""
+    """A dialogue on stdin and stdout: a terminal, a pipe or a file."""
 
     def say(self, text: str) -> None:
         """Show a line."""
         print(text, flush=True)
 
     def ask(self, question: str, default: str = "") -> str:
-        """Ask on a line of its own."""
+        """Ask on a line of its own; return the answer, `default` for an empty one."""
         shown = f"{question} [{default}]: " if default else f"{question}: "
         print(shown, end="", flush=True)
         return _parse_answer(sys.stdin.readline() if sys.stdin else "") or default
 
     def ask_secret(self, question: str) -> str:
-        """Hidden on a terminal; a pipe has nothing to hide."""
+        """Ask without showing the answer on a terminal; a pipe shows nothing anyway."""
         if sys.stdin and sys.stdin.isatty():
             return getpass.getpass(f"{question}: ").strip()
         return self.ask(question)
@@ -51,7 +51,7 @@ def _parse_answer(line: str) -> str:
 
 
 def choose(dialogue: SetupDialogue, question: str, titles: Sequence[str]) -> int:
-    """The position of one of the titles, which are numbered from 1; asks again until it gets one."""
+    """Return the position of one of the titles, which are numbered from 1; ask again until the answer is a number."""
     for number, title in enumerate(titles, start=1):
         dialogue.say(f"{number:>3}  {title}")
     while True:

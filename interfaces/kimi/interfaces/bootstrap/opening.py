@@ -21,14 +21,14 @@ from kimi.application.sessions.open_session import SessionSelector, open_session
 from kimi.application.sessions.restore_session import RestoreOptions, restore_session
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
-from kimi.domain.agents.agent import AgentSpec
-from kimi.domain.agents.subagent import SubagentIdentity
-from kimi.domain.client import Client
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
 
 if TYPE_CHECKING:
     from kimi.application.toolset.mcp_tools import ServerTools
+    from kimi.domain.agents.agent import AgentSpec
+    from kimi.domain.agents.subagent import SubagentIdentity
+    from kimi.domain.client import Client
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:

@@ -18,6 +18,13 @@ def build_store(settings: Settings) -> SessionStore:
     return JsonlStore(settings.share_dir, settings.work_dir)
 
 
+def build_memory_store(work_dir: str) -> SessionStore:
+    """Sessions of a work directory that live as long as the store."""
+    from kimi.infrastructure.store.memory import MemoryStore
+
+    return MemoryStore(work_dir)
+
+
 def build_session_catalog(share_dir: str) -> SessionCatalog:
     """The stored sessions of all work directories."""
     from kimi.infrastructure.store.catalog import JsonlCatalog

@@ -380,7 +380,8 @@ def setup(
         bool, typer.Option("--remove-key", help="Remove the stored key of the provider instead.")
     ] = False,
 ) -> int:
-    from kimi.interfaces.admin.setup import SetupOptions, run_setup
+    from kimi.application.admin.setup import SetupOptions
+    from kimi.interfaces.admin.setup import run_setup
 
     named = tuple(capability) if capability else None
     wanted = SetupOptions(provider, base_url, api_key_env, model, context_size, named, remove_key)

@@ -1,4 +1,4 @@
-"""The command line of `kimi mcp` (tools spec 4.5, runtime spec 1.6); what the commands do is in `mcp_commands`."""
+"""The command line of `kimi mcp` (tools spec 4.5, runtime spec 1.6); `mcp_commands` runs the commands."""
 
 from typing import Annotated, Literal
 
@@ -35,62 +35,62 @@ def add(
         str | None, typer.Option("--auth", "-a", metavar="oauth", help="Log in with OAuth; else a bearer token.")
     ] = None,
 ) -> int:
-    from kimi.interfaces.bootstrap import mcp_commands
+    from kimi.interfaces.admin import mcp_commands
 
     return mcp_commands.add_server(name, targets or (), transport, env=env or (), headers=header or (), auth=auth)
 
 
 @app.command(help="Remove a server.")
 def remove(name: ServerName) -> int:
-    from kimi.interfaces.bootstrap import mcp_commands
+    from kimi.interfaces.admin import mcp_commands
 
     return mcp_commands.remove_server(name)
 
 
 @app.command("list", help="Show all servers.")
 def list_servers(json: JsonFlag = False) -> int:
-    from kimi.interfaces.bootstrap import mcp_commands
+    from kimi.interfaces.admin import mcp_commands
 
     return mcp_commands.list_servers(json)
 
 
 @app.command(help="Show the entry of a server, without secrets.")
 def get(name: ServerName) -> int:
-    from kimi.interfaces.bootstrap import mcp_commands
+    from kimi.interfaces.admin import mcp_commands
 
     return mcp_commands.show_server(name)
 
 
 @app.command(help="Let sessions use a server again.")
 def enable(name: ServerName) -> int:
-    from kimi.interfaces.bootstrap import mcp_commands
+    from kimi.interfaces.admin import mcp_commands
 
-    return mcp_commands.switch_server(name, True)
+    return mcp_commands.set_server_enabled(name, True)
 
 
 @app.command(help="Keep a server, unused.")
 def disable(name: ServerName) -> int:
-    from kimi.interfaces.bootstrap import mcp_commands
+    from kimi.interfaces.admin import mcp_commands
 
-    return mcp_commands.switch_server(name, False)
+    return mcp_commands.set_server_enabled(name, False)
 
 
 @app.command(help="Log in at a server, in a browser.")
 def auth(name: ServerName) -> int:
-    from kimi.interfaces.bootstrap import mcp_commands
+    from kimi.interfaces.admin import mcp_commands
 
     return mcp_commands.log_in_at_server(name)
 
 
 @app.command("reset-auth", help="Forget the login at a server.")
 def reset_auth(name: ServerName) -> int:
-    from kimi.interfaces.bootstrap import mcp_commands
+    from kimi.interfaces.admin import mcp_commands
 
     return mcp_commands.reset_auth(name)
 
 
 @app.command("test", help="Connect to a server and show its tools.")
 def try_out(name: ServerName, json: JsonFlag = False) -> int:
-    from kimi.interfaces.bootstrap import mcp_commands
+    from kimi.interfaces.admin import mcp_commands
 
     return mcp_commands.try_server(name, json)

@@ -25,16 +25,16 @@ Direction: TypeAlias = Literal["out", "in"]
 """Seen from the client: to the server, or from it."""
 
 Trace: TypeAlias = Callable[[Direction, str], None]
-"""Is shown every line."""
+"""Is called with every line."""
 
 HandleMessage: TypeAlias = Callable[[str, Json], Json | None]
-"""Is given type and payload of each event and request, and gives the result for a request."""
+"""Is called with type and payload of each event and request; returns the result for a request."""
 
 SILENCE_S: Final = 30.0
-"""How long the server may say nothing; a scripted model never needs a second."""
+"""How long the server may be silent, in seconds; a scripted model never needs one."""
 
 END_S: Final = 5.0
-"""How long it may take to end after its input has; it promises two seconds (wire spec 1.5)."""
+"""How long the server may take to end after its input, in seconds; it promises two (wire spec 1.5)."""
 
 
 class DemoFailed(KimiError):
@@ -42,7 +42,7 @@ class DemoFailed(KimiError):
 
 
 class WireClient:
-    """A running `kimi --wire` and the client's end of the protocol. Ended on leaving the context, whatever happens."""
+    """A running `kimi --wire` and the client's end of the protocol. Leaving the context ends it."""
 
     def __init__(
         self, options: Sequence[str], cwd: Path, environ: Mapping[str, str], stderr_path: Path, trace: Trace
@@ -72,10 +72,10 @@ class WireClient:
         self._stop()
 
     def call(self, method: str, params: Json, handle_message: HandleMessage) -> Json:
-        """Send a request and serve what comes until its response; gives the result.
+        """Send a request, serve events and requests until its response, and return the result.
 
         Raises:
-            DemoFailed: the server refused, ended, said nothing for too long, or something that is not JSON.
+            DemoFailed: the server refused, ended, was silent for too long, or wrote a line that is not JSON.
         """
         self._calls += 1
         call_id = str(self._calls)
@@ -88,7 +88,7 @@ class WireClient:
                 return _extract_result(method, message)
 
     def finish(self) -> str:
-        """End the input, wait for the end of the server, and give what it wrote to its stderr.
+        """End the input, wait for the end of the server, and return what it wrote to its stderr.
 
         Raises:
             DemoFailed: it does not end, or not with status 0.
@@ -136,7 +136,7 @@ class WireClient:
 
     def _read_stdout(self) -> None:
         assert self._process.stdout is not None
-        with suppress(OSError, ValueError):  # closed while we were reading
+        with suppress(OSError, ValueError):  # `_stop` closes the pipe when it has waited for this thread long enough
             for line in self._process.stdout:
                 self._lines.put(line)
         self._lines.put(b"")
@@ -144,7 +144,7 @@ class WireClient:
     # --- the end ------------------------------------------------------------------------------------------------
 
     def _build_early_end_error(self) -> DemoFailed:
-        """What to say of a server that is gone: its own words are the best there are."""
+        """Return the error for a server that has ended, with what it wrote to its stderr."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
         said = " ".join(self._read_stderr().split())[:400]
@@ -161,13 +161,13 @@ class WireClient:
             self._process.stdin.close()
 
     def _stop(self) -> None:
-        """The end of its input is enough for the server, and its tools end with it; if not, it is killed."""
+        """End the input, after which the server ends with its tools; kill it if it does not."""
         assert self._process.stdout is not None
         self._close_stdin()
         try:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_S)
-        finally:  # also when a signal ends the waiting
+        finally:  # also when a signal interrupts the wait
             self._process.kill()
             self._process.wait()
             self._reader.join(END_S)

@@ -1,7 +1,7 @@
 """`kimi demo`: a conversation with real `kimi --wire` processes on the scripted model (runtime spec 1.6).
 
-Everything happens in one temporary directory, which is gone at the end together with every process, whether the demo
-went well, failed, or was interrupted. Nothing is read from or written to the user's own share directory.
+Everything happens in one temporary directory. It is removed at the end, and every process has ended then, whether the
+demo succeeded, failed, or was interrupted. Nothing is read from or written to the user's own share directory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if hasattr(
 
 
 def run_demo(trace: bool, fast: bool) -> int:
-    """Play the demo on stdout; the result is the exit status.
+    """Play the demo on stdout; return the exit status.
 
     `trace` shows every line of the protocol as well, `fast` leaves out the pauses that a terminal gets. A failure is
     one sentence on stderr and status 1; after a signal the status is 128 and its number.
@@ -71,7 +71,7 @@ def run_demo(trace: bool, fast: bool) -> int:
 
 @contextmanager
 def _catch_signals() -> Generator[list[int]]:
-    """Signals end the demo in good order; a second one does not disturb the clearing up. Gives what came."""
+    """Turn the first signal into KeyboardInterrupt; later ones do not disturb the clean-up. Yield what came."""
     received: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -80,7 +80,7 @@ def _catch_signals() -> Generator[list[int]]:
             raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield received  # only the main thread may set handlers; whoever runs us elsewhere has their own
+        yield received  # only the main thread may set handlers
         return
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     taken = [number for number, handler in before.items() if handler != signal.SIG_IGN]
@@ -94,7 +94,7 @@ def _catch_signals() -> Generator[list[int]]:
 
 
 def _discard_stdout() -> None:
-    """The reader is gone: what is still buffered goes nowhere, or the interpreter complains at its end."""
+    """Send what is still buffered nowhere: its reader has gone, and the interpreter would complain at its end."""
     with suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, sys.stdout.fileno())
@@ -106,7 +106,7 @@ def _discard_stdout() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _DemoStage:
-    """Where the demo happens and what it is shown on."""
+    """The directory of the demo, and the screen that shows it."""
 
     root: Path
     screen: DemoScreen
@@ -117,7 +117,7 @@ class _DemoStage:
         return self.root / "work" / FILE_NAME
 
     def start_client(self, number: int, *options: str) -> WireClient:
-        """The first or second process, with the scripts of its model."""
+        """Start the first or second process, with the scripts of its model."""
         self.screen.write_line(f"$ kimi --wire {' '.join(options)}".rstrip(), "strong")
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("KIMI_", "OPENAI_"))}
         environ["KIMI_SHARE_DIR"] = str(self.root / "share")
@@ -129,7 +129,7 @@ class _DemoStage:
             self.screen.write_trace(_ARROWS[direction] + line)
 
     def count_records(self, session: str, name: str) -> int:
-        """How many lines a file of the stored session has."""
+        """Return how many lines a file of the stored session has."""
         files = list((self.root / "share" / "sessions").glob(f"*/{session}/{name}"))
         check(len(files) == 1, f"the session has no {name}")
         return len(files[0].read_text(encoding="utf-8").splitlines())
@@ -153,7 +153,7 @@ def _play_demo(stage: _DemoStage) -> None:
 
 
 def _run_first_process(stage: _DemoStage) -> str:
-    """Handshake, one prompt with everything in it; gives the id of the session for the next process."""
+    """Run a handshake and one prompt that shows every feature; return the id of the session for the next process."""
     screen = stage.screen
     with stage.start_client(1) as client:
         view = DemoView(screen)

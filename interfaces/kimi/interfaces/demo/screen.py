@@ -1,4 +1,4 @@
-"""How `kimi demo` shows a conversation: with colour and at reading pace on a terminal, plain and fast elsewhere."""
+"""The output of `kimi demo`: with colour and at reading pace on a terminal, plain and fast elsewhere."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class DemoScreen:
     _open: Style | None = field(default=None, init=False)
 
     def write_line(self, text: str = "", style: Style = "plain") -> None:
-        """One or more whole lines."""
+        """Write one or more whole lines."""
         self.end_line()
         for line in text.split("\n"):
             self._write(self._apply_style(line, style) + "\n")
         self._pause(LINE_PAUSE_S)
 
     def write_piece(self, text: str, style: Style, prefix: str) -> None:
-        """More of a streamed line. `prefix` starts it; another style than that of the open line starts another."""
+        """Continue a streamed line. Another style than that of the open line starts a new one, with `prefix`."""
         if self._open != style:
             self.end_line()
             self._write(self._apply_style(prefix, style))
@@ -61,7 +61,7 @@ class DemoScreen:
             self._open = None
 
     def write_trace(self, line: str) -> None:
-        """A line of the protocol, never split and without waiting."""
+        """Write a line of the protocol, never split and without a pause."""
         self.end_line()
         self._write(self._apply_style(line, "faint") + "\n")
 
@@ -80,18 +80,18 @@ class DemoScreen:
 
 
 def create_screen(output: TextIO, environ: Mapping[str, str]) -> DemoScreen:
-    """The screen for an output: colour only on a terminal that can and without NO_COLOR, pace only on a terminal."""
+    """Return the screen for an output: colour on a terminal that has it unless NO_COLOR is set, pace on a terminal."""
     terminal = output.isatty()
     plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb" or not _supports_escapes(environ)
     return DemoScreen(output, colour=terminal and not plain, paced=terminal)
 
 
 def _supports_escapes(environ: Mapping[str, str]) -> bool:
-    """Old Windows consoles print escape sequences as they are; the newer hosts say who they are."""
+    """Whether the terminal knows escape sequences. Old Windows consoles print them; newer hosts set a variable."""
     return sys.platform != "win32" or any(name in environ for name in ("WT_SESSION", "ANSICON", "TERM", "ConEmuANSI"))
 
 
 def open_stdout() -> TextIO:
-    """Where the demo writes; to nowhere when the process was started with a closed stdout."""
+    """Return the output of the demo; the null device when the process was started with a closed stdout."""
     output: TextIO | None = sys.stdout
     return output if output is not None else open(os.devnull, "w", encoding="utf-8")

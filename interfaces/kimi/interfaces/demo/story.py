@@ -1,4 +1,4 @@
-"""What happens in `kimi demo`: the project, what the user says, and what the scripted model says (runtime spec 3.8)."""
+"""The content of `kimi demo`: the project, the prompts, and the scripts of the model (runtime spec 3.8)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST_PROMPT: Final = "The greeting has a typo. Please fix it, publish it, and c
 SECOND_PROMPT: Final = "Welcome back! What did we do, and what is left?"
 
 REFUSAL: Final = "Not before a review, please."
-"""What the user says to the command that the model wants to run."""
+"""The answer of the user to the command that the model wants to run."""
 
 EXTERNAL_TOOL: Final[dict[str, Any]] = {
     "name": "build_status",
@@ -25,7 +25,7 @@ EXTERNAL_TOOL: Final[dict[str, Any]] = {
         "required": ["branch"],
     },
 }
-"""The tool that the client brings along (wire spec 5.1)."""
+"""The external tool of the client (wire spec 5.1)."""
 
 EXTERNAL_RESULT: Final = "Build 128 of main is green: 214 tests passed."
 
@@ -34,7 +34,7 @@ WORDS_PER_PIECE: Final = 3
 
 
 def write_demo_files(root: Path) -> None:
-    """Make the work dir and the share directory of the demo below `root`, with two sets of scripts."""
+    """Create the work directory and the share directory of the demo below `root`, with two sets of scripts."""
     for name in ("work", "share"):
         (root / name).mkdir()
     (root / "work" / FILE_NAME).write_text(TEXT_BEFORE, encoding="utf-8", newline="\n")
@@ -44,7 +44,7 @@ def write_demo_files(root: Path) -> None:
 
 
 def scripts_path(root: Path, process: int) -> Path:
-    """What the model says in the first or second process."""
+    """Return the file with the scripts of the model in the first or second process."""
     return root / f"scripts-{process}.json"
 
 
@@ -65,7 +65,7 @@ capabilities = ["thinking"]
 
 
 def _build_first_scripts() -> list[str]:
-    """One script per call of the model: it reads, edits, wants to push, asks the client's tool, and sums up."""
+    """Return one script per call of the model: it reads, edits, wants to push, calls the client's tool, and sums up."""
     return [
         _join_script(
             _format_streamed("think", "A typo in the greeting. I should look at the file before I touch it."),
@@ -113,7 +113,7 @@ def _join_script(*groups: list[str]) -> str:
 
 
 def _format_streamed(kind: str, sentence: str, *, first_blank: bool = False) -> list[str]:
-    """`sentence` as several parts; the language keeps a blank at the start of a part and drops one at its end."""
+    """Return `sentence` as several parts; scripts keep a blank at the start of a part and drop one at its end."""
     words = sentence.split()
     pieces = [" ".join(words[start : start + WORDS_PER_PIECE]) for start in range(0, len(words), WORDS_PER_PIECE)]
     first, *rest = pieces

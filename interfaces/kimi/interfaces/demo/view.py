@@ -1,4 +1,4 @@
-"""What the client of `kimi demo` shows of each event, and how it answers each request."""
+"""How the client of `kimi demo` shows each event and answers each request."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kimi.interfaces.demo.story import EXTERNAL_RESULT, REFUSAL
 
 
 class DemoView:
-    """One client's eyes and hands. `seen` keeps the type of every event and request, in order."""
+    """Shows events and answers requests for one client. `seen` keeps the type of each, in order."""
 
     def __init__(self, screen: DemoScreen) -> None:
         self._screen = screen
         self.seen: list[str] = []
 
     def handle_message(self, kind: str, payload: Json) -> Json | None:
-        """Show an event; show and answer a request (wire spec 4). What is not of interest here is left out."""
+        """Show an event; show and answer a request (wire spec 4). Other types are left out."""
         self.seen.append(kind)
         match kind:
             case "ContentPart":
@@ -60,7 +60,7 @@ class DemoView:
         self._screen.write_line(f"  {'no result' if value['is_error'] else 'result'}: {text}", "tool")
 
     def _answer_approval(self, payload: Json) -> Json:
-        """The user lets files be edited and commands not: one answer of each kind."""
+        """Approve edits of files and reject commands, so that both answers are shown."""
         self._screen.write_line(f"  asks you: {payload['description']}?", "ask")
         for block in payload["display"]:
             if block["type"] == "diff":
@@ -79,7 +79,7 @@ class DemoView:
             self._screen.write_line(f"    {line}", styles.get(line[:1], "faint"))
 
     def _answer_external_call(self, payload: Json) -> Json:
-        """The tool that this client brought along: its result is the client's business alone."""
+        """Run the external tool: its result is the client's own."""
         arguments: Any = json.loads(payload["arguments"])
         self._screen.write_line(f"  your own tool {payload['name']} is asked about {arguments['branch']!r}", "ask")
         self._screen.write_line(f"  it answers: {EXTERNAL_RESULT}", "user")
@@ -96,6 +96,6 @@ def _join_output(output: Any) -> str:
 
 
 def check(condition: bool, what: str) -> None:
-    """Raise DemoFailed unless `condition` holds: the demo claims nothing that did not happen."""
+    """Raise DemoFailed unless `condition` holds, so that the demo claims nothing that did not happen."""
     if not condition:
         raise DemoFailed(f"The demo did not go as planned: {what}.")

@@ -1,6 +1,6 @@
-"""Commands that change how the person works: model, theme, editor, provider (runtime spec 2.7, 8).
+"""Commands that change the preferences of the user: model, theme, editor, provider (runtime spec 2.7, 8).
 
-A choice holds at once and is kept in the configuration file, unless the configuration came with the command line.
+A choice takes effect at once and is saved in the configuration file, unless the command line named the configuration.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+from kimi.application.admin.configuration import ConfigChanges
 from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices, use_unlisted_model
 from kimi.application.conversation.model_selection import models_by_alias
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.domain.errors import KimiError, StateError
-from kimi.interfaces.bootstrap.config_file import ConfigChanges, change_configuration
+from kimi.interfaces.bootstrap.admin import build_configuration_file
 from kimi.interfaces.bootstrap.shell import build_demo_model
 from kimi.interfaces.process.startup_errors import NO_LOGIN
 from kimi.interfaces.shell.panels import Menu, MenuOption
@@ -25,7 +26,7 @@ _THINKING = {"": None, "on": True, "off": False}
 
 
 async def choose_model(session: ShellSession, arguments: str) -> None:
-    """`/model [ALIAS] [on|off]`: from the next step on, and as the default from now on."""
+    """`/model [ALIAS] [on|off]`: use a model from the next step on, and make it the default."""
     _require_editable_configuration(session)
     alias, _, thinking = arguments.partition(" ")
     if thinking.strip() not in _THINKING:
@@ -41,7 +42,7 @@ async def choose_model(session: ShellSession, arguments: str) -> None:
 
 
 async def _pick_model(session: ShellSession) -> tuple[str, bool | None] | None:
-    """The alias that the person picks, and whether the model shall think; None when they pick nothing."""
+    """Return the alias that the user picks, and whether the model thinks first; None when nothing is picked."""
     known = models_by_alias(session.conversation.models.require_catalog())
     names = sorted(known)
     if not names:
@@ -62,7 +63,7 @@ async def _pick_model(session: ShellSession) -> tuple[str, bool | None] | None:
 
 
 async def choose_theme(session: ShellSession, arguments: str) -> None:
-    """`/theme [dark|light]`."""
+    """`/theme [dark|light]`: use a theme and make it the default."""
     names = ("dark", "light")
     name = arguments.strip().lower()
     if name not in names:
@@ -76,7 +77,7 @@ async def choose_theme(session: ShellSession, arguments: str) -> None:
 
 
 async def choose_editor(session: ShellSession, arguments: str) -> None:
-    """`/editor [COMMAND]`."""
+    """`/editor [COMMAND]`: use an editor for prompts and make it the default."""
     command = arguments.strip()
     if not command:
         options = (
@@ -95,14 +96,14 @@ async def choose_editor(session: ShellSession, arguments: str) -> None:
 
 
 async def log_in(session: ShellSession, arguments: str) -> SessionOutcome | None:
-    """`/login`: runs `kimi setup` on this terminal, then goes on with what it wrote."""
+    """`/login`: run `kimi setup` on this terminal, then reload the configuration."""
     if arguments == FIRST_RUN_ARGUMENT:
         return await _offer_first_run(session)
     return await _run_setup(session)
 
 
 FIRST_RUN_ARGUMENT = "first"
-"""What `/login` is given when the shell starts without a model."""
+"""The argument of `/login` when the shell starts without a model."""
 
 
 async def _offer_first_run(session: ShellSession) -> SessionOutcome | None:
@@ -125,7 +126,7 @@ async def _run_setup(session: ShellSession) -> SessionOutcome | None:
     if not session.ui.is_interactive:
         session.ui.show(Note("Run `kimi setup` in another terminal, then type /reload."))
         return None
-    command = [sys.executable, "-P", "-m", "kimi", "setup"]  # not a `kimi` that lies in the work dir
+    command = [sys.executable, "-P", "-m", "kimi", "setup"]  # -P: not a `kimi` package in the work directory
     status = await session.ui.run_program(command, session.shell_context.settings.work_dir)
     if status != 0:
         session.ui.show(Note("Nothing was changed.", "warning"))
@@ -134,7 +135,7 @@ async def _run_setup(session: ShellSession) -> SessionOutcome | None:
 
 
 async def log_out(session: ShellSession, arguments: str) -> None:
-    """`/logout`."""
+    """`/logout`: say that there is no account login."""
     _require_editable_configuration(session)
     session.ui.show(Note(NO_LOGIN))
 
@@ -150,10 +151,10 @@ def _is_configuration_given(session: ShellSession) -> bool:
 
 
 def _save_preferences(session: ShellSession, changes: ConfigChanges) -> None:
-    """Write what was chosen; where that fails, or the configuration was given, it holds until the end only."""
+    """Save a choice. When that fails, or the command line named the configuration, it holds for this run only."""
     if _is_configuration_given(session):
         return
     try:
-        change_configuration(session.shell_context.settings.share_dir, changes)
+        build_configuration_file(session.shell_context.settings.share_dir).change(changes)
     except KimiError as error:
         session.ui.show(Note(f"It holds until you leave: {error}", "warning"))

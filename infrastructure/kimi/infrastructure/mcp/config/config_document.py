@@ -7,10 +7,16 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import ConfigError, UsageError
 from kimi.infrastructure.config.private_file import lock_for_change, write_private_file
 from kimi.infrastructure.config.text_file import read_text
-from kimi.infrastructure.mcp.config.server_config import find_server_entries, parse_json
+from kimi.infrastructure.mcp.config.server_config import (
+    default_config_path,
+    find_server_entries,
+    parse_json,
+    parse_server,
+)
 
 
 def read_document(path: str) -> dict[str, Any]:
@@ -43,23 +49,6 @@ def ensure_server_entries(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def edit_document(path: str) -> Generator[dict[str, Any], None, None]:
-    """The parsed file, to be changed: it is written when the block ends without an error. Others wait meanwhile.
-
-    Raises:
-        UsageError: as `read_document`.
-        ConfigError: the file cannot be written, or somebody else does not stop changing it.
-    """
-    try:
-        with lock_for_change(path):
-            document = read_document(path)
-            yield document
-            write_document(path, document)
-    except OSError as error:
-        raise ConfigError(f"Cannot write the MCP config file {path}: {error.strerror}.") from None
-
-
 def write_document(path: str, document: dict[str, Any]) -> None:
     """Replace the file atomically, readable for its owner only; a link stays a link.
 
@@ -71,3 +60,34 @@ def write_document(path: str, document: dict[str, Any]) -> None:
         write_private_file(path, text)
     except OSError as error:
         raise ConfigError(f"Cannot write the MCP config file {path}: {error.strerror}.") from None
+
+
+class UserMcpConfiguration:
+    """The `mcp.json` of the share directory, for the commands of `kimi mcp`."""
+
+    def __init__(self, share_dir: str) -> None:
+        self.path = default_config_path(share_dir)
+
+    def read(self) -> dict[str, Any]:
+        """Return the entries; empty when there is no file. Raises UsageError: the file cannot be used."""
+        return ensure_server_entries(read_document(self.path))
+
+    @contextmanager
+    def edit(self) -> Generator[dict[str, Any], None, None]:
+        """Yield the entries to be changed: they are written when the block ends without an error.
+
+        Raises:
+            UsageError: the file cannot be used.
+            ConfigError: it cannot be written, or another process does not stop changing it.
+        """
+        try:
+            with lock_for_change(self.path):
+                document = read_document(self.path)
+                yield ensure_server_entries(document)
+                write_document(self.path, document)
+        except OSError as error:
+            raise ConfigError(f"Cannot write the MCP config file {self.path}: {error.strerror}.") from None
+
+    def parse(self, name: str, entry: object) -> McpServer:
+        """Return the server that an entry describes; `config_error` says what is wrong with it."""
+        return parse_server(name, entry)

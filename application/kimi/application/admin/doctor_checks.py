@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import codecs
-import os
-import stat
-import sys
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
 
-from kimi.application.settings.settings import McpServer, ModelSettings, Settings
+from kimi.application.ports import ChatModel
+from kimi.application.settings.settings import McpServer, ModelSettings
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import (
     APIConnectionError,
@@ -27,10 +24,11 @@ from kimi.domain.errors import (
     McpUnauthorized,
     ModelError,
 )
-from kimi.interfaces.admin.provider_presets import API_KEY_VARIABLES
-from kimi.interfaces.bootstrap.doctor import count_mcp_tools, find_ripgrep, open_configured_model, resolve_proxy
 
 FindingStatus: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
+
+KeyVariables: TypeAlias = Mapping[str, str]
+"""Type of a provider -> the environment variable whose key is used instead of the configured one."""
 
 ENDPOINT_S: Final = 30.0
 """How long the endpoint may take to begin its answer, in seconds."""
@@ -39,13 +37,14 @@ MCP_S: Final = 15.0
 """How long an MCP server may take to list its tools, in seconds; less when its configuration says so."""
 
 RIPGREP_S: Final = 6.0
+"""How long the search for ripgrep may take, in seconds."""
 
 SETUP: Final = "Run 'kimi setup'."
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check came to; `advice` says what to do about it."""
+    """The result of a check; `advice` says what to do about it."""
 
     name: str
     status: FindingStatus
@@ -53,36 +52,87 @@ class Finding:
     advice: str = ""
 
 
-def check_files(path: str, settings: Settings) -> Finding:
-    """The configuration was read from `path`; may others read it, too, and can sessions be stored?"""
-    share = settings.share_dir
+# --- ports -----------------------------------------------------------------------------------------------------
+
+TryWrite: TypeAlias = Callable[[str], None]
+"""Creates the directory if it is missing and writes a file of some size into it, which is gone then. Raises OSError."""
+
+IsReadableByOthers: TypeAlias = Callable[[str], bool]
+"""Whether other users of this machine can read the file; False when that is unknown."""
+
+ResolveProxy: TypeAlias = Callable[[str], str | None]
+"""Returns the proxy for requests to a URL, without its password; None without one. Raises ConfigError: it cannot be
+used, or needs a library that is missing."""
+
+OpenConfiguredModel: TypeAlias = Callable[[], AbstractAsyncContextManager[ChatModel | None]]
+"""Opens the model that would answer a prompt, None when there is none. Raises ConfigError: it cannot be used."""
+
+CountServerTools: TypeAlias = Callable[[McpServer], Awaitable[int]]
+"""Connects to a server, counts its tools and disconnects. Raises McpUnauthorized, ConfigError, and whatever the library
+raises; a process that was started has ended also after cancellation."""
+
+FindRipgrep: TypeAlias = Callable[[], Awaitable[str | None]]
+"""Returns the ripgrep that searches would use; None when none starts."""
+
+FindTerminal: TypeAlias = Callable[[], "TerminalKind | None"]
+"""Returns the terminal that the program runs on; None when input or output is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalKind:
+    """A terminal: the value of `TERM`, the name of its encoding, and whether it is a console of Windows."""
+
+    name: str
+    encoding: str
+    is_windows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorProbes:
+    """What the checks try out, bound to the settings that are checked."""
+
+    try_write: TryWrite
+    is_readable_by_others: IsReadableByOthers
+    resolve_proxy: ResolveProxy
+    open_model: OpenConfiguredModel
+    count_tools: CountServerTools
+    find_ripgrep: FindRipgrep
+
+
+# --- checks ----------------------------------------------------------------------------------------------------
+
+
+def report_broken_configuration(error: KimiError) -> Finding:
+    """Say that the configuration, or the command line, could not be read."""
+    advice = "Correct it, or the command line; 'kimi setup' needs a file that can be read."
+    return Finding("configuration", "failed", str(error), advice)
+
+
+def check_files(path: str, share_dir: str, probes: DoctorProbes) -> Finding:
+    """Check that only the user can read the configuration, which was read from `path`, and that sessions are stored."""
     try:
-        os.makedirs(share, mode=0o700, exist_ok=True)
-        with tempfile.TemporaryFile(dir=share, buffering=0) as file:
-            file.write(b"sessions need some room" * 1000)  # an empty file can be made on a full disk, too
+        probes.try_write(share_dir)
     except OSError as error:
         advice = "Make it writable, or set KIMI_SHARE_DIR to another directory."
-        return Finding("configuration", "failed", f"{share} cannot be written: {error.strerror}.", advice)
-    if _is_readable_by_others(path):
+        return Finding("configuration", "failed", f"{share_dir} cannot be written: {error.strerror}.", advice)
+    if probes.is_readable_by_others(path):
         message = f"{path} is valid, but other users can read it, and the keys in it."
         return Finding("configuration", "warning", message, f"Run: chmod 600 {path}")
     return Finding("configuration", "ok", f"{path} is valid.")
 
 
-def check_model(settings: Settings) -> Finding:
-    """Is there a model that a prompt could go to?"""
-    model = settings.model
+def check_model(model: ModelSettings | None) -> Finding:
+    """Check that there is a model that a prompt could go to."""
     if model is None or not model.is_usable:
         return Finding("model", "failed", "No model is configured.", SETUP)
     return Finding("model", "ok", f"{model.model} of provider '{model.provider_name}' ({model.type}).")
 
 
-def check_key(settings: Settings, environ: Mapping[str, str]) -> Finding:
-    """Is there a key, and where from?"""
-    model = settings.model
-    if model is None or not model.is_usable or model.type.startswith("_"):
+def check_key(model: ModelSettings | None, key_variables: KeyVariables, environ: Mapping[str, str]) -> Finding:
+    """Check that there is a key, and say where it comes from."""
+    if model is None or not _has_endpoint(model):
         return Finding("key", "skipped", "No provider that could need one.")
-    variable = API_KEY_VARIABLES.get(model.type)
+    variable = key_variables.get(model.type)
     if model.api_key:
         source = f"the variable {variable}" if variable and environ.get(variable) == model.api_key else "the file"
         return Finding("key", "ok", f"Taken from {source}.")
@@ -95,13 +145,13 @@ def check_key(settings: Settings, environ: Mapping[str, str]) -> Finding:
     return Finding("key", "failed", f"Provider '{model.provider_name}' has no API key.", f"Run 'kimi setup'{also}.")
 
 
-def check_proxy(settings: Settings, environ: Mapping[str, str]) -> Finding:
-    """Which way do requests to the provider take?"""
-    url = settings.model.base_url if settings.model else ""
+def check_proxy(model: ModelSettings | None, resolve_proxy: ResolveProxy) -> Finding:
+    """Check the way that requests to the provider take."""
+    url = model.base_url if model else ""
     if not _parse_host(url):
         return Finding("proxy", "skipped", "No provider to reach.")
     try:
-        proxy = resolve_proxy(url, environ)
+        proxy = resolve_proxy(url)
     except ConfigError as error:
         return Finding("proxy", "failed", str(error))
     if proxy is None:
@@ -112,33 +162,34 @@ def check_proxy(settings: Settings, environ: Mapping[str, str]) -> Finding:
     return Finding("proxy", "ok", f"{proxy} is used.")
 
 
-async def check_endpoint(settings: Settings, environ: Mapping[str, str], limit_s: float = ENDPOINT_S) -> Finding:
+async def check_endpoint(
+    model: ModelSettings | None, key_variables: KeyVariables, probes: DoctorProbes, limit_s: float = ENDPOINT_S
+) -> Finding:
     """Ask the model one short question and wait for the beginning of an answer, at most `limit_s` seconds."""
-    model = settings.model
-    if model is None or not model.is_usable or model.type.startswith("_"):
+    if model is None or not _has_endpoint(model):
         return Finding("endpoint", "skipped", "No provider to ask.")
+    host = _describe_host(model)
     try:
         with anyio.fail_after(limit_s):
-            await _ask_model(settings, environ)
+            await _ask_model(probes.open_model)
     except TimeoutError:
         advice = "A server on this machine may still be loading the model: try again. Else check network and proxy."
-        return Finding("endpoint", "failed", f"{_describe_host(model)} gave no answer within {limit_s:g} s.", advice)
+        return Finding("endpoint", "failed", f"{host} gave no answer within {limit_s:g} s.", advice)
     except (ModelError, ConfigError) as error:
-        return Finding(
-            "endpoint", "failed", f"{_describe_host(model)}: {error}", _advise_on_error(error, model, environ)
-        )
-    return Finding("endpoint", "ok", f"{_describe_host(model)} answers.")
+        advice = _advise_on_error(error, model, key_variables, probes.resolve_proxy)
+        return Finding("endpoint", "failed", f"{host}: {error}", advice)
+    return Finding("endpoint", "ok", f"{host} answers.")
 
 
-async def check_mcp_server(server: McpServer, settings: Settings, environ: Mapping[str, str]) -> Finding:
+async def check_mcp_server(server: McpServer, default_timeout_ms: int, count_tools: CountServerTools) -> Finding:
     """Connect to a server and see what it offers."""
     name = f"mcp {server.name}"
     if not server.enabled:
         return Finding(name, "skipped", "It is switched off.")
-    limit = min(MCP_S, (server.connect_timeout_ms or settings.mcp.connect_timeout_ms) / 1000)
+    limit = min(MCP_S, (server.connect_timeout_ms or default_timeout_ms) / 1000)
     try:
         with anyio.fail_after(limit):
-            count = await count_mcp_tools(server, settings, environ)
+            count = await count_tools(server)
     except TimeoutError:
         return Finding(name, "failed", f"No answer within {limit:g} s.", _advise_on_mcp_server(server))
     except McpUnauthorized:
@@ -150,47 +201,54 @@ async def check_mcp_server(server: McpServer, settings: Settings, environ: Mappi
     return Finding(name, "ok", f"Connected, {count} tool{'' if count == 1 else 's'}.")
 
 
-async def check_ripgrep(settings: Settings, environ: Mapping[str, str]) -> Finding:
-    """Is the fast searcher there?"""
+async def check_ripgrep(find_ripgrep: FindRipgrep) -> Finding:
+    """Check that the fast search program is there."""
     with anyio.move_on_after(RIPGREP_S):
-        if (path := await find_ripgrep(settings, environ)) is not None:
+        if (path := await find_ripgrep()) is not None:
             return Finding("ripgrep", "ok", f"{path} is used.")
     advice = "Install ripgrep, or kimi-wire[search], or set tools.ripgrep_path."
     return Finding("ripgrep", "warning", "Not found: Grep works, but slowly.", advice)
 
 
-def check_terminal(environ: Mapping[str, str]) -> Finding:
-    """Could the interactive shell be used here?"""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+def check_terminal(terminal: TerminalKind | None) -> Finding:
+    """Check that the interactive shell could be used here; None stands for no terminal at all."""
+    if terminal is None:
         return Finding("terminal", "skipped", "Input and output are no terminal.")
-    kind, encoding = environ.get("TERM", ""), codecs.lookup(sys.stdout.encoding or "ascii").name
-    if kind in ("", "dumb") and os.name != "nt":
-        return Finding("terminal", "warning", f"TERM is '{kind}'.", "Use another terminal for the interactive shell.")
-    if not encoding.startswith("utf"):
+    if terminal.name in ("", "dumb") and not terminal.is_windows:
+        advice = "Use another terminal for the interactive shell."
+        return Finding("terminal", "warning", f"TERM is '{terminal.name}'.", advice)
+    if not terminal.encoding.startswith("utf"):
         advice = "Choose a UTF-8 locale, for example LANG=C.UTF-8"
-        return Finding("terminal", "warning", f"It is used with the encoding {encoding}.", advice)
-    return Finding("terminal", "ok", f"{kind or 'Console'}, {encoding}.")
+        return Finding("terminal", "warning", f"It is used with the encoding {terminal.encoding}.", advice)
+    return Finding("terminal", "ok", f"{terminal.name or 'Console'}, {terminal.encoding}.")
 
 
 # --- what they have in common ----------------------------------------------------------------------------------
 
 
-async def _ask_model(settings: Settings, environ: Mapping[str, str]) -> None:
+async def _ask_model(open_model: OpenConfiguredModel) -> None:
     """Send the question; the connection is closed with the first piece of the answer."""
-    async with open_configured_model(settings, environ) as model:
+    async with open_model() as model:
         assert model is not None  # it is usable
         async with model.stream("Answer in one word.", [user_message("Say: ok")], (), 0) as items:
             async for _ in items:
                 return
 
 
-def _advise_on_error(error: KimiError, model: ModelSettings, environ: Mapping[str, str]) -> str:
-    """How to mend what the endpoint complained of."""
+def _has_endpoint(model: ModelSettings) -> bool:
+    """Whether requests go to a provider; models for tests have types that begin with an underscore."""
+    return model.is_usable and not model.type.startswith("_")
+
+
+def _advise_on_error(
+    error: KimiError, model: ModelSettings, key_variables: KeyVariables, resolve_proxy: ResolveProxy
+) -> str:
+    """Return how to mend what the endpoint complained of."""
     match error:
         case AuthExpired():
             return "Enter an API key with 'kimi setup'."
         case APIStatusError(status_code=401 | 403):
-            variable = API_KEY_VARIABLES.get(model.type)
+            variable = key_variables.get(model.type)
             return f"Enter another key with 'kimi setup'{f', or correct {variable}' if variable else ''}."
         case APIStatusError(status_code=404):
             return f"Check base_url '{model.base_url}' and the id of the model, '{model.model}'."
@@ -199,15 +257,15 @@ def _advise_on_error(error: KimiError, model: ModelSettings, environ: Mapping[st
         case APIStatusError(status_code=code) if code >= 500:
             return "The provider has trouble: try again later."
         case APIConnectionError() | APITimeoutError():
-            return _advise_on_connection(model.base_url, environ)
+            return _advise_on_connection(model.base_url, resolve_proxy)
         case APIEmptyResponseError():
             return "Try another model."
         case _:
             return "Check the provider and the model in the configuration."
 
 
-def _advise_on_connection(url: str, environ: Mapping[str, str]) -> str:
-    if resolve_proxy(url, environ) is not None:
+def _advise_on_connection(url: str, resolve_proxy: ResolveProxy) -> str:
+    if resolve_proxy(url) is not None:
         return "Check the proxy that the environment names, or except the host from it with NO_PROXY."
     return "Start the server." if _is_local_url(url) else "Check base_url and the network."
 
@@ -224,7 +282,7 @@ def _describe_host(model: ModelSettings) -> str:
 
 
 def _parse_host(url: str) -> str:
-    """The host that `url` names; empty when it is no URL."""
+    """Return the host that `url` names; empty when it is no URL."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -237,13 +295,8 @@ def _is_local_url(url: str) -> bool:
 
 
 def _needs_no_key(model: ModelSettings) -> bool:
-    """A server on this machine, Google Cloud's own credentials, or a header that stands for the key."""
+    """Whether it is a server on this machine, or has Google Cloud's credentials or a header that stands for the key."""
     headers = {name.lower() for name in model.custom_headers}
-    return _is_local_url(model.base_url) or model.type == "vertexai" or bool(headers & {"authorization", "x-api-key"})
-
-
-def _is_readable_by_others(path: str) -> bool:
-    try:
-        return os.name != "nt" and bool(stat.S_IMODE(os.stat(path).st_mode) & 0o077)
-    except OSError:
-        return False
+    return (
+        _is_local_url(model.base_url) or model.has_machine_credentials or bool(headers & {"authorization", "x-api-key"})
+    )

@@ -1,6 +1,6 @@
-"""The commands of `kimi mcp` that connect: `test` and `auth` (tools spec 4.5). A composition root like `mcp_commands`.
+"""The commands of `kimi mcp` that connect: `test` and `auth` (tools spec 4.5).
 
-While they run, stderr is the log: libraries and the processes of servers talk there.
+While they run, stderr is the log: libraries and the processes of servers write there.
 """
 
 from __future__ import annotations
@@ -9,27 +9,30 @@ import json
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import anyio
 
 from kimi.application.settings.settings import McpServer
-from kimi.interfaces.process.log import hide_secrets, mask_secrets, start_logging
+from kimi.interfaces.bootstrap.admin import (
+    OfferedTools,
+    build_mcp_logins,
+    find_server_secrets,
+    list_server_tools,
+)
+from kimi.interfaces.process.graceful_shutdown import GracefulShutdown, exit_by_signal
+from kimi.interfaces.process.log import mask_secrets, start_logging
 from kimi.interfaces.process.streams import Streams, take_streams
 from kimi.interfaces.process.terminal_escape import escape_line
-from kimi.interfaces.version import __version__
-
-if TYPE_CHECKING:
-    from kimi.infrastructure.mcp.host_context import McpHostContext
 
 PrintLine: TypeAlias = Callable[[str], None]
-OfferedTools: TypeAlias = list[tuple[str, str]]
-"""Name and description of each."""
 
 END_S: Final = 5.0
-"""Servers have this long to end when a signal asks for it (tools spec 4.9)."""
+"""How long servers have to end when a signal asks for it (tools spec 4.9)."""
 
 
 def try_connection(server: McpServer, share: str, as_json: bool, print_line: PrintLine) -> int:
-    """Connect and show the tools of the server; the result is the exit status."""
+    """Connect and show the tools of the server; return the exit status."""
     streams = _open_streams(server, share)
     if not as_json:
         print_line(f"Testing connection to '{server.name}'...")
@@ -44,10 +47,7 @@ def try_connection(server: McpServer, share: str, as_json: bool, print_line: Pri
 
 
 def authorize(server: McpServer, share: str, print_line: PrintLine) -> int:
-    """Log in with the user's browser and count the tools of the server; the result is the exit status."""
-    from kimi.infrastructure.mcp.config.variables import expand_server
-    from kimi.infrastructure.mcp.oauth.logins import has_tokens
-
+    """Log in with the user's browser and count the tools of the server; return the exit status."""
     streams = _open_streams(server, share)
     print_line(f"Authorizing with '{server.name}'...")
     print_line("A browser window will open for authorization.")
@@ -61,7 +61,7 @@ def authorize(server: McpServer, share: str, print_line: PrintLine) -> int:
         return 1
     print_line(f"Successfully authorized with '{server.name}'.")
     print_line(f"Available tools: {len(found)}")
-    if not has_tokens(share, expand_server(server, os.environ).url or ""):
+    if not build_mcp_logins(share, os.environ).has_login(server):
         streams.write_error(
             f"'{server.name}' wants no login; remove 'auth' from its entry, or sessions wait for one.\n"
         )
@@ -69,8 +69,6 @@ def authorize(server: McpServer, share: str, print_line: PrintLine) -> int:
 
 
 def _open_streams(server: McpServer, share: str) -> Streams:
-    from kimi.infrastructure.mcp.config.server_secrets import find_server_secrets
-
     streams = take_streams(share, protocol=False)
     start_logging(share, debug=False, secrets=find_server_secrets(server, os.environ, share))
     return streams
@@ -92,38 +90,24 @@ def _encode_outcome(found: OfferedTools | str) -> dict[str, Any]:
 
 
 def _load_tools(server: McpServer, share: str, show_address: PrintLine | None = None) -> OfferedTools | str:
-    """The tools of the server, or as `Type: text` why they cannot be had. With `show_address` the user logs in."""
-    import anyio
+    """Return the tools of the server, or as `Type: text` why there are none. With `show_address` the user logs in."""
 
-    from kimi.infrastructure.mcp.config.variables import expand_server
-    from kimi.infrastructure.mcp.oauth.logins import create_browser_login
-    from kimi.infrastructure.mcp.probe import list_offered_tools
-
-    async def connect() -> OfferedTools:
-        login = None
-        if show_address is not None:
-            login = create_browser_login(share, expand_server(server, os.environ).url or "", show_address)
-        return await list_offered_tools(server, _create_mcp_context(share), login)
-
-    async def tell() -> OfferedTools | str:
+    async def connect() -> OfferedTools | str:
         try:
-            found = await connect()
-        except Exception as error:
+            found = await list_server_tools(server, share, os.getcwd(), os.environ, show_address)
+        except Exception as error:  # the library and the server may fail in any way
             return mask_secrets(escape_line(f"{type(error).__name__}: {error}", 1000))
         return [(mask_secrets(name), mask_secrets(description)) for name, description in found]
 
-    return anyio.run(_run_until_signal, tell)
+    return anyio.run(_run_until_signal, connect)
 
 
 async def _run_until_signal(work: Callable[[], Awaitable[OfferedTools | str]]) -> OfferedTools | str:
-    """The outcome of `work`. A signal ends it in good order, so that no process of a server is left, and then us.
+    """Return the outcome of `work`.
 
-    Raises KeyboardInterrupt: that was what came.
+    A signal cancels `work` first, so that no process of a server is left, and ends this process after that. Raises
+    KeyboardInterrupt: the signal was an interrupt.
     """
-    import anyio
-
-    from kimi.interfaces.process.graceful_shutdown import GracefulShutdown, exit_by_signal
-
     found: OfferedTools | str = []
     tasks = anyio.create_task_group()
     stopping = GracefulShutdown(END_S, partial(os._exit, 1))
@@ -137,11 +121,3 @@ async def _run_until_signal(work: Callable[[], Awaitable[OfferedTools | str]]) -
     if stopping.first_signal is not None:
         raise KeyboardInterrupt
     return found
-
-
-def _create_mcp_context(share: str) -> McpHostContext:
-    from kimi.infrastructure.json_schema import check_schema
-    from kimi.infrastructure.mcp.host_context import McpHostContext
-
-    here = os.getcwd()
-    return McpHostContext(here, share, os.environ, __version__, check_schema, lambda: [here], hide_secrets)
