@@ -1,4 +1,4 @@
-"""Background tasks: what a task is, its states, and what is said of one that has ended (runtime spec 7.8)."""
+"""Background tasks: their states, and the notification about one that has ended (runtime spec 7.8)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TaskStatus: TypeAlias = Literal[
     "created", "starting", "running", "awaiting_approval", "completed", "failed", "killed", "lost"
 ]
 NotificationSink: TypeAlias = Literal["llm", "wire"]
-"""Who is told of the end of a task: the model, the client."""
+"""The receiver of a notification about the end of a task: the model or the client."""
 
 TERMINAL_STATUSES: Final = frozenset({"completed", "failed", "killed", "lost"})
-"""The states that a task does not leave."""
+"""The states that a task never leaves."""
 
 TASK_ID_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9\-]{1,24}")
-"""What the id of a task may look like (tools spec 3.1)."""
+"""The pattern of task ids (tools spec 3.1)."""
 
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID_LENGTH: Final = 8
@@ -28,9 +28,9 @@ _ID_LENGTH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class BackgroundTaskSpec:
-    """A command that is to run in the background: `words` is what is started, `command` what a person reads.
+    """A command that is to run in the background: `argv` is what is started, `command` is what the user reads.
 
-    After `timeout_s` seconds it is killed. The task of a subagent has neither.
+    The task is killed after `timeout_s` seconds. The task of a subagent has neither a command nor a timeout.
     """
 
     command: str
@@ -42,9 +42,10 @@ class BackgroundTaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundTask:
-    """A task as it stands. Times are in Unix seconds; `exit_code` is negative for a signal, None while unknown.
+    """A snapshot of a background task.
 
-    `reason` says why a task did not complete. `output_path` is where all its output is.
+    Times are in Unix seconds. `exit_code` is negative for a signal and None while it is unknown. `reason` says why a
+    task did not complete. `output_path` is the file with all of its output.
     """
 
     id: str
@@ -63,13 +64,13 @@ class BackgroundTask:
 
     @property
     def is_active(self) -> bool:
-        """Has it not ended yet?"""
+        """Whether the task has not ended yet."""
         return self.status not in TERMINAL_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """The end of what a task has written; `size` is the number of bytes of all of it, `shown` of this part."""
+    """The end of a task's output: `total_bytes` counts all of the output, `shown_bytes` counts this part."""
 
     text: str
     total_bytes: int
@@ -77,22 +78,22 @@ class TaskOutput:
 
     @property
     def is_truncated(self) -> bool:
-        """Is there more before it?"""
+        """Whether there is output before this part."""
         return self.shown_bytes < self.total_bytes
 
 
 def new_task_id(kind: TaskKind, random_bytes: bytes) -> str:
-    """An id such as `bash-4k0x7d2p` from eight random bytes."""
+    """Return an id such as `bash-4k0x7d2p`, made from eight random bytes."""
     return f"{kind}-" + "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in random_bytes[:_ID_LENGTH])
 
 
 def is_task_id(text: str) -> bool:
-    """Can this be the id of a task? Only then may it become part of a path."""
+    """Return whether `text` is a well-formed task id. Only then may it become part of a path."""
     return TASK_ID_PATTERN.fullmatch(text) is not None
 
 
 def task_fields(task: BackgroundTask) -> Iterator[tuple[str, str]]:
-    """What is known of a task, as keys and values; what has no value yet is left out."""
+    """Yield what is known of a task as keys and values; fields without a value are left out."""
     yield "task_id", task.id
     yield "kind", task.kind
     yield "status", task.status
@@ -108,7 +109,7 @@ def task_fields(task: BackgroundTask) -> Iterator[tuple[str, str]]:
 
 
 def format_active_tasks(tasks: Iterable[BackgroundTask]) -> str:
-    """What the model reads about the tasks that have not ended; empty without any."""
+    """Format the list of active tasks for the model; empty if there are none."""
     active = [
         f"- {task.id} ({task.status}): {collapse_whitespace(task.description)}" for task in tasks if task.is_active
     ]
@@ -118,7 +119,7 @@ def format_active_tasks(tasks: Iterable[BackgroundTask]) -> str:
 
 
 def collapse_whitespace(text: str) -> str:
-    """`text` without line breaks."""
+    """Return `text` on one line, with every run of whitespace replaced by one space."""
     return " ".join(text.split())
 
 
@@ -141,12 +142,12 @@ _TITLE: Final = {
 
 
 def task_outcome(task: BackgroundTask) -> str:
-    """How a task ended: its terminal state, or `timed_out`."""
+    """Return how a task ended: its terminal state, or `timed_out`."""
     return "timed_out" if task.timed_out else task.status
 
 
 def build_task_notification(task: BackgroundTask) -> Notification:
-    """The one notification about the end of a task: the same id whenever it is made."""
+    """Build the notification about the end of a task. Its id is the same whenever it is built."""
     outcome = task_outcome(task)
     return Notification(
         id=f"n-{task.id}",
@@ -170,14 +171,15 @@ def build_task_notification(task: BackgroundTask) -> Notification:
 
 
 def take_tail(text: str, max_lines: int, max_chars: int) -> str:
-    """The last lines of `text`, and of these the last characters."""
+    """Return the last `max_lines` lines of `text`, and of these the last `max_chars` characters."""
     return "\n".join(text.splitlines()[-max_lines:])[-max_chars:]
 
 
 def format_notification(notification: Notification, tail: str) -> str:
-    """What the model reads about it; `tail` is the end of the task's output.
+    """Format a notification for the model; `tail` is the end of the task's output.
 
-    Nothing in it can end the element early or pass for a remark of ours (tools spec 1.8).
+    Host tags in the text are escaped, so that it can neither end the element early nor look like a message of this
+    program (tools spec 1.8).
     """
     named = ("id", "category", "type", "source_kind", "source_id")
     attributes = " ".join(f'{name}="{getattr(notification, name)}"' for name in named)

@@ -10,7 +10,7 @@ _COMMAND = re.compile(r"/([A-Za-z0-9_-]+(?::[A-Za-z0-9_-]+)*)(?=\s|$)(.*)", re.D
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that was typed: its name without the slash, and the rest of the text, stripped."""
+    """A command that the user typed: its name without the slash, and the rest of the text, stripped."""
 
     name: str
     arguments: str
@@ -26,6 +26,6 @@ class CommandInfo:
 
 
 def parse_command(text: str) -> Command | None:
-    """The command in `text`; None for ordinary text, paths such as `/usr/bin` and `/ x` or `//x` included."""
+    """Return the command in `text`, or None for ordinary text such as the path `/usr/bin`, `/ x` or `//x`."""
     match = _COMMAND.fullmatch(text.strip())
     return Command(match[1], match[2].strip()) if match else None

@@ -10,18 +10,18 @@
     ├── SessionError               a stored session cannot be used
     │   ├── InvalidSessionId       the id could escape the store, or is unusable
     │   ├── SessionBusy            another process holds it
-    │   └── StoreFailed            the disk said no (full, read-only, gone)
-    └── ModelError                 the model branch: what a `ChatModel` raises
+    │   └── StoreFailed            the disk refused (full, read-only, gone)
+    └── ModelError                 the errors that a `ChatModel` raises
         ├── ModelNotSet            nothing usable is configured (wire -32001)
-        ├── CapabilityMissing      the input needs what the model lacks (wire -32002)
-        └── ChatProviderError      the provider or the way to it failed (wire -32003)
+        ├── CapabilityMissing      the model lacks what the input needs (wire -32002)
+        └── ChatProviderError      the provider or the connection failed (wire -32003)
             ├── APIConnectionError     no or broken connection (transient)
             ├── APITimeoutError        no answer in time (transient)
             ├── APIStatusError         an HTTP status; transient for some
             │   └── AuthExpired        HTTP 401 with an OAuth-backed provider (wire -32004)
             └── APIEmptyResponseError  nothing visible came back (transient)
 
-The message of each is one sentence for a person; it never holds a secret. The class names under
+The message of each is one sentence for the user; it never holds a secret. The class names under
 `ChatProviderError` are visible to clients in `StepRetry.error_type` (wire spec 4.2).
 """
 
@@ -34,11 +34,11 @@ RETRYABLE_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 
 
 class KimiError(Exception):
-    """Root of all errors that are meant for a person."""
+    """Root of all errors that are meant for the user."""
 
 
 class UsageError(KimiError):
-    """The command line is wrong. `hint` names the option the message is about, if it is about one."""
+    """The command line is wrong. `hint` names the option that the message is about, if there is one."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -54,18 +54,18 @@ class StateError(KimiError):
 
 
 class TooManyTasks(KimiError):
-    """As many background tasks as are allowed are running already."""
+    """The limit of running background tasks is reached."""
 
     def __init__(self) -> None:
         super().__init__("Too many background tasks are already running.")
 
 
 class McpUnauthorized(KimiError):
-    """An MCP server wants the user to log in, which only `kimi mcp auth` lets them do."""
+    """An MCP server requires a login, which only `kimi mcp auth` can do."""
 
 
 class TooManySessions(KimiError):
-    """As many sessions as a process may have are open, and all of them are busy."""
+    """The process has as many open sessions as it may have, and all of them are busy."""
 
     def __init__(self) -> None:
         super().__init__("Too many sessions are open and busy; close one or wait until a turn has ended.")
@@ -88,7 +88,7 @@ class StoreFailed(SessionError):
 
 
 class ModelError(KimiError):
-    """The model branch of the tree."""
+    """Root of the errors about models."""
 
 
 class ModelNotSet(ModelError):
@@ -109,27 +109,28 @@ class CapabilityMissing(ModelError):
 
 
 class ChatProviderError(ModelError):
-    """The provider, or the way to it, failed. Final unless `transient`."""
+    """The provider, or the connection to it, failed. A retry makes sense only if `transient` is set."""
 
     transient = False
 
 
 class APIConnectionError(ChatProviderError):
-    """No connection, or it broke."""
+    """The connection failed or broke."""
 
     transient = True
 
 
 class APITimeoutError(ChatProviderError):
-    """No answer, or no further data, in time."""
+    """No response, or no further data, came in time."""
 
     transient = True
 
 
 class APIStatusError(ChatProviderError):
-    """The provider answered with an error status. `retry_after` is in seconds, when the provider named it.
+    """The provider answered with an error status.
 
-    `final` is for a status that would be worth another try, but not here: what was paid for is used up.
+    `retry_after` is in seconds and is set when the provider sent it. `final` marks a response whose status is usually
+    worth a retry but whose cause is not: the quota is used up.
     """
 
     def __init__(
@@ -146,6 +147,6 @@ class AuthExpired(APIStatusError):
 
 
 class APIEmptyResponseError(ChatProviderError):
-    """The answer held no text and no tool call, or thinking only."""
+    """The response held no text and no tool call, or only thinking."""
 
     transient = True

@@ -1,5 +1,4 @@
-"""Hooks: the events that can be watched or blocked, who watches them, what a command's end means (runtime spec 7.5,
-wire spec 4.5)."""
+"""Hooks: their events, their matching, and the result of a hook command (runtime spec 7.5, wire spec 4.5)."""
 
 from __future__ import annotations
 
@@ -34,15 +33,15 @@ MIN_TIMEOUT_S: Final = 1
 MAX_TIMEOUT_S: Final = 600
 ALLOW: Final = HookAnswer()
 BLOCKING_STATUS: Final = 2
-"""The exit status by which a command blocks."""
+"""The exit status with which a command blocks."""
 
 MAX_REASON_CHARS: Final = 10_000
-"""A longer reason is cut: it goes to the model or the person."""
+"""A longer reason is cut, because it goes to the model or to the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookSubscription:
-    """A client's wish to be asked; `matcher` is a regular expression searched in the event's target."""
+    """A client's subscription to a hook event; `matcher` is a regular expression searched in the event's target."""
 
     id: str
     event: str
@@ -52,7 +51,7 @@ class HookSubscription:
 
 @dataclass(frozen=True, slots=True)
 class CommandHook:
-    """A command line of the configuration, to be run by the shell; `matcher` as in `HookSubscription`."""
+    """A command line of the configuration that the shell runs; `matcher` as in `HookSubscription`."""
 
     event: str
     command: str
@@ -65,18 +64,18 @@ AnyHook = TypeVar("AnyHook", HookSubscription, CommandHook)
 
 
 def count_hooks_by_event(hooks: Iterable[Hook]) -> dict[str, int]:
-    """How many hooks there are for each event that has any, in the order of `HOOK_EVENTS`."""
+    """Count the hooks of each event that has any, in the order of `HOOK_EVENTS`."""
     events = [hook.event for hook in hooks]
     return {event: events.count(event) for event in HOOK_EVENTS if event in events}
 
 
 def match_hooks(hooks: Iterable[AnyHook], event: str, target: str) -> list[AnyHook]:
-    """Those of `hooks` that watch `event` and whose matcher is found in `target`, in their order."""
+    """Return those of `hooks` that watch `event` and whose matcher is found in `target`, in their order."""
     return [hook for hook in hooks if hook.event == event and _is_match(hook.matcher, target)]
 
 
 def deduplicate_commands(hooks: Iterable[CommandHook]) -> list[CommandHook]:
-    """Each command line once: the first hook that has it stands for the others."""
+    """Return each command line once, as the first hook that has it."""
     first: dict[str, CommandHook] = {}
     for hook in hooks:
         first.setdefault(hook.command, hook)
@@ -84,18 +83,20 @@ def deduplicate_commands(hooks: Iterable[CommandHook]) -> list[CommandHook]:
 
 
 def clamp_timeout_s(hook: Hook) -> int:
-    """How long the hook may take, in seconds, within what is allowed at all."""
+    """Return the hook's timeout in seconds, clamped to the allowed range."""
     return max(MIN_TIMEOUT_S, min(hook.timeout_s, MAX_TIMEOUT_S))
 
 
 def is_valid_matcher(matcher: str) -> bool:
-    """Is this a regular expression? One that is not never matches (W-116)."""
+    """Return whether `matcher` is a regular expression. An invalid one never matches (W-116)."""
     return _compile_matcher(matcher) is not None
 
 
 def parse_hook_result(status: int, stdout: bytes, stderr: bytes) -> HookAnswer:
-    """What the end of a command means: status 2 blocks with the text of stderr as the reason, status 0 blocks when
-    stdout is a JSON object that denies; everything else allows.
+    """Interpret the end of a hook command.
+
+    Status 2 blocks, with the text of stderr as the reason. Status 0 blocks if stdout is a JSON object that denies.
+    Every other end allows.
     """
     if status == BLOCKING_STATUS:
         return HookAnswer("block", _truncate_reason(stderr.decode("utf-8", "replace")))

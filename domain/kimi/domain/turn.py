@@ -1,4 +1,4 @@
-"""A turn: what it may use up, what it used, how it ended (wire spec 3.2)."""
+"""A turn: its limits, its usage and how it ended (wire spec 3.2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ StopReason: TypeAlias = Literal["end", "length", "content_filter", "tool_calls",
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens of one model call; the three input counts add up to the whole input (wire spec 6.2)."""
+    """The tokens of one model call; the three input counts add up to the whole input (wire spec 6.2)."""
 
     input_other: int = 0
     output: int = 0
@@ -19,21 +19,21 @@ class TokenUsage:
 
     @property
     def input(self) -> int:
-        """All input tokens."""
+        """The number of all input tokens."""
         return self.input_other + self.input_cache_read + self.input_cache_creation
 
     @property
     def total(self) -> int:
-        """Input and output."""
+        """The number of input and output tokens."""
         return self.input + self.output
 
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """`max_steps` model calls per turn; `max_attempts` tries per step, the first one included.
+    """The limits of a turn: `max_steps` model calls per turn, `max_attempts` tries per step with the first included.
 
-    `ralph_iterations` is how often a prompt is repeated by itself; -1: without limit.
-    The context is compacted at `compaction_ratio` of the window, or when fewer than `reserved_tokens` are left.
+    `ralph_iterations` is how often a prompt is repeated automatically; -1 means without limit. The context is compacted
+    at `compaction_ratio` of the window, or when fewer than `reserved_tokens` are left.
     """
 
     max_steps: int = 1000
@@ -45,7 +45,7 @@ class TurnLimits:
 
 @dataclass(frozen=True, slots=True)
 class TurnStatus:
-    """How a turn ended. `steps` is set with `max_steps_reached` only; `stop_reason` is why the model stopped."""
+    """How a turn ended. `steps` is set only with `max_steps_reached`; `stop_reason` is why the model stopped."""
 
     status: Literal["finished", "cancelled", "max_steps_reached"]
     steps: int | None = None

@@ -1,4 +1,4 @@
-"""JSON Schema checks (draft 2020-12) with the `jsonschema` library, imported when the first schema comes."""
+"""JSON Schema checks (draft 2020-12) with the `jsonschema` library, imported for the first schema."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_TEXT = 2_000
 MAX_VALUE = 200
 
 _NESTED_REPETITION = re.compile(r"[*+?}]\)+[*+{]")
-"""In a pattern: something repeated that is repeated. To try such a one on a few dozen characters may take years."""
+"""A pattern in which a repetition is repeated. Matching one against a few dozen characters may take years."""
 
 
 class _SchemaValidator(Protocol):
@@ -29,9 +29,9 @@ class _SchemaValidator(Protocol):
 
 
 def check_schema(schema: JsonObject) -> str | None:
-    """The first line of the validator's text when `schema` breaks the meta-schema, else None (wire spec 5.1).
+    """Return the first line of the validator's text if `schema` breaks the meta-schema, else None (wire spec 5.1).
 
-    Patterns are not looked at: they are those of JavaScript, and Python does not know all of them.
+    Patterns are not checked: they are those of JavaScript, and Python does not know all of them.
     """
     from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import SchemaError
@@ -44,9 +44,9 @@ def check_schema(schema: JsonObject) -> str | None:
 
 
 def check_arguments(schema: JsonObject, value: Any) -> str | None:
-    """What is wrong with `value`: its JSON path, the error, and the value cut short; None when nothing is.
+    """Return what is wrong with `value`: its JSON path, the error and the value cut short; None if it is valid.
 
-    What Python does not know of a pattern, or might try for ever, is for the tool itself to judge.
+    The tool itself must judge patterns that Python does not know or might try for ever.
     """
     from referencing.exceptions import Unresolvable
 
@@ -56,7 +56,7 @@ def check_arguments(schema: JsonObject, value: Any) -> str | None:
         return f"the schema refers to {missing.ref}, which is not in it"[:MAX_TEXT]
     except re.error:
         return None
-    except RecursionError:  # one that refers to itself follows the arguments to any depth
+    except RecursionError:  # a schema that refers to itself follows the arguments to any depth
         return "the arguments, or what their schema refers to, are nested too deeply to be checked"
     if error is None:
         return None
@@ -79,6 +79,6 @@ def _make_validator(schema: bytes) -> _SchemaValidator:
             with suppress(re.error):
                 yield from matches(validator, wanted, value, part)
 
-    nothing = Registry[Any]()  # by itself the library would fetch what a foreign schema refers to
+    nothing = Registry[Any]()  # without it the library would fetch what a foreign schema refers to
     extended = cast("Any", validators).extend(Draft202012Validator, {"pattern": pattern})
     return cast("_SchemaValidator", extended(from_json(schema), registry=nothing))

@@ -1,7 +1,7 @@
-"""Lines of a context file: records to JSON and back (runtime spec 4.2).
+"""Encode records as lines of a context file, and decode them (runtime spec 4.2).
 
-The shapes are those of the reference, so that it resumes what we write and we resume what it wrote. Writing never
-raises on a string; reading gives None for what cannot be used, so that one bad line never costs the others.
+The shapes are those of the reference, so that each program can resume the other's sessions. Encoding never raises on a
+string; decoding returns None for a line that cannot be used, so that one bad line does not cost the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemP
 
 
 def encode_record(record: ContextRecord) -> bytes:
-    """A record as one JSON line, without the line end."""
+    """Encode a record as one JSON line, without the line end."""
     match record:
         case Message():
             return encode_message(record)
@@ -33,7 +33,7 @@ def encode_record(record: ContextRecord) -> bytes:
 
 
 def encode_message(message: Message) -> bytes:
-    """A message as one JSON line, without the line end; print mode's stream-json has the same shape."""
+    """Encode a message as one JSON line, without the line end; print mode's stream-json has the same shape."""
     shape: dict[str, Any] = {"role": message.role}
     if message.name is not None:
         shape["name"] = message.name
@@ -48,7 +48,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_record(line: bytes) -> ContextRecord | None:
-    """The record of a line; None when it is not JSON, or is no record that we know. Bad bytes become U+FFFD."""
+    """Decode a line; None if it is not JSON or not a known record. Bad bytes become U+FFFD."""
     value = parse_object(line)
     role = None if value is None else value.get("role")
     decode = _DECODERS.get(role) if isinstance(role, str) else None
@@ -61,7 +61,7 @@ def decode_record(line: bytes) -> ContextRecord | None:
 
 
 def parse_object(line: bytes) -> JsonObject | None:
-    """A line as a JSON object, None when it is not one. Lone surrogates and undecodable bytes become U+FFFD."""
+    """Parse a line as a JSON object; None if it is not one. Lone surrogates and undecodable bytes become U+FFFD."""
     try:
         value: Any = from_json(line)
     except ValueError:
@@ -70,7 +70,7 @@ def parse_object(line: bytes) -> JsonObject | None:
 
 
 def _parse_leniently(line: bytes) -> Any:
-    """What the fast parser refuses although it can be understood: half a surrogate pair, bytes that are not UTF-8."""
+    """Parse what the fast parser refuses but can be read: half a surrogate pair, bytes that are not UTF-8."""
     try:
         return replace_surrogates(json.loads(line.decode("utf-8", "replace")))
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Events as JSON: the `{"type", "payload"}` envelope of the wire and of the event log (wire spec 4.1, 8.1).
 
-One serialisation serves the client, the log and a later replay. Field order and nulls come from the domain
-dataclasses; where the wire's shape differs from them this module says so.
+The client, the log and a later replay share one serialisation. Field order and nulls come from the domain dataclasses;
+where the wire's shape differs from them, this module says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _ARGUMENTS_PREFIX = _ENVELOPE_PREFIXES[ToolCallPart] + b'{"arguments_part":'
 
 
 def encode_event(event: Event) -> bytes:
-    """The envelope of `event`, without a line end. Never raises: lone surrogates become U+FFFD (wire spec 1.1)."""
+    """Encode the envelope of `event`, without a line end.
+
+    Never raises: lone surrogates become U+FFFD (wire spec 1.1).
+    """
     try:
         if type(event) is TextPart:  # the two kinds that stream by the thousand
             return _TEXT_PREFIX + to_json(event.text) + b"}}"
@@ -35,8 +38,10 @@ def encode_event(event: Event) -> bytes:
 
 
 def encode_json(value: object) -> bytes:
-    """Any JSON-like value or dataclass as compact JSON. Never raises on a string; a number that JSON cannot say (an
-    overflow like `1e999`) becomes null."""
+    """Encode a JSON-like value or a dataclass as compact JSON.
+
+    Never raises on a string. A number that JSON cannot express (an overflow like `1e999`) becomes null.
+    """
     try:
         return to_json(value, inf_nan_mode="null")
     except PydanticSerializationError:
@@ -46,7 +51,8 @@ def encode_json(value: object) -> bytes:
 def _encode_payload(event: Event) -> bytes:
     if not isinstance(event, SubagentEvent):
         return to_json(event, inf_nan_mode="null")
-    # Both parent keys, whatever version the client speaks (wire spec 2.5); the inner event has an envelope of its own.
+    # Both parent keys are written, whatever version the client speaks (wire spec 2.5); the inner event has its own
+    # envelope.
     parent = to_json(event.parent_tool_call_id)
     return b"".join(
         (
@@ -61,7 +67,7 @@ def _encode_payload(event: Event) -> bytes:
 
 
 def replace_surrogates(value: object) -> Any:
-    """`value` as plain JSON data in which every lone surrogate is replaced by U+FFFD."""
+    """Return `value` as plain JSON data in which U+FFFD replaces every lone surrogate."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Recorded envelopes to events, whoever wrote them (wire spec 2.5, 8.3).
+"""Decode recorded envelopes of any version to events (wire spec 2.5, 8.3).
 
-Old names and missing optional members are understood; what cannot be understood gives None and is left out.
+Old names and missing optional members are accepted; an event that cannot be decoded becomes None and is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLASS_BY_NAME: dict[str, type] = {name: cls for cls, name in EVENT_TYPES.items(
 
 
 def decode_event(envelope: JsonObject) -> Event | None:
-    """The event in `{"type", "payload"}`; None for an unknown type or a payload of another shape."""
+    """Decode the event in `{"type", "payload"}`; None for an unknown type or a payload of another shape."""
     name = envelope.get("type")
     if not isinstance(name, str):
         return None

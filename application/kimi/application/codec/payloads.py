@@ -1,7 +1,7 @@
-"""Payloads from outside to domain values: content parts, display blocks, tool results (wire spec 6).
+"""Decode payloads to domain values: content parts, display blocks, tool results (wire spec 6).
 
-The JSON edge: every function takes parsed JSON and raises ValueError when its shape is wrong, with a sentence
-that names the place. Missing optional members get their defaults, unknown members are ignored.
+This is the JSON edge: every function takes parsed JSON and raises ValueError if its shape is wrong, with a sentence
+that names the member. Missing optional members get their defaults, unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _ABSENT: Final = object()
 
 
 def require_object(value: object, what: str) -> JsonObject:
-    """`value` as a JSON object."""
+    """Return `value` as a JSON object."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} must be an object")
     return cast("dict[str, Any]", value)
 
 
 def read_member(source: JsonObject, key: str, kind: type[T], default: object = _ABSENT) -> T:
-    """The member `key`, of exactly this JSON type; `default` when it is absent."""
+    """Return the member `key`, of exactly this JSON type; `default` if it is absent."""
     value = source.get(key, _ABSENT)
     if value is _ABSENT:
         if default is _ABSENT:
@@ -57,12 +57,12 @@ def read_member(source: JsonObject, key: str, kind: type[T], default: object = _
 
 
 def read_optional_text(source: JsonObject, key: str) -> str | None:
-    """A string member that may be absent or null."""
+    """Return a string member that may be absent or null."""
     return None if source.get(key) is None else read_member(source, key, str)
 
 
 def decode_content_part(value: object) -> ContentPart:
-    """A content part; an unknown `type` is an error."""
+    """Decode a content part; an unknown `type` is an error."""
     source = require_object(value, "a content part")
     kind = read_member(source, "type", str)
     match kind:
@@ -81,7 +81,7 @@ def decode_content_part(value: object) -> ContentPart:
 
 
 def decode_content(value: object) -> str | tuple[ContentPart, ...]:
-    """A string, or a list of content parts."""
+    """Decode a string, or a list of content parts."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -90,12 +90,12 @@ def decode_content(value: object) -> str | tuple[ContentPart, ...]:
 
 
 def decode_user_input(value: object) -> UserInput:
-    """What `prompt` takes."""
+    """Decode the input of `prompt`."""
     return decode_content(value)
 
 
 def decode_tool_call(value: object) -> ToolCall:
-    """A tool call as messages and events carry it."""
+    """Decode a tool call of a message or an event."""
     source = require_object(value, "a tool call")
     function = require_object(source.get("function"), "`function`")
     extras = source.get("extras")
@@ -107,7 +107,7 @@ def decode_tool_call(value: object) -> ToolCall:
 
 
 def decode_tool_return_value(value: object) -> ToolReturnValue:
-    """A tool result; `display`, `message` and `extras` may be absent (wire spec 4.7)."""
+    """Decode a tool result; `display`, `message` and `extras` may be absent (wire spec 4.7)."""
     source = require_object(value, "a tool result")
     extras = source.get("extras")
     return ToolReturnValue(
@@ -120,12 +120,12 @@ def decode_tool_return_value(value: object) -> ToolReturnValue:
 
 
 def decode_display(source: JsonObject) -> tuple[DisplayBlock, ...]:
-    """The member `display`, which may be absent or null."""
+    """Decode the member `display`, which may be absent or null."""
     return tuple(_decode_display_block(block) for block in _read_items(source, "display"))
 
 
 def _decode_display_block(value: object) -> DisplayBlock:
-    """A display block; one of a foreign type is kept as it is (tools spec 1.5)."""
+    """Decode a display block; a block of an unknown type is kept unchanged (tools spec 1.5)."""
     source = require_object(value, "a display block")
     kind = read_member(source, "type", str)
     decode = _BLOCK_DECODERS.get(kind)
@@ -135,7 +135,7 @@ def _decode_display_block(value: object) -> DisplayBlock:
 def _decode_unknown_block(source: JsonObject, kind: str) -> UnknownBlock:
     rest = {key: item for key, item in source.items() if key != "type"}
     if rest.keys() == {"data"} and isinstance(rest["data"], dict):
-        return UnknownBlock(kind, cast("dict[str, Any]", rest["data"]))  # as we wrote it
+        return UnknownBlock(kind, cast("dict[str, Any]", rest["data"]))  # as this program wrote it
     return UnknownBlock(kind, rest)
 
 
@@ -159,7 +159,7 @@ def _decode_todo_block(source: JsonObject) -> DisplayBlock:
 
 
 def decode_todo_item(value: object) -> TodoItem:
-    """An entry of a todo list."""
+    """Decode an entry of a todo list."""
     source = require_object(value, "a todo item")
     status = read_member(source, "status", str)
     if status not in get_args(TodoStatus):

@@ -1,9 +1,10 @@
-"""The ports: everything the application needs from outside, as protocols and plain callables.
+"""The ports: everything that the application needs from outside, as protocols and plain callables.
 
 Each contract states order, cancellation, errors and idempotence. Every adapter passes the suite of its port in
-`tests/contracts`. "Cancelled" means that an anyio cancel scope around the call was cancelled.
+`tests/contracts`. "Cancelled" means that an anyio cancel scope around the call was cancelled. A synchronous method does
+not wait and cannot be cancelled.
 
-The modules of this package are by meaning; import from the package.
+The modules of this package group the ports by meaning; import from the package.
 """
 
 from kimi.application.ports.agent import (

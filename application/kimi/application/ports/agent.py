@@ -1,4 +1,4 @@
-"""The ports of the agent: the model that answers, the tools that it may call, the servers that lend tools."""
+"""The ports of the agent: the model that answers, its tools, and the servers that provide further tools."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class ChatModel(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What it can take and do: `thinking`, `always_thinking`, `image_in`, `video_in`."""
+        """The inputs and abilities of the model: `thinking`, `always_thinking`, `image_in`, `video_in`."""
         ...
 
     @property
     def context_size(self) -> int:
-        """The window, in tokens."""
+        """The size of the context window, in tokens."""
         ...
 
     def stream(
@@ -59,25 +59,28 @@ class ChatModel(Protocol):
         tools: Sequence[ToolSpec],
         tokens_used: int,
     ) -> AbstractAsyncContextManager[AsyncIterator[ModelItem]]:
-        """Ask for the next message.
+        """Request the next message.
 
-        Order: parts come as the provider sends them; the pieces of one tool call follow their call, those of
-        two calls never interleave; exactly one `ResponseEnd` is the last item of a stream that did not fail.
-        Every tool call has a non-empty id when it is given out. `tokens_used` is the size of the context as far
-        as it is known, for limits that the request may carry. Messages are immutable: an adapter may keep what
-        it encoded of them from one call to the next.
+        Order: parts come as the provider sends them. The pieces of one tool call follow their call, and those of two
+        calls never interleave. Exactly one `ResponseEnd` is the last item of a stream that did not fail. Every tool
+        call that the stream yields has a non-empty id.
 
-        Cancellation and leaving the context early close the connection at once.
+        `tokens_used` is the size of the context as far as it is known, for limits that the request may carry. Messages
+        are immutable: an adapter may keep their encoding from one call to the next.
 
-        Raises only the model branch of the error tree, on entering or while iterating. It never waits and tries
-        again by itself: the caller decides on retries.
+        Cancellation: cancelling, and leaving the context early, close the connection at once.
+
+        Errors: only the model branch of the error tree is raised, on entering or while iterating. The model never waits
+        and retries by itself: the caller decides on retries.
         """
         ...
 
 
 OpenModel: TypeAlias = Callable[[str, Callable[[], str]], "ChatModel | None"]
-"""Session id, and what to add to the User-Agent at each request -> the model of the process's settings; None when
-no usable model is configured."""
+"""Open the model of the process's settings for a session id; None if no usable model is configured.
+
+The second argument returns what to add to the User-Agent at each request.
+"""
 
 
 # --- tools --------------------------------------------------------------------------------------------------------
@@ -85,10 +88,10 @@ no usable model is configured."""
 
 @dataclass(frozen=True, slots=True)
 class ToolCallContext:
-    """All that a tool may know of the call it serves, and the two ways to speak while it runs.
+    """The call that a tool runs for, and the two ways to reach the client while it runs.
 
-    `emit` puts an event on the stream, in order. `ask` puts a request there and waits for its answer; it is
-    settled with a refusal when the turn ends or the client goes away, so it never waits for ever.
+    `emit` puts an event on the stream; events keep their order. `ask` puts a request there and waits for its answer.
+    The request is resolved with a refusal when the turn ends or the client disconnects, so the wait always ends.
     """
 
     session_id: str
@@ -105,10 +108,11 @@ class ToolCallContext:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A call that is ready to run. `effect` is None when nobody has to be asked about it; only deny rules count then,
-    for which `subject` is the real path or the address that it is about.
+    """A call that is ready to run.
 
-    `changed` is the file that it would change, for drivers that show more than the hunks of its display.
+    Without a `proposed_action` no approval is needed; then only deny rules apply, and `subject` is the real path or the
+    address that they match. `changed_text` is the file that the call would change, for drivers that show more than the
+    hunks of its display.
     """
 
     run: Callable[[], Awaitable[ToolReturnValue]]
@@ -118,39 +122,42 @@ class PreparedCall:
 
 
 class CallRejected(Exception):
-    """Raised by a call's `run`: the person rejected what it asked, in so many words. The turn ends (tools spec 5.3)."""
+    """Raised by the `run` of a call when the user explicitly rejected its question. The turn ends (tools spec 5.3)."""
 
 
 class Tool(Protocol):
-    """Something that the model may call."""
+    """A tool that the model may call."""
 
     @property
     def spec(self) -> ToolSpec:
-        """Constant for the life of the tool."""
+        """The description of the tool; constant for the life of the tool."""
         ...
 
     def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AbstractAsyncContextManager[PreparedCall]:
         """Validate the arguments and find out what the call would do, without doing it.
 
-        Bad arguments are not an exception: the prepared call then has no effect and its `run` gives the error.
-        What must hold from the question to the action (the lock of a path, the text a diff was made from) is
-        held while the context is open. `run` is awaited at most once. Nothing here asks for approval: the
-        policy decides on the effect.
+        Bad arguments are not an exception: the prepared call then has no proposed action, and its `run` returns the
+        error. `prepare` never asks for approval: the policy decides on the proposed action.
 
-        Cancellation leaves no child process, no lock and no half-written file. `run` raises nothing that is
-        meant for the model; an exception that escapes is reported as a broken tool.
+        Order: what must hold from the approval to the action (the lock of a path, the text of a diff) is held while the
+        context is open. `run` is awaited at most once, inside of the context.
+
+        Cancellation leaves no child process, no lock and no half-written file.
+
+        Errors: a result for the model is returned, never raised; an exception of `run` other than `CallRejected` is
+        reported as a crashed tool.
         """
         ...
 
 
 MakeTool: TypeAlias = Callable[[str], "Tool | None"]
-"""Tool id -> a tool of this conversation; None when it is unavailable here. Raises KeyError: unknown id."""
+"""Make the tool of this id for a conversation; None if it is unavailable here. Raises KeyError for an unknown id."""
 
 CheckSchema: TypeAlias = Callable[[JsonObject], str | None]
-"""Is this a valid JSON Schema (draft 2020-12)? The validator's text when it is not."""
+"""Check a JSON Schema (draft 2020-12); return None if it is valid, else the validator's text."""
 
 CheckArguments: TypeAlias = Callable[[JsonObject, Any], str | None]
-"""Does the value match the schema? A text with path and error, at most 2 000 characters, when it does not."""
+"""Check a value against a schema; return None if it matches, else path and error in at most 2 000 characters."""
 
 
 # --- tools of servers ---------------------------------------------------------------------------------------------
@@ -164,7 +171,7 @@ ServerState: TypeAlias = Literal[
 class SourceTool:
     """A tool as its server describes it. `parameters` is a valid JSON Schema of an object.
 
-    `read_only` is what the server says of it, which nobody has checked. `title` is for people.
+    `read_only` is the server's own, unverified claim. `title` is for users.
     """
 
     server: str
@@ -177,9 +184,10 @@ class SourceTool:
 
 @dataclass(frozen=True, slots=True)
 class SourceServer:
-    """A server as it stands now; `reason` says in one sentence why it cannot be used, if it cannot.
+    """A snapshot of a server; `reason` says in one sentence why it cannot be used, if it cannot.
 
-    The tools of one that is lost for now stay the last known. No text holds a secret of its configuration.
+    A server that is being reconnected keeps the tools of its last connection. No text holds a secret of its
+    configuration.
     """
 
     name: str
@@ -190,8 +198,11 @@ class SourceServer:
 
 @dataclass(frozen=True, slots=True)
 class Elicitation:
-    """What a server wants to know during a call. `schema` describes an object of plain values; None: nothing but a
-    yes, or something that cannot be answered here when there is a `url`."""
+    """A question of a server during a call.
+
+    `schema` describes an object of plain values. Without it the server wants only a consent or, if there is a `url`,
+    something that cannot be answered here.
+    """
 
     message: str
     schema: JsonObject | None = None
@@ -207,7 +218,7 @@ class ElicitationAnswer:
 
 
 class SourceCallFailed(Exception):
-    """A call to a server did not come to a result; the text says what the server, or the way to it, said."""
+    """A call to a server had no result; the text is the error of the server or of the connection."""
 
 
 class SourceTimedOut(SourceCallFailed):
@@ -215,7 +226,7 @@ class SourceTimedOut(SourceCallFailed):
 
 
 class SourceDisconnected(SourceCallFailed):
-    """The server went away during the call, which may or may not have taken effect."""
+    """The server disconnected during the call, which may or may not have taken effect."""
 
 
 class SourceUnavailable(SourceCallFailed):
@@ -223,27 +234,33 @@ class SourceUnavailable(SourceCallFailed):
 
 
 class ToolSource(Protocol):
-    """Servers that lend tools to one conversation (tools spec 4). All methods are for its event loop.
+    """Servers that provide tools for one conversation (tools spec 4). All methods must be called on its event loop.
 
-    Servers connect side by side and in the background; what goes wrong with one is its state, and raises nowhere.
-    One that goes away is connected again, a few times; a call is never repeated.
+    Servers connect concurrently, in the background. A failure of a server becomes its state; only `call` raises. A
+    server that disconnects is reconnected a few times; a call is never repeated.
     """
 
     def start(self) -> None:
-        """Begin to connect. Returns at once; idempotent, and nothing after `end`."""
+        """Start connecting.
+
+        Returns at once. Idempotent; does nothing after `request_stop`.
+        """
         ...
 
     def servers(self) -> Sequence[SourceServer]:
-        """All servers in the order of their configuration."""
+        """Return a snapshot of all servers, in the order of their configuration."""
         ...
 
     @property
     def version(self) -> int:
-        """Grows with every change of what `servers` gives."""
+        """A number that grows with every change of what `servers` returns."""
         ...
 
     async def wait_for_first_connect(self) -> None:
-        """After `start`: wait until no server is being connected for the first time any more, or until `end`."""
+        """Wait until every server has connected or failed for the first time, or until `request_stop`.
+
+        Call it after `start`. Cancellation ends only the wait.
+        """
         ...
 
     async def call(
@@ -253,24 +270,32 @@ class ToolSource(Protocol):
         arguments: JsonObject,
         elicit: Callable[[Elicitation], Awaitable[ElicitationAnswer]],
     ) -> ToolReturnValue:
-        """Call a tool by the name that the server knows.
+        """Call a tool by the name that its server uses.
 
-        `elicit` is asked what the server wants to know meanwhile. The result is a whole one: nothing is cut. Raises
-        SourceCallFailed or one of its kind, nothing else. Cancellation tells the server and keeps the connection.
+        `elicit` is called for each question of the server meanwhile. The result is complete: nothing is cut. Calls may
+        run concurrently.
+
+        Cancellation notifies the server and keeps the connection.
+
+        Raises SourceCallFailed or a subclass, nothing else.
         """
         ...
 
     def reload(self, servers: Sequence[McpServer] | None = None) -> None:
-        """Take these servers instead, or the same: who is new, changed, or has failed, is connected afresh; the others
-        keep their connection, and calls that run there go on. Returns at once; nothing is connected before `start`.
+        """Replace the servers by these, or reload the present ones.
+
+        A server that is new, changed or failed is connected afresh; the others keep their connection, and their running
+        calls go on. Returns at once; nothing is connected before `start`, and nothing happens after `request_stop`.
         """
         ...
 
     def request_stop(self) -> None:
-        """Ask all servers to end; none is connected any more. Returns at once; idempotent."""
+        """Ask all servers to end; none is connected after that. Returns at once. Idempotent."""
         ...
 
     async def stop_and_wait(self, timeout_s: float) -> None:
-        """`end`, then wait until they have; after `patience_s` seconds none is left alive, if this is not cancelled.
-        Idempotent."""
+        """Do `request_stop`, then wait until all servers have ended, at most `timeout_s` seconds.
+
+        After that no process of a server is alive, unless the wait is cancelled. Idempotent.
+        """
         ...

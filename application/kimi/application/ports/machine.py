@@ -1,4 +1,4 @@
-"""The ports of the machine: files, programs, and the tasks that outlive a turn."""
+"""The ports of the machine: files, processes, and the tasks that outlive a turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """A file as it was looked at. `identity` changes when the file is replaced or its content changes."""
+    """The status of a file. `identity` changes when the file is replaced or its content changes."""
 
     real_path: str
     kind: Literal["file", "directory", "other"]
@@ -28,7 +28,7 @@ class FileStat:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The shell that runs commands: what the model is told, how it is started."""
+    """The shell that runs commands: its name and language for the model, and how it is started."""
 
     name: str
     path: str
@@ -40,19 +40,25 @@ class Process(Protocol):
     """A running command. Its output (stdout and stderr merged) is iterated once, in blocks of bytes."""
 
     def output(self) -> AsyncIterator[bytes]:
-        """Blocks in order of arrival, at most 256 KiB each.
+        """Yield the blocks in order of arrival, at most 256 KiB each.
 
-        Ends when the command has ended and what was buffered is read; a descendant that keeps the pipe open
-        delays it by at most half a second.
+        The output ends when the command has ended and the buffered rest is read; a descendant that keeps the pipe open
+        delays the end by at most half a second.
         """
         ...
 
     async def wait(self) -> int:
-        """The exit status; a signal is a negative number. Idempotent."""
+        """Wait for the end and return the exit status; a signal is a negative number.
+
+        Idempotent. Cancellation ends only the wait, not the command.
+        """
         ...
 
     async def kill(self, grace_s: float = 2.0) -> None:
-        """End the whole process tree: terminate, wait `grace_s` seconds, kill. Idempotent."""
+        """End the whole process tree: terminate, wait up to `grace_s` seconds, kill.
+
+        Idempotent. Cancellation may leave processes alive; a caller that must not leave any shields the call.
+        """
         ...
 
 
@@ -64,7 +70,7 @@ class Workspace(Protocol):
 
     @property
     def work_dir(self) -> str:
-        """The work dir as it was given: absolute, normalised, symlinks kept."""
+        """The work directory as it was given: absolute, normalised, symlinks kept."""
         ...
 
     @property
@@ -73,32 +79,37 @@ class Workspace(Protocol):
         ...
 
     async def stat(self, path: str) -> FileStat | None:
-        """The file behind `path`, symlinks followed; None when there is none. Never opens it.
+        """Return the status of the file at `path`, symlinks followed; None if there is none. Never opens it.
 
-        For a missing file use `real_path`.
+        For the real path of a missing file use `real_path`.
         """
         ...
 
     async def real_path(self, path: str) -> str:
-        """`path` with every symlink of its existing part resolved; the file need not exist."""
+        """Resolve every symlink in the existing part of `path`; the file need not exist."""
         ...
 
     def read(self, path: str, offset: int = 0) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """The content from byte `offset`, in blocks of at most 1 MiB; memory use does not depend on the size."""
+        """Open a file and yield its content from byte `offset`, in blocks of at most 1 MiB.
+
+        Memory use does not depend on the size of the file. Leaving the context closes the file.
+        """
         ...
 
     async def read_small(self, path: str) -> tuple[FileStat, bytes | None] | None:
-        """What `stat` gives, with all the content of a regular file below 1 MiB; both are of the same open file.
+        """Return what `stat` returns, with the content of a regular file below 1 MiB.
 
-        The content is None for a longer file and for what is no regular file, which is not opened.
+        Both are of the same open file. The content is None for a longer file, and for anything but a regular file,
+        which is not opened.
         """
         ...
 
     async def write(self, path: str, content: bytes, expected: FileStat | None) -> FileStat:
-        """Replace or create the file at the real path `path`, atomically, mode bits kept; parents are created.
+        """Replace or create the file at the real path `path`, atomically; mode bits are kept and parents created.
 
-        Refused with `FileChanged` when the file is no longer what `expected` says (None: there was none), or
-        when its real path is no longer `path`. After an error the old content is there, whole.
+        Raises `FileChanged` if the file is no longer the one of `expected` (None: there was none), or if its real path
+        is no longer `path`. After an error the old content is still there, whole; after a cancellation the file is
+        either the old or the new one, whole.
         """
         ...
 
@@ -110,45 +121,50 @@ class Workspace(Protocol):
         merge_stderr: bool = True,
         call: ToolCallContext | None = None,
     ) -> AbstractAsyncContextManager[Process]:
-        """Start a program in the work dir with empty stdin and its own process group.
+        """Start a program in the work directory with empty stdin and its own process group.
 
-        `env` is added to the environment that commands get (our own secrets removed). Leaving the context, also
-        by cancellation, kills the process tree if the command is still running. With `call` it is what this call does:
-        a workspace with a terminal that a person watches may run it there.
+        `env` is added to the environment of commands (the secrets of this program removed). Leaving the context, also
+        by cancellation, kills the process tree if the command is still running. `call` is the tool call that runs the
+        command: a workspace with a terminal that the user sees may run it there.
         """
         ...
 
 
 class FileChanged(OSError):
-    """The file on disk is not the one the caller looked at; nothing was written."""
+    """The file on disk is not the one that the caller saw; nothing was written."""
 
 
 # --- background tasks ---------------------------------------------------------------------------------------------
 
 
 class BackgroundTasks(Protocol):
-    """The commands of one session that run beside its turns. Ids of tasks are unguessable and never used again.
+    """The commands of one session that run beside its turns. Task ids are unguessable and never used again.
 
-    A task outlives the turn that started it. One that nothing was heard of for too long is `lost`. Methods are cheap
-    enough for the event loop: they read and write small files.
+    A task outlives the turn that started it. A task without a sign of life for too long is `lost`. The methods are
+    cheap enough for the event loop: they read and write small files.
     """
 
     def start(self, spec: BackgroundTaskSpec) -> BackgroundTask:
-        """Start a command; returns before it has done anything. Raises TooManyTasks, OSError; nothing is left then."""
+        """Start a command in the background; returns before it has done anything.
+
+        Raises TooManyTasks or OSError; nothing is left of the task then.
+        """
         ...
 
     def adopt(self, spec: BackgroundTaskSpec, stop: Callable[[str], None]) -> BackgroundTask:
-        """Keep the books of a task that the caller carries out itself; `order.words` are not started.
+        """Register a task that the caller runs itself; `spec.argv` is not started.
 
-        `stop(reason)` is called, once or more, when somebody wants it to end: by `stop`, or by `end`, which asks such a
-        task in every case. It ends with the program: what had not ended then is `lost`. Raises TooManyTasks, OSError;
-        nothing is left then.
+        `stop(reason)` is called, once or more, to ask for its end: by `stop`, and by `stop_all`, which asks an adopted
+        task in every case. The task ends with the program: if it has not ended by then, it is `lost`. Raises
+        TooManyTasks or OSError; nothing is left of the task then.
         """
         ...
 
     def set_status(self, task_id: str, status: TaskStatus, *, reason: str = "", timed_out: bool = False) -> None:
-        """How an adopted task stands now. Its end is final: what is noted or written later does nothing, and nobody
-        asks it to end any more. Nothing happens to any other task. Raises OSError: it stands as before.
+        """Set the status of an adopted task.
+
+        A terminal status is final: later changes and output are ignored, and `stop` is not called any more. Other tasks
+        are not affected. Raises OSError; the status is then unchanged.
         """
         ...
 
@@ -157,39 +173,45 @@ class BackgroundTasks(Protocol):
         ...
 
     def list_tasks(self) -> Sequence[BackgroundTask]:
-        """All tasks of the session, also of earlier runs, newest first."""
+        """Return all tasks of the session, newest first, including those of earlier runs of the program."""
         ...
 
     def find(self, task_id: str) -> BackgroundTask | None:
-        """The task as it stands now; None for an unknown id."""
+        """Return a snapshot of the task; None for an unknown id."""
         ...
 
     def read_output(self, task_id: str, max_bytes: int) -> TaskOutput:
-        """The end of what it has written, at most `max_bytes` bytes as UTF-8."""
+        """Return the end of the task's output, at most `max_bytes` bytes, decoded as UTF-8."""
         ...
 
     def stop(self, task_id: str, reason: str) -> None:
-        """Ask for the end of a task with everything it has started; it then is `killed`. Returns at once.
+        """Ask for the end of a task and of everything that it has started; it then is `killed`. Returns at once.
 
-        Nothing happens to a task that has ended. Raises OSError.
+        Idempotent; a task that has ended is not affected. Raises OSError.
         """
         ...
 
     def find_unannounced(self, sink: NotificationSink) -> Sequence[BackgroundTask]:
-        """The tasks that have ended and that `sink` was not told of, oldest first. Costs next to nothing if none."""
+        """Return the ended tasks that were not announced to `sink`, oldest first. Cheap if there are none."""
         ...
 
     def mark_announced(self, task_id: str, sink: NotificationSink) -> None:
-        """`sink` was told of the end of the task: also after a restart it is not told again.
+        """Record that the end of the task was announced to `sink`; it is not announced again, also after a restart.
 
-        What cannot be stored is logged and holds until then.
+        If this cannot be stored, it is logged, and holds until the program ends. Raises nothing.
         """
         ...
 
     def stop_all(self) -> None:
-        """Ask all tasks that were started to end, as the program will; nothing when they are to be kept alive."""
+        """Ask all tasks of this program to end. Returns at once. Idempotent.
+
+        Started tasks go on if they are configured to be kept alive.
+        """
         ...
 
     async def wait_until_stopped(self, timeout_s: float) -> None:
-        """Wait until they have, at most `patience_s` seconds."""
+        """Wait after `stop_all` until the started tasks have ended, at most `timeout_s` seconds.
+
+        The wait is shielded from cancellation. It does not wait for tasks that are kept alive.
+        """
         ...

@@ -1,4 +1,4 @@
-"""The ports of what is stored: sessions, their subagents, and the list of all."""
+"""The ports of the session store: sessions, their subagents, and the list of all sessions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class SessionFiles(Protocol):
-    """One open session. Only its holder writes; `close` gives it free again. Methods raise `StoreFailed`.
+    """One open session. Only its holder writes; `close` releases it. Methods raise `StoreFailed`.
 
-    Appending is synchronous on purpose: one write to an open file costs less than a thread hop, and what was
-    announced to a client must be in the hands of the operating system.
+    Appending is synchronous on purpose: one write to an open file costs less than a thread hop, and the operating
+    system must have what was announced to a client. After `close`, writing raises `StoreFailed`.
     """
 
     @property
@@ -25,53 +25,73 @@ class SessionFiles(Protocol):
 
     @property
     def directory(self) -> str | None:
-        """Where spilled output may go; None for a store without files."""
+        """The directory for spilled output; None for a store without files."""
         ...
 
     @property
     def is_resumed(self) -> bool:
-        """Did the session have at least one recorded event when it was opened?"""
+        """Whether the session had at least one recorded event when it was opened."""
         ...
 
     @property
     def state(self) -> SessionState:
-        """The state as it was last read or saved here."""
+        """The state as it was last read or saved by this object."""
         ...
 
     def load_context(self) -> list[ContextRecord]:
-        """All records, unreadable lines left out, every tool call answered (runtime spec 4.7). Idempotent."""
+        """Return all records, with unreadable lines left out and every tool call answered (runtime spec 4.7).
+
+        Idempotent.
+        """
         ...
 
     def append_context(self, records: Sequence[ContextRecord]) -> None:
-        """Add records with one write. When it returns the operating system has them."""
+        """Add records with one write.
+
+        When it returns, the operating system has them. After an error the context is unchanged.
+        """
         ...
 
     def rotate_context(self, records: Iterable[ContextRecord]) -> None:
-        """Replace the context by `records`; the old one is kept beside it. Atomic at every instant (R-64)."""
+        """Replace the context by `records`; the old one is kept beside it.
+
+        Atomic at every instant (R-64): after an error or a crash, the context is the old or the new one, whole.
+        """
         ...
 
     def append_event(self, envelope: bytes, timestamp: float) -> None:
-        """Add one event, given as the JSON of `{"type", "payload"}`. Timestamps never decrease in the file."""
+        """Add one event, given as the JSON of `{"type", "payload"}`.
+
+        Order: timestamps never decrease in the file; an earlier one is raised to the last. When it returns, the
+        operating system has the event.
+        """
         ...
 
     def events(self) -> Iterator[bytes]:
-        """The envelopes of the events recorded until now, in order, read lazily; unreadable lines left out."""
+        """Return the envelopes of the events recorded until now, in order, read lazily, unreadable lines left out."""
         ...
 
     def timed_events(self) -> Iterator[tuple[bytes, float]]:
-        """The same, each with the time of its record in Unix seconds; 0 where the record tells none."""
+        """Return the same, each with the time of its record in Unix seconds; 0 if the record has none."""
         ...
 
     def older_contexts(self) -> Iterator[list[ContextRecord]]:
-        """The contexts that `rotate_context` replaced, newest first, as they were then; read as they are asked for."""
+        """Return the contexts that `rotate_context` replaced, newest first, read lazily."""
         ...
 
     def save_state(self, state: SessionState) -> None:
-        """Store the state atomically; what other programs changed of title and archive fields survives."""
+        """Store the state atomically.
+
+        Changes of title and archive fields by other programs survive. The state of a session without records may be
+        stored only with its first record.
+        """
         ...
 
     async def sync(self) -> None:
-        """Bring what was appended to the disk itself. Errors are logged, not raised."""
+        """Flush what was appended to the disk.
+
+        Errors are logged, not raised. Cancellation does not interrupt a flush that has begun.
+        """
         ...
 
     def close(self) -> None:
@@ -79,23 +99,23 @@ class SessionFiles(Protocol):
         ...
 
     def subagent_files(self, agent_id: str) -> SubagentFiles:
-        """The files of a subagent, old or new; they belong to this session and its lock.
+        """Return the files of a subagent, old or new; they belong to this session and its lock.
 
-        Nothing is made before the first record. Raises InvalidSessionId for what cannot be a name.
+        Nothing is created before the first record. Raises InvalidSessionId for an id that cannot be a name.
         """
         ...
 
     def list_subagent_ids(self) -> Sequence[str]:
-        """The ids of the subagents that have files."""
+        """Return the ids of the subagents that have files."""
         ...
 
 
 class SubagentFiles(SessionFiles, Protocol):
-    """What is stored of one subagent: a context and an event log like a session's, and who it is."""
+    """The files of one subagent: a context and an event log like a session's, and its record."""
 
     @property
     def record(self) -> SubagentRecord | None:
-        """As it was last read or saved; None for a subagent that is not known."""
+        """The record as it was last read or saved; None for an unknown subagent."""
         ...
 
     def save_record(self, record: SubagentRecord) -> None:
@@ -103,7 +123,7 @@ class SubagentFiles(SessionFiles, Protocol):
         ...
 
     def save_prompt(self, text: str) -> None:
-        """Keep what the subagent was asked last."""
+        """Store the latest prompt of the subagent."""
         ...
 
     def append_output(self, text: str) -> None:
@@ -112,47 +132,60 @@ class SubagentFiles(SessionFiles, Protocol):
 
 
 class SessionStore(Protocol):
-    """The sessions of one work dir. Ids are checked first (`InvalidSessionId`)."""
+    """The sessions of one work directory. Ids are checked first; a bad one raises `InvalidSessionId`."""
 
     async def create(self, session_id: str) -> SessionFiles:
-        """A new, empty session. Nothing need be on disk before the first record."""
+        """Create an empty session.
+
+        Nothing need be stored before the first record; only then does an existing session of this id raise
+        `StoreFailed`.
+        """
         ...
 
     async def open(self, session_id: str) -> SessionFiles | None:
-        """An existing session, or None. `SessionBusy` when another process still holds it after 5 s."""
+        """Open an existing session, or return None.
+
+        Raises `SessionBusy` if the session is still open elsewhere after 5 s. Cancelling the wait leaves no lock.
+        """
         ...
 
     def last_session_id(self) -> str | None:
-        """The session that `--continue` means, or None."""
+        """Return the session that `--continue` means, or None."""
         ...
 
     def mark_last(self, session_id: str) -> None:
-        """Remember the session as the last of the work dir."""
+        """Remember the session as the last one of the work directory. Idempotent."""
         ...
 
     def list_sessions(self) -> Sequence[SessionSummary]:
-        """The non-empty sessions, newest first."""
+        """Return the non-empty sessions, newest first."""
         ...
 
     async def delete(self, session_id: str) -> bool:
-        """Remove a session that this program created; False when there is none."""
+        """Remove a session; False if there is none.
+
+        Raises `SessionBusy` as `open` does, and `StoreFailed` if it holds files of other programs.
+        """
         ...
 
 
 class SessionCatalog(Protocol):
-    """The stored sessions of all work dirs that share a store. Looking changes nothing. Methods block: use a thread."""
+    """The stored sessions of all work directories that share a store.
+
+    All methods only read. They block, so call them in a thread.
+    """
 
     def list_sessions(self, work_dir: str | None = None) -> Sequence[SessionSummary]:
-        """The non-empty sessions of one work dir, or of all that are known, in no order."""
+        """Return the non-empty sessions of one work directory, or of all known ones, in no order."""
         ...
 
     def find_work_dirs(self, session_id: str) -> Sequence[str | None]:
-        """The work dirs that have a session of this id, None for one whose path is not known.
+        """Return the work directories that have a session with this id; None for one whose path is unknown.
 
         Raises InvalidSessionId.
         """
         ...
 
     def has_session(self, work_dir: str, session_id: str) -> bool:
-        """Does this work dir have a session of this id? Raises InvalidSessionId."""
+        """Return whether this work directory has a session with this id. Raises InvalidSessionId."""
         ...

@@ -1,4 +1,4 @@
-"""The parsed command line (runtime spec 1.2), as every layer may read it."""
+"""The parsed command line (runtime spec 1.2), readable by every layer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PrintFormat: TypeAlias = Literal["text", "stream-json"]
 class Flags:
     """The options of the root command; None or empty means "not given".
 
-    Paths are absolute and lexically normalised; symlinks are kept as they were given (R-24). `--quiet` is spelled
-    out as its expansion. `pick_session` is `--session` without an id. Nothing here was checked against files or
+    Paths are absolute and lexically normalised; symlinks are kept as they were given (R-24). `--quiet` appears as the
+    options that it stands for. `pick_session` is `--session` without an id. Nothing here was checked against files or
     configuration, except that named paths existed.
     """
 
@@ -50,7 +50,10 @@ class Flags:
 
 
 def share_directory(environ: Mapping[str, str]) -> str:
-    """Where configuration, sessions and logs live: `KIMI_SHARE_DIR`, else `~/.kimi` (runtime spec 2.1). Not created."""
+    """Return the directory of configuration, sessions and logs (runtime spec 2.1).
+
+    It is `KIMI_SHARE_DIR`, else `~/.kimi`. It is not created.
+    """
     named = environ.get("KIMI_SHARE_DIR")
     if named:
         return os.path.abspath(named)
@@ -58,5 +61,5 @@ def share_directory(environ: Mapping[str, str]) -> str:
 
 
 def home_directory(environ: Mapping[str, str]) -> str:
-    """The person's home directory."""
+    """Return the user's home directory."""
     return environ.get("HOME") or os.path.expanduser("~")

@@ -1,4 +1,4 @@
-"""Frozen settings slices. Reading files, the environment and flags is the business of `settings_files`."""
+"""Frozen settings slices. `settings_files` reads the files, the environment and the flags."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kimi.domain.permissions.approval import Rule, SessionScope
 
 
 class SettingsSlice(BaseModel):
-    """Common to all slices: immutable, unknown keys ignored (runtime spec 2.3)."""
+    """The root of all slices: immutable, unknown keys ignored (runtime spec 2.3)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class ShellSettings(SettingsSlice):
-    """`[shell]`: time-outs in seconds; which shell; what commands inherit (tools spec 3.1)."""
+    """`[shell]`: timeouts in seconds, the shell, and the environment that commands inherit (tools spec 3.1)."""
 
     default_timeout_s: Annotated[int, Field(ge=1, le=300)] = 60
     max_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 300
@@ -38,7 +38,7 @@ class FileSettings(SettingsSlice):
 
 
 class ToolSettings(SettingsSlice):
-    """`[tools]`: where ripgrep is, if not on PATH; seconds to wait for an external tool (0: for ever)."""
+    """`[tools]`: the path of ripgrep if it is not on PATH; seconds to wait for an external tool, 0 without limit."""
 
     ripgrep_path: str | None = None
     external_timeout_s: Annotated[float, Field(ge=0)] = 0
@@ -52,14 +52,16 @@ class ApprovalSettings(SettingsSlice):
 
 
 class SessionSettings(SettingsSlice):
-    """`[session]`: may a resumed session switch auto-approval on again by itself (tools spec 5.4)?"""
+    """`[session]`: whether a resumed session may restore auto-approval (tools spec 5.4)."""
 
     restore_yolo: bool = False
 
 
 class SkillSettings(SettingsSlice):
-    """Where skills are: directories of the command line, which take the place of those of project and person; more
-    directories; whether all brands of directories count or the first that exists (runtime spec 7.3).
+    """The directories of skills (runtime spec 7.3).
+
+    `only` are directories of the command line, which replace those of the project and of the user; `extra` are further
+    directories. `merge` decides whether directories of all brands are used or only the first that exists.
     """
 
     only: tuple[str, ...] = ()
@@ -85,7 +87,7 @@ class WireSettings(SettingsSlice):
 
 
 class BackgroundSettings(SettingsSlice):
-    """`[background]`: limits and times of background tasks (runtime spec 2.3)."""
+    """`[background]`: limits and intervals of background tasks (runtime spec 2.3)."""
 
     max_running_tasks: Annotated[int, Field(ge=1)] = 4
     read_max_bytes: Annotated[int, Field(ge=1024)] = 30_000
@@ -101,10 +103,11 @@ class BackgroundSettings(SettingsSlice):
 
 
 class McpServer(SettingsSlice):
-    """One MCP server, stdio when it has a `command`, else remote (tools spec 4.1). Times in milliseconds.
+    """One MCP server: stdio if it has a `command`, else remote (tools spec 4.1). Times are in milliseconds.
 
-    Values are as they were written: `${VAR}` is expanded when the server is connected, so that a missing variable
-    fails this server only. `broken` is why the entry cannot be used at all, one sentence; nothing else counts then.
+    Values are kept as they were written: `${VAR}` is expanded when the server is connected, so that a missing variable
+    fails only this server. `config_error` says in one sentence why the entry cannot be used at all; the other fields
+    are then ignored.
     """
 
     name: str
@@ -122,7 +125,7 @@ class McpServer(SettingsSlice):
     enabled_tools: tuple[str, ...] | None = None
     disabled_tools: tuple[str, ...] = ()
     timeout_ms: Annotated[int | None, Field(ge=1)] = None
-    """Of one call; None takes that of `McpSettings`."""
+    """The timeout of one call; None takes that of `McpSettings`."""
     connect_timeout_ms: Annotated[int | None, Field(ge=1)] = None
     sse_read_timeout_s: Annotated[float | None, Field(gt=0)] = None
     approval: Literal["ask", "allow", "read_only_allow"] = "ask"
@@ -135,7 +138,7 @@ class McpSettings(SettingsSlice):
     """`[mcp]` and `[mcp.client]`, with the servers of `mcp.json` and the command line (tools spec 4.1)."""
 
     servers: tuple[McpServer, ...] = ()
-    """By name unique, in the order in which they were first named."""
+    """Unique by name, in the order in which they were first named."""
     tool_call_timeout_ms: Annotated[int, Field(ge=1)] = 60_000
     connect_timeout_ms: Annotated[int, Field(ge=1)] = 30_000
     first_turn_wait_ms: Annotated[int, Field(ge=0)] = 10_000
@@ -147,11 +150,11 @@ class AcpSettings(SettingsSlice):
     """`[acp]`: sessions of editors (tools spec 4.1)."""
 
     load_user_mcp: bool = True
-    """Do sessions have the configured MCP servers, beside those that the editor brings?"""
+    """Whether sessions have the configured MCP servers beside those that the editor brings."""
 
 
 class ServiceSettings(SettingsSlice):
-    """A service of the vendor: where it is and the key (runtime spec 2.3)."""
+    """A service of the vendor: its address and its key (runtime spec 2.3)."""
 
     base_url: str
     api_key: Annotated[str, Field(repr=False)]
@@ -159,13 +162,13 @@ class ServiceSettings(SettingsSlice):
 
 
 class WebSettings(SettingsSlice):
-    """`[services]`: who searches, who fetches pages, and what FetchURL may reach by itself (tools spec 3.10, 3.11)."""
+    """`[services]`: the search service, the fetch service, and what FetchURL may reach (tools spec 3.10, 3.11)."""
 
     search: ServiceSettings | None = None
     fetch: ServiceSettings | None = None
     allow_private: bool = False
     ask: bool = False
-    """Is each address a question to the person?"""
+    """Whether the user is asked about each address."""
 
 
 class ModelSettings(SettingsSlice):
@@ -173,11 +176,11 @@ class ModelSettings(SettingsSlice):
 
     `max_completion_tokens` is the cap of the environment or of the model: None for the computed one, 0 or less for no
     cap. `extra_body` and `omit_fields` change the body of chat completions: fields to add, fields never to send.
-    `thinking` is True or False when it is decided, None when neither flag nor configuration says.
+    `thinking` is True or False if it was decided, None if neither a flag nor the configuration decides it.
     """
 
     alias: str = ""
-    """Its key in the configuration; empty when only the environment describes it."""
+    """Its key in the configuration; empty if only the environment describes it."""
     provider_name: str
     type: str
     model: str
@@ -202,7 +205,7 @@ class ModelSettings(SettingsSlice):
 
     @property
     def is_usable(self) -> bool:
-        """Can requests be made: a test provider, or base URL and model known?"""
+        """Whether requests can be made: a test provider, or base URL and model are known."""
         return self.type.startswith("_") or bool(self.base_url and self.model)
 
 
@@ -226,7 +229,7 @@ class ProviderPreset:
 
 
 class InterfaceSettings(SettingsSlice):
-    """How the interactive shell looks and edits (runtime spec 2.3)."""
+    """Appearance and editor of the interactive shell (runtime spec 2.3)."""
 
     theme: Literal["dark", "light"] = "dark"
     editor: str = ""
@@ -234,7 +237,7 @@ class InterfaceSettings(SettingsSlice):
 
 
 class Settings(SettingsSlice):
-    """Everything that was configured, for one process."""
+    """The whole configuration of one process."""
 
     share_dir: str
     work_dir: str
@@ -246,14 +249,14 @@ class Settings(SettingsSlice):
     yolo: bool = False
     afk: bool = False
     unattended: bool = False
-    """Nobody is there for this run of the program: like `afk`, but never stored with a session."""
+    """Nobody attends this run of the program: like `afk`, but never stored with a session."""
     plan_mode: bool = False
-    """Start in plan mode, a resumed session too."""
+    """Start in plan mode, also in a resumed session."""
     default_plan_mode: bool = False
     """Start new sessions in plan mode."""
     additional_dirs: tuple[str, ...] = ()
     own_files: tuple[str, ...] = ()
-    """Files named on the command line that may hold keys: closed to tools like those of the share directory."""
+    """Files named on the command line that may hold keys; tools cannot read them, like those of the share directory."""
     agent: str = "default"
     agent_file: str | None = None
     models: dict[str, ModelSettings] = {}
@@ -273,8 +276,8 @@ class Settings(SettingsSlice):
     interface: InterfaceSettings = InterfaceSettings()
     hooks: tuple[CommandHook, ...] = ()
     secret_variables: frozenset[str] = frozenset()
-    """Names of environment variables that hold our keys: commands do not get them."""
+    """Names of environment variables that hold keys of this program; commands do not inherit them."""
     secret_values: Annotated[frozenset[str], Field(repr=False)] = frozenset()
     """Every secret of the configuration and of the variables above, for masking (R-48)."""
     strict_profile: bool | None = None
-    """`KIMI_WIRE_STRICT`: True, False, or None to find out from the handshake (wire spec 2.4)."""
+    """`KIMI_WIRE_STRICT`: True, False, or None to decide by the handshake (wire spec 2.4)."""

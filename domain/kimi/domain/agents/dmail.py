@@ -1,4 +1,4 @@
-"""D-Mail: what a model tells its earlier self, and when that is refused (runtime spec 5.3, tools spec 3.14)."""
+"""D-Mail: a message from a model to its earlier self, and when it is refused (runtime spec 5.3, tools spec 3.14)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kimi.domain.content.message import Message, user_message
 
 DMAIL_TOOL_NAME = "SendDMail"
-"""The tool by which the model sends one; checkpoints are named to the model only where it has it."""
+"""The name of the tool that sends a D-Mail. The model reads the names of checkpoints only where it has this tool."""
 
 ALREADY_PENDING = "Only one D-Mail can be sent at a time"
 NEGATIVE_CHECKPOINT = "The checkpoint ID can not be negative"
@@ -16,14 +16,17 @@ UNKNOWN_CHECKPOINT = "There is no checkpoint with the given ID"
 
 @dataclass(frozen=True, slots=True)
 class DMail:
-    """A message, and the checkpoint before which everything is kept."""
+    """A message for the conversation as it was before a checkpoint."""
 
     message: str
     checkpoint_id: int
 
 
 def check_dmail(pending: DMail | None, checkpoint_id: int, checkpoint_count: int) -> str | None:
-    """Why a mail cannot be sent now; None when it can. There are `checkpoints` many, counted from 0."""
+    """Return why a D-Mail cannot be sent now, or None if it can.
+
+    Checkpoint ids run from 0 to `checkpoint_count` - 1.
+    """
     if pending is not None:
         return ALREADY_PENDING
     if checkpoint_id < 0:
@@ -32,12 +35,12 @@ def check_dmail(pending: DMail | None, checkpoint_id: int, checkpoint_count: int
 
 
 def checkpoint_message(checkpoint_id: int) -> Message:
-    """How the model is told the name of a checkpoint."""
+    """Build the message that names a checkpoint to the model."""
     return user_message(f"<system>CHECKPOINT {checkpoint_id}</system>")
 
 
 def dmail_message(dmail: DMail) -> Message:
-    """What the earlier self reads."""
+    """Build the message that the model reads at the checkpoint that a D-Mail went back to."""
     return user_message(
         "<system>A D-Mail from your future self has arrived: you went on from here, and what came of it led you to "
         "write this. The conversation is back where it was; files and other effects of your work are not. Use what it "

@@ -1,4 +1,4 @@
-"""Plan mode: the agent looks and plans, and changes nothing but its plan file (runtime spec 7.6, tools spec 3.15)."""
+"""Plan mode: the agent reads and plans, and changes only its plan file (runtime spec 7.6, tools spec 3.15)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias
 from kimi.domain.content.message import Message, message_text
 
 REMINDER_PREFIX = "<system-reminder>\nPlan mode is on."
-"""How every plan reminder begins; reminders are found in the history by it."""
+"""The beginning of every plan reminder, by which reminders are found in the history."""
 
 SHORT_REMINDER_INTERVAL = 5
 FULL_REMINDER_INTERVAL = 5
-"""A short reminder after so many assistant messages; each so-manyth reminder is a full one."""
+"""A short reminder follows after `SHORT_REMINDER_INTERVAL` assistant messages; every fifth reminder is a full one."""
 
 ReminderKind: TypeAlias = Literal["full", "short"]
 
@@ -29,15 +29,15 @@ _NOUNS = (
 
 
 def new_plan_slug(random: Callable[[], float]) -> str:
-    """Three words for the name of a plan file; `random` gives numbers in [0, 1)."""
+    """Return three random words for the name of a plan file; `random` returns numbers in [0, 1)."""
     words = (_ADJECTIVES, _ADJECTIVES, _NOUNS)
     return "-".join(choice[int(random() * len(choice))] for choice in words)
 
 
 def choose_plan_reminder(messages: Sequence[Message]) -> ReminderKind | None:
-    """Which reminder the model needs before its next step: a full one when there is none, then short ones.
+    """Decide which reminder the model needs before its next step: a full one first, short ones later.
 
-    Looks back no further than to the last full reminder.
+    The search goes back no further than to the last full reminder.
     """
     spoken, shorts = 0, 0
     for message in reversed(messages):
@@ -57,7 +57,7 @@ def _is_full_reminder(text: str) -> bool:
 
 
 def format_plan_reminder(kind: ReminderKind, plan_file: str, *, exists: bool) -> str:
-    """The reminder, tags included."""
+    """Format a reminder, tags included."""
     if kind == "short":
         body = f" Change nothing but the plan file `{plan_file}`; call ExitPlanMode when the plan is ready."
     else:

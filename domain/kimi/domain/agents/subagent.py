@@ -1,4 +1,4 @@
-"""Subagents: who one is while it works, what is kept of it (runtime spec 6.6)."""
+"""Subagents: the identity of one while it works, and the record that is stored of it (runtime spec 6.6)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kimi.domain.permissions.approval import ProposedAction
 
 @dataclass(frozen=True, slots=True)
 class SubagentIdentity:
-    """Who a subagent is: its instance, its type, and the call of the parent that it works for now.
+    """The identity of a subagent: its id, its type, and the call of the parent that it works for now.
 
-    `ask_commands` makes every command line of it a question, whatever was approved for the session. `task_id` is the
-    background task that it is, None while its call waits for it.
+    With `ask_commands` every command line of the subagent is asked about, whatever was approved for the session.
+    `task_id` is the id of the background task that it runs as, None while the parent's call waits for it.
     """
 
     agent_id: str
@@ -24,7 +24,7 @@ class SubagentIdentity:
     task_id: str | None = None
 
     def ignores_remembered_approval(self, proposed_action: ProposedAction) -> bool:
-        """Is this an effect for which standing approvals do not count?"""
+        """Return whether approvals that were given for the session do not count for `proposed_action`."""
         return self.ask_commands and proposed_action.kind == "command"
 
 
@@ -37,15 +37,15 @@ _AGENT_ID: Final = re.compile("a[0-9a-f]{8}")
 
 
 def is_agent_id(text: str) -> bool:
-    """Can `text` name an instance? Ids come from the model, and they are names of directories."""
+    """Return whether `text` is a well-formed subagent id. Ids come from the model and become names of directories."""
     return _AGENT_ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentRecord:
-    """What is stored of an instance beside its context (runtime spec 6.6); times are in Unix seconds.
+    """What is stored of a subagent beside its context (runtime spec 6.6); times are in Unix seconds.
 
-    `model` is the alias that was asked for, None for the one of its type or its parent.
+    `model` is the alias that was asked for, None for the model of the subagent's type or of its parent.
     """
 
     agent_id: str
@@ -57,5 +57,5 @@ class SubagentRecord:
     updated_at: float = 0.0
 
     def with_status(self, status: SubagentStatus, time: float) -> SubagentRecord:
-        """The record after a change of state."""
+        """Return the record with a new status, updated at `time`."""
         return replace(self, status=status, updated_at=time)

@@ -11,12 +11,12 @@ from kimi.domain.content.parts import ContentPart, TextPart, estimate_parts, est
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 JsonObject: TypeAlias = Mapping[str, Any]
-"""A JSON object as parsed. `Any` because this is the JSON edge: its values are checked where they are used."""
+"""A parsed JSON object. `Any` because this is the JSON edge: its values are checked where they are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """The name of the called tool and its arguments as JSON text; None or a prefix while they stream."""
+    """The name of the called tool, and its arguments as JSON text. While they stream, the text is None or a prefix."""
 
     name: str
     arguments: str | None = None
@@ -41,7 +41,7 @@ class ToolCallPart:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. `tool_calls` only with role assistant, `tool_call_id` only with role tool."""
+    """One message. `tool_calls` is set only with role assistant, `tool_call_id` only with role tool."""
 
     role: Role
     content: tuple[ContentPart, ...] = ()
@@ -52,17 +52,17 @@ class Message:
 
 
 def user_message(text: str) -> Message:
-    """A user message of one text part."""
+    """Build a user message of one text part."""
     return Message("user", (TextPart(text),))
 
 
 def message_text(message: Message, separator: str = "") -> str:
-    """The text parts of a message, joined."""
+    """Join the text parts of a message."""
     return separator.join(part.text for part in message.content if isinstance(part, TextPart))
 
 
 def estimate_message(message: Message, *, per_medium: int = 0) -> int:
-    """Estimated tokens of a message, the arguments of its tool calls included."""
+    """Estimate the tokens of a message, the arguments of its tool calls included."""
     calls = sum(
         estimate_tokens(call.function.name) + estimate_tokens(call.function.arguments or "")
         for call in message.tool_calls

@@ -1,7 +1,7 @@
-"""Content parts: what a message or a tool result is made of (wire spec 6.1).
+"""Content parts: the pieces of a message or of a tool result (wire spec 6.1).
 
-Field order is the order on the wire. A part is immutable; streamed text and thinking arrive as many small
-parts and are put together by `kimi.domain.content.stream.PartMerger`.
+Field order is the order on the wire. A part is immutable; streamed text and thinking arrive as many small parts, which
+`kimi.domain.content.stream.PartMerger` merges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class ThinkPart:
-    """Thinking, or a piece of it. `encrypted` is the provider's signature; it closes the part."""
+    """Thinking, or a piece of it. `encrypted` is the provider's signature and ends the part."""
 
     type: Literal["think"] = field(default="think", kw_only=True)
     think: str
@@ -32,7 +32,7 @@ class ThinkPart:
 
 @dataclass(frozen=True, slots=True)
 class MediaUrl:
-    """Where a medium is: an http(s) URL, a provider file URL or a `data:` URI."""
+    """The location of a medium: an http(s) URL, a provider file URL or a `data:` URI."""
 
     url: str
     id: str | None = None
@@ -70,12 +70,12 @@ _MEDIUM: dict[type, str] = {ImagePart: "image", AudioPart: "audio", VideoPart: "
 
 
 def needed_capability(part: ContentPart) -> Capability | None:
-    """The capability a model must have to read `part`; None for text and for audio, which is not checked."""
+    """Return the capability that a model needs to read `part`; None for text, and for audio, which is not checked."""
     return _CAPABILITY_BY_TYPE.get(type(part))
 
 
 def missing_capabilities(parts: Iterable[ContentPart], available: Iterable[str]) -> list[str]:
-    """The capabilities that `parts` need and a model with `has` lacks, each once, in alphabetical order."""
+    """Return the capabilities that `parts` need and `available` lacks, each once, in alphabetical order."""
     granted = set(available)
     if "always_thinking" in granted:
         granted.add("thinking")
@@ -84,25 +84,25 @@ def missing_capabilities(parts: Iterable[ContentPart], available: Iterable[str])
 
 
 def media_placeholder(part: ContentPart) -> TextPart:
-    """The text that stands for a medium in the copy for a model that cannot take it (tools spec 1.4)."""
+    """Return the text that replaces a medium in the copy for a model that cannot read it (tools spec 1.4)."""
     medium = _MEDIUM.get(type(part), "part")
     return TextPart(f"[{medium} omitted: the current model cannot read {medium}s]")
 
 
 def as_parts(user_input: UserInput) -> tuple[ContentPart, ...]:
-    """User input as parts: a string is one text part."""
+    """Return user input as parts; a string becomes one text part."""
     return (TextPart(user_input),) if isinstance(user_input, str) else user_input
 
 
 def join_text(user_input: UserInput, separator: str = " ") -> str:
-    """The text of the input: the text parts joined by `separator`, media left out."""
+    """Join the text parts of the input by `separator`; media are left out."""
     if isinstance(user_input, str):
         return user_input
     return separator.join(part.text for part in user_input if isinstance(part, TextPart))
 
 
 def estimate_tokens(text: str) -> int:
-    """A cheap count of tokens: a quarter of the ASCII characters plus one for each other one (R-109)."""
+    """Estimate the tokens of a text: a quarter of its ASCII characters, plus one for each other character (R-109)."""
     if text.isascii():
         return len(text) // 4
     others = len(text) - len(text.encode("ascii", "ignore"))
@@ -110,7 +110,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def estimate_parts(parts: Sequence[ContentPart], *, per_medium: int) -> int:
-    """The estimate for parts; each medium counts `per_medium` tokens, thinking counts as text."""
+    """Estimate the tokens of parts: each medium counts as `per_medium` tokens, thinking counts as text."""
     total = 0
     for part in parts:
         if isinstance(part, TextPart):

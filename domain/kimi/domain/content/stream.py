@@ -1,7 +1,7 @@
-"""How streamed parts become whole ones (runtime spec 3.1).
+"""Merge streamed parts into whole ones (runtime spec 3.1).
 
-Text merges with following text, thinking with following thinking until it is signed, a tool call with the
-argument pieces that follow it. Everything else stands alone. An argument piece without a call is dropped.
+Text merges with text that follows, thinking with thinking that follows until it is signed, and a tool call with the
+argument pieces that follow it. Other parts do not merge. An argument piece without a call is dropped.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ PART_TYPES = (TextPart, ThinkPart, ToolCall, ToolCallPart, ImagePart, AudioPart,
 
 
 class PartMerger:
-    """Puts streamed parts together, in time linear in the number of characters.
+    """Merges streamed parts, in time linear in the number of characters.
 
-    Merging is associative: however a text was cut into parts, the merged parts are the same.
+    Merging is associative: the merged parts are the same however a text was cut into parts.
     """
 
     __slots__ = ("_open", "_pieces")
@@ -32,16 +32,16 @@ class PartMerger:
 
     @property
     def is_empty(self) -> bool:
-        """Is no part growing?"""
+        """Whether no part is open."""
         return self._open is None
 
     @property
     def is_growing_call(self) -> bool:
-        """Is the growing part a tool call, so that an argument piece would continue it?"""
+        """Whether the open part is a tool call, so that an argument piece would continue it."""
         return isinstance(self._open, ToolCall)
 
     def push(self, part: StreamPart) -> list[MergedPart]:
-        """Take the next part; give the parts that are complete now, oldest first (none while one grows)."""
+        """Take the next part; return the parts that are complete now, oldest first (none while one is open)."""
         opened = self._open
         if isinstance(part, TextPart):
             if isinstance(opened, TextPart):
@@ -59,7 +59,7 @@ class PartMerger:
         return [*self.flush(), part]
 
     def flush(self) -> list[MergedPart]:
-        """End of the stream: give the part that was still growing, if any, and start anew."""
+        """Return the part that was still open, if any, and start afresh; called at the end of the stream."""
         opened, text = self._open, "".join(self._pieces)
         self._open, self._pieces = None, []
         match opened:

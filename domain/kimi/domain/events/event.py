@@ -1,7 +1,7 @@
-"""THE event union: everything a conversation tells its driver, in order (wire spec 4.2 to 4.4).
+"""THE event union: every event that a conversation sends to its driver, in order (wire spec 4.2 to 4.4).
 
-Class and field names are the names on the wire; field order is the order there. `EVENT_TYPES` names the
-classes; content parts share the name `ContentPart`.
+Class and field names are the names on the wire; field order is the order there. `EVENT_TYPES` names the classes;
+content parts share the name `ContentPart`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StepInterrupted:
 
 @dataclass(frozen=True, slots=True)
 class StepRetry:
-    """An attempt of step `n` failed; the next one starts after `wait_s` seconds. What it streamed is void."""
+    """An attempt of step `n` failed; the next one starts after `wait_s` seconds. Discard what the attempt streamed."""
 
     n: int
     next_attempt: int
@@ -126,7 +126,7 @@ class MCPLoadingEnd:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Something happened beside the turn; `created_at` is in Unix seconds."""
+    """Something happened outside of the turn; `created_at` is in Unix seconds."""
 
     id: str
     category: Literal["task", "agent", "system"]
@@ -142,7 +142,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class PlanDisplay:
-    """The plan that the person is about to be asked about."""
+    """The plan that the next request asks the user about."""
 
     content: str
     file_path: str
@@ -167,7 +167,7 @@ class BtwEnd:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """A call is done."""
+    """A tool call is done."""
 
     tool_call_id: str
     return_value: ToolReturnValue
@@ -175,7 +175,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalResponse:
-    """An approval request was settled, by whomever."""
+    """An approval request was resolved, by the client or by the program."""
 
     request_id: str
     response: ApprovalKind
@@ -203,7 +203,7 @@ class HookTriggered:
 
 @dataclass(frozen=True, slots=True)
 class HookResolved:
-    """The batch is done."""
+    """The batch of hooks is done."""
 
     event: str
     target: str
@@ -285,4 +285,4 @@ EVENT_TYPES: dict[type, str] = dict.fromkeys(_CONTENT_TYPES, "ContentPart") | {
 """The name of each event class on the wire, where internal events do not appear."""
 
 REQUEST_TYPES = (ApprovalRequest, ToolCallRequest, QuestionRequest, HookRequest)
-"""The classes of the union that are requests: they wait for an answer."""
+"""The event classes that are requests and wait for an answer."""

@@ -1,4 +1,4 @@
-"""What may be asked of the other side of a conversation, and the answers (wire spec 4.4).
+"""Requests to the client of a conversation, and their answers (wire spec 4.4).
 
 A request travels on the event stream like an event and carries an id; its answer comes back through the
 `resolve_request` use-case.
@@ -18,7 +18,10 @@ SourceKind: TypeAlias = Literal["foreground_turn", "background_agent"]
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """May this call run? `sender` is the tool's name, `action` what approval for the session remembers."""
+    """A request to approve a call.
+
+    `sender` is the tool's name, `action` is the key that approval for the session remembers.
+    """
 
     id: str
     tool_call_id: str
@@ -35,7 +38,10 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRequest:
-    """Run this external tool. `id` is the id of the tool call; `arguments` is JSON text as the model sent it."""
+    """A request to run an external tool.
+
+    `id` is the id of the tool call; `arguments` is JSON text as the model sent it.
+    """
 
     id: str
     name: str
@@ -65,7 +71,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionRequest:
-    """1 to 4 questions to the person."""
+    """A request to ask the user 1 to 4 questions."""
 
     id: str
     tool_call_id: str
@@ -74,7 +80,7 @@ class QuestionRequest:
 
 @dataclass(frozen=True, slots=True)
 class HookRequest:
-    """A hook that the client subscribed to fires."""
+    """A hook that the client subscribed to has fired."""
 
     id: str
     subscription_id: str
@@ -103,14 +109,14 @@ class ToolCallAnswer:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """Question text to chosen label(s) or free text; empty means dismissed."""
+    """The chosen label(s) or the free text by question text; empty if the questions were dismissed."""
 
     answers: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """The verdict of a client's hook."""
+    """The decision of a client's hook."""
 
     action: Literal["allow", "block"] = "allow"
     reason: str = ""

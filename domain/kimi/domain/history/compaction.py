@@ -1,4 +1,4 @@
-"""Compaction: when it is due, what is kept, what the model is asked, what the new context holds (runtime spec 5.4)."""
+"""Compaction: when it is due, what it keeps, its prompt, and the new context (runtime spec 5.4)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemP
 from kimi.domain.turn import TurnLimits
 
 KEPT_MESSAGES = 2
-"""How many messages of the roles user and assistant stay as they are, with the tool results among them."""
+"""How many messages with the roles user and assistant are kept unchanged, with the tool results among them."""
 
 SUMMARY_HEADER = "<system>The earlier conversation was compacted to save space. The compaction output follows.</system>"
-"""The first part of the message that stands for what was summarised."""
+"""The first part of the message that replaces what was summarised."""
 
 COMPACTION_SYSTEM_PROMPT = (
     "You condense the conversations of a coding agent, so that it can go on working from your text alone."
@@ -34,26 +34,28 @@ text only, in the language of the conversation."""
 
 _USER_INSTRUCTION_HEADER = "The person asks the following of this text. It counts more than the instructions above:"
 
-# How many characters of a text, of a call's arguments and of a result are passed on: the first line that fits the
-# window counts. Text of people and of the model is cut only when nothing else helps.
+# The lengths in characters to which a text, a call's arguments and a result are cut: the first row that fits the window
+# is used. Text of the user and of the model is cut only when nothing else helps.
 _LENGTH_LIMITS = ((1_000_000, 1_000, 2_000), (20_000, 500, 500), (4_000, 200, 200), (800, 80, 80))
 
 
 def is_compaction_due(tokens: int, window: int, limits: TurnLimits) -> bool:
-    """Is a context of so many tokens too full? A window that the reserve fills alone goes by the ratio (R-102)."""
+    """Return whether a context is too full. A window no larger than the reserve goes by the ratio alone (R-102)."""
     if tokens >= round(limits.compaction_ratio * window, 6):  # rounded: in floats 0.55 * 100 is above 55
         return True
     return window > limits.reserved_tokens and tokens + limits.reserved_tokens >= window
 
 
 def retry_growth_tokens(window: int) -> int:
-    """By how many tokens a context grows before a compaction that failed or did not help is tried again."""
+    """Return by how many tokens a context grows before a compaction that failed or did not help is tried again."""
     return max(window // 20, 1)
 
 
 def split_messages(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-    """The messages to summarise, and those to keep: the last two of user and assistant, and all after the first of
-    them. Results stand behind their call, so none is parted from it.
+    """Split messages into those to summarise and those to keep.
+
+    Kept are the last two messages of user and assistant, and everything after the first of them. Results stand behind
+    their call, so none is separated from it.
     """
     left = KEPT_MESSAGES
     for index in range(len(messages) - 1, -1, -1):
@@ -64,18 +66,19 @@ def split_messages(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequ
 
 
 def is_summary(message: Message) -> bool:
-    """Is this the message that stands for what was summarised?"""
+    """Return whether `message` is the one that replaces what was summarised."""
     return message.role == "user" and message.content[:1] == (TextPart(SUMMARY_HEADER),)
 
 
 def has_unsummarised_messages(older: Sequence[Message]) -> bool:
-    """Is there anything to summarise beside an earlier summary?"""
+    """Return whether there is anything to summarise beside an earlier summary."""
     return any(not is_summary(message) for message in older)
 
 
 def build_compaction_request(older: Sequence[Message], instruction: str, token_budget: int) -> Message:
-    """The one message that asks for the summary. `room` is how many tokens it may have, as far as they can be
-    estimated; `instruction` is the person's, or empty.
+    """Build the one message that asks for the summary.
+
+    `token_budget` is its size limit in estimated tokens; `instruction` is the user's, or empty.
     """
     ending = f"\n\n{_INSTRUCTIONS}"
     if instruction:
@@ -89,7 +92,7 @@ def build_compaction_request(older: Sequence[Message], instruction: str, token_b
 
 
 def _flatten_message(number: int, message: Message, lengths: tuple[int, int, int]) -> str:
-    """A message as text: a header, its text, what stands for its media, its calls."""
+    """Render a message as text: a header, its text, placeholders for its media, its calls."""
     of_text, of_arguments, of_result = lengths
     limit = of_result if message.role == "tool" else of_text
     lines = [f"## Message {number}: {message.role}"]
@@ -109,7 +112,7 @@ def _part_text(part: ContentPart) -> str:
 
 
 def _elide_middle(text: str, limit: int) -> str:
-    """Beginning and end of a text that is too long; the end of an output often says how it went."""
+    """Return the beginning and the end of a text that is too long; the end of an output often holds its outcome."""
     if len(text) <= limit:
         return text
     end = limit // 3
@@ -124,9 +127,10 @@ def build_compacted_context(
     kept: Sequence[Message],
     reminder: str = "",
 ) -> list[ContextRecord]:
-    """The records of the new context. Without a `summary` there was nothing to summarise: `kept` is everything.
+    """Build the records of the new context.
 
-    `reminder` says what the summary may have lost; it comes last.
+    An empty `summary` means that there was nothing to summarise: `kept` holds everything. `reminder` names what the
+    summary may have lost; it comes last.
     """
     records: list[ContextRecord] = [] if system_prompt is None else [SystemPromptRecord(system_prompt)]
     records.append(CheckpointRecord(0))

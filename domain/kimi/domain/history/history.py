@@ -1,7 +1,7 @@
-"""The history of a conversation: what the model is shown, always in a form that it accepts.
+"""The history of a conversation, always in a form that models accept.
 
-Every tool call has an answer, answers stand in the order of their calls, and the token count is kept up to
-date without looking at old messages again.
+Every tool call has an answer, answers stand in the order of their calls, and the token count is kept up to date without
+looking at old messages again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kimi.domain.tools.tool import INTERRUPTED, ToolReturnValue, tool_message
 
 
 class History:
-    """Records in order. `tokens` are counted by the model, `pending` are estimated since then."""
+    """Records in order. `counted_tokens` were counted by the model, `estimated_tokens` are estimated since then."""
 
     __slots__ = ("_messages", "_records", "counted_tokens", "estimated_tokens", "next_checkpoint", "system_prompt")
 
@@ -32,7 +32,7 @@ class History:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The messages, oldest first. The sequence is live: do not change it, do not keep it over a rewind."""
+        """The messages, oldest first. The sequence is live: do not change it, and do not keep it across a rewind."""
         return self._messages
 
     @property
@@ -60,7 +60,7 @@ class History:
                 self.system_prompt = content
 
     def records_before_checkpoint(self, checkpoint: int) -> list[ContextRecord]:
-        """The records before the checkpoint with this id; all records when there is none."""
+        """Return the records before the checkpoint with this id; all records if there is none."""
         for index, record in enumerate(self._records):
             if isinstance(record, CheckpointRecord) and record.id == checkpoint:
                 return self._records[:index]
@@ -68,7 +68,7 @@ class History:
 
 
 def find_unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
-    """The calls of the last assistant message that no tool message answers, in order."""
+    """Return the calls of the last assistant message that no tool message answers, in order."""
     answered: set[str] = set()
     for message in reversed(messages):
         if message.role == "tool" and message.tool_call_id is not None:
@@ -83,11 +83,11 @@ def find_unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
 def repair_records(
     records: Iterable[ContextRecord], find_result: Callable[[str], ToolReturnValue | None]
 ) -> tuple[list[ContextRecord], bool]:
-    """The records with every tool call answered, and whether anything had to be changed.
+    """Return the records with every tool call answered, and whether anything had to be changed.
 
-    A missing answer is taken from `result_of(call id)` (what the event log knows), else says that the call was
-    interrupted. Answers without a call are left out; answers are put in the order of the calls. Two calls of a message
-    with one id, as other programs stored them, get ids of their own.
+    A missing answer is taken from `find_result(call id)` (the result in the event log); without one, the answer says
+    that the call was interrupted. Answers without a call are left out; answers are put in the order of the calls. Two
+    calls of a message with the same id, as other programs stored them, get ids of their own.
     """
     source = list(records)
     fixed: list[ContextRecord] = []
@@ -108,7 +108,7 @@ def repair_records(
 
 
 def _with_unique_ids(message: Message, following: Sequence[ContextRecord]) -> tuple[Message, Sequence[ContextRecord]]:
-    """The message and what may answer its calls, with a fresh id for each call that has the id of an earlier one."""
+    """Return the message and its possible answers, with a fresh id for each call that repeats an earlier id."""
     ids = [call.id for call in message.tool_calls]
     if len(set(ids)) == len(ids):
         return message, following
@@ -121,7 +121,7 @@ def _with_unique_ids(message: Message, following: Sequence[ContextRecord]) -> tu
 
 
 def _rename_answers(following: Sequence[ContextRecord], id_pairs: list[tuple[str, str]]) -> list[ContextRecord]:
-    """The records, with each answer under the new id of the first call that still waits for one of its id."""
+    """Give each answer the new id of the first call with its old id that has no answer yet."""
     found: list[ContextRecord] = []
     for record in following:
         pair = next((one for one in id_pairs if isinstance(record, Message) and one[0] == record.tool_call_id), None)
@@ -133,7 +133,7 @@ def _rename_answers(following: Sequence[ContextRecord], id_pairs: list[tuple[str
 
 
 def _find_answers_end(source: Sequence[ContextRecord], index: int) -> int:
-    """Where the records that may answer the calls before `index` end: at the next message of another role."""
+    """Return the end of the records that may answer the calls before `index`: the next message of another role."""
     while index < len(source):
         record = source[index]
         if isinstance(record, CheckpointRecord) or (isinstance(record, Message) and record.role != "tool"):
@@ -147,7 +147,10 @@ def _order_answers(
     following: Sequence[ContextRecord],
     find_result: Callable[[str], ToolReturnValue | None],
 ) -> Sequence[ContextRecord]:
-    """`following` if it answers the calls in their order, usage records wherever they stand, else what does."""
+    """Return `following` if it answers the calls in their order, else the answers rebuilt in that order.
+
+    Usage records may stand anywhere in `following`.
+    """
     if [one.tool_call_id for one in following if isinstance(one, Message)] == [call.id for call in calls]:
         return following
     others = [record for record in following if not isinstance(record, Message)]

@@ -1,7 +1,7 @@
 """The turns of a stored session: where they are in its log, and where they begin in a context (runtime spec 4.6).
 
 The log says what the turns were. The context does not: reminders, notifications, checkpoint names and summaries are
-messages of the user as well, commands leave none or another one, and compaction takes the older ones away.
+user messages as well, commands leave no message or a different one, and compaction removes the older ones.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _RESET_COMMANDS = frozenset({"clear", "reset", "compact"})
 
 @dataclass(frozen=True, slots=True)
 class TurnMark:
-    """An event of the log that tells of turns: its position there, its type, and what a person gave.
+    """An event of the log that belongs to a turn: its position, its type and the user's input.
 
-    `said` is the text of a content part, or the id of a call.
+    `detail` is the text of a content part, or the id of a call.
     """
 
     position: int
@@ -42,8 +42,9 @@ class TurnMark:
 
 @dataclass(slots=True)
 class PastPrompt:
-    """What a turn put to the model; of a flow each node has one. With it the steps that followed, and what the first
-    of them began with: text, and the id of a call.
+    """A prompt that a turn sent to the model; a flow has one for each node.
+
+    `steps` counts the steps that followed; `text` and `call_id` are the beginning of the first step's answer.
     """
 
     turn: int
@@ -54,13 +55,13 @@ class PastPrompt:
 
     @property
     def is_answered(self) -> bool:
-        """Did a step follow? Then its message was in the history."""
+        """Whether a step followed. Then the message was in the history."""
         return self.steps > 0
 
 
 @dataclass(slots=True)
 class PastTurn:
-    """A turn as the person sees it, what ran inside of it included.
+    """A turn as the user sees it, with the turns that ran inside of it.
 
     `begin` and `end` are positions in the log, the end exclusive; `end` is None for a turn that was cut off.
     """
@@ -74,22 +75,25 @@ class PastTurn:
 
     @property
     def command(self) -> Command | None:
-        """The command that it was, if it was one."""
+        """The command that the turn ran, or None."""
         return parse_command(join_text(self.user_input))
 
     @property
     def has_prompted_model(self) -> bool:
-        """Did it put anything into the history?"""
+        """Whether the turn put anything into the history."""
         return any(prompt.is_answered for prompt in self.prompts)
 
     @property
     def has_reset_context(self) -> bool:
-        """Did it start the context anew?"""
+        """Whether the turn started the context anew."""
         return self.command is not None and self.command.name in _RESET_COMMANDS
 
 
 def collect_past_turns(marks: Iterable[TurnMark]) -> list[PastTurn]:
-    """The turns in a log, oldest first. A turn within a turn is part of it; one that was cut off ends at the next."""
+    """Collect the turns in a log, oldest first.
+
+    A turn within a turn is part of it; a turn that was cut off ends at the next one.
+    """
     turns: list[PastTurn] = []
     depth = 0
     for mark in marks:
@@ -124,7 +128,10 @@ def _apply_mark(turn: PastTurn, mark: TurnMark) -> None:
 
 
 def _is_nested_turn(turn: PastTurn, user_input: UserInput) -> bool:
-    """Is this the input of a turn inside the open `turn`, which is a flow or a loop, or of one after it was cut off?"""
+    """Return whether this input begins a turn inside the open `turn`, which is a flow or a loop.
+
+    Otherwise the open turn was cut off.
+    """
     if turn.prompts[0].is_answered:
         return False
     if turn.command is not None and turn.command.name.startswith(_FLOW_PREFIX):
@@ -134,18 +141,21 @@ def _is_nested_turn(turn: PastTurn, user_input: UserInput) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class IndexedContext:
-    """Records, and where in them which turn put something to the model: positions and turns, both ascending."""
+    """Records, with the positions at which turns prompted the model.
+
+    `turn_starts` holds pairs of position and turn, both ascending.
+    """
 
     records: Sequence[ContextRecord]
     turn_starts: Sequence[tuple[int, int]]
 
     def has_turn_after(self, turn: int) -> bool:
-        """Does it hold a message of a later turn?"""
+        """Return whether the context holds a message of a later turn."""
         return bool(self.turn_starts) and self.turn_starts[-1][1] > turn
 
 
 def index_context(records: Sequence[ContextRecord], turns: Sequence[PastTurn]) -> IndexedContext:
-    """Find the beginnings of the turns among the messages."""
+    """Find where the turns begin among the messages."""
     prompts = [prompt for turn in turns for prompt in turn.prompts]
     found = _locate_answered_prompts(records, prompts)
     found |= _locate_other_prompts(records, prompts, found)
@@ -153,7 +163,7 @@ def index_context(records: Sequence[ContextRecord], turns: Sequence[PastTurn]) -
 
 
 def _locate_answered_prompts(records: Sequence[ContextRecord], prompts: Sequence[PastPrompt]) -> dict[int, int]:
-    """Prompt to position, for those that were answered: their message is there if the context is of that time."""
+    """Map the answered prompts to positions: their messages are there if the context is of that time."""
     places = _index_user_texts(records)
     found: dict[int, int] = {}
     limit = len(records)
@@ -168,7 +178,7 @@ def _locate_answered_prompts(records: Sequence[ContextRecord], prompts: Sequence
 
 
 def _index_user_texts(records: Sequence[ContextRecord]) -> dict[str, list[int]]:
-    """Where which text stands in a message of the user."""
+    """Map the text of each user message to the positions at which it stands."""
     places: dict[str, list[int]] = {}
     for position, record in enumerate(records):
         if isinstance(record, Message) and record.role == "user":
@@ -177,7 +187,10 @@ def _index_user_texts(records: Sequence[ContextRecord]) -> dict[str, list[int]]:
 
 
 def _is_message_of(records: Sequence[ContextRecord], position: int, prompt: PastPrompt) -> bool:
-    """Is this the message of the prompt? The same text may have been sent often: the answers tell them apart."""
+    """Return whether the record is the message of the prompt.
+
+    The same text may have been sent often: the answers distinguish the messages.
+    """
     if not _is_user_message_of(records[position], as_parts(prompt.user_input)):
         return False
     answer = _find_first_answer(records, position)
@@ -193,7 +206,7 @@ def _as_list(text: str) -> list[str]:
 
 
 def _find_first_answer(records: Sequence[ContextRecord], position: int) -> Message | None:
-    """What the model answered first; None when it never did before it was prompted again."""
+    """Return the first answer of the model; None if it was prompted again before it answered."""
     checkpoints = 0
     for record in records[position + 1 :]:
         if isinstance(record, CheckpointRecord):
@@ -208,10 +221,10 @@ def _find_first_answer(records: Sequence[ContextRecord], position: int) -> Messa
 def _locate_other_prompts(
     records: Sequence[ContextRecord], prompts: Sequence[PastPrompt], located: Mapping[int, int]
 ) -> dict[int, int]:
-    """The other prompts: those of skills, which read otherwise, and those without an answer.
+    """Locate the other prompts: those of skills, whose messages read differently, and those without an answer.
 
-    Before the first one that was found the newest are looked for first, for older ones may be gone; behind the last
-    one the oldest, for newer ones may be in a newer context.
+    Before the first located prompt the search starts with the newest, because older ones may be gone; after the last
+    located one it starts with the oldest, because newer ones may be in a newer context.
     """
     found: dict[int, int] = {}
     limit, rest = len(records), list[int]()
@@ -230,7 +243,7 @@ def _locate_other_prompts(
 def _locate_in_gap(
     records: Sequence[ContextRecord], prompts: Sequence[PastPrompt], missing: Sequence[int], positions: Iterable[int]
 ) -> dict[int, int]:
-    """Positions for the `missing` prompts, both in the order in which they are looked for."""
+    """Return positions for the `missing` prompts; both arguments are in search order."""
     found: dict[int, int] = {}
     waiting = list(missing)
     for position in filter(lambda one: _is_user_message(records[one]), positions):
@@ -244,7 +257,7 @@ def _locate_in_gap(
 
 
 def _may_begin_prompt(records: Sequence[ContextRecord], position: int, prompt: PastPrompt) -> bool:
-    """May this record be the message of the prompt?"""
+    """Return whether this record may be the message of the prompt."""
     record = records[position]
     if _is_message_of(records, position, prompt):
         return True
@@ -270,7 +283,7 @@ def _is_checkpoint(record: ContextRecord) -> bool:
 
 
 def _is_checkpoint_name(record: ContextRecord) -> bool:
-    """Is this the message that tells the model the name of a checkpoint?"""
+    """Return whether the record is the message that names a checkpoint to the model."""
     if not isinstance(record, Message) or record.role != "user":
         return False
     return _CHECKPOINT_NAME.fullmatch(message_text(record)) is not None
@@ -279,11 +292,10 @@ def _is_checkpoint_name(record: ContextRecord) -> bool:
 def select_contexts_after(
     turn: int, contexts: Iterable[Sequence[ContextRecord]], turns: Sequence[PastTurn]
 ) -> list[Sequence[ContextRecord]]:
-    """What the model knew when a turn had ended, and the contexts that this had replaced by then, newest first; -1:
-    before the first turn.
+    """Return the context at the end of a turn, then the contexts that it had replaced, newest first.
 
-    `contexts` is the one of now, then those that it replaced, newest first. What was summarised later is taken from
-    the context that still held it, as far as that exists.
+    `turn` is -1 for the state before the first turn. `contexts` holds the present context, then those that it replaced,
+    newest first. What was summarised later is taken from the context that still held it, as far as that exists.
     """
     chosen = previous = None
     rest = iter(contexts)
@@ -303,7 +315,10 @@ def select_contexts_after(
 
 
 def _is_previous_current(turn: int, previous: IndexedContext, turns: Sequence[PastTurn]) -> bool:
-    """Was `previous` still in use when the turn had ended? Then a command has replaced it before the next prompt."""
+    """Return whether `previous` was still in use at the end of the turn.
+
+    Then a command has replaced it before the next prompt.
+    """
     prompting = [one.index for one in turns if one.has_prompted_model]
     last = max((index for index in prompting if index <= turn), default=-1)
     following = min((index for index in prompting if index > turn), default=len(turns))
@@ -313,14 +328,14 @@ def _is_previous_current(turn: int, previous: IndexedContext, turns: Sequence[Pa
 
 
 def _cut_after_turn(context: IndexedContext, turn: int, turns: Sequence[PastTurn]) -> list[ContextRecord]:
-    """The records before the first one of a later turn."""
+    """Return the records before the first one of a later turn."""
     records = list(context.records)
     following = next((found for found in context.turn_starts if found[1] > turn), None)
     if following is not None:
         del records[following[0] :]
         while records and _is_checkpoint(records[-1]):
             records.pop()
-    if turn < 0:  # whatever stands before the first turn that is left speaks of turns, if it is a message
+    if turn < 0:  # any message before the first remaining turn refers to turns that are gone
         return [record for record in records if not isinstance(record, Message | UsageRecord)]
     kept = {position for position, _ in context.turn_starts}
     last = following[1] if following is not None else len(turns)
@@ -330,7 +345,7 @@ def _cut_after_turn(context: IndexedContext, turn: int, turns: Sequence[PastTurn
 
 
 def _drop_command_messages(records: list[ContextRecord], turn_positions: set[int], turn: PastTurn) -> None:
-    """Commands after the turn may have told the model something: it stands behind the turn's last answer."""
+    """Remove the messages that later commands left for the model: they stand behind the turn's last answer."""
     steers = [as_parts(steer) for steer in turn.steers]
     while records and len(records) - 1 not in turn_positions:
         last = records[-1]

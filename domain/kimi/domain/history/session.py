@@ -1,4 +1,4 @@
-"""Stored sessions: ids, state, the records that are persisted, and what is made of them (runtime spec 4)."""
+"""Stored sessions: ids, state and the records that are persisted (runtime spec 4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kimi.domain.tools.tool import TodoItem
 
 MAX_ID_LENGTH = 128
 MAX_ID_BYTES = 240
-"""A name of a file may have 255 bytes on the usual file systems; some are for endings."""
+"""File systems usually allow names of 255 bytes; the rest is for suffixes."""
 TITLE_LENGTH = 50
 
 
@@ -33,7 +33,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """The token count that is valid for everything above."""
+    """The token count that is valid for all records before it."""
 
     token_count: int
 
@@ -45,7 +45,7 @@ ContextRecord: TypeAlias = SystemPromptRecord | CheckpointRecord | UsageRecord |
 class SessionState:
     """The settings of a session (`state.json`, runtime spec 4.4).
 
-    `foreign` keeps the keys that this program does not know or does not change.
+    `unknown_keys` keeps the keys that this program does not know or does not change.
     """
 
     yolo: bool = False
@@ -58,7 +58,7 @@ class SessionState:
     plan_slug: str | None = None
     todos: tuple[TodoItem, ...] = ()
     model_alias: str | None = None
-    """The model that was chosen for this session, if one was, by its key in the configuration."""
+    """The configuration key of the model that was chosen for this session, or None."""
     thinking: bool | None = None
     unknown_keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -74,11 +74,11 @@ class SessionSummary:
 
 
 def check_session_id(text: str) -> str:
-    """`text` if it can be the name of a session.
+    """Return `text` if it is a valid session id.
 
     Raises:
-        InvalidSessionId: it is blank, `.` or `..`, longer than 128 characters, or holds a slash, a backslash or
-            a control character (R-56).
+        InvalidSessionId: it is blank, `.` or `..`, longer than 128 characters or 240 bytes, or holds a slash, a
+            backslash, a colon or a control character (R-56).
     """
     if not text.strip() or text in (".", ".."):
         raise InvalidSessionId("A session id must not be blank, '.' or '..'.")
@@ -92,7 +92,7 @@ def check_session_id(text: str) -> str:
 
 
 def shorten_title(text: str, width: int = TITLE_LENGTH) -> str:
-    """`text` on one line, cut at a word boundary to `width` characters with an ellipsis."""
+    """Return `text` on one line, cut at a word boundary to `width` characters with an ellipsis."""
     line = _collapse_beginning(text, width)
     if len(line) <= width:
         return line
@@ -103,7 +103,7 @@ def shorten_title(text: str, width: int = TITLE_LENGTH) -> str:
 
 
 def _collapse_beginning(text: str, length: int) -> str:
-    """`text` on one line, or so much of it that it is longer than `length`: a prompt may have megabytes."""
+    """Return `text` on one line, or a beginning of it longer than `length`, because a prompt may have megabytes."""
     words: list[str] = []
     size = 0
     for found in re.finditer(r"\S+", text):

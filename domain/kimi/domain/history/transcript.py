@@ -1,4 +1,4 @@
-"""A conversation as Markdown: what people keep, and what another conversation can take as reference."""
+"""A conversation as Markdown, for users to keep and for other conversations to refer to."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PROGRAM_MESSAGE = re.compile(r"\s*<(?:system-reminder>|system>CHECKPOINT \d+</s
 
 
 def render_transcript(messages: Sequence[Message], front_matter: Sequence[tuple[str, str]]) -> str:
-    """The conversation with a heading for each message; `facts` come first, as front matter.
+    """Render the conversation with a heading for each message; `front_matter` comes first.
 
-    Thinking, reminders and marks of checkpoints are left out; media are mentioned.
+    Thinking, reminders and checkpoint names are left out; media are mentioned.
     """
     head = "\n".join(["---", *(f"{name}: {value}" for name, value in front_matter), "---"])
     blocks = [_render_message(message) for message in messages if not _is_program_message(message)]
@@ -22,7 +22,7 @@ def render_transcript(messages: Sequence[Message], front_matter: Sequence[tuple[
 
 
 def _is_program_message(message: Message) -> bool:
-    """Is this a message of the program, not of the person?"""
+    """Return whether the message comes from this program, not from the user."""
     return message.role == "user" and _PROGRAM_MESSAGE.match(message_text(message)) is not None
 
 
@@ -51,7 +51,7 @@ def _render_part(part: ContentPart) -> str:
 
 
 def _fence_text(text: str, language: str = "") -> str:
-    """A code block whose fence is longer than any that the text holds."""
+    """Return a code block whose fence is longer than any in the text."""
     longest = max(map(len, re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

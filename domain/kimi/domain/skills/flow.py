@@ -1,6 +1,7 @@
 """Flows: prompts in the order of a diagram, with branches that the model chooses (runtime spec 5.6, 7.4).
 
-A `Diagram` collects what a parser reads; `build_flow` checks it. `flow_markdown.parse_flow` finds it in a skill.
+A `Diagram` collects what a parser reads, and `build_flow` checks it. `flow_markdown.parse_flow` finds the diagram in a
+skill.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _CHOICE = re.compile(r"<choice>((?:(?!<choice>).)*?)</choice>", re.DOTALL)
 
 
 class FlowInvalid(ValueError):
-    """The diagram makes no flow. The message begins with `Line N: ` when it is about a line of the diagram."""
+    """The diagram is not a valid flow. The message begins with `Line N: ` if it is about a line of the diagram."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message if line is None else f"Line {line}: {message}")
@@ -27,7 +28,7 @@ class FlowInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FlowEdge:
-    """The way to the node `target`; the label counts where there is a choice."""
+    """An edge to the node `target`; the label matters only at a decision."""
 
     target: str
     label: str | None = None
@@ -36,18 +37,21 @@ class FlowEdge:
 
 @dataclass(frozen=True, slots=True)
 class FlowNode:
-    """A prompt and where it leads. With several edges it is a decision."""
+    """A prompt and its outgoing edges. A node with several edges is a decision."""
 
     prompt: UserInput
     edges: tuple[FlowEdge, ...] = ()
 
     @property
     def is_decision(self) -> bool:
-        """Does the model have to choose?"""
+        """Whether the model must choose a branch."""
         return len(self.edges) > 1
 
     def next_node(self, choice: str | None) -> str | None:
-        """The node that comes next: behind the edge with this label or, without a choice, behind the only edge."""
+        """Return the id of the next node.
+
+        At a decision it is the target of the edge labelled `choice`, else the target of the only edge.
+        """
         if self.is_decision:
             return next((edge.target for edge in self.edges if edge.label == choice), None)
         return self.edges[0].target if self.edges else None
@@ -55,7 +59,7 @@ class FlowNode:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Checked nodes by id, the begin with its one edge included; the end is no node."""
+    """Checked nodes by id, including the begin node with its one edge; the end is not among them."""
 
     nodes: Mapping[str, FlowNode]
     begin: str
@@ -64,24 +68,24 @@ class Flow:
 
 @dataclass(slots=True)
 class Diagram:
-    """Nodes and edges as they are read, line by line."""
+    """The nodes and edges of a diagram, collected line by line."""
 
     _labels: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
     _edges: dict[str, list[FlowEdge]] = field(default_factory=dict[str, "list[FlowEdge]"])
 
     def add_node(self, node_id: str, label: str | None, line: int) -> None:
-        """A node is named, perhaps with its label. Raises FlowInvalid: it has another label already."""
+        """Add a node, perhaps with its label. Raises FlowInvalid if it has another label already."""
         known = self._labels.get(node_id)
         if known is not None and label is not None and known != label:
             raise FlowInvalid(f'Conflicting definition for node "{node_id}"', line)
         self._labels[node_id] = label if known is None else known
 
     def add_edge(self, source: str, target: str, label: str | None, line: int) -> None:
-        """An edge between two nodes that were named."""
+        """Add an edge between two nodes that were added before."""
         self._edges.setdefault(source, []).append(FlowEdge(target, label or None, line))
 
     def build_flow(self) -> Flow:
-        """The flow in it. Raises FlowInvalid."""
+        """Check the diagram and return its flow. Raises FlowInvalid."""
         begin, end = self._find_single(BEGIN), self._find_single(END)
         reachable = self._collect_reachable(begin)
         if end not in reachable:
@@ -106,7 +110,7 @@ class Diagram:
         return found[0]
 
     def _collect_reachable(self, begin: str) -> list[str]:
-        """In the order of a walk from the begin."""
+        """Return the ids of the reachable nodes, in the order of a walk from the begin node."""
         seen = {begin: None}
         waiting = [begin]
         while waiting:
@@ -129,7 +133,7 @@ class Diagram:
 
 
 def build_node_input(node: FlowNode, *, is_retry: bool = False) -> UserInput:
-    """What the model is told at a node; `again` after an answer without a valid choice."""
+    """Build the model's input at a node; `is_retry` follows an answer without a valid choice."""
     if not node.is_decision:
         return node.prompt
     branches = "".join(f"\n- {edge.label}" for edge in node.edges)
@@ -145,13 +149,13 @@ def build_node_input(node: FlowNode, *, is_retry: bool = False) -> UserInput:
 
 
 def parse_choice(text: str) -> str | None:
-    """What an answer chooses: its last `<choice>…</choice>`, trimmed; None when there is none."""
+    """Return the choice in an answer: its last `<choice>…</choice>`, trimmed; None if there is none."""
     choices = _CHOICE.findall(text)
     return choices[-1].strip() if choices else None
 
 
 def build_ralph_flow(user_input: UserInput) -> Flow:
-    """The flow that repeats a prompt until the model has nothing left to do (runtime spec 5.6)."""
+    """Build the flow that repeats a prompt until the model has nothing left to do (runtime spec 5.6)."""
     note = (
         "The request above is repeated to you automatically, for as long as there is something left to do. Go on with "
         "it where you stand. Choose STOP only when all of it is done and checked, else CONTINUE."

@@ -1,6 +1,6 @@
 """Flows as D2 diagrams: the subset of runtime spec 7.4.
 
-Labels, chains of arrows, blocks of text and comments count. Bodies in braces and what sets a property do not.
+Labels, chains of arrows, blocks of text and comments are read. Bodies in braces and properties are ignored.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _PROPERTIES: Final = frozenset(
         "style", "target-arrowhead", "tooltip", "top", "width",
     }
 )  # fmt: skip
-"""A path in which one of these follows an id says how something looks."""
+"""A path in which one of these follows an id sets a property of appearance."""
 
 _TOP_LEVEL_KEYWORDS: Final = frozenset({"classes", "direction", "vars"})
-"""These are no nodes, at the top of a diagram."""
+"""Keywords that are not nodes at the top level of a diagram."""
 
 
 def parse_d2(text: str) -> Flow:
-    """The flow that a diagram draws. Raises FlowInvalid."""
+    """Parse a D2 diagram into a flow. Raises FlowInvalid."""
     diagram = Diagram()
     for number, statement, block in _split_statements(text):
         head, colon, label = statement.partition(":")
@@ -64,7 +64,7 @@ def _check_id(name: str, line: int) -> str:
 
 
 def _parse_label(label: str) -> str | None:
-    """A label without its quotes; None for an empty one."""
+    """Return a label without its quotes; None if it is empty."""
     label = label.strip()
     if _QUOTED.fullmatch(label):
         label = label[1:-1].replace('\\"', '"').strip()
@@ -72,7 +72,7 @@ def _parse_label(label: str) -> str | None:
 
 
 def _split_statements(text: str) -> Iterator[tuple[int, str, str | None]]:
-    """Line number, text and, if it has one, block label of each statement outside of braces."""
+    """Yield the line number, the text and, if it has one, the block label of each statement outside of braces."""
     lines = iter(enumerate(text.splitlines(), 1))
     depth = opened = 0
     for number, line in lines:
@@ -91,7 +91,7 @@ def _split_statements(text: str) -> Iterator[tuple[int, str, str | None]]:
 
 
 def _strip_braced_text(line: str, depth: int) -> tuple[str, int]:
-    """What of a line is outside of braces, comments left out, and the depth behind it."""
+    """Return the part of a line outside of braces, without comments, and the depth at its end."""
     kept = ""
     for token in _TOKEN.finditer(line):
         if token["comment"]:
@@ -106,7 +106,7 @@ def _strip_braced_text(line: str, depth: int) -> tuple[str, int]:
 
 
 def _read_block(opening: re.Match[str], number: int, lines: Iterator[tuple[int, str]]) -> str | None:
-    """The text of a block. It ends with the first line that ends with as many bars as it began with."""
+    """Return the text of a block. A block ends with the first line that ends with as many bars as it began with."""
     fence, rest = opening["fence"], (opening["rest"] or "").rstrip()
     if rest.endswith(fence):
         return rest.removesuffix(fence).strip() or None

@@ -1,4 +1,4 @@
-"""The flow in the text of a skill: the first block of Markdown in one of the two languages of diagrams."""
+"""Finds the flow in the text of a skill: the first Markdown block in one of the two diagram languages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kimi.domain.skills.flow_d2 import parse_d2
 from kimi.domain.skills.flow_mermaid import parse_mermaid
 
 PARSERS: Final[Mapping[str, Callable[[str], Flow]]] = {"mermaid": parse_mermaid, "d2": parse_d2}
-"""By the tag of the block."""
+"""The parsers by the tag of the block."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)")
 
 
 def parse_flow(markdown: str) -> Flow:
-    """The flow of the first fenced block that is tagged `mermaid` or `d2`. Raises FlowInvalid."""
+    """Parse the first fenced block that is tagged `mermaid` or `d2`. Raises FlowInvalid."""
     for tag, lines in iter_fenced_blocks(markdown):
         if (parse := PARSERS.get(tag)) is not None:
             return parse("\n".join(lines))
@@ -25,7 +25,7 @@ def parse_flow(markdown: str) -> Flow:
 
 
 def iter_fenced_blocks(markdown: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """Tag (lower case) and lines of each fenced block; one that is not closed reaches to the end."""
+    """Yield the tag (lower case) and the lines of each fenced block; an unclosed block reaches to the end."""
     lines = iter(markdown.splitlines())
     for line in lines:
         if (opening := _FENCE.fullmatch(line)) is None:

@@ -1,6 +1,6 @@
 """Flows as Mermaid flowcharts: the subset of runtime spec 7.4, one statement per line.
 
-A run of hyphens is an arrow, or its beginning, before it is part of an id.
+A run of hyphens is read as an arrow, or as its beginning, before it is read as part of an id.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _MermaidNode(NamedTuple):
 
 
 def parse_mermaid(text: str) -> Flow:
-    """The flow that a flowchart draws. Raises FlowInvalid."""
+    """Parse a Mermaid flowchart into a flow. Raises FlowInvalid."""
     diagram = Diagram()
     for number, line in enumerate(text.splitlines(), 1):
         statement = _strip_comment(line).strip()
@@ -44,7 +44,7 @@ def _strip_comment(line: str) -> str:
 
 
 class _MermaidLineParser:
-    """A statement and how far it was read."""
+    """A parser of one statement."""
 
     def __init__(self, text: str, number: int) -> None:
         self._text = text
@@ -84,7 +84,7 @@ class _MermaidLineParser:
         return None
 
     def _parse_label(self, closer: str) -> str:
-        """The text up to the closer, which may stand in quotes, with the closer taken as well."""
+        """Return the text up to `closer`, which may be quoted, and skip the closer."""
         quoted = _QUOTED.match(self._text, self._position)
         if quoted is not None and self._text.startswith(closer, quoted.end()):
             self._skip_to(quoted.end() + len(closer))
@@ -105,7 +105,7 @@ class _MermaidLineParser:
         return _unquote(label) if label else None
 
     def _skip_to(self, position: int) -> None:
-        """Go on behind `position` and the blanks that follow it."""
+        """Move to `position`, then past the blanks that follow it."""
         self._position = len(self._text) - len(self._text[position:].lstrip())
 
     def _syntax_error(self, what: str) -> FlowInvalid:

@@ -1,6 +1,6 @@
-"""Skills: instructions in files that the model or the person may call for (runtime spec 7.3).
+"""Skills: instructions in files that the model or the user may call for (runtime spec 7.3).
 
-Pure: finding and reading the files, and YAML, are the business of an adapter.
+This module is pure: an adapter finds and reads the files and parses their YAML.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SkillScope: TypeAlias = Literal["Project", "User", "Extra", "Built-in"]
 SCOPES: Final[tuple[SkillScope, ...]] = ("Project", "User", "Extra", "Built-in")
-"""In the order of the system prompt."""
+"""The scopes in the order of the system prompt."""
 
 NO_DESCRIPTION: Final = "No description provided."
 DESCRIPTION_CHARS: Final = 240
@@ -23,12 +23,15 @@ _FRONTMATTER_DELIMITER: Final = "---"
 
 
 class SkillInvalid(ValueError):
-    """The file is no skill; the message says why."""
+    """The file is not a valid skill; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A skill and where its file is. Of a flow either `flow` is set, or `fault`: why there is none."""
+    """A skill and the path of its file.
+
+    A flow skill has either `flow`, or `flow_error`, which says why there is none.
+    """
 
     name: str
     description: str
@@ -39,7 +42,10 @@ class Skill:
 
 
 def split_frontmatter(text: str) -> tuple[str | None, str]:
-    """The YAML between `---` lines at the very start, or None, and the body. Raises SkillInvalid: it has no end."""
+    """Return the YAML between `---` lines at the very start, or None, and the body.
+
+    Raises SkillInvalid if the frontmatter is not closed.
+    """
     first, *lines = text.split("\n")
     if first.rstrip() != _FRONTMATTER_DELIMITER:
         return None, text
@@ -50,7 +56,10 @@ def split_frontmatter(text: str) -> tuple[str | None, str]:
 
 
 def build_skill(frontmatter: object, body: str, *, default_name: str, path: str, scope: SkillScope) -> Skill:
-    """The skill of a file. `frontmatter` is the parsed YAML, None when there is none. Raises SkillInvalid."""
+    """Build the skill of a file.
+
+    `frontmatter` is the parsed YAML, None if there is none. Raises SkillInvalid.
+    """
     members = _check_frontmatter(frontmatter)
     kind = members.get("type")
     if kind not in (None, "standard", "flow"):
@@ -82,7 +91,7 @@ def _check_frontmatter(frontmatter: object) -> dict[str, Any]:
 
 
 def _member_line(members: dict[str, Any], key: str) -> str:
-    """A member as one line of text; empty when it is absent."""
+    """Return a member as one line of text; empty if it is absent."""
     value = members.get(key)
     if isinstance(value, (dict, list)):
         raise SkillInvalid(f"its {key} is no text")
@@ -94,7 +103,7 @@ def _first_line(body: str) -> str:
 
 
 def deduplicate_skills(skills: Iterable[Skill]) -> list[Skill]:
-    """Of skills whose names differ in case at most, the first; the order is kept."""
+    """Return the first of the skills whose names differ only in case; the order is kept."""
     found: dict[str, Skill] = {}
     for skill in skills:
         found.setdefault(skill.name.casefold(), skill)
@@ -102,7 +111,7 @@ def deduplicate_skills(skills: Iterable[Skill]) -> list[Skill]:
 
 
 def format_skills(skills: Iterable[Skill]) -> str:
-    """What the system prompt lists of them, by scope; empty when there are none."""
+    """Format the list of skills for the system prompt, grouped by scope; empty if there are none."""
     known = sorted(skills, key=lambda skill: skill.name.casefold())
     sections = (_format_section(scope, [skill for skill in known if skill.scope == scope]) for scope in SCOPES)
     return "\n\n".join(section for section in sections if section)
@@ -116,6 +125,6 @@ def _format_section(scope: SkillScope, skills: list[Skill]) -> str:
 
 
 def skill_message(text: str, arguments: str) -> str:
-    """The user message of `/skill:<name> arguments`, for the text of the skill's file."""
+    """Build the text of the user message for `/skill:<name> arguments` from the text of the skill's file."""
     text = text.strip()
     return f"{text}\n\nUser request:\n{arguments}" if arguments else text

@@ -1,8 +1,8 @@
 """Display blocks for a change of a text (tools spec 1.5).
 
-The work is bounded: what is equal at both ends is set aside first, long texts are split at lines that occur once
-on either side, and only short stretches between these are compared line by line. It can still take a good part
-of a second on 10 000 lines, so callers run it off the event loop (T-18).
+The work is bounded: equal lines at both ends are skipped first, long texts are split at lines that occur once on either
+side, and only short ranges between these are compared line by line. It can still take a good part of a second on 10 000
+lines, so callers run it off the event loop (T-18).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeAlias
 from kimi.domain.tools.tool import DiffBlock
 
 CONTEXT_LINES = 3
-"""Unchanged lines shown around a change."""
+"""The number of unchanged lines shown around a change."""
 
 MAX_LINES = 10_000
 """A text with more lines is not compared; its block is a summary."""
@@ -25,7 +25,7 @@ MAX_LINES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ChangedText:
-    """The whole text of a file before (None: there was no file) and after a change, exactly as it is on the disk."""
+    """The whole text of a file before a change (None: there was no file) and after it, exactly as it is on the disk."""
 
     path: str
     old: str | None
@@ -33,14 +33,14 @@ class ChangedText:
 
 
 LineChange: TypeAlias = tuple[int, int, int, int]
-"""Lines [0:1] of the old text become lines [2:3] of the new one; half open, from 0."""
+"""Lines [0:1] of the old text become lines [2:3] of the new one; half open, counted from 0."""
 
 _MAX_PAIRS = 1_000_000
 _MAX_WORK = 5_000_000
 
 
 def build_diff_blocks(path: str, old: str, new: str) -> tuple[DiffBlock, ...]:
-    """One block per hunk, none for equal texts. Line ends are compared only when nothing else differs."""
+    """Build one block per hunk, none for equal texts. Line ends are compared only when nothing else differs."""
     if old == new:
         return ()
     old, new = _normalise_line_ends(old, new)
@@ -51,13 +51,13 @@ def build_diff_blocks(path: str, old: str, new: str) -> tuple[DiffBlock, ...]:
 
 
 def build_summary_block(path: str, old_lines: int, new_lines: int) -> DiffBlock:
-    """A block that tells how many lines there are and nothing of what they say."""
+    """Build a block that shows the number of lines but none of their content."""
     note = f"({new_lines} lines, modified)" if old_lines == new_lines else f"({new_lines} lines)"
     return DiffBlock(path=path, old_text=f"({old_lines} lines)", new_text=note, is_summary=True)
 
 
 def count_lines(text: str) -> int:
-    """Lines of a text as the summary counts them: a last line without a line break counts too."""
+    """Count the lines as the summary does: a last line without a line break counts too."""
     return text.count("\n") + (bool(text) and not text.endswith("\n"))
 
 
@@ -69,7 +69,7 @@ def _normalise_line_ends(old: str, new: str) -> tuple[str, str]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Lines with their breaks; only a line feed ends a line, so that numbers agree with ReadFile."""
+    """Return the lines with their breaks; only a line feed ends a line, so that numbers agree with ReadFile."""
     lines = [line + "\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
@@ -84,7 +84,7 @@ def _build_hunk_block(path: str, before: Sequence[str], after: Sequence[str], hu
 
 
 def _group_hunks(changes: Sequence[LineChange]) -> Iterator[LineChange]:
-    """Changes with their context; those whose contexts touch are one hunk."""
+    """Yield the changes with their context; changes whose contexts touch become one hunk."""
     group: list[LineChange] = []
     for change in changes:
         if group and change[0] - group[-1][1] > 2 * CONTEXT_LINES:
@@ -96,7 +96,7 @@ def _group_hunks(changes: Sequence[LineChange]) -> Iterator[LineChange]:
 
 
 def _with_context(group: Sequence[LineChange]) -> LineChange:
-    """The stretch from the first to the last change of the group; slicing cuts what lies past the end."""
+    """Return the range from the first to the last change of the group; slicing cuts what lies past the end."""
     lead = min(CONTEXT_LINES, group[0][0])
     return (
         group[0][0] - lead,
@@ -107,7 +107,7 @@ def _with_context(group: Sequence[LineChange]) -> LineChange:
 
 
 def _find_changes(before: Sequence[str], after: Sequence[str]) -> list[LineChange]:
-    """What differs, in order, neighbours joined."""
+    """Return the changed ranges in order, with neighbours joined."""
     start, tail = _count_common_ends(before, after)
     end, new_end = len(before) - tail, len(after) - tail
     found: list[LineChange] = []
@@ -138,7 +138,7 @@ def _diff_range(before: Sequence[str], after: Sequence[str]) -> Iterator[LineCha
 
 
 def _is_cheap_to_compare(before: Sequence[str], after: Sequence[str]) -> bool:
-    """Is comparing line by line quick? The matcher is cubic in lines that occur often."""
+    """Return whether comparing line by line is quick. The matcher is cubic in lines that occur often."""
     if len(before) * len(after) > _MAX_PAIRS:
         return False
     often = Counter(after)
@@ -153,7 +153,7 @@ def _diff_line_by_line(before: Sequence[str], after: Sequence[str]) -> Iterator[
 
 
 def _diff_at_anchors(before: Sequence[str], after: Sequence[str]) -> Iterator[LineChange]:
-    """Split at lines that occur once on either side; a stretch without any is one change as a whole."""
+    """Split at lines that occur once on either side; a range without such a line is one change as a whole."""
     anchors = _find_anchors(before, after)
     if not anchors:
         yield 0, len(before), 0, len(after)
@@ -166,7 +166,7 @@ def _diff_at_anchors(before: Sequence[str], after: Sequence[str]) -> Iterator[Li
 
 
 def _diff_between_anchors(before: Sequence[str], after: Sequence[str]) -> Iterator[LineChange]:
-    """Between anchors: compared when that is quick, else one change. Equal ends do not belong to it."""
+    """Compare the lines between two anchors if that is quick, else report one change without the equal ends."""
     start, tail = _count_common_ends(before, after)
     middle, new_middle = before[start : len(before) - tail], after[start : len(after) - tail]
     if not middle and not new_middle:
@@ -181,20 +181,20 @@ def _diff_between_anchors(before: Sequence[str], after: Sequence[str]) -> Iterat
 
 
 def _find_anchors(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
-    """Places of the lines that are unique on both sides: the longest run that rises on both."""
+    """Return the positions of the lines that are unique on both sides: the longest run that rises on both."""
     once_before, once_after = _index_unique_lines(before), _index_unique_lines(after)
     pairs = [(i, once_after[line]) for line, i in once_before.items() if line in once_after]
     return _longest_increasing_pairs(pairs)
 
 
 def _index_unique_lines(lines: Sequence[str]) -> dict[str, int]:
-    """Line -> its index, for the lines that occur exactly once, in order."""
+    """Map each line that occurs exactly once to its index, in order."""
     often = Counter(lines)
     return {line: index for index, line in enumerate(lines) if often[line] == 1}
 
 
 def _longest_increasing_pairs(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest subsequence whose second members rise; the first members rise already."""
+    """Return the longest subsequence whose second members rise; the first members rise already."""
     tops: list[int] = []
     top_at: list[int] = []
     before: list[int] = []

@@ -1,4 +1,4 @@
-"""Under which names the tools of MCP servers reach the model (tools spec 4.8). Pure."""
+"""The names under which the tools of MCP servers reach the model (tools spec 4.8)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INVALID_CHAR: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ToolOrigin(NamedTuple):
-    """A tool as its server knows it."""
+    """The server of a tool and the tool's name there."""
 
     server: str
     tool: str
@@ -27,10 +27,10 @@ def assign_exposed_names(
     *,
     always_qualify: bool = False,
 ) -> dict[ToolOrigin, str]:
-    """A name for each of `offered`: unique, none of `reserved`, and one that every provider takes.
+    """Assign each of `origins` a name that is unique, not in `reserved`, and valid for every provider.
 
-    What the model has seen keeps the name it has in `shown`. Otherwise a tool has its own name, as far as providers
-    take it; all that contend for one name, and who wants a reserved one, get `mcp__SERVER__TOOL`.
+    A tool that the model has seen keeps its name in `shown_names`. Other tools keep their own name, cleaned and
+    shortened for providers. Tools that contend for one name, and tools whose name is reserved, get `mcp__SERVER__TOOL`.
     """
     wanted = {origin: _shorten_name(_sanitise_name(origin.tool), origin) for origin in origins}
     claims = Counter(name for origin, name in wanted.items() if origin not in shown_names)
@@ -60,7 +60,7 @@ def _shorten_name(text: str, origin: ToolOrigin) -> str:
 
 
 def _append_hash(text: str, origin: ToolOrigin) -> str:
-    """`text` cut short, with what tells it from others that begin alike."""
+    """Cut `text` short and append a hash that distinguishes it from others with the same beginning."""
     digest = sha256(chr(0).join(origin).encode("utf-8", "backslashreplace")).hexdigest()
     return f"{text[:_HASHED_PREFIX_LENGTH]}_{digest[:8]}"
 

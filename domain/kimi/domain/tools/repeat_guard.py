@@ -1,4 +1,4 @@
-"""The repeat guard: a model that makes the same call step after step is told so, then stopped (tools spec 1.7)."""
+"""The repeat guard warns a model that makes the same call step after step, then stops it (tools spec 1.7)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTICE_AT, WARN_AT, ORDER_AT, STOP_AT = 3, 5, 8, 12
 
 
 class RepeatGuard:
-    """Counts how many steps in a row made the same call: same tool, same arguments whatever their key order."""
+    """Counts how many steps in a row made the same call: the same tool and arguments, whatever their key order."""
 
     __slots__ = ("_streaks",)
 
@@ -22,14 +22,14 @@ class RepeatGuard:
         self._streaks: dict[tuple[str, str], int] = {}
 
     def count_streaks(self, calls: Sequence[ToolCall]) -> list[int]:
-        """Take the calls of a step; give the streak of each. A call that a step left out starts anew."""
+        """Take the calls of a step and return the streak of each. A call that a step left out starts anew."""
         keys = [(call.function.name, _canonicalise_arguments(call.function.arguments)) for call in calls]
         self._streaks = {key: self._streaks.get(key, 0) + 1 for key in keys}
         return [self._streaks[key] for key in keys]
 
 
 def with_reminder(result: ToolReturnValue, call: ToolCall, streak: int) -> ToolReturnValue:
-    """`result` with the reminder that belongs to `streak`, if any, at the end of its output."""
+    """Return `result` with the reminder that belongs to `streak`, if any, at the end of its output."""
     reminder = _format_reminder(call, streak)
     if reminder is None:
         return result

@@ -1,4 +1,4 @@
-"""Tools: what the model may call and what a call gives back (tools spec 1)."""
+"""Tools: what the model may call and what a call returns (tools spec 1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TodoStatus: TypeAlias = Literal["pending", "in_progress", "done"]
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What the model is told of a tool, and what the agent must know of it.
+    """The description of a tool for the model, and its properties for the agent.
 
     `parameters` is a JSON Schema of an object. A read-only tool changes nothing, so a call may start while the
     model still speaks and identical calls of one step may share a result. `trusted_text` is False for tools
@@ -97,7 +97,7 @@ class BackgroundTaskBlock:
 
 @dataclass(frozen=True, slots=True)
 class UnknownBlock:
-    """A display block of a type that is not ours, kept so that it survives a round trip."""
+    """A display block of an unknown type, kept so that it survives a round trip."""
 
     type: str
     data: JsonObject
@@ -108,10 +108,10 @@ DisplayBlock: TypeAlias = BriefBlock | DiffBlock | TodoBlock | ShellBlock | Back
 
 @dataclass(frozen=True, slots=True)
 class ToolReturnValue:
-    """What a call gives back.
+    """The result of a tool call.
 
-    `output` and `message` are for the model, `display` for the user, `extras` for debugging only. The first
-    `brief` block is the one-line summary. `message` is never empty in an error.
+    `output` and `message` are for the model, `display` for the user, `extras` for debugging only. The first `brief`
+    block is the one-line summary. `message` is never empty in an error.
     """
 
     is_error: bool
@@ -128,13 +128,13 @@ def tool_ok(
     brief: str | None = None,
     display: tuple[DisplayBlock, ...] = (),
 ) -> ToolReturnValue:
-    """A successful result; `brief` adds a one-line summary in front of `display`."""
+    """Build a successful result; `brief` adds a one-line summary in front of `display`."""
     blocks = ((BriefBlock(brief),) if brief is not None else ()) + display
     return ToolReturnValue(False, output, message, blocks)
 
 
 def tool_error(message: str, brief: str, *, output: str | tuple[ContentPart, ...] = "") -> ToolReturnValue:
-    """A failed result that the model reads as `message` and the user as `brief`."""
+    """Build a failed result that the model reads as `message` and the user as `brief`."""
     return ToolReturnValue(True, output, message, (BriefBlock(brief),))
 
 
@@ -148,7 +148,7 @@ _CRASH_NOTE = "This is an unexpected error and the tool is probably not working.
 
 
 def tool_message(call_id: str, result: ToolReturnValue, *, has_crashed: bool = False) -> Message:
-    """The history entry for a result (tools spec 1.4). `broken` marks a tool that raised (T-12)."""
+    """Build the history entry for a result (tools spec 1.4). `has_crashed` marks a tool that raised (T-12)."""
     output = result.output
     if isinstance(output, str):
         output = (TextPart(output),) if output else ()
@@ -169,7 +169,10 @@ _HOST_TAG = re.compile(r"<(/?(?:system|system-reminder)\b)", re.IGNORECASE)
 
 
 def neutralise_result(result: ToolReturnValue) -> ToolReturnValue:
-    """The copy for the model of a result from a third party: it cannot imitate our own remarks (tools spec 1.8)."""
+    """Escape the host tags in a third party's result.
+
+    The copy for the model cannot imitate messages of this program (tools spec 1.8).
+    """
     if isinstance(result.output, str):
         output: str | tuple[ContentPart, ...] = escape_host_tags(result.output)
     else:
@@ -180,5 +183,5 @@ def neutralise_result(result: ToolReturnValue) -> ToolReturnValue:
 
 
 def escape_host_tags(text: str) -> str:
-    """`text` in which nothing looks like a remark of ours."""
+    """Return `text` with host tags escaped, so that nothing in it looks like a message of this program."""
     return _HOST_TAG.sub(r"&lt;\1", text)

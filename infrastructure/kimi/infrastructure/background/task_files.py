@@ -1,6 +1,6 @@
 """The files of a background task: one directory each, written by the program and by the task's worker.
 
-Standard library only: the worker starts with it.
+Standard library only, because the worker starts with it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, Final, cast
 SPEC_FILE: Final = "spec.json"
 """What is to run; written once, by the program."""
 RUNTIME_FILE: Final = "runtime.json"
-"""How it stands; written by the worker, and by the program before it starts and after it was lost."""
+"""The state of the task; written by the worker, and by the program before the start and after the task was lost."""
 CONTROL_FILE: Final = "control.json"
-"""What the program asks of the worker."""
+"""The requests of the program to the worker."""
 CONSUMER_FILE: Final = "consumer.json"
-"""Who was told of the end."""
+"""The sinks to which the end was announced."""
 HEARTBEAT_FILE: Final = "heartbeat"
-"""Its time of change is when the worker was last known to live."""
+"""A file whose modification time is the last sign of life of the worker."""
 OUTPUT_FILE: Final = "output.log"
 
 _FILE_MODE: Final = 0o600
 
 
 def read_object(directory: str, name: str) -> dict[str, Any]:
-    """The object of a file; an empty one when it is missing or unreadable."""
+    """Read the object in a file; empty if the file is missing or unreadable."""
     try:
         with open(os.path.join(directory, name), encoding="utf-8") as file:
             value = json.load(file)
@@ -46,12 +46,12 @@ def write_object(directory: str, name: str, value: Mapping[str, Any]) -> None:
 
 
 def open_output(directory: str) -> int:
-    """A descriptor that appends to the output of the task. Raises OSError."""
+    """Open the output of the task for appending. Raises OSError."""
     return os.open(os.path.join(directory, OUTPUT_FILE), os.O_WRONLY | os.O_CREAT | os.O_APPEND, _FILE_MODE)
 
 
 def touch_heartbeat(directory: str) -> None:
-    """Show that the worker lives. Raises OSError."""
+    """Update the heartbeat of the worker. Raises OSError."""
     path = os.path.join(directory, HEARTBEAT_FILE)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, _FILE_MODE))
     os.utime(path)

@@ -48,7 +48,7 @@ from kimi.infrastructure.workspace.process_table import find_escaped, is_group_a
 logger = logging.getLogger(__name__)
 
 _PACKAGES_ROOT: Final = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
-"""Where the packages are: the worker is started without site directories, so it has to be told."""
+"""The directory of the packages, passed to the worker, which starts without site directories."""
 
 _WORKER_PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); from kimi.infrastructure.background.worker import main; "
@@ -60,13 +60,13 @@ _PROGRAM_GONE: Final = "The program that carried out the task has ended."
 _NO_DIRECTORY: Final = "this session has no directory"
 
 _CLOCK_JUMP_S: Final = 1.0
-"""The clock was set, or the machine slept, when it went on by so much more than the time that has passed."""
+"""A wall clock that moves this much more than the monotonic one was set, or the machine slept."""
 
 
 class LocalBackgroundTasks:
-    """Tasks under `<session>/tasks`; implements `BackgroundTasks` of the application's ports.
+    """Tasks under `<session>/tasks`; implements the port `BackgroundTasks`.
 
-    `work_dir` and `environ` are those of the commands, `now` is the clock that their workers go by. Nothing is read or
+    `work_dir` and `environ` are those of the commands, `now` is the clock that their workers use. Nothing is read or
     made before the first use.
     """
 
@@ -85,15 +85,16 @@ class LocalBackgroundTasks:
         self._environ = environ
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
         self._adopted: dict[str, Callable[[str], None]] = {}
-        """How to end the tasks that this program carries out itself, until they have ended."""
+        """The stop functions of the tasks that this program runs itself, until they have ended."""
         self._open_tasks: dict[str, BackgroundTask] | None = None
-        """Tasks that may still change, or whose end not everybody was told of."""
+        """Tasks that may still change, or whose end was not announced to every sink."""
         self._announced_sinks: dict[str, set[str]] = {}
-        """Who was told of the end of a task while this program runs: also when that could not be stored."""
+        """The sinks to which the end of a task was announced while this program runs, even if that could not be stored.
+        """
         self._now = now
         self._clock_offset = now() - time.monotonic()
         self._grace_until = -math.inf
-        """On the monotonic clock: until then no worker is given up."""
+        """On the monotonic clock: no worker is declared lost before."""
 
     # --- the port -------------------------------------------------------------------------------------------------
 
@@ -123,6 +124,7 @@ class LocalBackgroundTasks:
         if status in TERMINAL_STATUSES:
             runtime |= {"ended_at": self._now(), "reason": reason, "timed_out": timed_out}
         write_object(directory, RUNTIME_FILE, runtime)
+        # Only after the write: if it fails, the task is as before and can still be stopped.
         if status in TERMINAL_STATUSES:
             del self._adopted[task_id]
 
@@ -175,6 +177,7 @@ class LocalBackgroundTasks:
 
     def mark_announced(self, task_id: str, sink: NotificationSink) -> None:
         """See `BackgroundTasks`."""
+        # Memory first: if the file cannot be written, the task is still not announced twice by this program.
         sinks = self._announced_sinks[task_id] = {*self._load_announced_sinks(task_id), sink}
         if self._directory is not None:
             try:
@@ -186,6 +189,7 @@ class LocalBackgroundTasks:
 
     def stop_all(self) -> None:
         """See `BackgroundTasks`."""
+        # A copy, because a stop function may end its task at once.
         for stop in list(self._adopted.values()):
             stop(_PROGRAM_GONE)
         if self._settings.keep_alive_on_exit:
@@ -193,18 +197,20 @@ class LocalBackgroundTasks:
         for worker in self._workers.values():
             if worker.stdin is not None:
                 with contextlib.suppress(OSError):
+                    # End of file on stdin is the worker's signal that the program is gone.
                     worker.stdin.close()
 
     async def wait_until_stopped(self, timeout_s: float) -> None:
         """See `BackgroundTasks`."""
         if self._settings.keep_alive_on_exit:
             return
+        # Shielded: the wait also takes place when the program is cancelled, and only the timeout ends it.
         with anyio.move_on_after(timeout_s, shield=True):
             for worker in self._workers.values():
                 if worker.returncode is None:
                     await anyio.to_thread.run_sync(worker.wait, abandon_on_cancel=True)
 
-    # --- what is known --------------------------------------------------------------------------------------------
+    # --- task records ---------------------------------------------------------------------------------------------
 
     def _load_open_tasks(self) -> dict[str, BackgroundTask]:
         if self._open_tasks is None:
@@ -217,7 +223,7 @@ class LocalBackgroundTasks:
         return self._open_tasks
 
     def _refresh_open_tasks(self) -> list[BackgroundTask]:
-        """The tasks that matter, as they are now, oldest first."""
+        """Return the open tasks as they are now, oldest first."""
         known = self._load_open_tasks()
         for task_id, task in known.items():
             if task.is_active:
@@ -240,7 +246,7 @@ class LocalBackgroundTasks:
     # --- starting and losing --------------------------------------------------------------------------------------
 
     def _create_task(self, task_spec: BackgroundTaskSpec, launch: Callable[[str, str], None]) -> BackgroundTask:
-        """Make the files of a new task, then `run` it, given its id and its directory."""
+        """Make the files of a new task, then call `launch` with its id and its directory."""
         if self._directory is None:
             raise OSError(_NO_DIRECTORY)
         if sum(task.is_active for task in self._refresh_open_tasks()) >= self._settings.max_running_tasks:
@@ -250,6 +256,7 @@ class LocalBackgroundTasks:
         os.makedirs(directory, mode=0o700)
         try:
             self._write_spec(directory, task_id, task_spec)
+            # The worker reads the files as soon as it runs, so they are complete before.
             launch(task_id, directory)
             task = _load_task(directory)
         except OSError:
@@ -297,7 +304,7 @@ class LocalBackgroundTasks:
         if not task.is_active or task.id in self._adopted:
             return False
         if task.kind == "agent":
-            return True  # it was carried out by a program that has ended: only one has the session open
+            return True  # the program that ran it has ended: only one program has the session open
         try:
             heard = os.stat(os.path.join(directory, HEARTBEAT_FILE)).st_mtime
         except OSError:
@@ -305,7 +312,10 @@ class LocalBackgroundTasks:
         return self._is_silent(heard)
 
     def _is_silent(self, last_heard: float) -> bool:
-        """Was nothing heard for too long? After a jump of the clock all look silent, so they get time to be heard."""
+        """Return whether nothing was heard for too long.
+
+        After a jump of the clock every worker looks silent, so all get time for a new heartbeat.
+        """
         patience_s = self._settings.worker_stale_after_ms / 1000
         passed = time.monotonic()
         offset = self._now() - passed
@@ -314,9 +324,10 @@ class LocalBackgroundTasks:
         return passed >= self._grace_until and self._now() - last_heard > patience_s
 
     def _mark_lost(self, directory: str, task: BackgroundTask) -> BackgroundTask:
-        """Nobody answers for the task any more: end what can be found of it and write that down."""
+        """Kill what can be found of a task whose worker is gone, and store that it is lost."""
         logger.warning("background task %s is lost", task.id)
         runtime = read_object(directory, RUNTIME_FILE)
+        # Before the status is stored: nothing looks for the processes of a lost task again.
         for pid, mark in (("worker_pid", "worker_mark"), ("pid", "mark")):
             _kill_leftovers(runtime.get(pid), runtime.get(mark))
         reason = _PROGRAM_GONE if task.kind == "agent" else _WORKER_SILENT
@@ -334,7 +345,7 @@ def _reap(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _kill_leftovers(pid: Any, mark: Any) -> None:
-    """Kill the tree under a process, if it is certain to be that one."""
+    """Kill the tree under a process if the process is certainly the one that was recorded."""
     if (
         sys.platform != "win32"
         and isinstance(pid, int)
@@ -346,7 +357,7 @@ def _kill_leftovers(pid: Any, mark: Any) -> None:
 
 
 def _skip_partial_character(data: bytes, size: int) -> bytes:
-    """`data` without the rest of a character whose beginning was left out."""
+    """Return `data` without the rest of a character whose beginning was cut off."""
     if len(data) == size:
         return data
     start = next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
@@ -354,7 +365,10 @@ def _skip_partial_character(data: bytes, size: int) -> bytes:
 
 
 def _load_task(directory: str) -> BackgroundTask | None:
-    """The task of a directory; None when its order is none. Other programs write such files too (runtime spec 4.1)."""
+    """Load the task of a directory; None if its spec is invalid.
+
+    Other programs write such files too (runtime spec 4.1).
+    """
     spec, runtime = read_object(directory, SPEC_FILE), read_object(directory, RUNTIME_FILE)
     kind, created_at = _typed_member(spec, "kind", str), _typed_member(spec, "created_at", int, float)
     if kind not in get_args(TaskKind) or created_at is None:
@@ -378,6 +392,6 @@ def _load_task(directory: str) -> BackgroundTask | None:
 
 
 def _typed_member(source: Mapping[str, Any], key: str, *kinds: type) -> Any:
-    """The member, if it is of one of these types, else None."""
+    """Return the member if it is of one of these types, else None."""
     value = source.get(key)
     return value if isinstance(value, kinds) else None

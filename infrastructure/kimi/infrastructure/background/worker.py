@@ -1,8 +1,8 @@
-"""The worker of one background task: a process of its own that runs the command and writes down what becomes of it.
+"""The worker of one background task: a process of its own that runs the command and records its outcome.
 
-Standard library only, and no more of it than needed: it is started for every task. It lives as long as the command.
-Where the task must not outlive the program, standard input is a pipe whose other end only the program holds: its end
-of file means that the program is gone, however that came about.
+Standard library only, and no more of it than needed, because it is started for every task. It lives as long as the
+command. If the task must not outlive the program, standard input is a pipe whose other end only the program holds: its
+end of file means that the program is gone, for whatever reason.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from kimi.infrastructure.background.task_files import (
 from kimi.infrastructure.workspace.process_table import end_tree_now, is_group_alive, read_start_mark
 
 CONTROL_POLL_S: Final = 0.5
-"""How often the control file is looked at."""
+"""The interval at which the control file is read."""
 
 LEAVING_GRACE_S: Final = 0.5
-"""Seconds between asking and killing when the program is gone."""
+"""Seconds between termination and killing when the program is gone."""
 
 PROGRAM_GONE: Final = "The program that started the task has ended."
 
 
 @dataclass
 class _WorkerRun:
-    """A command that runs. `stop` is the reason to end it, as soon as there is one; `wake_up` ends a wait early."""
+    """A running command. `stop_reason` is why to end it, if there is a reason; `wake_up` ends a wait early."""
 
     directory: str
     spec: Mapping[str, Any]
@@ -56,6 +56,7 @@ def main(directory: str) -> None:
     """Run the task of this directory to its end."""
     spec = read_object(directory, SPEC_FILE)
     runtime: dict[str, Any] = {"worker_pid": os.getpid(), "worker_mark": read_start_mark(os.getpid())}
+    # Before the command starts, so that a slow start does not look like a lost worker.
     touch_heartbeat(directory)
     try:
         child = _start_command(directory, spec)
@@ -66,7 +67,7 @@ def main(directory: str) -> None:
         )
         return
     mark = read_start_mark(child.pid)
-    with suppress(OSError):  # a full disk is no reason to leave the command alone
+    with suppress(OSError):  # a full disk is no reason to abandon the command
         _write_runtime(directory, runtime, status="running", started_at=time.time(), pid=child.pid, mark=mark)
     run = _WorkerRun(directory, spec, runtime, child)
     _install_listeners(run)
@@ -91,7 +92,7 @@ def _start_command(directory: str, spec: Mapping[str, Any]) -> subprocess.Popen[
 
 
 def _install_listeners(run: _WorkerRun) -> None:
-    """Notice at once: the end of the command, the end of the program, a signal to end."""
+    """Watch for the end of the command, the end of the program, and a signal to end."""
 
     def ended() -> None:
         run.child.wait()
@@ -105,7 +106,8 @@ def _install_listeners(run: _WorkerRun) -> None:
 
     def told(number: int, frame: object) -> None:
         del frame
-        # Nothing that takes a lock: the main thread may hold it. It looks up twice a second.
+        # A signal handler must not take a lock, because the main thread may hold it: the event stays unset, and the
+        # main thread notices the reason when its wait of `CONTROL_POLL_S` ends.
         run.stop_reason, run.grace_s = f"The worker was ended by {signal.Signals(number).name}.", LEAVING_GRACE_S
 
     signal.signal(signal.SIGTERM, told)
@@ -142,7 +144,7 @@ def _wait_for_end(run: _WorkerRun) -> None:
 
 
 def _finish(run: _WorkerRun) -> None:
-    """End what is left of the command and write down the outcome. What it left behind is ended with it."""
+    """End the rest of the command and its descendants, and record the outcome."""
     ended_by_us = run.child.poll() is None
     if ended_by_us or is_group_alive(run.child.pid):
         end_tree_now(run.child.pid, run.grace_s if ended_by_us else LEAVING_GRACE_S)

@@ -1,7 +1,7 @@
-"""Changing a configuration file: the keys that are meant, and nothing else (runtime spec 2.7).
+"""Changes single keys of a configuration file and leaves everything else unchanged (runtime spec 2.7).
 
-Comments, unknown keys, order and blank lines of a TOML file stay; a JSON file stays JSON. What is written was read
-again before, so that a file is never left in a state in which the program would not start.
+Comments, unknown keys, order and blank lines of a TOML file stay; a JSON file stays JSON. The result is checked before
+it is written, so that the program can always start with the file.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from kimi.infrastructure.config.file import (
 from kimi.infrastructure.config.private_file import lock_for_change, write_private_file
 
 Table: TypeAlias = MutableMapping[str, Any]
-"""A table of a configuration as it was parsed: the JSON edge."""
+"""A parsed table of a configuration: the JSON edge."""
 
 
 def edit_configuration(path: str, changes: ConfigChanges) -> None:
     """Set or remove these keys in the file, which need not exist; missing tables are made.
 
-    The file is replaced atomically and readable for its owner only; a link stays a link. Others that change it in this
-    way wait meanwhile. Nothing of the old content is kept elsewhere: a key that was removed is gone.
+    The file is replaced atomically and is readable only for its owner; a link stays a link. Other programs that change
+    it in this way wait meanwhile. Nothing of the old content is kept elsewhere: a removed key is gone.
 
     Raises:
         ConfigError: the file cannot be read, parsed or written, or the result would not be a valid configuration. The
-            file is as it was then. The message names it and holds no value.
+            file is then unchanged. The message names it and holds no value.
     """
     changes = {keys: list(value) if isinstance(value, tuple) else value for keys, value in changes.items()}
     try:
+        # The lock covers the reading as well, so that no change of another program is lost.
         with lock_for_change(path):
             write_private_file(path, _apply_changes(path, changes))
     except OSError as error:
@@ -65,7 +66,7 @@ def _encode_json(raw: Table) -> str:
 
 
 def _put_key(table: Table, keys: tuple[str, ...], value: Any) -> None:
-    """Set or remove a key in plain data; what stands in the way of a table gives way to it."""
+    """Set or remove a key in plain data; a value in the way of a table is replaced by the table."""
     *way, last = keys
     for name in way:
         inner = table.get(name)
@@ -119,7 +120,7 @@ def _put_toml_key(table: Any, keys: tuple[str, ...], value: Any) -> None:
 
 
 def _new_table(*, inline: bool, is_above: bool) -> Any:
-    """An empty table; one that only stands above others gets no header of its own."""
+    """Return an empty table; one that only contains other tables gets no header of its own."""
     import tomlkit
 
     return tomlkit.inline_table() if inline else tomlkit.table(is_super_table=is_above)

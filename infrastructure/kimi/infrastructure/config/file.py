@@ -1,4 +1,4 @@
-"""Reading a configuration file, and the words for what is wrong with one (runtime spec 2.6)."""
+"""Reads a configuration file and reports what is wrong with it (runtime spec 2.6)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kimi.infrastructure.config.text_file import read_text
 
 
 def load_configuration_file(path: str) -> Configuration:
-    """The configuration in a file. Raises ConfigError: it cannot be used."""
+    """Load the configuration in a file. Raises ConfigError if it cannot be used."""
     return check_configuration(parse_configuration_text(read_configuration_text(path), path), path)
 
 
 def is_json(path: str) -> bool:
-    """Does the file hold JSON, by its name? Else it holds TOML."""
+    """Return whether the file holds JSON, by its name; otherwise it holds TOML."""
     return path.lower().endswith(".json")
 
 
 def read_configuration_text(path: str, *, newline: str | None = None, missing: str | None = None) -> str:
-    """The text of the file, `missing` if there is none; `newline` as for `open`.
+    """Return the text of the file, or `missing` if there is none; `newline` as for `open`.
 
-    Raises ConfigError: it cannot be read, or it is missing and nothing is given for that.
+    Raises ConfigError if the file cannot be read, or if it is missing and `missing` is None.
     """
     try:
         return read_text(path, newline)
@@ -38,7 +38,7 @@ def read_configuration_text(path: str, *, newline: str | None = None, missing: s
 
 
 def parse_configuration_text(text: str, path: str, load_json: Callable[[str], Any] = json.loads) -> Any:
-    """What the text of the file says. Raises ConfigError: it is not of the form that its name promises."""
+    """Parse the text of the file. Raises ConfigError if it does not have the format that its name says."""
     form, load = ("JSON", load_json) if is_json(path) else ("TOML", tomllib.loads)
     try:
         return load(text)
@@ -47,7 +47,7 @@ def parse_configuration_text(text: str, path: str, load_json: Callable[[str], An
 
 
 def check_configuration(raw: object, path: str) -> Configuration:
-    """The configuration that was parsed. Raises ConfigError: something in it cannot be used."""
+    """Validate a parsed configuration. Raises ConfigError if something in it cannot be used."""
     try:
         return validate_configuration(raw)
     except ValueError as error:

@@ -37,10 +37,10 @@ _OMITTED_TABLES = frozenset({"providers", "models", "hooks", "services"})
 def ensure_default_file(share_dir: str, path: str) -> None:
     """Make `path` exist: from `config.json` beside it (kept as `config.json.bak`), else with all defaults.
 
-    A share directory that cannot be written is logged and otherwise ignored: the defaults hold without a file.
+    If the share directory cannot be written, this is logged and the defaults hold without a file.
 
     Raises:
-        ConfigError: the legacy file is there and unusable, or another program does not stop changing `path`.
+        ConfigError: the legacy file exists and is unusable, or another program does not stop changing `path`.
     """
     legacy = os.path.join(share_dir, "config.json")
     try:
@@ -53,13 +53,14 @@ def ensure_default_file(share_dir: str, path: str) -> None:
 
 
 def encode_toml(table: Mapping[str, Any]) -> str:
-    """`table` as a TOML document; None values are left out, because TOML has no null."""
+    """Encode `table` as a TOML document; None values are left out, because TOML has no null."""
     return "\n".join(_format_table(table, ())).lstrip("\n") + "\n"
 
 
 def _migrate_legacy_file(legacy_path: str, path: str) -> None:
     raw = _load_legacy_file(legacy_path)
     _create_file(path, encode_toml(raw))
+    # The old file is renamed last: a crash before that loses no configuration.
     os.chmod(legacy_path, 0o600)
     os.replace(legacy_path, f"{legacy_path}.bak")
     _log.info("Migrated %s to %s", legacy_path, path)
@@ -86,7 +87,7 @@ def _dump_defaults() -> dict[str, Any]:
 
 
 def _create_file(path: str, text: str) -> None:
-    """Write `path` whole, readable for its owner only, unless somebody else created it meanwhile."""
+    """Write `path` whole, readable only for its owner, unless another process created it meanwhile."""
     from kimi.infrastructure.config.private_file import (  # start-up time: the first start only
         create_private_file,
         lock_for_change,
@@ -102,7 +103,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def _format_table(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    """Plain values first: after the first [header] they would belong to that table."""
+    """Format plain values first: after the first [header] they would belong to that table."""
     for key, value in table.items():
         if value is not None and not _has_own_header(value):
             yield f"{_format_key(key)} = {_format_value(value)}"
@@ -154,6 +155,9 @@ def _format_key(name: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """A TOML basic string. JSON's escapes are TOML's too, but for DEL; surrogates cannot be written at all."""
+    """Quote a TOML basic string.
+
+    JSON's escapes are those of TOML, except for DEL; surrogates cannot be written at all.
+    """
     writable = text.encode("utf-8", "replace").decode("utf-8")
     return json.dumps(writable, ensure_ascii=False).replace("\x7f", "\\u007f")

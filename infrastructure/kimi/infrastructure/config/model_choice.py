@@ -1,4 +1,4 @@
-"""Which model a process uses: flag, configuration, then the environment on top (runtime spec 2.4, 2.5)."""
+"""Chooses the model of a process: flag, configuration, then the environment on top (runtime spec 2.4, 2.5)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ _log = logging.getLogger("kimi.settings")
 
 _ENVIRONMENT_PROVIDER = ProviderConfig(type=ENVIRONMENT_TYPE, base_url="", api_key="")
 _ENVIRONMENT_MODEL = ModelConfig(provider="kimi", model="", max_context_size=100_000)
-"""What only environment variables can complete, when the configuration chooses nothing."""
+"""The defaults if the configuration chooses no model; only environment variables can complete them."""
 
 
 def choose_model(configuration: Configuration, flags: Flags, environ: Mapping[str, str]) -> ModelSettings:
-    """The model with its provider, everything resolved. It need not be `usable`: a prompt then says so.
+    """Return the chosen model with its provider, everything resolved.
+
+    It may be unusable (`is_usable`); the first prompt then reports that.
 
     Raises:
         ConfigError: `--model` names none of the configured models, or a numeric variable holds no number.
@@ -38,8 +40,10 @@ def choose_model(configuration: Configuration, flags: Flags, environ: Mapping[st
 def resolve_named_models(
     configuration: Configuration, flags: Flags, environ: Mapping[str, str]
 ) -> dict[str, ModelSettings]:
-    """Every configured model by its alias. Of the environment only URL and key count here: the rest of it describes
-    the one model that the process was started with.
+    """Return every configured model by its alias.
+
+    Of the environment only URL and key apply here: the rest of it describes the one model that the process was started
+    with.
     """
     return {
         alias: _complete_settings(
@@ -59,7 +63,7 @@ def _complete_settings(
 
 
 def derive_capabilities(model: str) -> frozenset[str]:
-    """What the id of a model tells about it."""
+    """Return the capabilities that the id of a model implies."""
     lowered = model.lower()
     found: set[str] = set()
     if "thinking" in lowered or "reason" in lowered:
@@ -70,7 +74,7 @@ def derive_capabilities(model: str) -> frozenset[str]:
 
 
 def _choose_alias(configuration: Configuration, flags: Flags, environ: Mapping[str, str]) -> str:
-    """A key of `models`, or "" for the model of the environment."""
+    """Return a key of `models`, or "" for the model of the environment."""
     if flags.model is None or flags.model in configuration.models:
         return configuration.default_model if flags.model is None else flags.model
     if not configuration.models and environ.get("KIMI_BASE_URL") and environ.get("KIMI_MODEL_NAME"):
@@ -104,7 +108,11 @@ def _make_model_settings(provider: ProviderConfig, model: ModelConfig, alias: st
 
 
 def _resolve_thinking(capabilities: frozenset[str], flag: bool | None, configured: bool) -> bool | None:
-    """On if the model always thinks, or can and is asked to. Off is only said to a model that can, or by a flag."""
+    """Decide whether thinking is on, off (False) or unspecified (None).
+
+    It is on if the model always thinks, or if it can and is asked to. It is off only for a model that can think, or by
+    the flag.
+    """
     if "always_thinking" in capabilities:
         return True
     wanted = configured if flag is None else flag
@@ -179,7 +187,7 @@ def _read_capabilities(environ: Mapping[str, str]) -> frozenset[str] | None:
 
 
 def _read_completion_limit(environ: Mapping[str, str]) -> int | None:
-    """The first of the two names that holds a whole number; others are ignored, as the reference does."""
+    """Return the first of the two variables that holds a whole number; others are ignored, as in the reference."""
     for variable in ("KIMI_MODEL_MAX_COMPLETION_TOKENS", "KIMI_MODEL_MAX_TOKENS"):
         text = environ.get(variable)
         if not text:

@@ -12,10 +12,11 @@ from kimi.infrastructure.store.files.lock import hold_lock
 
 
 def write_private_file(path: str, text: str) -> None:
-    """Replace the file atomically, readable for its owner only; a link stays a link, missing directories are made.
+    """Replace the file atomically, readable only for its owner.
 
-    Callers are within `lock_for_change`. A lone surrogate (no UTF-8 argument) is written as the escape that JSON and
-    TOML have for it. Blocks until the text is on the disk. Raises OSError: the old file is as it was.
+    A link stays a link; missing directories are made. The caller holds `lock_for_change`. A lone surrogate (an argument
+    that is not UTF-8) is written as the escape that JSON and TOML have for it. Blocks until the text is on the disk.
+    Raises OSError; the old file is then unchanged.
     """
     target = os.path.realpath(path)
     make_private_directory(os.path.dirname(target))
@@ -23,7 +24,7 @@ def write_private_file(path: str, text: str) -> None:
 
 
 def create_private_file(path: str, text: str) -> None:
-    """The same for a file that is not there yet; one that somebody else makes meanwhile stays as it is."""
+    """Create a file in the same way; a file that another program makes meanwhile stays unchanged."""
     target = os.path.realpath(path)
     make_private_directory(os.path.dirname(target))
     create_file(target, _encode_text(text))
@@ -35,10 +36,10 @@ def _encode_text(text: str) -> bytes:
 
 @contextmanager
 def lock_for_change(path: str) -> Generator[None, None, None]:
-    """Between reading a file and writing it again: whoever else changes it in this way waits meanwhile. Blocks.
+    """Hold the lock for reading a file and writing it again; other callers wait meanwhile. Blocks.
 
     Raises:
-        ConfigError: somebody else does not stop changing it.
+        ConfigError: another program does not stop changing the file.
         OSError: nothing can be written there.
     """
     target = os.path.realpath(path)

@@ -1,7 +1,7 @@
-"""The shape of a configuration file (runtime spec 2.3, 2.4, 7.5; our own keys: tools spec 2, 3, 4.1, 5.6).
+"""The schema of a configuration file (runtime spec 2.3, 2.4, 7.5; own keys: tools spec 2, 3, 4.1, 5.6).
 
-Unknown keys are ignored at every level, values are coerced laxly ("5" is 5, "on" is true). Sections of features that
-this version does not have are validated all the same, so that a file that loads today loads tomorrow.
+Unknown keys are ignored at every level, and values are coerced laxly ("5" is 5, "on" is true). Sections of features
+that this version does not have are validated all the same, so that a file that loads today loads tomorrow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CAPABILITIES: frozenset[str] = frozenset(get_args(Capability))
 
 
 class ConfigSection(BaseModel):
-    """Common to all tables. Errors never quote the input: it may be a secret."""
+    """The root of all tables. Errors never quote the input, because it may be a secret."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -45,7 +45,7 @@ def _check_type(name: Any) -> Any:
 
 
 def _normalize_capabilities(value: Any) -> Any:
-    """A list as it is; of an object of booleans, which the Go SDK writes, the names of the true ones (R-10)."""
+    """Return a list unchanged; of an object of booleans, which the Go SDK writes, the names of the true ones (R-10)."""
     if value is None:
         return []
     if isinstance(value, Mapping):
@@ -55,7 +55,7 @@ def _normalize_capabilities(value: Any) -> Any:
 
 
 def _normalize_names(value: Any) -> Any:
-    """`max_steps_per_run` under its new name, unless that is there as well (R-38)."""
+    """Copy `max_steps_per_run` to its new name, unless that is set as well (R-38)."""
     if isinstance(value, Mapping) and "max_steps_per_run" in value:
         section = cast(Mapping[str, Any], value)
         return {"max_steps_per_turn": section["max_steps_per_run"], **section}
@@ -63,7 +63,7 @@ def _normalize_names(value: Any) -> Any:
 
 
 class OAuthReference(ConfigSection):
-    """Where the token of a login is kept."""
+    """The storage of a login token."""
 
     storage: Literal["file", "keyring"] = "file"
     key: str
@@ -85,7 +85,7 @@ class ProviderConfig(ConfigSection):
 
 
 class ModelConfig(ConfigSection):
-    """`models.<name>`; sizes are in tokens. `max_output_size` is the longest answer to ask for."""
+    """`models.<name>`; sizes are in tokens. `max_output_size` is the longest response to ask for."""
 
     provider: str
     model: str
@@ -126,7 +126,7 @@ class ServicesConfig(ConfigSection):
 
 
 class McpClientConfig(ConfigSection):
-    """`[mcp.client]` (tools spec 4.1); a call's time that is not above 0 stands for the default."""
+    """`[mcp.client]` (tools spec 4.1); a call timeout that is not above 0 means the default."""
 
     tool_call_timeout_ms: int = 60_000
     connect_timeout_ms: Annotated[int, Field(ge=1)] = 30_000
@@ -142,7 +142,7 @@ class McpConfig(ConfigSection):
 
 
 class HookConfig(ConfigSection):
-    """One of `[[hooks]]`; the time-out is in seconds."""
+    """One of `[[hooks]]`; the timeout is in seconds."""
 
     event: HookEvent
     command: str
@@ -182,7 +182,7 @@ class Configuration(ConfigSection):
 
 
 def validate_configuration(raw: object) -> Configuration:
-    """The configuration in `raw`, which was JSON or TOML.
+    """Validate `raw`, which was parsed from JSON or TOML.
 
     Raises:
         ValueError: a report of everything that is wrong, "path: rule" each, never with a value (runtime spec 2.6).

@@ -46,7 +46,7 @@ _GO_LIMITS = (
     ("loop_control", "max_retries_per_step"),
     ("mcp", "client", "tool_call_timeout_ms"),
 )
-"""What the Go SDK always writes into `--config`, as 0 when its user set nothing (runtime spec 1.5)."""
+"""The keys that the Go SDK always writes into `--config`, as 0 if its user set nothing (runtime spec 1.5)."""
 
 _SHORTEST_RECOGNISABLE_KEY = 8
 _PATH_VARIABLES = frozenset(name for row in PROVIDER_TYPES.values() for name in row.path_variables)
@@ -54,9 +54,9 @@ _PATH_VARIABLES = frozenset(name for row in PROVIDER_TYPES.values() for name in 
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """Everything that was configured.
+    """Load the settings of the process.
 
-    Without `--config` and `--config-file`, the default file is made when it is missing.
+    Without `--config` and `--config-file`, the default file is made if it is missing.
 
     Raises:
         UsageError: `--config` cannot be used, or MCP servers are not written in JSON (exit 2).
@@ -111,7 +111,7 @@ def _make_skill_settings(configuration: Configuration, flags: Flags) -> SkillSet
 
 
 def _make_background_settings(configured: BackgroundSettings) -> BackgroundSettings:
-    """With two heartbeats of time at least: after less, tasks would be ended whose workers are well."""
+    """Raise the stale time to at least two heartbeats: with less, healthy tasks would be ended."""
     least = 2 * configured.worker_heartbeat_interval_ms
     if configured.worker_stale_after_ms >= least:
         return configured
@@ -137,7 +137,10 @@ def _make_web_settings(services: ServicesConfig) -> WebSettings:
 
 
 def _make_service_settings(name: str, configured: ServiceConfig | None) -> ServiceSettings | None:
-    """What can be used: a service without a key wants an account login, which there is none of."""
+    """Return the settings of a usable service, or None.
+
+    A service without a key would need an account login, which this program does not have.
+    """
     if configured is None:
         return None
     if not (configured.base_url and configured.api_key):
@@ -190,7 +193,7 @@ def _parse_text(text: str) -> Any:
 
 
 def _drop_zero_limits(raw: Any) -> Any:
-    """`raw` without the limits that the Go SDK writes as 0 to say "default" (R-10)."""
+    """Remove the limits that the Go SDK writes as 0 to mean "default" (R-10). Changes and returns `raw`."""
     for *path, key in _GO_LIMITS:
         table = _find_table(raw, path)
         if table.get(key) == 0:
@@ -199,7 +202,7 @@ def _drop_zero_limits(raw: Any) -> Any:
 
 
 def _find_table(raw: Any, path: Sequence[str]) -> dict[str, Any]:
-    """The table at `path` itself, or an empty one when something else or nothing is there."""
+    """Return the table at `path` itself, or an empty one if there is none."""
     for name in path:
         raw = cast(dict[str, Any], raw).get(name) if isinstance(raw, dict) else None
     return cast(dict[str, Any], raw) if isinstance(raw, dict) else {}

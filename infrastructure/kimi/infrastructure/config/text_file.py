@@ -1,4 +1,4 @@
-"""Files that a person wrote: UTF-8, and with an end."""
+"""Reads files that a user wrote: UTF-8, of limited length."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import errno
 from typing import Final
 
 MAX_CHARS: Final = 4_000_000
-"""In characters: nobody writes that much, but a device may never end."""
+"""In characters: no user writes that much, but a device may never end."""
 
 
 def read_text(path: str, newline: str | None = None) -> str:
-    """The text of a file, without a byte order mark; `newline` as for `open`.
+    """Return the text of a file, without a byte order mark; `newline` as for `open`.
 
     Raises:
-        OSError: it cannot be read, or is longer than `LONGEST`; `strerror` says which.
+        OSError: it cannot be read, or is longer than `MAX_CHARS`; `strerror` says which.
         UnicodeDecodeError: it is not UTF-8.
     """
     with open(path, encoding="utf-8-sig", newline=newline) as file:

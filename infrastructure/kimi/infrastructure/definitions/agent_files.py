@@ -1,6 +1,6 @@
 """Agent files: YAML, with inheritance and subagents (runtime spec 6.1).
 
-A file is data: tools are named by id, nothing is imported from it. The YAML library is imported for the first file.
+A file is data: it names tools by id, and nothing is imported from it. The YAML library is imported for the first file.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def load_agent_file(path: str, builtin_ids: Collection[str]) -> AgentSpec:
     """The agent of a file, with the types of subagents that it may start. `builtin_ids` are those of all built-in
     tools: a file may name them without their module.
 
-    Subagents start no subagents, so what their files say of them is not read.
+    Subagents start no subagents, so the entry for subagents in their files is not read.
 
     Raises:
-        ConfigError: the file or one that it builds on is missing, is no YAML, extends itself, has a wrong shape, or
-            states too little; a file of a prompt is missing.
+        ConfigError: the file or one that it extends is missing, is not YAML, extends itself, has a wrong shape, or
+            lacks a required member; the file of a prompt is missing.
     """
     spec = _load_spec(path, builtin_ids)
     for kind in (spec, *(one.spec for one in spec.subagents.values())):
@@ -63,7 +63,7 @@ def _load_subagent(entry: SubagentDeclaration, builtin_ids: Collection[str]) -> 
 
 
 def _load_stated_agent(path: str, extending_files: tuple[str, ...]) -> AgentDeclaration:
-    """What `path` states together with what it extends; `below` are the files that extend it."""
+    """Return what `path` states merged with what it extends; `extending_files` are the files that extend it."""
     real = os.path.realpath(path)
     if real in extending_files:
         chain = " -> ".join((*extending_files[extending_files.index(real) :], real))
@@ -109,7 +109,7 @@ def _check_file(path: str, what: str) -> None:
 
 
 def _read_members(agent: dict[str, Any], path: str) -> AgentDeclaration:
-    """The members that this file states. A null counts as stated only where it can take something away."""
+    """Return the members that this file states. A null counts as stated only where it can remove something."""
     own: AgentDeclaration = {}
     if (name := _read_member(agent, "name", str, path)) is not None:
         own["name"] = name
@@ -172,5 +172,5 @@ def _read_subagent_entry(name: str, entry: object, path: str) -> SubagentDeclara
 
 
 def _resolve_relative_path(path: str, relative: str) -> str:
-    """A path as a file means it: relative to the directory of that file."""
+    """Resolve a path of a file, relative to the directory of that file."""
     return os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(relative)))

@@ -13,13 +13,13 @@ from kimi.infrastructure.config.text_file import read_text
 
 
 def render_prompt(path: str, arguments: Mapping[str, str]) -> str:
-    """The prompt in `path` with its arguments filled in, without white space around it.
+    """Render the prompt in `path` with its arguments, without white space around it.
 
-    A template may include files of its own directory, and nothing else. It runs in a sandbox: it is data that
-    somebody may have downloaded.
+    A template may include files of its own directory and nothing else. It runs in a sandbox, because it is data that
+    the user may have downloaded.
 
     Raises:
-        ConfigError: an argument is missing, or the file is no valid template.
+        ConfigError: an argument is missing, or the file is not a valid template.
     """
     from jinja2 import FileSystemLoader, StrictUndefined, TemplateError, UndefinedError
     from jinja2.sandbox import ImmutableSandboxedEnvironment

@@ -1,4 +1,4 @@
-"""The files of a directory, for a person who types the beginning of a name."""
+"""Lists the files of a directory, to complete a path that the user types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_DIRECTORIES = 5000
 
 
 def walk_files(directory: str) -> list[str]:
-    """Paths relative to `directory`, top level first, what ignore files name left out; at most 1000.
+    """Return paths relative to `directory`, top level first, without ignored files; at most 1000.
 
     What cannot be read is left out as well; symlinks to directories are not followed.
     """
@@ -41,7 +41,7 @@ def _walk_files(root: str) -> Iterator[str]:
 
 
 def _iterate_queue(queue: list[tuple[str, IgnoreLevel]]) -> Iterator[tuple[str, IgnoreLevel]]:
-    """The items of a list that grows meanwhile."""
+    """Yield the items of a list that grows meanwhile."""
     at = 0
     while at < len(queue):
         yield queue[at]

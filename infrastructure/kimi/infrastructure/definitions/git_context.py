@@ -1,4 +1,4 @@
-"""A few lines on the repository for a subagent that explores it (runtime spec 6.4)."""
+"""A few lines about the repository for a subagent that explores it (runtime spec 6.4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAFE_GIT_COMMAND = (
 
 
 async def read_git_context(workspace: Workspace) -> str:
-    """Branch and last commits; empty where there is no repository or no git, or it takes too long."""
+    """Return branch and last commits; empty without a repository or git, or if it takes too long."""
     branch = await _run_git(workspace, "rev-parse", "--abbrev-ref", "HEAD")
     if not branch:
         return ""

@@ -1,4 +1,4 @@
-"""What the system prompt says of the project: a tree of the work dir, its AGENTS.md files (runtime spec 6.2)."""
+"""The project in the system prompt: a tree of the work directory and its AGENTS.md files (runtime spec 6.2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def load_project_text(work_dir: str, additional_dirs: Sequence[str]) -> ProjectText:
-    """Read it all; what cannot be read is left out."""
+    """Read the texts about the project; what cannot be read is left out."""
     return ProjectText(
         work_dir=work_dir,
         listing=format_directory_tree(work_dir),
@@ -27,7 +27,7 @@ def load_project_text(work_dir: str, additional_dirs: Sequence[str]) -> ProjectT
 
 
 def format_directory_tree(directory: str) -> str:
-    """Two levels of a directory, directories first, with a count of what was left out."""
+    """Format two levels of a directory, directories first, with a count of what was left out."""
     return "\n".join(_format_level(directory, ROOT_ENTRIES, nested=True))
 
 
@@ -43,7 +43,7 @@ def _format_level(directory: str, limit: int, *, nested: bool) -> Iterator[str]:
 
 
 def _format_name(name: str) -> str:
-    """A name on one line that looks like no remark of ours; who made it may have meant it to be read otherwise."""
+    """Format a file name on one line, with host tags escaped: its author may have meant it to look like a message."""
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return escape_host_tags(_CONTROL.sub("\ufffd", text))
 
@@ -57,9 +57,9 @@ def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
 
 
 def load_agents_text(work_dir: str) -> str:
-    """The AGENTS.md files from the project root down to the work dir, each after a comment that names it.
+    """Join the AGENTS.md files from the project root to the work directory, each after a comment that names it.
 
-    At most 32 KiB in all, comments included, granted to the deepest files first.
+    The text has at most 32 KiB, comments included; the deepest files get their share first.
     """
     room = AGENTS_BYTES
     granted: list[str] = []
@@ -83,7 +83,7 @@ def _find_agents_files(work_dir: str) -> Iterator[str]:
 
 
 def list_dirs_from_project_root(work_dir: str) -> list[str]:
-    """The directories from the nearest one with `.git` down to the work dir; the work dir alone without one."""
+    """Return the directories from the nearest one with `.git` down to the work directory; without one, only that."""
     chain: list[str] = []
     directory = work_dir
     while True:

@@ -1,4 +1,4 @@
-"""Skills in files: where they are looked for and how they are read (runtime spec 7.3).
+"""Skills in files: their directories and how they are read (runtime spec 7.3).
 
 The YAML library is imported for the first file with a frontmatter.
 """
@@ -22,8 +22,10 @@ _BRANDS = (".kimi", ".claude", ".codex")
 
 @dataclass(frozen=True, slots=True)
 class SkillSearchPaths:
-    """What decides where skills are. Paths are absolute, but for those of `extra`; `only` takes the place of the
-    directories of project and person; `merge` takes all brands of directories, not only the first that is there.
+    """The paths that decide where skills are searched.
+
+    Paths are absolute, except for those of `extra`. `only` replaces the directories of the project and of the user;
+    `merge` uses the directories of all brands, not only the first that exists.
     """
 
     work_dir: str
@@ -35,7 +37,7 @@ class SkillSearchPaths:
 
 
 def find_skill_roots(search_paths: SkillSearchPaths) -> list[tuple[SkillScope, str]]:
-    """The directories that hold skills and exist, highest priority first."""
+    """Return the existing directories of skills, highest priority first."""
     roots = _list_roots(search_paths, list_dirs_from_project_root(search_paths.work_dir)[0])
     return [(scope, root) for scope, root in roots if os.path.isdir(root)]
 
@@ -69,14 +71,14 @@ def _find_brand_roots(directory: str, merge: bool) -> list[str]:
 
 
 def _resolve_extra_root(root: str, home: str, project: str) -> str:
-    """An absolute path, one in the home directory, or one that is relative to the project."""
+    """Resolve an absolute path, one in the home directory, or one that is relative to the project."""
     if root == "~" or root.startswith(("~/", "~" + os.sep)):
         root = home + root[1:]
     return os.path.normpath(os.path.join(project, root))
 
 
 def load_skills(search_paths: SkillSearchPaths) -> list[Skill]:
-    """All skills, highest priority first; what cannot be used is left out, with a line in the log."""
+    """Load all skills, highest priority first; what cannot be used is left out, with a line in the log."""
     found = (skill for scope, root in find_skill_roots(search_paths) for skill in _load_root(root, scope))
     return deduplicate_skills(found)
 
@@ -94,7 +96,7 @@ def _load_root(root: str, scope: SkillScope) -> Iterator[Skill]:
 
 
 def _find_skill_files(root: str) -> dict[str, str]:
-    """The file of each skill by its default name; a directory goes before a file of the same name."""
+    """Return the file of each skill by its default name; a directory has priority over a file of the same name."""
     try:
         names = os.listdir(root)
     except OSError as error:
@@ -125,5 +127,5 @@ def _parse_frontmatter(frontmatter: str) -> object:
 
 
 def read_skill_text(path: str) -> str:
-    """The text of a skill's file. Raises OSError, or ValueError when it is not UTF-8."""
+    """Return the text of a skill's file. Raises OSError, or ValueError if it is not UTF-8."""
     return read_text(path)

@@ -1,7 +1,7 @@
 """Tools of other distributions: entry points of the group `kimi.tools` (tools spec 1.2).
 
-The name of an entry point is the id that agent files use. Installed metadata is looked at only when an agent file
-names an id that nothing else answers to.
+The name of an entry point is the id that agent files use. Installed metadata is read only if an agent file names an id
+that is not built in.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ GROUP = "kimi.tools"
 
 
 def is_registered(tool_id: str) -> bool:
-    """Has an installed distribution registered this id? Nothing of it is imported."""
+    """Return whether an installed distribution registered this id; nothing of it is imported."""
     from importlib.metadata import entry_points
 
     return bool(entry_points(group=GROUP, name=tool_id))
 
 
 def load_tool(tool_id: str) -> ThirdPartyTool | None:
-    """What was registered under this id; None when nothing was.
+    """Load what was registered under this id; None if nothing was.
 
     Raises:
         ConfigError: it cannot be imported, or cannot be called.

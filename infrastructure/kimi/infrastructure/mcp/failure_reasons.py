@@ -1,4 +1,4 @@
-"""Why an MCP server cannot be used, in words for a person."""
+"""Formats for the user why an MCP server cannot be used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KNOWN_MESSAGES: Final = {
 
 
 def format_failure_reason(server: McpServer, error: BaseException, secrets: Collection[str]) -> str:
-    """The error in a sentence of at most `MAX_REASON_CHARS` characters, with `secrets` masked."""
+    """Format the error as a sentence of at most `MAX_REASON_CHARS` characters, with `secrets` masked."""
     text = _describe_error(server, _find_root_error(error))
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
@@ -30,7 +30,7 @@ def _describe_error(server: McpServer, error: BaseException) -> str:
 
 
 def _find_root_error(error: BaseException) -> BaseException:
-    """The first error of the groups that task groups wrap around it, and the one that it wraps."""
+    """Return the first error in the groups that task groups raise, or the OSError that it wraps."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     cause = error.__cause__

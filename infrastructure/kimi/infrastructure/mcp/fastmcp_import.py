@@ -1,4 +1,4 @@
-"""The first import of fastmcp, under our conditions. Whoever imports a module that imports it calls this before."""
+"""The first import of fastmcp, with this program's settings. Call `load_fastmcp` before any module that imports it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _ENV_FILE_VARIABLE = "FASTMCP_ENV_FILE"
 
 
 def load_fastmcp() -> None:
-    """Import fastmcp, so that it takes no settings from a `.env` of the project and logs where we log.
+    """Import fastmcp without a `.env` of the project as its settings, and with this program's logging.
 
-    By itself it reads that file in the current directory, which may come from anybody, and writes to stderr.
+    By default it reads `.env` in the current directory, whose author may be anyone, and writes to stderr.
     """
     named = os.environ.get(_ENV_FILE_VARIABLE)
     os.environ[_ENV_FILE_VARIABLE] = named or os.devnull

@@ -1,4 +1,4 @@
-"""Where the MCP servers of a conversation work and what they may know of us."""
+"""The environment that a conversation offers to its MCP servers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kimi.infrastructure.workspace.processes import LocalProcess
 
 @dataclass(frozen=True, slots=True)
 class McpHostContext:
-    """Directories and environment of servers; who we are for them.
+    """Directories, environment and client version for MCP servers.
 
-    `roots` gives the directories that servers are told of. `hide` gets what must not be seen in a log. `running`
-    holds the processes of servers that live now.
+    `list_roots` returns the directories that servers are told about. `hide_secrets` receives what must not appear in a
+    log. `running_processes` holds the processes of servers that are alive now.
     """
 
     work_dir: str
@@ -31,9 +31,9 @@ class McpHostContext:
     running_processes: set[LocalProcess] = field(default_factory=set[LocalProcess])
 
     def create_log(self, server: McpServer) -> ServerLog:
-        """Where a server's own output goes."""
+        """Create the log for a server's own output."""
         return ServerLog(os.path.join(self.share_dir, "logs", "mcp"), server.name, self.find_secrets(server))
 
     def find_secrets(self, server: McpServer) -> frozenset[str]:
-        """What of a server's configuration must not be seen anywhere."""
+        """Return the parts of a server's configuration that must never be shown."""
         return frozenset(find_server_secrets(server, self.environ))

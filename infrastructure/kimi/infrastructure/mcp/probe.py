@@ -1,4 +1,4 @@
-"""One short connection to an MCP server, to see what it offers (tools spec 4.5)."""
+"""One short connection to an MCP server, to list its tools (tools spec 4.5)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DEFAULT_CONNECT_MS = 30_000
 async def list_offered_tools(
     server: McpServer, host: McpHostContext, login: BrowserLogin | None = None
 ) -> list[tuple[str, str]]:
-    """Connect, list the tools as (name, description), disconnect; a process that was started has ended then.
+    """Connect, list the tools as (name, description), and disconnect. A process that was started has ended then.
 
-    Without `login` a server with `auth: "oauth"` is entered by the stored one, and all has to be done within the
-    `connect_timeout_ms` of the server. The library is loaded when there is something to connect to.
+    Without `login`, a server with `auth: "oauth"` is accessed with its stored login, and everything must be done within
+    the `connect_timeout_ms` of the server. The library is loaded only when a connection is made.
 
     Raises:
         ConfigError: the entry cannot be used, or a variable is missing.
-        McpUnauthorized: the user has to log in; nothing was sent if there is no stored login.
+        McpUnauthorized: the user must log in; nothing was sent if there is no stored login.
         TimeoutError: the server did not answer in time.
         Exception: whatever the library raises when it cannot connect.
     """
@@ -56,13 +56,13 @@ async def _list_tools(server: McpServer, host: McpHostContext, login: BrowserLog
     def by_login(expanded_server: McpServer) -> ClientTransport | None:
         return create_transport(expanded_server.model_copy(update={"auth": "oauth"}), login) if login else None
 
-    if login is not None:  # the stored login is not wanted
+    if login is not None:  # the stored login is replaced by a new one
         server = server.model_copy(update={"auth": None})
     try:
         async with create_session_opener(host, by_login)(server, _decline_elicitation) as session:
             return [(tool.name, tool.description) for tool in await session.list_tools()]
     except LoginRequired as error:
-        if login is not None and error.__cause__ is not None:  # why the user's login failed
+        if login is not None and error.__cause__ is not None:  # the reason why the user's login failed
             raise error.__cause__ from None
         raise McpUnauthorized(str(error)) from None
 

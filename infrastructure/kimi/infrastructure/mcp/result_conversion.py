@@ -1,4 +1,4 @@
-"""What MCP servers describe and answer, in terms of the program (tools spec 4.6, 4.7). Loads the library's types."""
+"""Converts what MCP servers describe and return (tools spec 4.6, 4.7). Loads the library's types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _MIME_TYPE = re.compile(r"[a-zA-Z0-9.+-]+/[a-zA-Z0-9.+_-]+")
 
 
 def select_usable_tools(server: str, tools: Iterable[mcp_types.Tool], check: CheckSchema) -> list[SourceTool]:
-    """The tools that a model can be offered, of each name the first. What is wrong with the others is logged."""
+    """Return the tools that a model can be offered, the first one of each name.
+
+    The faults of the others are logged.
+    """
     found: dict[str, SourceTool] = {}
     for tool in tools:
         schema = _ensure_object_type(tool.input_schema)
@@ -56,7 +59,7 @@ def _find_schema_fault(schema: JsonObject, check: CheckSchema) -> str | None:
 
 
 def _find_external_reference(schema: object) -> str | None:
-    """A reference to a schema that stands elsewhere: nobody would fetch it."""
+    """Return a fault if the schema refers to another document, which would not be fetched."""
     if isinstance(schema, dict):
         members = cast("dict[str, object]", schema)
         target = members.get("$ref")
@@ -71,7 +74,7 @@ def _find_external_reference(schema: object) -> str | None:
 
 
 def convert_result(result: mcp_types.CallToolResult) -> ToolReturnValue:
-    """A result as parts, whole; structured content counts only where there is nothing else."""
+    """Convert a whole result to parts; structured content is used only if there is nothing else."""
     parts = [_convert_block(block) for block in result.content]
     if not parts and result.structured_content is not None:
         parts.append(TextPart(encode_json(result.structured_content).decode("utf-8", "replace")))
@@ -100,7 +103,7 @@ def _convert_resource(resource: mcp_types.TextResourceContents | mcp_types.BlobR
 
 
 def _convert_link(link: mcp_types.ResourceLink) -> ContentPart:
-    """Never an address that the server chose: the provider of the model would fetch it."""
+    """Convert a link without passing on an address that the server chose: the provider of the model would fetch it."""
     head, _, data = str(link.uri).partition(",")
     if (
         head.startswith("data:")
@@ -121,7 +124,7 @@ def _choose_media_part(mime_type: str | None) -> Callable[[MediaUrl], ContentPar
 
 
 def _convert_media(mime_type: str | None, data: str) -> ContentPart | None:
-    """The part for it; None when it is of no such kind, or broken: providers then refuse the request, each time."""
+    """Return the media part, or None for another type or broken data, which providers would refuse in every request."""
     plain, data = (mime_type or "").partition(";")[0].strip(), "".join(data.split())
     medium = _choose_media_part(plain)
     if medium is None or not _MIME_TYPE.fullmatch(plain):

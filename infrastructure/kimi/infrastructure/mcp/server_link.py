@@ -1,6 +1,6 @@
-"""One MCP server for the life of a conversation: connected in the background, held, reconnected (tools spec 4.2, 4.9).
+"""One MCP server for the life of a conversation: connected in the background, reconnected (tools spec 4.2, 4.9).
 
-Knows nothing of the library: a session is whatever `OpenSession` opens.
+This module does not know the library: a session is whatever `OpenSession` opens.
 """
 
 from __future__ import annotations
@@ -34,40 +34,43 @@ from kimi.domain.tools.tool import ToolReturnValue
 logger = logging.getLogger(__name__)
 
 RESTART_WINDOW_S: Final = 300.0
-"""The pauses before connecting again count within this time; when they are used up the server has failed."""
+"""The pauses before reconnecting are counted within this time; when all are used, the server has failed."""
 
 AnswerElicitation: TypeAlias = Callable[[Elicitation], Awaitable[ElicitationAnswer]]
 
 
 class LoginRequired(Exception):
-    """The server wants a login that is not there, or does not take the one that is."""
+    """The server requires a login that does not exist, or rejects the existing one."""
 
 
 class RemoteSession(Protocol):
-    """An open session with a server. Its events are set once something has happened; the holder clears them."""
+    """An open session with a server. The session sets its events; the holder clears them."""
 
     lost: asyncio.Event
-    """The connection is gone."""
+    """Set when the connection is gone."""
     tools_changed: asyncio.Event
-    """The server has other tools than before."""
+    """Set when the server has other tools than before."""
 
     async def list_tools(self) -> Sequence[SourceTool]:
-        """All tools that can be offered. Raises what the library does."""
+        """List all tools that can be offered. Raises what the library raises."""
         ...
 
     async def call_tool(self, tool: str, arguments: JsonObject) -> ToolReturnValue:
-        """Call a tool. Raises SourceCallFailed or one of its kind."""
+        """Call a tool. Raises SourceCallFailed or a subclass."""
         ...
 
 
 OpenSession: TypeAlias = Callable[[McpServer, AnswerElicitation], AbstractAsyncContextManager[RemoteSession]]
-"""Connects on entering and disconnects on leaving. Raises NeedsLogin, or whatever makes connecting impossible."""
+"""Connects on entering and disconnects on leaving. Raises LoginRequired, or any error that prevents connecting."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkTimings:
-    """In seconds: to connect and for a call, unless the server has its own; pauses before connecting again; how long
-    the list of tools must have been quiet."""
+    """The times of a link, in seconds.
+
+    `connect_timeout_s` and `call_timeout_s` hold unless the server has its own, `restart_pauses_s` are the pauses
+    before reconnecting, and `tools_quiet_s` is how long the list of tools must have been unchanged.
+    """
 
     connect_timeout_s: float = 30.0
     call_timeout_s: float = 60.0
@@ -76,9 +79,9 @@ class LinkTimings:
 
 
 class ServerLink:
-    """The connection to one server and all that is known of it. `changed` is called after every change.
+    """The connection to one server and its state. `on_change` is called after every change.
 
-    `run` is the one task that opens and closes the session.
+    Only `run` opens and closes the session.
     """
 
     def __init__(
@@ -105,11 +108,11 @@ class ServerLink:
 
     @property
     def is_usable(self) -> bool:
-        """Is it worth while to connect?"""
+        """Whether a connection should be tried at all."""
         return self.server.enabled and self.server.config_error is None
 
     def stop(self) -> None:
-        """Let `run` close the session and end; nobody waits for it to settle any more. Idempotent."""
+        """Make `run` close the session and end, and release `first_attempt_done`. Idempotent."""
         self._stopped.set()
         self.first_attempt_done.set()
 
@@ -123,13 +126,13 @@ class ServerLink:
             self._set_state("failed", "It is given up after an error; the log says which.")
 
     async def _run_session(self) -> bool:
-        """One session to its end; is it worth another?"""
+        """Run one session to its end; return whether another one should be tried."""
         error = await self._run_until_stopped(self._hold_session())
         self._session = None
         return not self._stopped.is_set() and self._handle_loss(error)
 
     async def call(self, tool: str, arguments: JsonObject, elicit: AnswerElicitation) -> ToolReturnValue:
-        """See `ToolSource.call`. The time that a person takes for an answer does not count."""
+        """See `ToolSource.call`. The time that the user takes for an answer does not count."""
         session = self._session
         if session is None or session.lost.is_set():
             raise SourceUnavailable(self.snapshot.reason)
@@ -140,6 +143,7 @@ class ServerLink:
             try:
                 return await session.call_tool(tool, arguments)
             except SourceDisconnected:
+                # Wakes up `_watch_tools`, so that the link reconnects.
                 session.lost.set()
                 raise
             finally:
@@ -147,11 +151,11 @@ class ServerLink:
         raise SourceTimedOut(f"no result after {seconds} s")
 
     async def elicit(self, elicitation: Elicitation) -> ElicitationAnswer:
-        """Ask on behalf of the call that came last: the protocol does not say which one wants to know."""
+        """Ask on behalf of the latest call: the protocol does not say which call the elicitation belongs to."""
         return await self._pending_elicits[-1](elicitation) if self._pending_elicits else ElicitationAnswer("decline")
 
     async def _hold_session(self) -> Exception | None:
-        """One session from its beginning to its loss; gives the error, None when it was lost."""
+        """Hold one session from the connection to its loss; return the error, or None if it was lost."""
         self._set_state("connecting" if not self.first_attempt_done.is_set() else "reconnecting", self.snapshot.reason)
         seconds = (
             self.server.connect_timeout_ms / 1000 if self.server.connect_timeout_ms else self._timings.connect_timeout_s
@@ -161,6 +165,7 @@ class ServerLink:
             with anyio.CancelScope(deadline=anyio.current_time() + seconds) as connecting:
                 async with open_session(self.server, self.elicit) as session:
                     await self._refresh_tools(session)
+                    # The timeout covers connecting and the first listing; from here on the session has no time limit.
                     connecting.deadline = math.inf
                     self._session = session
                     await self._watch_tools(session, seconds)
@@ -171,7 +176,7 @@ class ServerLink:
         return TimeoutError(f"It did not answer within {seconds:g} s.")
 
     def _handle_loss(self, error: Exception | None) -> bool:
-        """Note why there is no session; is it worth another try?"""
+        """Set the state after a session has ended; return whether another one should be tried."""
         reason = self._describe_loss(error)
         if isinstance(error, LoginRequired):
             self._set_state("unauthorized", reason)
@@ -183,9 +188,10 @@ class ServerLink:
         return False
 
     async def _watch_tools(self, session: RemoteSession, seconds: float) -> None:
-        """Follow the list of tools until the session is lost. To list them may take `seconds`."""
+        """Follow the list of tools until the session is lost. Listing them may take `seconds`."""
         while not await _wait_for_first(session.lost, session.tools_changed):
             await anyio.sleep(self._timings.tools_quiet_s)
+            # Before the listing: a change that arrives during it must cause another one.
             session.tools_changed.clear()
             try:
                 with anyio.fail_after(seconds):
@@ -226,6 +232,7 @@ class ServerLink:
         finally:
             stopped.cancel()
             if not task.done():
+                # The cancelled work is awaited, so that its session is closed before the next one opens.
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
@@ -246,7 +253,10 @@ class ServerLink:
 def _pause_timeout_while_asking(
     elicit: AnswerElicitation, scope: anyio.CancelScope, seconds: float
 ) -> AnswerElicitation:
-    """`elicit` while the clock of the call stands still; when nothing is asked any more, it begins anew."""
+    """Return `elicit` such that the timeout of the call is suspended while it runs.
+
+    When nothing is pending any more, the timeout starts anew.
+    """
     pending = 0
 
     async def ask(wanted: Elicitation) -> ElicitationAnswer:
@@ -264,7 +274,7 @@ def _pause_timeout_while_asking(
 
 
 async def _wait_for_first(first: asyncio.Event, second: asyncio.Event) -> bool:
-    """Wait for either event; was it the first?"""
+    """Wait for either event; return whether the first one is set."""
     waiters = [asyncio.ensure_future(event.wait()) for event in (first, second)]
     try:
         await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,7 @@
-"""An open session with an MCP server through fastmcp (tools spec 6). Importing this loads the library: a second."""
+"""An open session with an MCP server through fastmcp (tools spec 6).
+
+Importing this loads the library, which takes a second.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,11 @@ from kimi.infrastructure.mcp.transport.remote import create_transport
 from kimi.infrastructure.mcp.transport.stdio import ProcessTransport
 
 HANDSHAKE_MODES: Final = ("legacy", "auto")
-"""How sessions begin. The older handshake comes first: what a server asks of itself, and what it tells, works with it
-alone; and a server that knows nothing newer may not answer anything else."""
+"""The ways to begin a session, in order.
+
+The older handshake is first: requests and notifications of a server work only with it, and a server that knows nothing
+newer may not answer anything else.
+"""
 
 _LOGIN_MESSAGE: Final = "It wants a login; run: kimi mcp auth {}"
 _REJECTED_MESSAGE: Final = "It does not take the login that is configured (HTTP {})."
@@ -52,7 +58,7 @@ _STATUS_MESSAGE: Final = "It answered with HTTP status {}."
 TIMED_OUT_CODE: Final = -32001
 CLOSED_CODE: Final = -32000
 VERSION_UNKNOWN_CODE: Final = -32022
-"""A server that knows the handshake no more; the newer way is tried then."""
+"""The server no longer knows the handshake; the newer one is tried then."""
 
 
 def create_session_opener(
@@ -60,8 +66,10 @@ def create_session_opener(
     transport_override: Callable[[McpServer], ClientTransport | None] | None = None,
     modes: Sequence[str] | None = None,
 ) -> OpenSession:
-    """Opens sessions for servers at `place`. `transport` may give another way to a server than its configuration;
-    `modes` are the handshakes to try instead of `MODES`.
+    """Return an opener of sessions for servers of `host`.
+
+    `transport_override` may return another transport than a server's configuration says; `modes` are the handshakes to
+    try instead of `HANDSHAKE_MODES`.
     """
 
     @asynccontextmanager
@@ -103,7 +111,7 @@ def _load_login(server: McpServer, host: McpHostContext) -> StoredLogin | None:
 
 
 def _check_login(server: McpServer, login: StoredLogin | None, status: int | None, error: Exception) -> None:
-    """Raise NeedsLogin when it is for want of a login that connecting failed."""
+    """Raise LoginRequired if the connection failed for lack of a valid login."""
     if login is not None and login.is_rejected:
         raise LoginRequired(_LOGIN_MESSAGE.format(server.name)) from error
     if status in (401, 403):
@@ -124,7 +132,7 @@ class _FastMcpSession:
     async def connect(
         self, stack: AsyncExitStack, transport: LenientTransport, elicit: AnswerElicitation, modes: Sequence[str]
     ) -> None:
-        """Connect by `way`, until `stack` is left. Raises what the library does."""
+        """Connect with the first of `modes` that works, until `stack` is left. Raises what the library raises."""
         for mode in modes:
             self._client = self._new_client(transport, elicit, mode)
             try:

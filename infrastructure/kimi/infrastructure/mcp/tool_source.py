@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from fastmcp.client.transports import ClientTransport
 
     TransportOverride: TypeAlias = Callable[[McpServer], ClientTransport | None]
-    """Another way to a server than its configuration says, e.g. one in memory."""
+    """Another transport than a server's configuration says, for example one in memory."""
 
 KILL_RESERVE_S: Final = 0.2
-"""What is kept of the time for the end for killing who has not ended by then."""
+"""The part of the stop timeout that is kept for killing the servers that have not ended by then."""
 
 
 class McpToolSource:
     """The servers of one conversation, each with a task of its own; implements `ToolSource`.
 
-    Its tasks belong to the event loop and not to whoever calls, so that it can be ended from another task.
+    The tasks belong to the event loop and not to the caller, so that any task can stop the source.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class McpToolSource:
         transport_override: TransportOverride | None = None,
         modes: Sequence[str] | None = None,
     ) -> None:
-        """`modes` are the handshakes of the library, in the order in which they are tried; None for our own."""
+        """`modes` are the handshakes of the library, in the order in which they are tried; None for the default."""
         self._host = host
         self._transport_override = transport_override
         self._modes = modes
@@ -115,6 +115,7 @@ class McpToolSource:
         self.request_stop()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=max(0.0, timeout_s - KILL_RESERVE_S))
+        # Processes before tasks: a cancelled task waits, shielded, for the end of its process.
         for process in list(self._host.running_processes):
             await process.kill(0)
         remaining = list(self._tasks)
@@ -139,6 +140,7 @@ class McpToolSource:
         self._version += 1
 
     async def _load_opener(self) -> OpenSession:
+        # One import for all servers. The thread is abandoned on cancellation, so that stopping does not wait for it.
         async with self._load_lock:
             if self._open_session is None:
                 opener = await anyio.to_thread.run_sync(_import_session_opener, abandon_on_cancel=True)
@@ -147,7 +149,7 @@ class McpToolSource:
 
 
 def _import_session_opener() -> Callable[[McpHostContext, TransportOverride | None, Sequence[str] | None], OpenSession]:
-    """Blocks for as long as the library takes to import."""
+    """Import the library and return the opener of sessions. Blocks for as long as the import takes."""
     from kimi.infrastructure.mcp.fastmcp_import import load_fastmcp
 
     load_fastmcp()

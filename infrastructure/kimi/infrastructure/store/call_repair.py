@@ -1,4 +1,4 @@
-"""Answering the calls that a crash left open, from what the event log knows (runtime spec 4.7, R-63)."""
+"""Answers the calls that a crash left open with the results in the event log (runtime spec 4.7, R-63)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kimi.infrastructure.store.event_line import find_last_step_results
 def answer_open_calls(
     records: Sequence[ContextRecord], newest_lines: Callable[[], Iterable[bytes]]
 ) -> tuple[list[ContextRecord], bool]:
-    """The records with every call answered, and whether anything had to be changed.
+    """Return the records with every call answered, and whether anything had to be changed.
 
-    `newest_lines` gives the lines of the event log, newest first; it is asked only when the last exchange misses
-    an answer. Raises what `newest_lines` raises.
+    `newest_lines` returns the lines of the event log, newest first; it is called only if the last assistant message has
+    an unanswered call. Raises what `newest_lines` raises.
     """
     open_ids = {call.id for call in find_unanswered_calls([one for one in records if isinstance(one, Message)])}
     known: dict[str, ToolReturnValue] = {}
     if open_ids:
         found = find_last_step_results(newest_lines())
-        # Which tool gave a result is not known here: host tags are neutralised as in results of third parties.
+        # The log does not say which tool returned a result: host tags are neutralised as in results of third parties.
         known = {call_id: neutralise_result(result) for call_id, result in found.items() if call_id in open_ids}
     return repair_records(records, known.get)

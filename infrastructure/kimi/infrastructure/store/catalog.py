@@ -1,4 +1,4 @@
-"""The stored sessions of all work dirs: which there are, and where one is (acp spec 4.3, 4.9)."""
+"""The stored sessions of all work directories (acp spec 4.3, 4.9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kimi.infrastructure.store.layout import find_context_file, normalize_path, 
 class JsonlCatalog:
     """The sessions of a share directory; see the port `SessionCatalog`.
 
-    Sessions lie in directories that are named by a hash: the path of a work dir is known from `kimi.json` only.
+    The directories of sessions are named by a hash, so only `kimi.json` knows the paths of the work directories.
     """
 
     def __init__(self, share_dir: str) -> None:
@@ -27,13 +27,13 @@ class JsonlCatalog:
         return [one for path in chosen for one in list_summaries(sessions_directory(self._share_dir, path), path)]
 
     def find_work_dirs(self, session_id: str) -> Sequence[str | None]:
-        """The work dirs that have a session of this id."""
+        """Return the work directories that have a session with this id."""
         name = check_session_id(session_id)
         known = {sessions_directory(self._share_dir, path): path for path in list_known_work_dirs(self._share_dir)}
         return [known.get(directory) for directory in self._list_directories() if _has_session(directory, name)]
 
     def has_session(self, work_dir: str, session_id: str) -> bool:
-        """Does this work dir have a session of this id?"""
+        """Return whether this work directory has a session with this id."""
         return _has_session(sessions_directory(self._share_dir, work_dir), check_session_id(session_id))
 
     def _list_directories(self) -> Iterator[str]:

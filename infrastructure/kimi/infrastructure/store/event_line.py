@@ -25,12 +25,12 @@ _LINE_START = re.compile(rb'\{"timestamp": ?[0-9.eE+-]+, ?"message": ?(?=\{)')
 
 
 def encode_event_line(envelope: bytes, timestamp: float) -> bytes:
-    """The line for an envelope, line end included; `timestamp` in Unix seconds."""
+    """Return the line for an envelope, line end included; `timestamp` is in Unix seconds."""
     return b'{"timestamp": %s, "message": %s}\n' % (repr(float(timestamp)).encode(), envelope)
 
 
 def extract_envelope(line: bytes) -> bytes | None:
-    """The envelope in a line, as it stands there where that is possible; None when the line holds none."""
+    """Return the envelope in a line, byte for byte where that is possible; None if the line has none."""
     start = _LINE_START.match(line)
     if start is not None and line.endswith(b"}"):
         envelope = line[start.end() : -1]
@@ -41,14 +41,14 @@ def extract_envelope(line: bytes) -> bytes | None:
 
 
 def parse_envelope(line: bytes) -> JsonObject | None:
-    """The parsed envelope in a line; None when the line holds none."""
+    """Parse the envelope in a line; None if the line has none."""
     source = parse_object(line)
     message = None if source is None else source.get("message")
     return message if _is_envelope(message) else None
 
 
 def read_envelopes(path: str, lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The envelopes in `lines`; one warning for each line that should hold one and does not."""
+    """Yield the envelopes in `lines`; a line that should have one and does not causes one warning."""
     for number, line in enumerate(lines, 1):
         envelope = extract_envelope(line)
         if envelope is not None:
@@ -58,7 +58,7 @@ def read_envelopes(path: str, lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def read_timed_envelopes(path: str, lines: Iterable[bytes]) -> Iterator[tuple[bytes, float]]:
-    """The same as `envelopes`, each with its timestamp; 0 without a usable one."""
+    """Yield the same as `read_envelopes`, each with its timestamp, 0 if it has no usable one."""
     latest = b""
 
     def noted(line: bytes) -> bytes:
@@ -71,7 +71,7 @@ def read_timed_envelopes(path: str, lines: Iterable[bytes]) -> Iterator[tuple[by
 
 
 def find_first_timestamp(lines: Iterable[bytes]) -> float | None:
-    """The first usable timestamp in `lines`; None when there is none."""
+    """Return the first usable timestamp in `lines`; None if there is none."""
     for line in lines:
         source = parse_object(line) or {}
         value = source.get("timestamp")
@@ -81,15 +81,15 @@ def find_first_timestamp(lines: Iterable[bytes]) -> float | None:
 
 
 def find_last_timestamp(lines: Iterable[bytes]) -> float:
-    """The first usable timestamp in `lines`, which come newest first; minus infinity when there is none."""
+    """Return the last usable timestamp of `lines`, which come newest first; minus infinity if there is none."""
     found = find_first_timestamp(lines)
     return -math.inf if found is None else found
 
 
 def find_last_step_results(lines: Iterable[bytes]) -> dict[str, ToolReturnValue]:
-    """The tool results since the last step or turn began, by call id; `lines` come newest first.
+    """Return the tool results since the last step or turn began, by call id; `lines` come newest first.
 
-    No further back: providers number their calls anew in each step.
+    The search goes no further back, because providers number their calls anew in each step.
     """
     found: dict[str, ToolReturnValue] = {}
     for line in lines:

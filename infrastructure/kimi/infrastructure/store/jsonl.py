@@ -38,7 +38,7 @@ _LOCK_RETRY_S = 0.05
 
 
 class JsonlStore:
-    """The sessions of one work dir below a share directory; see the port `SessionStore`.
+    """The sessions of one work directory below a share directory; see the port `SessionStore`.
 
     `lock_wait_s` is how long `open` and `delete` wait for a session that another process holds.
     """
@@ -50,14 +50,14 @@ class JsonlStore:
         self._lock_wait_s = lock_wait_s
 
     async def create(self, session_id: str) -> JsonlSession:
-        """A new session; its directory is made with its first record."""
+        """Create a session; its directory is made with its first record."""
         directory = os.path.join(self._root, check_session_id(session_id))
         return JsonlSession(
             session_id, directory, FileLock(os.path.join(directory, LOCK_FILE)), on_removed=self._forget_last
         )
 
     async def open(self, session_id: str) -> JsonlSession | None:
-        """An existing session, or None. Raises SessionBusy, StoreFailed, InvalidSessionId."""
+        """Open an existing session, or return None. Raises SessionBusy, StoreFailed, InvalidSessionId."""
         lock = await self._acquire_lock(session_id)
         if lock is None:
             return None
@@ -115,13 +115,15 @@ class JsonlStore:
             return False
 
     async def _acquire_lock(self, session_id: str) -> FileLock | None:
-        """The lock of an existing session; None when there is no such session."""
+        """Acquire the lock of an existing session; None if there is no such session."""
         check_session_id(session_id)
         directory = os.path.join(self._root, session_id)
         lock = FileLock(os.path.join(directory, LOCK_FILE))
         deadline = time.monotonic() + self._lock_wait_s
         while self._exists(session_id):
             if _try_lock(lock, directory):
+                # The session is looked for again under the lock: its last owner may have removed it just before the
+                # release.
                 if self._exists(session_id):
                     return lock
                 lock.release()
@@ -132,7 +134,7 @@ class JsonlStore:
         return None
 
     def _migrate(self, session_id: str, directory: str) -> None:
-        """Bring what older versions left into today's layout; remove what a crash left. Raises OSError."""
+        """Bring files of older versions into the present layout and remove the rest of a crash. Raises OSError."""
         context = os.path.join(directory, CONTEXT_FILE)
         if not os.path.exists(context):
             os.replace(os.path.join(self._root, session_id + ".jsonl"), context)
@@ -160,7 +162,7 @@ def _try_lock(lock: FileLock, directory: str) -> bool:
         try:
             make_private_directory(directory)  # the oldest layout has none
             return lock.try_acquire()
-        except FileNotFoundError:  # its owner removes it at this moment
+        except FileNotFoundError:  # its owner is removing it
             return False
 
 

@@ -1,4 +1,4 @@
-"""`kimi.json`: which work dirs there are and the last session of each (runtime spec 4.1, R-66)."""
+"""`kimi.json`: the known work directories and the last session of each (runtime spec 4.1, R-66)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kimi.infrastructure.store.state import read_json_object
 logger = logging.getLogger(__name__)
 
 _newest_writers: dict[tuple[str, str], object] = {}
-"""Who wants the last session of a work dir to be stored, of those of this process that wait: the newest of them."""
+"""The newest waiting writer of this process for each share directory and work directory."""
 _write_lock = threading.Lock()
-"""Sessions of one process wait here for each other, which costs less than to try the lock of the file again."""
+"""Sessions of one process queue here, which is cheaper than polling the lock of the file."""
 
 
 def read_last_session_id(share_dir: str, work_dir: str) -> str | None:
-    """What the file names as the last session of the work dir; None when it names none."""
+    """Return the last session of the work directory that the file names; None if it names none."""
     source = read_json_object(os.path.join(share_dir, REGISTRY_FILE)) or {}
     for entry in _object_entries(source):
         if _is_entry_for(entry, work_dir):
@@ -34,17 +34,17 @@ def read_last_session_id(share_dir: str, work_dir: str) -> str | None:
 
 
 def list_known_work_dirs(share_dir: str) -> list[str]:
-    """The work dirs that the file names, in its order, each once."""
+    """Return the work directories that the file names, in its order, each once."""
     source = read_json_object(os.path.join(share_dir, REGISTRY_FILE)) or {}
     local = [entry.get("path") for entry in _object_entries(source) if entry.get("kaos", "local") == "local"]
     return list(dict.fromkeys(normalize_path(path) for path in local if isinstance(path, str) and path))
 
 
 def set_last_session_id(share_dir: str, work_dir: str, session_id: str | None, *, only_if: str | None = None) -> None:
-    """Store the last session of the work dir. With `only_if`, only where that is the one stored until now.
+    """Store the last session of the work directory; with `only_if`, only if that is the one stored until now.
 
-    Every other entry and unknown key is kept, also those that another process writes at the same time. Of several
-    that want to store one at the same time in this process, the newest does. Raises StoreFailed.
+    Every other entry and unknown key is kept, also those that another process writes at the same time. If several
+    callers of this process wait to store one, only the newest does. Raises StoreFailed.
     """
     key, writer = (share_dir, work_dir), object()
     if only_if is None:
@@ -52,7 +52,7 @@ def set_last_session_id(share_dir: str, work_dir: str, session_id: str | None, *
     with _write_lock:
         if only_if is None:
             if _newest_writers.get(key) is not writer:
-                return  # what would be stored now is replaced at once, by who waits behind
+                return  # a newer writer waits behind this one and would replace the value at once
             del _newest_writers[key]
         _store_last_session_id(share_dir, work_dir, session_id, only_if)
 
@@ -82,7 +82,7 @@ def _change_entry(source: dict[str, Any], work_dir: str, session_id: str | None,
 
 
 def _read_or_set_aside(path: str) -> dict[str, Any]:
-    """The content of the file; one that is not a JSON object is put aside, not overwritten."""
+    """Return the content of the file; a file that is not a JSON object is moved away, not overwritten."""
     try:
         with open(path, "rb") as file:
             source = parse_object(file.read())

@@ -1,4 +1,4 @@
-"""Where sessions are: names and paths of the layout that is shared with the reference (runtime spec 2.1, 4.1)."""
+"""Names and paths of the session layout that is shared with the reference (runtime spec 2.1, 4.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ META_FILE = "meta.json"
 PROMPT_FILE = "prompt.txt"
 OUTPUT_FILE = "output"
 NEW_SUFFIX = ".new"
-"""Ending of a file that is being written and will replace the one without it."""
+"""The suffix of a file that is being written and will replace the one without it."""
 
 _OUR_FILES = re.compile(
     r"(context(_\d+|_sub_\d+)?\.jsonl|wire\.jsonl|state\.json|metadata\.json)(\.new)?|session\.lock"
@@ -28,12 +28,12 @@ _ROTATED_NAME = re.compile(r"context_(\d+)\.jsonl")
 
 
 def normalize_path(path: str) -> str:
-    """The work dir as it is hashed: absolute, without `.` and `..`, symlinks kept."""
+    """Return the work directory as it is hashed: absolute, without `.` and `..`, symlinks kept."""
     return os.path.abspath(path)
 
 
 def sessions_directory(share_dir: str, work_dir: str) -> str:
-    """The directory that holds the sessions of a work dir: named by the MD5 of its path (R-51)."""
+    """Return the directory of the sessions of a work directory, named by the MD5 of its path (R-51)."""
     name = hashlib.md5(os.fsencode(normalize_path(work_dir)), usedforsecurity=False).hexdigest()
     return os.path.join(share_dir, "sessions", name)
 
@@ -47,22 +47,22 @@ def find_context_file(directory: str, session_id: str) -> str | None:
 
 
 def is_our_file(name: str) -> bool:
-    """Is this the name of a file that this program makes in a session directory?"""
+    """Return whether this program makes files of this name in a session directory."""
     return _OUR_FILES.fullmatch(name) is not None
 
 
 def is_our_directory(name: str) -> bool:
-    """Is this the name of a directory that this program makes in a session directory?"""
+    """Return whether this program makes directories of this name in a session directory."""
     return name in _OUR_DIRECTORIES
 
 
 def next_rotated_path(directory: str) -> str:
-    """The path for the next older context: `context_N.jsonl`, N one more than the highest there is."""
+    """Return the path for the next older context: `context_N.jsonl`, N one more than the highest there is."""
     return _rotated_path(directory, max(_list_rotation_numbers(directory), default=0) + 1)
 
 
 def list_rotated_paths(directory: str) -> list[str]:
-    """The paths of the older contexts, newest first. Raises OSError."""
+    """Return the paths of the older contexts, newest first. Raises OSError."""
     return [_rotated_path(directory, number) for number in sorted(_list_rotation_numbers(directory), reverse=True)]
 
 

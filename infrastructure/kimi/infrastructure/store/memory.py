@@ -1,4 +1,4 @@
-"""Sessions in memory, for embedders that keep nothing and for tests: the ports of the store without files."""
+"""Sessions in memory, for embedders that store nothing and for tests: the ports of the store without files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class MemorySession:
 
     @property
     def is_resumed(self) -> bool:
-        """Did the session have at least one recorded event when it was opened?"""
+        """Whether the session had at least one recorded event when it was opened."""
         return self._is_resumed
 
     @property
@@ -77,18 +77,18 @@ class MemorySession:
         return self._stored.state
 
     def load_context(self) -> list[ContextRecord]:
-        """All records with every call answered."""
+        """Return all records with every call answered."""
         fixed, changed = answer_open_calls(self._stored.records, lambda: reversed(self._stored.event_lines))
         if changed:
             self._stored.records = list(fixed)
         return fixed
 
     def append_context(self, records: Sequence[ContextRecord]) -> None:
-        """Add records. Raises StoreFailed when the session is closed."""
+        """Add records. Raises StoreFailed if the session is closed."""
         self._mark_written().records.extend(records)
 
     def rotate_context(self, records: Iterable[ContextRecord]) -> None:
-        """Replace the context; the old one is kept. Raises StoreFailed when the session is closed."""
+        """Replace the context and keep the old one. Raises StoreFailed if the session is closed."""
         stored = self._mark_written()
         fresh = list(records)
         if stored.records:
@@ -96,37 +96,37 @@ class MemorySession:
         stored.records = fresh
 
     def append_event(self, envelope: bytes, timestamp: float) -> None:
-        """Add one event. Raises StoreFailed when the session is closed."""
+        """Add one event. Raises StoreFailed if the session is closed."""
         stored = self._mark_written()
         stored.timestamp = max(stored.timestamp, timestamp)
         stored.event_lines.append(encode_event_line(envelope, stored.timestamp).rstrip(b"\n"))
 
     def events(self) -> Iterator[bytes]:
-        """The envelopes recorded until now."""
+        """Return the envelopes recorded until now."""
         lines = self._stored.event_lines
         return read_envelopes(self._id, islice(lines, len(lines)))
 
     def timed_events(self) -> Iterator[tuple[bytes, float]]:
-        """The same with their times."""
+        """Return the same with their times."""
         lines = self._stored.event_lines
         return read_timed_envelopes(self._id, islice(lines, len(lines)))
 
     def older_contexts(self) -> Iterator[list[ContextRecord]]:
-        """The contexts that were replaced, newest first."""
+        """Return the contexts that were replaced, newest first."""
         return (list(records) for records in reversed(self._stored.rotated))
 
     def save_state(self, state: SessionState) -> None:
-        """Store the state. Raises StoreFailed when the session is closed."""
+        """Store the state. Raises StoreFailed if the session is closed."""
         self._check_open()
         if state.custom_title is not None:
             self._mark_written()
         self._stored.state = state
 
     async def sync(self) -> None:
-        """Nothing to do."""
+        """Do nothing: there is no disk."""
 
     def close(self) -> None:
-        """Release the session; an empty one that was created here is forgotten. Idempotent."""
+        """Release the session; an empty one that was created here is removed. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -135,12 +135,12 @@ class MemorySession:
             del self._sessions[self._id]
 
     def subagent_files(self, agent_id: str) -> MemorySubagent:
-        """What is kept of a subagent."""
+        """Return the files of a subagent."""
         children = self._stored.children
         return MemorySubagent(self._id, check_session_id(agent_id), children, self._now)
 
     def list_subagent_ids(self) -> Sequence[str]:
-        """The ids of the subagents, sorted."""
+        """Return the ids of the subagents, sorted."""
         return sorted(self._stored.children)
 
     def _check_open(self) -> None:
@@ -148,7 +148,10 @@ class MemorySession:
             raise StoreFailed(f"Session {self._id} is closed; open it again to write to it.")
 
     def _mark_written(self) -> _StoredSession:
-        """What is stored, marked as changed now and known to the store."""
+        """Mark the session as changed now, make it known to the store, and return its data.
+
+        Raises StoreFailed if the session is closed or its id is taken.
+        """
         self._check_open()
         if self._sessions.setdefault(self._id, self._stored) is not self._stored:
             raise StoreFailed(f"Session {self._id} exists already; resume it or choose another session id.")
@@ -157,7 +160,7 @@ class MemorySession:
 
 
 class MemorySubagent(MemorySession):
-    """What is kept of a subagent of an open session; see the port `SubagentFiles`."""
+    """The files of a subagent of an open session; see the port `SubagentFiles`."""
 
     def __init__(self, session_id: str, agent_id: str, children: dict[str, _StoredSession], now: Now) -> None:
         stored = children.get(agent_id) or _StoredSession()
@@ -171,24 +174,24 @@ class MemorySubagent(MemorySession):
 
     @property
     def record(self) -> SubagentRecord | None:
-        """As it was last saved."""
+        """The record as it was last saved."""
         return self._stored.subagent
 
     def save_record(self, record: SubagentRecord) -> None:
-        """Keep the record. Raises StoreFailed when the files are closed."""
+        """Store the record. Raises StoreFailed if the files are closed."""
         self._mark_written().subagent = record
 
     def save_prompt(self, text: str) -> None:
-        """Keep the prompt. Raises StoreFailed when the files are closed."""
+        """Store the prompt. Raises StoreFailed if the files are closed."""
         self._mark_written().prompt = text
 
     def append_output(self, text: str) -> None:
-        """Keep one more answer. Raises StoreFailed when the files are closed."""
+        """Store one more answer. Raises StoreFailed if the files are closed."""
         self._mark_written().output.append(text)
 
 
 class MemoryStore:
-    """Sessions of one work dir that live as long as the store; see the port `SessionStore`.
+    """Sessions of one work directory that live as long as the store; see the port `SessionStore`.
 
     `lock_wait_s` is how long `open` and `delete` wait for a session that is open.
     """
@@ -201,11 +204,11 @@ class MemoryStore:
         self._last: str | None = None
 
     async def create(self, session_id: str) -> MemorySession:
-        """A new, empty session."""
+        """Create an empty session."""
         return MemorySession(check_session_id(session_id), _StoredSession(), self._sessions, self._now)
 
     async def open(self, session_id: str) -> MemorySession | None:
-        """An existing session, or None. Raises SessionBusy, InvalidSessionId."""
+        """Open an existing session, or return None. Raises SessionBusy, InvalidSessionId."""
         stored = await self._wait_until_free(check_session_id(session_id))
         if stored is None:
             return None
@@ -213,17 +216,17 @@ class MemoryStore:
         return MemorySession(session_id, stored, self._sessions, self._now)
 
     def last_session_id(self) -> str | None:
-        """The session that was marked last, else the one that was written last."""
+        """Return the session that was marked last, else the one that was written last."""
         if self._last in self._sessions:
             return self._last
         return next((summary.id for summary in self.list_sessions()), None)
 
     def mark_last(self, session_id: str) -> None:
-        """Remember the session as the last one."""
+        """Remember the session as the last one. Raises InvalidSessionId."""
         self._last = check_session_id(session_id)
 
     def list_sessions(self) -> Sequence[SessionSummary]:
-        """The sessions that are not empty, newest first."""
+        """Return the sessions that are not empty, newest first."""
         found = [
             SessionSummary(
                 session_id,
@@ -237,14 +240,14 @@ class MemoryStore:
         return sorted(found, key=lambda one: one.updated_at, reverse=True)
 
     async def delete(self, session_id: str) -> bool:
-        """Forget a session. Raises SessionBusy, InvalidSessionId."""
+        """Remove a session; False if there is none. Raises SessionBusy, InvalidSessionId."""
         if await self._wait_until_free(check_session_id(session_id)) is None:
             return False
         del self._sessions[session_id]
         return True
 
     def recorded_lines(self, session_id: str) -> Sequence[bytes]:
-        """The lines of the event log of a session, as `wire.jsonl` would hold them. Raises KeyError."""
+        """Return the lines of the event log of a session, as `wire.jsonl` would hold them. Raises KeyError."""
         return tuple(self._sessions[session_id].event_lines)
 
     async def _wait_until_free(self, session_id: str) -> _StoredSession | None:

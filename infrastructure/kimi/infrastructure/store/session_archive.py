@@ -1,6 +1,6 @@
-"""Sessions as zip archives: found in any work dir, written without being opened (runtime spec 1.6).
+"""Sessions as zip archives: found in any work directory, exported without being opened (runtime spec 1.6).
 
-Nothing is locked: a session that another process has open is exported as it stands.
+Nothing is locked: a session that another process has open is exported as it is at that moment.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class ZipSessionArchives:
         self._work_dir = work_dir
 
     def last(self) -> str | None:
-        """The session that `--continue` means."""
+        """Return the session that `--continue` means."""
         return JsonlStore(self._share_dir, self._work_dir).last_session_id()
 
     def find(self, session_id: str) -> StoredSession | None:
-        """Look in the work dir first, then in all others in the order of their names. Raises StoreFailed."""
+        """Find a session in the work directory, then in all others in the order of their names. Raises StoreFailed."""
         try:
             check_session_id(session_id)
         except InvalidSessionId:
@@ -50,11 +50,11 @@ class ZipSessionArchives:
         return None
 
     def logs(self) -> Sequence[StoredFile]:
-        """What `logs` in the share directory holds."""
+        """Return the files in `logs` in the share directory."""
         return list(_find_files(os.path.join(self._share_dir, "logs")))
 
     def write(self, path: str, manifest: bytes, files: Iterable[StoredFile]) -> None:
-        """Write beside `path` first, then rename. Raises StoreFailed."""
+        """Write the archive beside `path`, then rename it. Raises StoreFailed."""
         try:
             _check_target(path)
             _write_archive(path, manifest, files)
@@ -82,7 +82,7 @@ def _load_stored_session(session_id: str, directory: str, context: str) -> Store
 
 
 def _read_activity(events: str) -> tuple[float | None, float | None]:
-    """When the first and the last event were recorded."""
+    """Return when the first and the last event were recorded."""
     try:
         first = find_first_timestamp(read_lines_until(events, os.path.getsize(events)))
     except FileNotFoundError:
@@ -91,13 +91,13 @@ def _read_activity(events: str) -> tuple[float | None, float | None]:
 
 
 def _find_files(directory: str) -> Iterator[StoredFile]:
-    """All regular files, with paths relative to `directory`; links are not followed."""
+    """Yield all regular files, with paths relative to `directory`; links are not followed."""
     for parent, names, files in os.walk(directory):
         names.sort()
         for name in sorted(files):
             path = os.path.join(parent, name)
             if os.path.isfile(path) and not os.path.islink(path):
-                with suppress(FileNotFoundError):  # removed while we look
+                with suppress(FileNotFoundError):  # removed during the walk
                     yield _stat_file(os.path.relpath(path, directory).replace(os.sep, "/"), path)
 
 
@@ -107,7 +107,7 @@ def _stat_file(name: str, path: str) -> StoredFile:
 
 
 def _check_target(path: str) -> None:
-    """What is no file, a device for instance, must not be replaced by one. Raises OSError."""
+    """Check that `path` is free or a regular file: a device, for instance, must not be replaced. Raises OSError."""
     if os.path.isdir(path):
         raise IsADirectoryError(0, "Is a directory")
     if os.path.exists(path) and not os.path.isfile(path):
@@ -115,7 +115,7 @@ def _check_target(path: str) -> None:
 
 
 def _write_archive(path: str, manifest: bytes, files: Iterable[StoredFile]) -> None:
-    """Make a private file next to `path` and put it in its place; nothing is left of one that failed."""
+    """Write a private file next to `path` and rename it to `path`; remove it if anything fails."""
     descriptor, fresh = tempfile.mkstemp(prefix=".kimi-export-", dir=os.path.dirname(path))
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -133,7 +133,10 @@ def _write_archive(path: str, manifest: bytes, files: Iterable[StoredFile]) -> N
 
 
 def _add_member(archive: zipfile.ZipFile, member: StoredFile) -> None:
-    """Add a file in blocks; one that is gone is left out, one that still grows is taken as far as it is read."""
+    """Add a file in blocks.
+
+    A file that is gone is left out; of one that still grows, the part that was read is added.
+    """
     try:
         source = open(member.path, "rb")  # noqa: SIM115 - what fails afterwards is no missing file
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The files of one open session, and of its subagents (runtime spec 4, wire spec 8)."""
+"""The files of one open session and of its subagents (runtime spec 4, wire spec 8)."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ T = TypeVar("T")
 class JsonlSession:
     """One open session; see the port `SessionFiles`.
 
-    A new session is `lazy`: its directory, its lock and its files are made with the first record, so that a
-    client that only shakes hands leaves nothing behind (W-31).
+    A new session is lazy: its directory, its lock and its files are made with the first record, so that a client that
+    only initializes leaves nothing behind (W-31).
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class JsonlSession:
 
     @property
     def is_resumed(self) -> bool:
-        """Did the session have at least one recorded event when it was opened?"""
+        """Whether the session had at least one recorded event when it was opened."""
         return self._is_resumed
 
     @property
@@ -89,7 +89,7 @@ class JsonlSession:
         return self._state
 
     def load_context(self) -> list[ContextRecord]:
-        """All usable records with every call answered; what had to be added or put right is stored too."""
+        """Return all usable records with every call answered; repairs are stored, too."""
         records = _read_records(self._path(CONTEXT_FILE))
         if not records:
             return records
@@ -103,7 +103,7 @@ class JsonlSession:
         return fixed
 
     def append_context(self, records: Sequence[ContextRecord]) -> None:
-        """Add records with one write. Raises StoreFailed; the file is then as it was."""
+        """Add records with one write. Raises StoreFailed; the file is then unchanged."""
         if not records:
             return
         self._ensure_ready()
@@ -117,6 +117,7 @@ class JsonlSession:
         kept = list(records)
         lines = _encode_records(kept)
         self._ensure_ready()
+        # The open descriptor belongs to the file that is about to be renamed; the next append opens the new one.
         self._context.close()
         with wrap_os_errors("write", self._path(CONTEXT_FILE)):
             rotate(self._path(CONTEXT_FILE), lines)
@@ -129,19 +130,20 @@ class JsonlSession:
             self._last_timestamp = self._find_last_timestamp()
         timestamp = max(timestamp, self._last_timestamp)
         self._events.append(event_line.encode_event_line(envelope, timestamp))
+        # Only after the write: a failed append must not move the clock of the log.
         self._last_timestamp = timestamp
         self._was_used = True
 
     def events(self) -> Iterator[bytes]:
-        """The envelopes recorded until now, read as they are asked for."""
+        """Return the envelopes recorded until now, read lazily."""
         return self._read_recorded(event_line.read_envelopes)
 
     def timed_events(self) -> Iterator[tuple[bytes, float]]:
-        """The same with their times."""
+        """Return the same with their times."""
         return self._read_recorded(event_line.read_timed_envelopes)
 
     def older_contexts(self) -> Iterator[list[ContextRecord]]:
-        """The contexts that were replaced, newest first. Raises StoreFailed."""
+        """Yield the contexts that were replaced, newest first. Raises StoreFailed."""
         if not os.path.isdir(self._directory):
             return
         with wrap_os_errors("read", self._directory):
@@ -150,7 +152,10 @@ class JsonlSession:
             yield _read_records(path)
 
     def save_state(self, state: SessionState) -> None:
-        """Store the state; of a session without records only a title is worth a directory. Raises StoreFailed."""
+        """Store the state. Raises StoreFailed.
+
+        A session without records gets a directory only for a title; any other state is written with the first record.
+        """
         self._check_open()
         if not self._is_ready:
             self._state, self._state_pending = state, True
@@ -161,18 +166,19 @@ class JsonlSession:
             self._write_state(state)
 
     async def sync(self) -> None:
-        """Bring what was appended to the disk; a failure is logged."""
+        """Flush what was appended to the disk; a failure is logged."""
         for file in (self._context, self._events):
             try:
+                # The thread gets a descriptor of its own, because `close` may run meanwhile.
                 fd = file.duplicate_descriptor()
                 if fd is not None:
-                    with anyio.CancelScope(shield=True):  # else the descriptor could be left open
+                    with anyio.CancelScope(shield=True):  # the thread closes the descriptor: it must run
                         await anyio.to_thread.run_sync(_sync_and_close, fd)
             except OSError as error:
                 logger.warning("session %s could not be brought to the disk: %s", self._id, error)
 
     def close(self) -> None:
-        """Release the session; remove it when it is empty and this process made it. Idempotent, never raises."""
+        """Release the session; an empty one that this process created is removed. Idempotent, never raises."""
         if self._closed:
             return
         self._closed = True
@@ -184,11 +190,11 @@ class JsonlSession:
         remove_empty_directories(self._created_directories)
 
     def subagent_files(self, agent_id: str) -> JsonlSubagent:
-        """The files of a subagent in `subagents/<id>/`."""
+        """Return the files of a subagent in `subagents/<id>/`."""
         return JsonlSubagent(self._id, check_session_id(agent_id), self._directory)
 
     def list_subagent_ids(self) -> Sequence[str]:
-        """The names of the directories below `subagents/`, sorted."""
+        """Return the names of the directories below `subagents/`, sorted."""
         try:
             with os.scandir(self._path(SUBAGENTS_DIRECTORY)) as entries:
                 return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -206,7 +212,10 @@ class JsonlSession:
             raise StoreFailed(f"Session {self._id} is closed; open it again to write to it.")
 
     def _ensure_ready(self) -> None:
-        """Make sure that the directory is there and is ours. Idempotent; a failed try can be repeated."""
+        """Make sure that the directory exists and is locked by this process.
+
+        Idempotent; a failed try can be repeated.
+        """
         self._check_open()
         if self._is_ready:
             return
@@ -217,6 +226,7 @@ class JsonlSession:
             self._make_context()
             if self._state_pending:
                 self._write_state(self._state)
+        # Last, so that the next call repeats everything after a failure.
         self._is_ready = True
 
     def _make_directory(self) -> None:
@@ -247,7 +257,7 @@ class JsonlSession:
             return event_line.find_last_timestamp(read_lines_backward(path))
 
     def _read_recorded(self, read: Callable[[str, Iterable[bytes]], Iterator[T]]) -> Iterator[T]:
-        """What is recorded until now, through `read`."""
+        """Return what was recorded until now, read through `read`."""
         path = self._path(EVENTS_FILE)
         try:
             size = os.stat(path).st_size
@@ -263,7 +273,7 @@ class JsonlSession:
                 self.append_context(fixed[len(records) :])
             else:
                 self.rotate_context(fixed)
-        except StoreFailed as error:  # what is in memory is right all the same; the next load repairs again
+        except StoreFailed as error:  # the records in memory are right; the next load repairs again
             logger.warning("the repair of session %s could not be stored: %s", self._id, error)
 
     def _write_state(self, state: SessionState) -> None:
@@ -293,12 +303,12 @@ class JsonlSubagent(JsonlSession):
 
     @property
     def directory(self) -> str:
-        """The directory of the session: what a subagent spills goes where its parent may read it too."""
+        """The directory of the session: the parent must be able to read the spilled output of its subagent."""
         return self._session_directory
 
     @property
     def record(self) -> SubagentRecord | None:
-        """As it was last read or saved."""
+        """The record as it was last read or saved."""
         return self._record
 
     def save_record(self, record: SubagentRecord) -> None:
@@ -313,7 +323,7 @@ class JsonlSubagent(JsonlSession):
         self._replace(PROMPT_FILE, text.encode("utf-8", "replace"))
 
     def append_output(self, text: str) -> None:
-        """Add to `output`. Raises StoreFailed."""
+        """Add a text to `output`. Raises StoreFailed."""
         self._ensure_ready()
         self._output.append(text.rstrip("\n").encode("utf-8", "replace") + b"\n")
 
@@ -334,7 +344,7 @@ def _wrap_read_errors(path: str, items: Iterator[T]) -> Iterator[T]:
 
 
 def _read_records(path: str) -> list[ContextRecord]:
-    """The usable records of a context file. Raises StoreFailed."""
+    """Return the usable records of a context file. Raises StoreFailed."""
     records: list[ContextRecord] = []
     with wrap_os_errors("read", path):
         lines = _read_lines(path)

@@ -1,4 +1,4 @@
-"""Which sessions a work dir has, without opening them (runtime spec 4.5)."""
+"""Lists the sessions of a work directory without opening them (runtime spec 4.5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEAD_BYTES = 256 * 1024
 
 
 def list_summaries(directory: str, work_dir: str) -> list[SessionSummary]:
-    """The sessions that are not empty, the one that was written last first."""
+    """Return the sessions that are not empty, the one that was written last first."""
     found = (_summarize_session(directory, name, work_dir) for name in _list_session_ids(directory))
     return sorted((one for one in found if one is not None), key=lambda one: one.updated_at, reverse=True)
 
@@ -47,7 +47,7 @@ def _summarize_session(directory: str, session_id: str, work_dir: str) -> Sessio
         return None
     try:
         updated_at = os.stat(context).st_mtime
-    except OSError:  # removed while we look
+    except OSError:  # removed during the listing
         return None
     path = os.path.join(directory, session_id)
     title = _read_stored_title(path)
@@ -59,7 +59,7 @@ def _summarize_session(directory: str, session_id: str, work_dir: str) -> Sessio
 
 
 def format_title(text: str | None) -> str:
-    """A title for a listing: at most 50 characters."""
+    """Return a title for a listing: at most 50 characters."""
     return shorten_title(text or "") or "Untitled"
 
 
@@ -71,9 +71,9 @@ def _read_stored_title(path: str) -> str | None:
 
 
 def find_first_input(lines: Iterable[bytes]) -> str | None:
-    """The input of the first turn in the lines of an event log; empty when there are only other events.
+    """Return the input of the first turn in the lines of an event log; empty if there are only other events.
 
-    None when there are none. A last line that is cut is read as far as it goes.
+    None if there are no events. A last line that is cut is read as far as it goes.
     """
     seen = None
     for line in lines:
@@ -85,7 +85,7 @@ def find_first_input(lines: Iterable[bytes]) -> str | None:
 
 
 def _parse_cut_line(line: bytes) -> JsonObject:
-    """What can be read of a line that the head cut off: its input may hold a whole picture."""
+    """Parse what is left of a line that the head cut off: its input may hold a whole picture."""
     try:
         return require_object(from_json(line, allow_partial="trailing-strings").get("message"), "message")
     except (ValueError, AttributeError):
@@ -105,4 +105,4 @@ def _extract_input_text(payload: object) -> str:
 def _has_message(context: str) -> bool:
     if any(isinstance(decode_record(line), Message) for line in read_head_lines(context, _HEAD_BYTES)):
         return True
-    return os.path.getsize(context) > _HEAD_BYTES  # its first message is longer than what we look at
+    return os.path.getsize(context) > _HEAD_BYTES  # its first message is longer than the head

@@ -1,7 +1,7 @@
 """`state.json`: the settings of a session, shared with other programs (runtime spec 4.4).
 
-Reading is tolerant: a file or a member that cannot be used counts as absent. Writing keeps every key that is not
-ours, and what others changed meanwhile.
+Reading is tolerant: a file or a member that cannot be used counts as absent. Writing keeps every unknown key, and what
+other programs changed meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _MIGRATED_KEYS = (
 
 
 def read_json_object(path: str) -> dict[str, Any] | None:
-    """The object in a JSON file; None without one, with a warning when there is a file that cannot be used."""
+    """Return the object in a JSON file, or None.
+
+    A file that exists but cannot be used causes a warning.
+    """
     try:
         with open(path, "rb") as file:
             source = parse_object(file.read())
@@ -53,7 +56,7 @@ def read_json_object(path: str) -> dict[str, Any] | None:
 
 
 def decode_state(source: Mapping[str, Any]) -> SessionState:
-    """The state in a `state.json`. Directories that no longer exist are left out."""
+    """Decode the state in a `state.json`. Directories that no longer exist are left out."""
     approval = _read_member(source, "approval", _check_object, {})
     return SessionState(
         yolo=_read_member(approval, "yolo", _check_flag, False),
@@ -74,10 +77,10 @@ def decode_state(source: Mapping[str, Any]) -> SessionState:
 def merge_state(
     state: SessionState, stored: Mapping[str, Any] | None, stored_title: str | None
 ) -> tuple[bytes, SessionState]:
-    """What to write for `state`, and the state that then holds.
+    """Return the encoded file for `state`, and the state that then holds.
 
-    `disk` is the file as it is now, `stored_title` the title that we last read or wrote: when the file has another
-    one, somebody else chose it and it stays (R-61).
+    `stored` is the file as it is now, `stored_title` the title that this process last read or wrote: if the file has
+    another title, another program chose it and it stays (R-61).
     """
     on_disk = stored or {}
     title_there = _read_member(on_disk, "custom_title", _check_text, None)
@@ -106,7 +109,7 @@ def merge_state(
 
 
 def with_legacy_metadata(source: dict[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """`source` with the title and the archive fields of a legacy `metadata.json`, where it says nothing itself."""
+    """Add the title and the archive fields of a legacy `metadata.json` where `source` lacks them."""
     found = dict(source)
     title = find_legacy_title(old)
     if title is not None and not found.get("custom_title"):
@@ -118,13 +121,13 @@ def with_legacy_metadata(source: dict[str, Any], old: Mapping[str, Any]) -> dict
 
 
 def find_legacy_title(old: Mapping[str, Any]) -> str | None:
-    """The title in a legacy `metadata.json`; None when none was given."""
+    """Return the title in a legacy `metadata.json`; None if it has none."""
     title = old.get("custom_title") or old.get("title")
     return title if isinstance(title, str) and title.strip() and title != "Untitled" else None
 
 
 def _encode_chosen_model(state: SessionState) -> dict[str, Any]:
-    """Keys that other programs do not know: only there when a model was chosen."""
+    """Return keys that other programs do not know, only if a model was chosen."""
     if state.model_alias is None:
         return {}
     return {"model_alias": state.model_alias, "thinking": state.thinking}

@@ -1,4 +1,4 @@
-"""`meta.json` of a subagent: who it is and how it stands (runtime spec 4.1, 6.6). Shared with other programs."""
+"""`meta.json` of a subagent: its identity and status (runtime spec 4.1, 6.6). Shared with other programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kimi.domain.agents.subagent import SubagentRecord, SubagentStatus
 
 
 def decode_meta(agent_id: str, source: Mapping[str, Any] | None) -> SubagentRecord | None:
-    """The record in a `meta.json`; None when there is none or it does not say of which type the subagent is."""
+    """Decode the record in a `meta.json`; None if there is none or the type of the subagent is missing."""
     kind = (source or {}).get("subagent_type")
     if source is None or not isinstance(kind, str):
         return None
@@ -26,7 +26,7 @@ def decode_meta(agent_id: str, source: Mapping[str, Any] | None) -> SubagentReco
 
 
 def encode_meta(record: SubagentRecord, stored: Mapping[str, Any] | None) -> bytes:
-    """What to write for `record`; members of the file as it is that are not ours are kept."""
+    """Encode `record`; unknown members of the stored file are kept."""
     source = stored or {}
     ours = {
         "agent_id": record.agent_id,

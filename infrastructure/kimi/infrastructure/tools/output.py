@@ -1,7 +1,7 @@
-"""Output limits: what of a long text reaches the model (tools spec 1.6).
+"""Output limits: the part of a long text that reaches the model (tools spec 1.6).
 
-`OutputBuilder` keeps the beginning; `HeadTailBuffer` keeps beginning and end, with the rest in a file. Both take any
-amount of text in pieces and use a fixed amount of memory.
+`OutputBuilder` keeps the beginning; `HeadTailBuffer` keeps beginning and end, with the full text in a file. Both take
+any amount of text in pieces and use a fixed amount of memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_LINE_CHARS = 2_000
 HEAD_CHARS = 30_000
 TAIL_CHARS = 20_000
 MAX_SPILL_BYTES = 10 * 1024 * 1024
-"""Largest file for the full output, the closing remark not counted."""
+"""The largest file for the full output, the closing remark not counted."""
 
 TRUNCATION_MARKER = "[...truncated]"
 TRUNCATED_SENTENCE = "Output is truncated to fit in the message."
@@ -29,7 +29,7 @@ _SPILL_LIMIT_NOTE = "\n[...the rest is not kept: the output is longer than 10 Mi
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """The text for the model; `truncated` when anything at all is missing from it."""
+    """The text for the model; `truncated` is set if anything is missing from it."""
 
     text: str
     truncated: bool = False
@@ -37,13 +37,13 @@ class ToolOutput:
     def ok(
         self, message: str = "", *, brief: str | None = None, display: tuple[DisplayBlock, ...] = ()
     ) -> ToolReturnValue:
-        """A success with this output. The message ends in a full stop."""
+        """Return a success with this output. The message ends in a full stop."""
         if message and not message.endswith("."):
             message += "."
         return tool_ok(self.text, self._append_truncation_note(message), brief=brief, display=display)
 
     def error(self, message: str, brief: str) -> ToolReturnValue:
-        """A failure with this output."""
+        """Return a failure with this output."""
         return tool_error(self._append_truncation_note(message), brief, output=self.text)
 
     def _append_truncation_note(self, message: str) -> str:
@@ -53,9 +53,9 @@ class ToolOutput:
 
 
 class OutputBuilder:
-    """The beginning of a text: at most `max_chars`, each line at most `max_line_chars`, line breaks counted.
+    """Keeps the beginning of a text: at most `max_chars`, each line at most `max_line_chars`, line breaks counted.
 
-    None as `max_line_chars` lets lines be as long as the whole.
+    With None as `max_line_chars`, a line may be as long as the whole text.
     """
 
     def __init__(self, max_chars: int = MAX_CHARS, max_line_chars: int | None = MAX_LINE_CHARS) -> None:
@@ -69,7 +69,7 @@ class OutputBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Is the limit reached, so that further text would be dropped?"""
+        """Whether the limit is reached, so that further text is dropped."""
         return self._is_full
 
     def write(self, text: str) -> None:
@@ -80,12 +80,12 @@ class OutputBuilder:
             self._extend_line(piece)
 
     def build(self) -> ToolOutput:
-        """What has been kept. The builder takes no more text."""
+        """Return what has been kept. The builder takes no more text."""
         self._close_line()
         return ToolOutput("".join(self._lines), self._is_full or self._has_cut_line)
 
     def _extend_line(self, piece: str) -> None:
-        """Add to the line that is open. Of one that is too long no more is kept than shows that it is."""
+        """Extend the open line. A line that is too long keeps one more character than allowed, which marks it."""
         line_break = _trailing_line_break(piece)
         body = piece.removesuffix(line_break)
         capacity = self._max_line + 1 - len(self._open_line)
@@ -118,11 +118,11 @@ class OutputBuilder:
 
 
 class HeadTailBuffer:
-    """The beginning and the end of a stream of bytes: at most `HEAD_CHARS` + `TAIL_CHARS`, and a line between them.
+    """Keeps the beginning and the end of a stream of bytes: at most `HEAD_CHARS` + `TAIL_CHARS` and a line between.
 
-    What is read as UTF-8 has U+FFFD in place of invalid bytes. As soon as something has to be dropped, the full
-    text goes to the file that `spill` names (mode 0600, at most `MAX_SPILL_BYTES`), if it names one and the file can be
-    made.
+    The stream is decoded as UTF-8, with U+FFFD in place of invalid bytes. As soon as something must be dropped, the
+    full text goes to the file that `new_spill_path` names (mode 0600, at most `MAX_SPILL_BYTES`), if it names one and
+    the file can be made.
     """
 
     def __init__(self, new_spill_path: Callable[[], str | None]) -> None:
@@ -135,11 +135,11 @@ class HeadTailBuffer:
         self._spill_file: SpillFile | None = None
 
     def write(self, block: bytes) -> None:
-        """Add a block of the stream; a character may be spread over two."""
+        """Add a block of the stream; a character may be spread over two blocks."""
         self._add_text(self._decoder.decode(block))
 
     def build(self) -> ToolOutput:
-        """What has been kept, with long lines cut. The builder takes no more text."""
+        """Return what has been kept, with long lines cut. The buffer takes no more text."""
         self._add_text(self._decoder.decode(b"", True))
         if self._spill_file is not None:
             self._spill_file.close()
@@ -152,7 +152,7 @@ class HeadTailBuffer:
         return ToolOutput(head + self._format_gap(dropped) + truncate_lines(tail[-TAIL_CHARS:]), truncated=True)
 
     def close(self) -> None:
-        """Close the file, if there is one; for a stream whose end does not matter any more. Idempotent."""
+        """Close the file, if there is one; for a stream whose end is not needed any more. Idempotent."""
         if self._spill_file is not None:
             self._spill_file.close()
 
@@ -175,7 +175,7 @@ class HeadTailBuffer:
         self._keep_tail(text)
 
     def _open_spill_file(self) -> None:
-        """Begin the file with all that has come so far, none of which has been dropped yet."""
+        """Start the file with all text so far, none of which has been dropped yet."""
         path = self._new_spill_path()
         self._spill_file = SpillFile.create(path) if path is not None else None
         if self._spill_file is not None:
@@ -192,7 +192,7 @@ class HeadTailBuffer:
 
 
 class SpillFile:
-    """A file of the session for output that is too long, readable by its owner only."""
+    """A file of the session for output that is too long, readable only by its owner."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
@@ -201,7 +201,7 @@ class SpillFile:
 
     @classmethod
     def create(cls, path: str) -> SpillFile | None:
-        """A new file with its directories; None when it exists already or the system refuses."""
+        """Create a new file with its directories; None if it exists already or the system refuses."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -226,7 +226,7 @@ class SpillFile:
             self.close()
 
     def close(self) -> None:
-        """Nothing more comes. Idempotent."""
+        """Close the file. Idempotent."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -239,7 +239,7 @@ class SpillFile:
 
 
 def write_spill_file(path: str, text: str) -> str | None:
-    """`path`, once it is a new file with `text` (at most `MAX_SPILL_BYTES` of it); None if not made. Blocks."""
+    """Write `text` to a new file, at most `MAX_SPILL_BYTES` of it; return `path`, or None if not made. Blocks."""
     file = SpillFile.create(path)
     if file is None:
         return None
@@ -249,24 +249,24 @@ def write_spill_file(path: str, text: str) -> str | None:
 
 
 def truncate_lines(text: str) -> str:
-    """`text` with every line cut to `MAX_LINE_CHARS` characters, marker and line break counted."""
+    """Cut every line of `text` to `MAX_LINE_CHARS` characters, marker and line break counted."""
     return "".join([truncate_line(line, MAX_LINE_CHARS) for line in text.splitlines(keepends=True)])
 
 
 def truncate_line(line: str, limit: int) -> str:
-    """One line with its line break, cut to `limit` characters if it is longer (T-19)."""
+    """Cut one line with its line break to `limit` characters if it is longer (T-19)."""
     return line if len(line) <= limit else _truncate_with_marker(line, limit)
 
 
 def _truncate_with_marker(line: str, limit: int) -> str:
-    """The beginning of `line`, the marker once and its line break, together at most `limit` characters."""
+    """Return the beginning of `line`, the marker once and its line break, together at most `limit` characters."""
     line_break = _trailing_line_break(line)
     capacity = max(limit - len(TRUNCATION_MARKER) - len(line_break), 0)
     return line.removesuffix(line_break).removesuffix(TRUNCATION_MARKER)[:capacity] + TRUNCATION_MARKER + line_break
 
 
 def _trailing_line_break(line: str) -> str:
-    """What ends the line: one or two characters, or nothing."""
+    """Return the line break at the end of the line: one or two characters, or nothing."""
     return line[len(line.splitlines()[0]) :] if line else ""
 
 

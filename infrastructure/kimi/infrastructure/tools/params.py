@@ -1,6 +1,6 @@
-"""Arguments of built-in tools: a pydantic model gives the schema and reads the JSON object (tools spec 1.1, 1.3).
+"""Arguments of built-in tools: a pydantic model defines the schema and parses the object (tools spec 1.1, 1.3).
 
-The class may have any name; what the model is told of an error always says `Params`.
+The class may have any name; an error text for the model always says `Params`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from kimi.domain.tools.tool import ToolReturnValue, tool_error
 P = TypeVar("P", bound=BaseModel)
 
 MAX_ERROR_CHARS = 2_000
-"""Longest text of a validation error, its prefix included (T-09)."""
+"""The longest text of a validation error, its prefix included (T-09)."""
 
 _ERROR_PREFIX = "Error validating JSON arguments: "
 _LOCAL_REF = "#/$defs/"
 _SCHEMA_MAP_KEYWORDS = frozenset({"properties", "patternProperties", "dependentSchemas"})
-"""Keywords whose keys are names that somebody chose, so that a property may be called `title`."""
+"""Keywords whose keys are freely chosen names, so that a property may be called `title`."""
 _DATA_KEYWORDS = frozenset({"default", "const", "enum", "examples"})
 """Keywords whose values are data, not schemas."""
 
 
 def build_schema(params: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of `params` as the model gets it: by alias, without titles, references inlined.
+    """Return the JSON Schema of `params` for the model: by alias, without titles, references inlined.
 
-    Where definitions refer to each other in a circle, the `$ref` that would close it stays, together with its
-    entry in `$defs` (T-02). The docstring of `params` itself is for its readers and is left out.
+    Where definitions refer to each other in a circle, the `$ref` that would close it stays, together with its entry in
+    `$defs` (T-02). The docstring of `params` itself is left out; docstrings of nested models are descriptions for the
+    model.
     """
     raw = params.model_json_schema(by_alias=True)
     definitions = cast("dict[str, Any]", raw.pop("$defs", {}))
@@ -41,7 +42,7 @@ def build_schema(params: type[BaseModel]) -> dict[str, Any]:
 
 
 def parse_arguments(params: type[P], arguments: JsonObject) -> P | ToolReturnValue:
-    """`arguments` as an instance of `params`, or the error result for the model; unknown names are ignored (T-10)."""
+    """Parse `arguments` into an instance of `params`, or return the error result; unknown names are ignored (T-10)."""
     try:
         return params.model_validate(dict(arguments))
     except ValidationError as error:
@@ -51,14 +52,17 @@ def parse_arguments(params: type[P], arguments: JsonObject) -> P | ToolReturnVal
 def prepare_call(
     params: type[P], arguments: JsonObject, prepare: Callable[[P], PreparedCall | ToolReturnValue]
 ) -> PreparedCall:
-    """What `prepare` makes of the arguments; a result in its place, as for those that are invalid, is the answer."""
+    """Prepare a call with parsed arguments.
+
+    Invalid arguments, or a result that `prepare` returns instead of a call, become a finished call.
+    """
     parsed = parse_arguments(params, arguments)
     outcome = parsed if isinstance(parsed, ToolReturnValue) else prepare(parsed)
     return outcome if isinstance(outcome, PreparedCall) else prepare_finished_call(outcome)
 
 
 def prepare_finished_call(result: ToolReturnValue) -> PreparedCall:
-    """A prepared call whose result is known already: it does nothing, so there is nothing to decide."""
+    """Prepare a call whose result is known already: it has no proposed action."""
 
     async def run() -> ToolReturnValue:
         return result
@@ -67,7 +71,7 @@ def prepare_finished_call(result: ToolReturnValue) -> PreparedCall:
 
 
 def _format_validation_error(error: ValidationError) -> str:
-    """What pydantic says, headed `Params`, without the lines that point to its website, cut to the limit."""
+    """Format pydantic's message headed `Params`, without the lines that link to its website, cut to the limit."""
     count = error.error_count()
     heading = f"{count} validation error{'' if count == 1 else 's'} for Params"
     lines = [line for line in str(error).split("\n")[1:] if not line.startswith("    For further information visit ")]
@@ -77,7 +81,7 @@ def _format_validation_error(error: ValidationError) -> str:
 def _inline_schema(
     schema: Mapping[str, Any], definitions: Mapping[str, Any], path: tuple[str, ...], kept: dict[str, Any]
 ) -> dict[str, Any]:
-    """A copy of `schema` without titles and local references. `path` names the definitions it lies in."""
+    """Copy `schema` without titles and local references. `path` holds the definitions around it."""
     name = _local_definition_name(schema)
     if name is None:
         return {

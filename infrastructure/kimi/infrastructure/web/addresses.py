@@ -1,19 +1,19 @@
-"""Which addresses belong to the public Internet: what a model names must not reach into a private network."""
+"""Decides which addresses are public: a URL from the model must not reach into a private network."""
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 _CLOUD_SERVICE_NETWORKS = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
-"""Addresses that count as public, where machines of a cloud reach the services of their host (Oracle, Azure)."""
+"""Addresses that count as public, but where cloud machines reach the services of their host (Oracle, Azure)."""
 
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 
 
 def is_public(address: str) -> bool:
-    """Can this address only be one of the public Internet? False for what is no address.
+    """Return whether this address can only be a public one. False if it is not an address.
 
-    IPv6 addresses that stand for an IPv4 address are judged by that one.
+    IPv6 addresses that embed an IPv4 address are judged by that one.
     """
     try:
         parsed = ip_address(address.partition("%")[0])
@@ -25,7 +25,7 @@ def is_public(address: str) -> bool:
 
 
 def is_ip_literal(host: str) -> bool:
-    """Is the host of a URL an address and not a name?"""
+    """Return whether the host of a URL is an address and not a name."""
     try:
         ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -34,7 +34,7 @@ def is_ip_literal(host: str) -> bool:
 
 
 def _is_public_ip(address: IPv4Address | IPv6Address) -> bool:
-    if isinstance(address, IPv6Address) and address.is_site_local:  # what private networks had before fd00::/8
+    if isinstance(address, IPv6Address) and address.is_site_local:  # used by private networks before fd00::/8
         return False
     if any(address in network for network in _CLOUD_SERVICE_NETWORKS):
         return False

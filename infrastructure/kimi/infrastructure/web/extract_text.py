@@ -1,6 +1,6 @@
 """A program that reads HTML from stdin and prints its main text as UTF-8 (tools spec 3.11).
 
-Its argument says what comes: `text`, which is UTF-8, or `bytes`, whose encoding the page itself tells.
+Its argument names the input: `text`, which is UTF-8, or `bytes`, whose encoding is stated in the page.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import sys
 from contextlib import suppress
 
 CPU_S = 60
-"""Seconds of work after which the system ends it, should the one that started it be gone by then."""
+"""The CPU time in seconds after which the system ends this program if its parent is gone by then."""
 
 
 def limit_cpu_time() -> None:
-    """Take at most `CPU_S`, where the system knows such limits and none is narrower."""
+    """Limit the CPU time to `CPU_S`, where the system has such limits and none is narrower."""
     if sys.platform != "win32":
         import resource
 
@@ -22,7 +22,7 @@ def limit_cpu_time() -> None:
 
 
 def main() -> None:
-    """Look for the main text; what cannot be understood has none."""
+    """Print the main text, or nothing if none is found."""
     import trafilatura
 
     limit_cpu_time()

@@ -1,4 +1,4 @@
-"""Getting a page by itself: which addresses are allowed, redirects, size and time (tools spec 3.11)."""
+"""Fetches a page without a service: allowed addresses, redirects, size and time (tools spec 3.11)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _HEADERS = (
     ("Accept", "text/html,application/xhtml+xml,text/markdown,text/plain,application/json;q=0.9,*/*;q=0.5"),
     ("Accept-Language", "en,*;q=0.5"),
 )
-"""Many sites refuse what does not look like a browser."""
+"""Many sites refuse clients that do not look like a browser."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedPage:
-    """What came: the HTTP status, the bare content type in lower case, its charset if it is told, the body."""
+    """A response: the HTTP status, the bare content type in lower case, its charset if it is stated, the body."""
 
     status: int
     content_type: str
@@ -46,7 +46,7 @@ class FetchedPage:
 
 
 class PageDenied(Exception):
-    """The page is not fetched; the text says why, for the model. `brief` is for the person."""
+    """The page is not fetched; the text says why, for the model. `brief` is for the user."""
 
     def __init__(self, text: str, brief: str) -> None:
         super().__init__(text)
@@ -58,10 +58,11 @@ NOT_PUBLIC_TEXTS: Final = ("Failed to fetch URL: the address is not public.", "B
 
 @dataclass(frozen=True, slots=True)
 class PageFetcher:
-    """Fetches pages from `reachable` addresses, each over connections of its own; None stands for all addresses.
+    """Fetches pages from allowed addresses, each over its own connections.
 
-    Without a proxy the connection goes to the very address that was checked. What a proxy of the environment connects
-    to is its own business: names are checked before as far as this machine can resolve them.
+    `is_allowed_address` decides which addresses are allowed; None allows all. Without a proxy the connection goes to
+    exactly the address that was checked. With a proxy of the environment, the proxy resolves the name: names are
+    checked before only as far as this machine can resolve them.
     """
 
     environ: Mapping[str, str]
@@ -69,11 +70,11 @@ class PageFetcher:
     limits: HttpLimits = LIMITS
 
     async def fetch(self, url: str) -> FetchedPage:
-        """The page behind `url`, redirects followed.
+        """Fetch the page at `url`, redirects followed.
 
         Raises:
-            PageRefused: the scheme, the address or the size is not allowed, or there are too many redirects.
-            HttpError, HttpTimeout: it could not be had.
+            PageDenied: the scheme, the address or the size is not allowed, or there are too many redirects.
+            HttpError, HttpTimeout: the request failed.
         """
         http = HttpClient(self.environ, self.limits, self.is_allowed_address)
         try:
@@ -84,11 +85,13 @@ class PageFetcher:
         except ConfigError as error:
             raise HttpError(str(error).rstrip(".")) from None
         finally:
+            # Shielded: a cancelled or timed-out fetch must close its connections, too.
             with anyio.CancelScope(shield=True):
                 await http.close()
 
     async def _follow_redirects(self, http: HttpClient, url: str) -> FetchedPage:
         for _ in range(MAX_REDIRECTS + 1):
+            # Every redirect is checked: a public page must not lead to a private address.
             await self._check_address(url)
             found = await self._request_once(http, url)
             if isinstance(found, FetchedPage):
@@ -97,7 +100,7 @@ class PageFetcher:
         raise PageDenied(f"Failed to fetch URL: more than {MAX_REDIRECTS} redirects.", "Too many redirects")
 
     async def _check_address(self, url: str) -> None:
-        """Refuse an address that must not be reached, as far as that can be told before connecting."""
+        """Refuse an address that is not allowed, as far as that is known before connecting."""
         host = _parse_allowed_host(url).rstrip(".")
         if self.is_allowed_address is None:
             return
@@ -111,7 +114,7 @@ class PageFetcher:
             raise PageDenied(*NOT_PUBLIC_TEXTS)
 
     async def _request_once(self, http: HttpClient, url: str) -> FetchedPage | str:
-        """One request: the page, or where it has moved to."""
+        """Send one request; return the page, or the target of a redirect."""
         try:
             async with http.request("GET", url.partition("#")[0], _HEADERS) as response:
                 target = response.headers.get("Location")
@@ -127,7 +130,7 @@ class PageFetcher:
 
 
 async def _has_allowed_addresses(host: str, is_allowed_address: Callable[[str], bool]) -> bool:
-    """Does the name of a URL lead to reachable addresses only, or to none that this machine knows?"""
+    """Return whether a host name resolves only to allowed addresses, or cannot be resolved on this machine."""
     try:
         found = await anyio.getaddrinfo(host, None)
     except (OSError, UnicodeError):
@@ -136,7 +139,7 @@ async def _has_allowed_addresses(host: str, is_allowed_address: Callable[[str], 
 
 
 def _parse_allowed_host(url: str) -> str:
-    """The host of a URL that may be fetched."""
+    """Return the host of a URL that may be fetched."""
     scheme = url.partition(":")[0].lower()
     if scheme not in ("http", "https"):
         text = f"Failed to fetch URL: only http and https addresses can be fetched, not '{scheme[:20]}'."
@@ -149,7 +152,7 @@ def _parse_allowed_host(url: str) -> str:
 
 
 def _resolve_redirect(url: str, location: str) -> str:
-    """Where `location` leads from `url`; name and password were for the first address only."""
+    """Resolve the redirect to `location`; user name and password were for the first address only."""
     try:
         parts = urlsplit(urljoin(url, location))
     except ValueError:

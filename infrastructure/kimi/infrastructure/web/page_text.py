@@ -1,4 +1,4 @@
-"""The text of a page: as it is where it is text, else its main content (tools spec 3.11)."""
+"""The text of a page: unchanged if it is text, else its main content (tools spec 3.11)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXT_TYPES = frozenset(
 _TEXT_TYPE_SUFFIXES = ("+json", "+xml")
 
 MAIN_TEXT_S: Final = 30.0
-"""How long the main text of a page may be looked for."""
+"""The time limit for finding the main text of a page, in seconds."""
 
 NO_LIBRARY = (
     "Failed to fetch URL: reading web pages needs a library that is not installed. "
@@ -32,27 +32,27 @@ NO_LIBRARY = (
 
 
 def is_text(page: FetchedPage) -> bool:
-    """Can the page be given as it is?"""
+    """Return whether the page is text and needs no extraction."""
     kind = page.content_type
     return kind not in HTML and (kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(_TEXT_TYPE_SUFFIXES))
 
 
 def decode_page(page: FetchedPage) -> str:
-    """The body in the charset that the server names, else UTF-8; what cannot be decoded is replaced."""
+    """Decode the body in the charset that the server names, else UTF-8; invalid bytes are replaced."""
     try:
         codec = codecs.lookup(page.charset or "utf-8").name
         return page.body.decode("utf-8-sig" if codec == "utf-8" else codec, "replace")
-    except (LookupError, ValueError):  # no such charset, or a codec that is none, such as `hex` and `idna`
+    except (LookupError, ValueError):  # no such charset, or a codec that is not a charset, such as `hex` and `idna`
         return page.body.decode("utf-8-sig", "replace")
 
 
 async def extract_main_text(page: FetchedPage, seconds: float = MAIN_TEXT_S) -> str | None:
-    """The main content of an HTML page under its metadata; None when there is nothing to be found.
+    """Return the main content of an HTML page under its metadata; None if nothing is found.
 
-    A program of its own looks for it: a page can be made so that this takes hours, in which nothing else would run.
+    A separate process extracts it: a page can be made so that this takes hours, which would block everything else.
 
     Raises:
-        PageRefused: the page is neither HTML nor text, the library for HTML is not installed, or it took too long.
+        PageDenied: the page is neither HTML nor text, the library for HTML is not installed, or it took too long.
     """
     if page.content_type not in HTML:
         text = f"Failed to fetch URL: the content type '{page.content_type[:80]}' is not text."
@@ -70,14 +70,14 @@ async def extract_main_text(page: FetchedPage, seconds: float = MAIN_TEXT_S) -> 
 
 
 async def _run_extractor(form: str, html: bytes) -> bytes:
-    """What the program prints; nothing when it fails. It gets none of our variables but those that it starts with."""
+    """Return the output of the extractor; empty if it fails. It inherits only the variables needed to start."""
     environ = {name: value for name, value in os.environ.items() if _is_startup_variable(name.upper())}
-    # -P: the work dir is not ours, its modules must not be imported.
+    # -P: the work directory belongs to the user, its modules must not be imported.
     command = [sys.executable, "-P", "-m", "kimi.infrastructure.web.extract_text", form]
     found = b""
     try:
         found = (await anyio.run_process(command, input=html, stderr=DEVNULL, env=environ, check=False)).stdout
-    except* (anyio.BrokenResourceError, OSError) as failures:  # it cannot be started, or does not take the page
+    except* (anyio.BrokenResourceError, OSError) as failures:  # it cannot be started, or does not read the page
         logger.warning("the main text of a page was not looked for: %r", failures.exceptions)
     return found
 

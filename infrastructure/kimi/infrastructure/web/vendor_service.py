@@ -20,7 +20,7 @@ MAX_BYTES: Final = 10 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """One result of a search; what the service does not tell is empty."""
+    """One result of a search; fields that the service leaves out are empty."""
 
     title: str
     url: str
@@ -30,7 +30,7 @@ class SearchResult:
 
 
 class ServiceStatusError(Exception):
-    """The service answered with an HTTP status that is no success."""
+    """The service answered with an HTTP status other than success."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"HTTP {status}")
@@ -38,7 +38,7 @@ class ServiceStatusError(Exception):
 
 
 class ServiceAnswerError(Exception):
-    """The answer of the service is not what it should be; the text says what is wrong."""
+    """The response of the service is malformed; the text says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class VendorService:
     user_agent: str
 
     async def search(self, query: str, limit: int, include_content: bool, call_id: str) -> Sequence[SearchResult]:
-        """What the search service finds.
+        """Search with the search service.
 
         Raises:
-            ServiceStatus, BadAnswer, HttpError, HttpTimeout.
+            ServiceStatusError, ServiceAnswerError, HttpError, HttpTimeout.
         """
         asked = {
             "text_query": query,
@@ -64,7 +64,7 @@ class VendorService:
         return _parse_results(await self._post(asked, call_id, "application/json"))
 
     async def fetch(self, url: str, call_id: str) -> str:
-        """The page as the fetch service gives it, in Markdown. Raises as `search`."""
+        """Return the page as the fetch service renders it, in Markdown. Raises as `search`."""
         return (await self._post({"url": url}, call_id, "text/markdown")).decode("utf-8", "replace")
 
     async def _post(self, payload: dict[str, Any], call_id: str, accept: str) -> bytes:

@@ -1,8 +1,8 @@
 """Files of this machine: blocking calls, to be made in a worker thread (tools spec 2.1, 3.4).
 
-A write goes into a temporary file beside the target, which then takes the target's place. On POSIX the directory
-is opened one component after the other without following links, and everything after that happens relative to
-it, so that nobody can put a link in the way between the check and the write (T-39).
+A write goes into a temporary file beside the target, which is then renamed to the target. On POSIX the directory is
+opened one component after the other without following links, and everything after that happens relative to it, so that
+no other process can put a link in the way between the check and the write (T-39).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Literal
 from kimi.application.ports import FileChanged, FileStat
 
 BLOCK_BYTES = 1024 * 1024
-"""Largest block that a read gives."""
+"""The largest block that a read returns."""
 
 _DIRECTORY_FLAGS = (
     getattr(os, "O_PATH", os.O_RDONLY)
@@ -45,7 +45,10 @@ _CREATE_FLAGS = (
 
 
 def stat_file(path: str) -> FileStat | None:
-    """The file behind `path`, links followed; None when there is none. Raises OSError, e.g. for a circle of links."""
+    """Return the file behind `path`, links followed; None if there is none.
+
+    Raises OSError, for example for a circle of links.
+    """
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -54,10 +57,11 @@ def stat_file(path: str) -> FileStat | None:
 
 
 def open_file(path: str) -> int:
-    """A descriptor to read the regular file `path` from. Never waits for the other end of a pipe.
+    """Open the regular file `path` for reading. Never waits for the other end of a pipe.
 
     Raises:
-        OSError: as the system does; IsADirectoryError, and EINVAL for anything else that is not a regular file.
+        OSError: as the system does; IsADirectoryError for a directory, EINVAL for anything else that is not a
+            regular file.
     """
     descriptor = os.open(path, _READ_FLAGS)
     try:
@@ -69,7 +73,7 @@ def open_file(path: str) -> int:
 
 
 def read_block(descriptor: int) -> bytes:
-    """The next `BLOCK_BYTES` of a file. A shorter block is the last one."""
+    """Read the next `BLOCK_BYTES` of a file. A shorter block is the last one."""
     block = os.read(descriptor, BLOCK_BYTES)
     if not block or len(block) == BLOCK_BYTES:
         return block
@@ -81,9 +85,10 @@ def read_block(descriptor: int) -> bytes:
 
 
 def read_small_file(path: str) -> tuple[FileStat, bytes | None] | None:
-    """A file and its content, if that is shorter than a block; see `Workspace.read_small`. Raises OSError.
+    """Return a file and its content if that is shorter than a block; see `Workspace.read_small`. Raises OSError.
 
-    Only a regular file is opened, and what was opened is looked at again: another file may be there by then.
+    Only a regular file is opened. Its status is read again from the descriptor, because another file may have taken its
+    place before the opening.
     """
     stat = stat_file(path)
     if stat is None or stat.kind != "file":
@@ -102,17 +107,18 @@ def read_small_file(path: str) -> tuple[FileStat, bytes | None] | None:
 
 
 def write_file(path: str, content: bytes, expected: FileStat | None) -> FileStat:
-    """Put `content` at the real path `path`, all of it or nothing; see `Workspace.write`.
+    """Write `content` to the real path `path`, all of it or nothing; see `Workspace.write`.
 
     Raises:
-        FileChanged: the file, or a directory above it, is not what `expected` says, or a link has come in.
-        OSError: as the system does; a file that may not be written stays as it is.
+        FileChanged: the file, or a directory above it, is not what `expected` says, or a link was put in the path.
+        OSError: as the system does; a file that may not be written stays unchanged.
     """
     with _open_directory(path) as (directory, name):
         old = _check_target(directory, name, path, expected)
         temporary = _temporary_name(name)
         try:
             _write_temporary(directory, temporary, content, old)
+            # Checked again, because another program may have changed the file while the temporary one was written.
             _check_target(directory, name, path, expected)
             _replace_target(directory, temporary, name)
         except BaseException:
@@ -133,7 +139,7 @@ def _to_file_stat(real_path: str, found: os.stat_result) -> FileStat:
 
 
 def _file_identity(found: os.stat_result) -> tuple[int, ...]:
-    """Device, number, size and both times: the change time cannot be set back by a program, as the other can."""
+    """Return device, number, size and both times; programs can set back the modification, but not the change time."""
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
@@ -150,7 +156,10 @@ def _changed_error(path: str) -> FileChanged:
 
 @contextmanager
 def _open_directory(path: str) -> Generator[tuple[int | None, str], None, None]:
-    """The open directory of `path`, made if need be, and the name in it; None and the path where that is impossible."""
+    """Open the directory of `path`, made if it is missing; yields its descriptor and the name in it.
+
+    Where directories cannot be opened (Windows), it yields None and `path`.
+    """
     if os.path.realpath(path) != path:
         raise _changed_error(path)
     if sys.platform == "win32":
@@ -166,7 +175,7 @@ def _open_directory(path: str) -> Generator[tuple[int | None, str], None, None]:
 
 
 def _open_without_links(parent: str, path: str) -> int:
-    """A descriptor of the directory `parent`, reached without following any link; missing ones are made."""
+    """Open the directory `parent` without following any link; missing directories are made."""
     current = os.open("/", _DIRECTORY_FLAGS)
     for component in parent.split("/"):
         if not component:
@@ -194,7 +203,7 @@ def _open_component(above: int, component: str, path: str) -> int:
 
 
 def _check_target(directory: int | None, name: str, path: str, expected: FileStat | None) -> os.stat_result | None:
-    """What is at `name` now, if it is what the caller looked at; None when nothing is there."""
+    """Return the status of `name` if it is still the file that the caller saw; None if nothing is there."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -212,12 +221,12 @@ def _check_target(directory: int | None, name: str, path: str, expected: FileSta
 
 
 def _temporary_name(name: str) -> str:
-    """A name in the directory of `name` that is never longer than the system allows."""
+    """Return a name in the directory of `name` that is never longer than the system allows."""
     return os.path.join(os.path.dirname(name), f".kimi-{secrets.token_hex(8)}.tmp")
 
 
 def _write_temporary(directory: int | None, temporary: str, content: bytes, old: os.stat_result | None) -> None:
-    """Make the temporary file with the whole content, on the disk, with the mode and owner of the old one."""
+    """Write the whole content to a temporary file, with the mode and owner of the old one, and flush it to the disk."""
     descriptor = os.open(temporary, _CREATE_FLAGS, 0o666 if old is None else 0o600, dir_fd=directory)
     try:
         rest = memoryview(content)
@@ -225,13 +234,14 @@ def _write_temporary(directory: int | None, temporary: str, content: bytes, old:
             rest = rest[os.write(descriptor, rest) :]
         if old is not None:
             _copy_rights(descriptor, old)
+        # Before the rename: after a power failure the target must not be an empty file.
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _copy_rights(descriptor: int, old: os.stat_result) -> None:
-    """Give the new file the owner, where the system lets us, and the mode bits of the old one."""
+    """Copy the owner, where the system allows it, and the mode bits of the old file."""
     if sys.platform == "win32":
         return
     mode = modes.S_IMODE(old.st_mode)
@@ -240,7 +250,7 @@ def _copy_rights(descriptor: int, old: os.stat_result) -> None:
         try:
             os.fchown(descriptor, old.st_uid, old.st_gid)
         except OSError:
-            # The bits that lend the owner's rights must not lend ours instead.
+            # The new file stays with this user: the setuid and setgid bits must not lend the rights of this user.
             mode &= 0o777
     os.fchmod(descriptor, mode)
 

@@ -1,4 +1,4 @@
-"""Commands of the configuration's hooks, run on this machine by the shell in the work dir (runtime spec 7.5)."""
+"""Runs hook commands of the configuration by the shell in the work directory (runtime spec 7.5)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ from kimi.infrastructure.workspace.shells import choose_shell
 logger = logging.getLogger(__name__)
 
 MAX_KEPT_BYTES: Final = 256 * 1024
-"""What is kept of stdout and of stderr; the rest is read and dropped, so that the command does not stall."""
+"""The limit of what is kept of stdout and of stderr; the rest is read and dropped, so that the command does not stall.
+"""
 
 
 def make_hook_runner(
     work_dir: str, settings: ShellSettings, secret_variables: frozenset[str], environ: Mapping[str, str]
 ) -> RunHook:
-    """A runner for `work_dir`. Commands get `environ` as those of the agent do: without the variables that hold our
-    keys, unless the settings say otherwise.
+    """Return a runner of hook commands in `work_dir`.
+
+    Commands get `environ` as those of the agent do: without the variables that hold keys, unless the settings allow
+    them.
     """
     shell = choose_shell(settings.path, environ)
     hidden = frozenset[str]() if settings.inherit_secrets else secret_variables
@@ -59,6 +62,7 @@ async def _run_command(
     words = [shell.path, *shell.arguments, hook.command]
     output, errors = bytearray(), bytearray()
     async with _open_command(words, payload, work_dir, environment) as (process, streams):
+        # Both pipes are read at the same time, so that the command never stalls on a full one.
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_collect_output, streams.output, output)
             tasks.start_soon(_collect_output, streams.errors, errors)
@@ -69,27 +73,27 @@ async def _run_command(
 
 
 class _CommandStreams:
-    """Stdout and stderr of a command: for its process one thing to hurry and to close, to us two to read."""
+    """Stdout and stderr of a command: its process drains and closes them as one pipe, the hook runner reads both."""
 
     def __init__(self) -> None:
         (self.output, self.output_end), (self.errors, self.errors_end) = open_pipes()
 
     async def read(self) -> bytes:
-        """The next block of stdout."""
+        """Read the next block of stdout."""
         return await self.output.read()
 
     def stop_waiting(self) -> None:
-        """See `OutputPipe`, for both."""
+        """Stop waiting for both pipes; see `OutputPipe`."""
         self.output.stop_waiting()
         self.errors.stop_waiting()
 
     def close(self) -> None:
-        """See `OutputPipe`, for both."""
+        """Close both pipes; see `OutputPipe`."""
         self.output.close()
         self.errors.close()
 
     def close_write_ends(self) -> None:
-        """Let go of the ends that the command writes to."""
+        """Close the ends that the command writes to, in this process."""
         os.close(self.output_end)
         os.close(self.errors_end)
 
@@ -98,7 +102,7 @@ class _CommandStreams:
 async def _open_command(
     words: list[str], payload: bytes, work_dir: str, environment: Mapping[str, str]
 ) -> AsyncGenerator[tuple[LocalProcess, _CommandStreams], None]:
-    """The running command; leaving while it runs kills its process tree. Raises OSError, ValueError."""
+    """Start a command; leaving the context while it runs kills its process tree. Raises OSError, ValueError."""
     streams = _CommandStreams()
     try:
         child = _start_process(words, payload, work_dir, environment, streams)
@@ -106,12 +110,14 @@ async def _open_command(
         streams.close()
         raise
     finally:
+        # Also after a success: the pipes reach their end only when no process holds these ends.
         streams.close_write_ends()
     process = LocalProcess(child, streams)
     try:
         yield process, streams
     finally:
         if process.is_running:
+            # Shielded: the time limit and a cancelled turn arrive here as a cancellation.
             with anyio.CancelScope(shield=True):
                 await process.kill(LEAVING_GRACE_S)
         process.close()
@@ -120,7 +126,10 @@ async def _open_command(
 def _start_process(
     words: list[str], payload: bytes, work_dir: str, environment: Mapping[str, str], streams: _CommandStreams
 ) -> subprocess.Popen[bytes]:
-    """Start the command with `told` on stdin: from a file without a name, so that nobody waits for it to be read."""
+    """Start the command with `payload` on stdin.
+
+    The payload comes from an unnamed file, so that nothing waits for the command to read it.
+    """
     with tempfile.TemporaryFile() as file:
         file.write(payload)
         file.seek(0)

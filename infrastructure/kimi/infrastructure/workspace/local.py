@@ -23,10 +23,10 @@ from kimi.infrastructure.workspace.shells import choose_shell
 
 
 class LocalWorkspace:
-    """Files and processes of this machine; implements `Workspace` of the application's ports.
+    """Files and processes of this machine; implements the port `Workspace`.
 
-    `work_dir` is absolute. `environ` is what commands inherit, without the variables named in `secret_variables`
-    unless the settings say that they may have them.
+    `work_dir` is absolute. Commands inherit `environ` without the variables named in `secret_variables`, unless the
+    settings allow them.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class LocalWorkspace:
 
     @asynccontextmanager
     async def read(self, path: str, offset: int = 0) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """See `Workspace`. A small file costs one visit to a worker thread."""
+        """See `Workspace`. A small file costs one call in a worker thread."""
+        # The thread is not abandoned on cancellation, so the descriptor always comes back and is closed.
         descriptor, first = await to_thread.run_sync(_open_and_read, path, offset)
         try:
             yield _read_blocks(descriptor, first)
@@ -70,11 +71,11 @@ class LocalWorkspace:
             os.close(descriptor)
 
     async def read_small(self, path: str) -> tuple[FileStat, bytes | None] | None:
-        """See `Workspace`. One visit to a worker thread."""
+        """See `Workspace`. Costs one call in a worker thread."""
         return await to_thread.run_sync(read_small_file, path)
 
     async def write(self, path: str, content: bytes, expected: FileStat | None) -> FileStat:
-        """See `Workspace`. A write that has begun is finished, also when the task is cancelled meanwhile."""
+        """See `Workspace`. A write that has begun is finished, also if the task is cancelled meanwhile."""
         return await to_thread.run_sync(write_file, path, content, expected)
 
     def run(
@@ -98,7 +99,7 @@ class LocalWorkspace:
 
 
 def _open_and_read(path: str, offset: int) -> tuple[int, bytes]:
-    """An open file and its first block from `offset`."""
+    """Open a file and read its first block from `offset`."""
     descriptor = open_file(path)
     try:
         if offset:
@@ -110,7 +111,7 @@ def _open_and_read(path: str, offset: int) -> tuple[int, bytes]:
 
 
 async def _read_blocks(descriptor: int, block: bytes) -> AsyncIterator[bytes]:
-    """`block` and those after it; only a full one can have another after it."""
+    """Yield `block` and the blocks after it; only a full block can have another one after it."""
     while block:
         yield block
         if len(block) < BLOCK_BYTES:

@@ -1,6 +1,6 @@
 """The reading end of a command's output.
 
-Two ways of waiting: the event loop's own readers where they take pipes (POSIX), a thread where they do not (Windows).
+Waiting uses the event loop's readers where they accept pipes (POSIX), and a thread where they do not (Windows).
 """
 
 from __future__ import annotations
@@ -17,37 +17,40 @@ import anyio
 import anyio.lowlevel
 
 BLOCK_BYTES = 256 * 1024
-"""Largest block that a read gives."""
+"""The largest block that a read returns."""
 
 PIPE_BYTES = 1024 * 1024
-"""What the system is asked to hold between us and a command, so that a flood does not stop for every read."""
+"""The capacity that the system is asked for, so that a command with much output does not stop for every read."""
 
 
 class OutputPipe(Protocol):
-    """Where the blocks come from. One task reads."""
+    """A source of blocks of output, read by one task."""
 
     async def read(self) -> bytes:
-        """The next block; empty at the end, or when nothing is there after `hurry`."""
+        """Return the next block; empty at the end, or when nothing is left after `stop_waiting`."""
         ...
 
     def stop_waiting(self) -> None:
-        """Wait for nothing any more: give what has been written by now, at most `PIPE_BYTES` of it, then the end."""
+        """Return only what has been written by now, at most `PIPE_BYTES` of it, and then the end."""
         ...
 
     def close(self) -> None:
-        """Let go of the pipe; who still writes to it gets the signal for a broken pipe. Idempotent."""
+        """Close the pipe; a process that still writes to it gets the signal for a broken pipe. Idempotent."""
         ...
 
 
 def open_pipe() -> tuple[OutputPipe, int]:
-    """A pipe of the kind for this system: its reading end, and the descriptor to write to, which the caller closes."""
+    """Open a pipe: its reading end, and the descriptor to write to, which the caller closes."""
     reading, writing = os.pipe()
     _enlarge_pipe(reading)
     return (ThreadPipe(reading) if sys.platform == "win32" else SelectorPipe(reading)), writing
 
 
 def open_pipes() -> tuple[tuple[OutputPipe, int], tuple[OutputPipe, int]]:
-    """Two of them, for stdout and stderr. Raises OSError: there are not descriptors enough; none stays open."""
+    """Open two pipes, for stdout and stderr.
+
+    Raises OSError if there are not enough descriptors; none stays open then.
+    """
     first = open_pipe()
     try:
         return first, open_pipe()
@@ -68,7 +71,7 @@ class SelectorPipe:
         self._readable = asyncio.Event()
 
     async def read(self) -> bytes:
-        """See `OutputPipe`. Gives other tasks a turn with every block."""
+        """See `OutputPipe`. Lets other tasks run with every block."""
         await anyio.lowlevel.checkpoint()
         while self._descriptor is not None and self._bytes_left != 0:
             try:
@@ -99,6 +102,7 @@ class SelectorPipe:
 
     async def _wait_readable(self, descriptor: int) -> None:
         loop = asyncio.get_running_loop()
+        # Nothing is awaited between the check in `read` and this line, so no call of `stop_waiting` is lost.
         self._readable.clear()
         loop.add_reader(descriptor, self._readable.set)
         try:
@@ -108,7 +112,7 @@ class SelectorPipe:
 
 
 class ThreadPipe:
-    """A pipe that a thread reads. It holds at most `PIPE_BYTES` that nobody has asked for yet."""
+    """A pipe that a thread reads. It buffers at most `PIPE_BYTES`."""
 
     def __init__(self, descriptor: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -124,6 +128,7 @@ class ThreadPipe:
         """See `OutputPipe`."""
         await anyio.lowlevel.checkpoint()
         while not self._blocks and not self._is_waiting_stopped:
+            # The thread sets the event through the loop, hence after this line: no block is missed.
             self._arrived.clear()
             await self._arrived.wait()
         return self._take_block() if self._blocks else b""
@@ -134,7 +139,7 @@ class ThreadPipe:
         self._arrived.set()
 
     def close(self) -> None:
-        """See `OutputPipe`. A thread that waits for a writer ends with it, and takes the descriptor along."""
+        """See `OutputPipe`. The thread closes the descriptor when its blocking read ends."""
         with self._capacity:
             self._closed = True
             self._capacity.notify()
@@ -143,7 +148,7 @@ class ThreadPipe:
         with self._capacity:
             block = self._blocks[0]
             if block:
-                # The empty block of the end stays, so that every later read finds it.
+                # The empty block at the end stays, so that every later read finds it.
                 self._blocks.popleft()
                 self._held_bytes -= len(block)
                 self._capacity.notify()
@@ -155,7 +160,7 @@ class ThreadPipe:
             while block and self._wait_for_capacity():
                 block = self._read_blocking(descriptor)
                 self._blocks.append(block)
-                with suppress(RuntimeError):  # The loop may be gone already.
+                with suppress(RuntimeError):  # the loop may be closed already
                     self._loop.call_soon_threadsafe(self._arrived.set)
         finally:
             os.close(descriptor)
@@ -170,13 +175,14 @@ class ThreadPipe:
             block = os.read(descriptor, BLOCK_BYTES)
         except OSError:
             return b""
+        # Counted before the block is queued: the count must never fall below the blocks that are held.
         with self._capacity:
             self._held_bytes += len(block)
         return block
 
 
 def _enlarge_pipe(descriptor: int) -> None:
-    """Linux lets a pipe hold more than its usual 64 KiB; a refusal (the user's quota) costs speed only."""
+    """Raise the capacity of a pipe above the usual 64 KiB of Linux; a refusal (the user's quota) only costs speed."""
     if sys.platform == "linux":
         import fcntl
 

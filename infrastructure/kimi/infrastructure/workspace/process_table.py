@@ -1,8 +1,8 @@
-"""The processes of this machine: who belongs to a tree, and signals to all of it. Standard library only: the worker of
-a background task starts with it.
+"""The process table of this machine: members of a process tree, and signals to all of them.
 
-A command leads its own session and process group. On Linux the process table also shows descendants that have
-left both; elsewhere on POSIX the group is all there is; Windows has a program for it.
+Standard library only, because the worker of a background task starts with it. A command leads its own session and
+process group. On Linux the process table also shows descendants that have left both; elsewhere on POSIX only the group
+is known; Windows has a program for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ProcessEntry:
-    """A line of the process table. `started` tells it from a later process of the same number."""
+    """A line of the process table. `start_time` distinguishes it from a later process with the same number."""
 
     pid: int
     parent: int
@@ -31,10 +31,11 @@ class ProcessEntry:
 
 
 def end_tree_now(leader: int, grace_s: float) -> None:
-    """Ask the tree under `leader` to end; after `grace_s` seconds make it. Blocks until it is gone or was killed."""
+    """Terminate the tree under `leader`; kill it after `grace_s` seconds. Blocks until it is gone or was killed."""
     if sys.platform == "win32":
         end_windows_tree(leader)
         return
+    # Before the signal: afterwards orphans have another parent and cannot be found.
     others = find_escaped(leader)
     send_signal(leader, others, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
@@ -46,7 +47,7 @@ def end_tree_now(leader: int, grace_s: float) -> None:
 
 
 def is_group_alive(leader: int) -> bool:
-    """Is anybody left in the session or the group of `leader`? Zombies do not count where that can be seen."""
+    """Return whether the session or the group of `leader` has a member. Zombies do not count where they are visible."""
     table = _read_process_table()
     if table is None:
         return _group_exists(leader)
@@ -54,12 +55,12 @@ def is_group_alive(leader: int) -> bool:
 
 
 def is_tree_gone(leader: int, others: Iterable[ProcessEntry]) -> bool:
-    """Is nobody of the tree left?"""
+    """Return whether no process of the tree is left."""
     return not is_group_alive(leader) and not any(_is_alive(member) for member in others)
 
 
 def send_signal(leader: int, others: Iterable[ProcessEntry], signal_number: int) -> None:
-    """Send a signal to the group of `leader` and to `others`; who is gone by now is passed over."""
+    """Send a signal to the group of `leader` and to `others`; processes that are gone are skipped."""
     if sys.platform != "win32":
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal_number)
@@ -70,7 +71,7 @@ def send_signal(leader: int, others: Iterable[ProcessEntry], signal_number: int)
 
 
 def find_escaped(leader: int) -> frozenset[ProcessEntry]:
-    """Those of the tree that a signal to the group of `leader` does not reach."""
+    """Find the processes of the tree that a signal to the group of `leader` does not reach."""
     table = _read_process_table() or []
     tree, size = {leader}, 0
     while size != len(tree):
@@ -80,13 +81,13 @@ def find_escaped(leader: int) -> frozenset[ProcessEntry]:
 
 
 def read_start_mark(pid: int) -> str:
-    """What tells the process of this number from a later one; empty where the system does not say, or it is gone."""
+    """Return what distinguishes the process from a later one with its number; empty if it is unknown or gone."""
     member = _read_process(pid) if sys.platform == "linux" else None
     return member.start_time if member is not None else ""
 
 
 def end_windows_tree(leader: int) -> None:
-    """Windows has no request to end that console programs would hear, so there is no grace either."""
+    """Kill the tree under `leader`. Windows has no termination request that console programs receive, so no grace."""
     with suppress(OSError):
         subprocess.run(
             ["taskkill", "/T", "/F", "/PID", str(leader)],
@@ -104,13 +105,13 @@ def _group_exists(leader: int) -> bool:
     try:
         os.killpg(leader, 0)
     except OSError:
-        # Also when it is not permitted: who cannot be signalled need not be waited for.
+        # Also if it is not permitted: a process that cannot be signalled need not be waited for.
         return False
     return True
 
 
 def _read_process_table() -> list[ProcessEntry] | None:
-    """Every living process; None where there is no `/proc` in Linux' form."""
+    """Return every living process; None where there is no `/proc` in the form of Linux."""
     if sys.platform != "linux":
         return None
     try:
@@ -121,13 +122,13 @@ def _read_process_table() -> list[ProcessEntry] | None:
 
 
 def _read_process(pid: int) -> ProcessEntry | None:
-    """The process of that number; None when there is none, or a zombie."""
+    """Return the process with this number; None if there is none, or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             line = file.read().decode("utf-8", "replace")
     except OSError:
         return None
-    # The second field is the name in parentheses, which may itself hold spaces and parentheses.
+    # The second field is the name in parentheses, which may itself contain spaces and parentheses.
     fields = line.rpartition(")")[2].split()
     if len(fields) < 20 or fields[0] in ("Z", "X"):
         return None

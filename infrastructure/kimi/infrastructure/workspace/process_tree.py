@@ -1,4 +1,4 @@
-"""Ending a process with everything it has started, without blocking the event loop."""
+"""Ends a process with all of its descendants, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _LONGEST_PAUSE_S = 0.05
 
 
 async def end_tree(leader: int, grace_s: float) -> None:
-    """Ask the tree under `leader` to end; after `grace_s` seconds make it. Returns when it is gone or was killed.
+    """Terminate the tree under `leader`; kill it after `grace_s` seconds. Returns when it is gone or was killed.
 
-    Call it before the leader is reaped, if that can be helped: until then its number belongs to nobody else.
+    Call it before the leader is reaped if possible: until then no other process can get its number.
     """
     if sys.platform == "win32":
         await anyio.to_thread.run_sync(end_windows_tree, leader)
         return
+    # Before the signal: afterwards orphans have another parent and cannot be found.
     others = find_escaped(leader)
     send_signal(leader, others, signal.SIGTERM)
     with anyio.move_on_after(grace_s):

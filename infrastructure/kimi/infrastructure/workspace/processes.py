@@ -16,14 +16,14 @@ from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipe
 from kimi.infrastructure.workspace.process_tree import end_tree
 
 DRAIN_S = 0.5
-"""How long output is waited for once the command has ended, in seconds."""
+"""How long output is awaited after the command has ended, in seconds."""
 
 LEAVING_GRACE_S = 0.5
-"""Seconds between asking and killing when nobody waits for the result any more."""
+"""Seconds between termination and killing when no result is awaited any more."""
 
 
 class LocalProcess:
-    """A running program and its output; implements `Process` of the application's ports."""
+    """A running program and its output; implements the port `Process`."""
 
     def __init__(self, child: subprocess.Popen[bytes], pipe: OutputPipe) -> None:
         self._child = child
@@ -46,7 +46,7 @@ class LocalProcess:
         return self._status
 
     async def kill(self, grace_s: float = 2.0) -> None:
-        """See `Process`. What a program that has ended by itself left behind is killed as well."""
+        """See `Process`. Also kills what a program that ended by itself left behind."""
         if self._closed:
             return
         await end_tree(self._child.pid, grace_s)
@@ -55,11 +55,12 @@ class LocalProcess:
 
     @property
     def is_running(self) -> bool:
-        """Has the program itself not ended yet?"""
+        """Whether the program itself has not ended yet."""
         return self._status is None
 
     def close(self) -> None:
-        """Let go of pipe and process. The process has ended, or could not be ended."""
+        """Close the pipe and reap the process, which has ended or could not be ended."""
+        # From here on `kill` does nothing: after the reaping, the number may belong to another process.
         self._closed = True
         self._stop_watching()
         if self._drain_timer is not None:
@@ -70,6 +71,7 @@ class LocalProcess:
     def _on_exit(self, status: int) -> None:
         self._status = status
         self._ended.set()
+        # A descendant may keep the pipe open: the output must end nevertheless.
         self._drain_timer = asyncio.get_running_loop().call_later(DRAIN_S, self._pipe.stop_waiting)
 
 
@@ -77,7 +79,7 @@ class LocalProcess:
 async def run_process(
     command: Sequence[str], *, cwd: str, env: Mapping[str, str], merge_stderr: bool, kill_orphans: bool
 ) -> AsyncGenerator[LocalProcess, None]:
-    """Start `command`; leaving the context kills its tree if it still runs, or if orphans are not wanted.
+    """Start `command`; leaving the context kills its tree if it still runs or if orphans are not wanted.
 
     Raises:
         OSError: it cannot be started.
@@ -89,12 +91,14 @@ async def run_process(
         pipe.close()
         raise
     finally:
+        # Also after a success: the pipe reaches its end only when no process holds this end.
         os.close(writing)
     process = LocalProcess(child, pipe)
     try:
         yield process
     finally:
         if process.is_running or kill_orphans:
+            # Shielded: a cancelled call must not leave its process tree behind.
             with anyio.CancelScope(shield=True):
                 await process.kill(LEAVING_GRACE_S)
         process.close()
@@ -116,9 +120,10 @@ def _spawn(
 
 
 def watch_exit(child: subprocess.Popen[bytes], on_ended: Callable[[int], None]) -> Callable[[], None]:
-    """Call `ended` with the exit status, on the event loop, when the child has ended; gives a function to stop that.
+    """Call `on_ended` on the event loop with the exit status of the child; return a function that cancels this.
 
-    Where the system can tell without it, the child is not reaped: its number stays taken until the tree is gone.
+    Where the system can report the end without it, the child is not reaped: its number stays taken until the tree is
+    gone.
     """
     if sys.platform == "linux":
         with suppress(OSError):
@@ -146,20 +151,20 @@ def _watch_descriptor(
 
 
 def _read_exit_status(child: subprocess.Popen[bytes]) -> int:
-    """The exit status of a child that has ended, which stays a zombie; a signal is a negative number."""
+    """Return the exit status of a child that has ended and stays a zombie; a signal is a negative number."""
     if sys.platform != "linux":
         return child.wait()
     try:
         found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     except ChildProcessError:
-        # Somebody else has reaped it, or the program was started with SIGCHLD ignored.
+        # The child was reaped elsewhere, or the program was started with SIGCHLD ignored.
         return child.wait()
     assert found is not None
     return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
 
 def watch_in_thread(child: subprocess.Popen[bytes], on_ended: Callable[[int], None]) -> Callable[[], None]:
-    """The same with a thread that waits; the child is reaped as soon as it has ended."""
+    """Do the same with a thread that waits; the child is reaped as soon as it has ended."""
     loop = asyncio.get_running_loop()
     wanted = [True]
 
@@ -169,7 +174,7 @@ def watch_in_thread(child: subprocess.Popen[bytes], on_ended: Callable[[int], No
 
     def wait() -> None:
         status = child.wait()
-        with suppress(RuntimeError):  # The loop may be gone already.
+        with suppress(RuntimeError):  # the loop may be closed already
             loop.call_soon_threadsafe(on_loop, status)
 
     threading.Thread(target=wait, name="command exit", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Which shell runs commands (tools spec 3.1)."""
+"""The choice of the shell that runs commands (tools spec 3.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIT_BASH_VARIABLE = "KIMI_CLI_GIT_BASH_PATH"
 
 
 def choose_shell(path: str | None, environ: Mapping[str, str]) -> Shell:
-    """The shell of this machine; `path` is the one that the configuration names, taken as it is."""
+    """Return the shell of this machine; `path` is the one that the configuration names, used unchecked."""
     if path is not None:
         return describe_shell(path)
     if sys.platform == "win32":
@@ -27,12 +27,12 @@ def choose_shell(path: str | None, environ: Mapping[str, str]) -> Shell:
 
 
 def find_posix_shell() -> Shell:
-    """Bash where it exists, else the system's shell; without a login and without start-up files."""
+    """Return bash if it exists, else the system's shell; without a login and without start-up files."""
     return describe_shell(next((path for path in POSIX_SHELLS if os.path.exists(path)), "/bin/sh"))
 
 
 def describe_shell(path: str) -> Shell:
-    """The shell at `path`; its file name tells the language and how it takes a command line."""
+    """Describe the shell at `path`; its file name determines the language and how it takes a command line."""
     name = PurePath(path.replace("\\", "/")).name.lower().removesuffix(".exe")
     if name in ("pwsh", "powershell"):
         return Shell(name, path, "powershell", ("-NoProfile", "-NonInteractive", "-Command"))
@@ -40,7 +40,7 @@ def describe_shell(path: str) -> Shell:
 
 
 def find_windows_shell(environ: Mapping[str, str]) -> Shell:
-    """Git's bash when it can be found, else PowerShell 7, else the PowerShell that Windows comes with."""
+    """Return Git's bash if it can be found, else PowerShell 7, else the PowerShell that Windows comes with."""
     bash = next((path for path in _find_git_bash_paths(environ) if os.path.isfile(path)), None)
     if bash is not None:
         return describe_shell(bash)
@@ -50,7 +50,7 @@ def find_windows_shell(environ: Mapping[str, str]) -> Shell:
 
 
 def _find_git_bash_paths(environ: Mapping[str, str]) -> Iterator[str]:
-    """Where bash may be: named by the user, beside git, where git says its programs are, the usual folders."""
+    """Yield the possible paths of bash: named by the user, beside git, in git's own directory, in the usual folders."""
     if named := environ.get(GIT_BASH_VARIABLE):
         yield named
     if git := shutil.which("git", path=environ.get("PATH")):
@@ -63,7 +63,7 @@ def _find_git_bash_paths(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _find_bash_beside_git(git: str) -> Iterator[str]:
-    """`git --exec-path` is `ROOT/mingw64/libexec/git-core`; bash is in `ROOT/bin`."""
+    """Yield `ROOT/bin/bash.exe` if `git --exec-path` is `ROOT/mingw64/libexec/git-core`."""
     try:
         answer = subprocess.run([git, "--exec-path"], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""`mcp.json` as a document that commands change (tools spec 4.5): what they do not know stays as it was."""
+"""`mcp.json` as a document that commands edit; unknown members stay unchanged (tools spec 4.5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kimi.infrastructure.mcp.config.server_config import (
 
 
 def read_document(path: str) -> dict[str, Any]:
-    """The parsed file, an empty document when there is none.
+    """Return the parsed file, or an empty document if there is none.
 
     Raises:
         UsageError: the file cannot be read, is not JSON, or holds no servers; the message names it (R-19).
@@ -40,7 +40,7 @@ def read_document(path: str) -> dict[str, Any]:
 
 
 def ensure_server_entries(document: dict[str, Any]) -> dict[str, Any]:
-    """The servers in the document by name. Entries of a document without `mcpServers` are moved below it."""
+    """Return the servers in the document by name. Entries of a document without `mcpServers` are moved below it."""
     found = find_server_entries(document, "it")
     if "mcpServers" not in document:
         for name in found:
@@ -50,10 +50,10 @@ def ensure_server_entries(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_document(path: str, document: dict[str, Any]) -> None:
-    """Replace the file atomically, readable for its owner only; a link stays a link.
+    """Replace the file atomically, readable only for its owner; a link stays a link.
 
     Raises:
-        ConfigError: the file cannot be written; the old one is untouched.
+        ConfigError: the file cannot be written; the old one is unchanged.
     """
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     try:

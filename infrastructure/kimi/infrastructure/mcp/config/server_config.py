@@ -1,7 +1,7 @@
-"""MCP servers as they are configured: the text of a file or an option becomes `McpServer`s (tools spec 4.1).
+"""Parses the configuration of MCP servers: the text of a file or an option becomes `McpServer`s (tools spec 4.1).
 
-What is wrong with one entry is kept in the entry (`broken`) and concerns that server alone; a text that holds no
-servers at all is an error. Errors name keys and rules, never values: those may be secrets.
+A fault in one entry is kept in the entry (`config_error`) and affects only that server; a text that holds no servers at
+all is an error. Errors name keys and rules, never values, because those may be secrets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger("kimi.settings")
 
 _TRANSPORT_BY_NAME = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
 _UNSUPPORTED_KEYS = ("tools", "include_tags", "exclude_tags")
-"""Keys of fastmcp that rewrite what a server offers; leaving them out silently would offer too much."""
+"""Keys of fastmcp that rewrite what a server offers; ignoring them silently would offer too much."""
 
 _UNCHANGED_KEYS = (
     *("command", "args", "env", "cwd", "url", "headers", "auth", "enabled_tools", "disabled_tools"),
@@ -33,12 +33,14 @@ _RENAMED_KEYS = {"timeout": "timeout_ms", "sse_read_timeout": "sse_read_timeout_
 
 
 def default_config_path(share_dir: str) -> str:
-    """Where the servers of the user are, unless the command line names other files."""
+    """Return the path of the user's servers, unless the command line names other files."""
     return os.path.join(share_dir, "mcp.json")
 
 
 def load_configured_servers(share_dir: str, flags: Flags) -> tuple[McpServer, ...]:
-    """The servers of `--mcp-config-file`s, else of `mcp.json`, then those of `--mcp-config`; later ones win by name.
+    """Load the servers of `--mcp-config-file`s, else of `mcp.json`, then those of `--mcp-config`.
+
+    Of servers with the same name the last one wins.
 
     Raises:
         UsageError: a text is not JSON (exit 2).
@@ -48,7 +50,7 @@ def load_configured_servers(share_dir: str, flags: Flags) -> tuple[McpServer, ..
 
 
 def merge_servers(groups: Iterable[Iterable[McpServer]]) -> tuple[McpServer, ...]:
-    """All servers, by name unique: a later one takes the place of an earlier one."""
+    """Merge all servers; a later one replaces an earlier one with the same name."""
     return tuple({server.name: server for group in groups for server in group}.values())
 
 
@@ -74,7 +76,7 @@ def _read_config_text(path: str) -> str:
 
 
 def parse_json(text: str, where: str = "", hint: str | None = None) -> Any:
-    """The value in `text`; `where` is put behind the message, `hint` is the option it is about.
+    """Parse `text`; `where` is appended to the message of an error, `hint` is the option that it is about.
 
     Raises:
         UsageError: it is not JSON; the text `Invalid JSON: ` is that of the specification.
@@ -91,12 +93,13 @@ def parse_json(text: str, where: str = "", hint: str | None = None) -> Any:
 
 
 def find_server_entries(raw: Any, where: str) -> dict[str, Any]:
-    """The entries in a parsed text by name: those below `mcpServers`, else those at its root that look like servers.
+    """Return the entries in a parsed text by name.
 
-    Other objects hold no servers, which is logged; `where` names the text.
+    They are those below `mcpServers`, else those at its root that look like servers. Other objects hold no servers,
+    which is logged; `where` names the text.
 
     Raises:
-        ConfigError: it is no object, or `mcpServers` is none.
+        ConfigError: the text is not an object, or `mcpServers` is not one.
     """
     if not isinstance(raw, dict):
         raise ConfigError(f"Invalid MCP config: {where} must hold an object with 'mcpServers'.")
@@ -117,7 +120,7 @@ def _is_server_entry(entry: Any) -> bool:
 
 
 def parse_servers(raw: Any, where: str) -> list[McpServer]:
-    """Every server in a parsed text, unusable ones with the reason in `broken`.
+    """Parse every server in a text; unusable ones have the reason in `config_error`.
 
     Raises:
         ConfigError: the text holds no servers (see `find_server_entries`).
@@ -126,7 +129,7 @@ def parse_servers(raw: Any, where: str) -> list[McpServer]:
 
 
 def parse_server(name: str, entry: Any) -> McpServer:
-    """The server that `entry` describes. Never raises: what is wrong with it is in `broken`."""
+    """Parse the server in `entry`. Never raises: a fault is stored in `config_error`."""
     from pydantic import ValidationError
 
     if not isinstance(entry, dict):
@@ -162,13 +165,13 @@ def _choose_transport(table: Mapping[str, Any]) -> str:
 
 
 def _url_path(url: str) -> str:
-    """The path of a URL, which may begin with a variable."""
+    """Return the path of a URL, which may begin with a variable."""
     rest = url.partition("://")[2] or url
     return rest.partition("#")[0].partition("?")[0].partition("/")[2]
 
 
 def _find_conflict(table: Mapping[str, Any]) -> str | None:
-    """Why the keys do not go together, or None."""
+    """Return why the keys contradict each other, or None."""
     named = table.get("transport", table.get("type"))
     if "command" in table and "url" in table:
         return "It has both 'command' and 'url'; keep one of them."
@@ -193,6 +196,6 @@ def _format_validation_error(error: Any) -> str:
 
 
 def _format_location(path: Iterable[object]) -> str:
-    """Where in the entry, by the keys that it has there."""
+    """Return the location within the entry, by the keys that the entry uses."""
     written = {ours: key for key, ours in _RENAMED_KEYS.items()}
     return ".".join(written.get(part, part) for part in map(str, path))

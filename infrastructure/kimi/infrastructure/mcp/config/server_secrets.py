@@ -1,4 +1,4 @@
-"""What of an MCP server must never be shown (tools spec 4.1; R-48)."""
+"""The parts of an MCP server's configuration that must never be shown (tools spec 4.1; R-48)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from kimi.infrastructure.mcp.config.variables import expand_text, is_reference
 from kimi.infrastructure.mcp.oauth.logins import list_login_secrets
 
 _SHORTEST_SECRET = 6
-"""Shorter values are switches and numbers, or nothing at all; to mask them would make texts unreadable."""
+"""Shorter values are switches and numbers; masking them would make texts unreadable."""
 _SECRET_NAME = re.compile(r"key|token|secret|password|auth|credential|signature", re.IGNORECASE)
-"""In the query of a URL."""
+"""Matches names in the query of a URL."""
 
 
 def find_server_secrets(server: McpServer, environ: Mapping[str, str], share_dir: str | None = None) -> Iterator[str]:
-    """Headers, variables, token, password and keys in the URL of a server, as they are written and as they are with
-    the environment put in. With `share`, also its stored login, which is read from the disk.
+    """Yield the headers, variables, token, password and URL keys of a server, as written and with variables expanded.
+
+    With `share_dir`, also its stored login, which is read from the disk.
     """
     for text in _find_secret_texts(server):
         if not is_reference(text):
@@ -26,7 +27,7 @@ def find_server_secrets(server: McpServer, environ: Mapping[str, str], share_dir
         if value is not None and len(value) >= _SHORTEST_SECRET:
             yield value
             rest = value.partition(" ")[2]
-            if len(rest) >= _SHORTEST_SECRET:  # "Bearer X": X alone is as bad
+            if len(rest) >= _SHORTEST_SECRET:  # "Bearer X": X alone is a secret as well
                 yield rest
     url = expand_text(server.url, environ) if server.url is not None and server.auth == "oauth" else None
     if share_dir is not None and url is not None:
@@ -40,7 +41,7 @@ def _find_secret_texts(server: McpServer) -> Iterator[str]:
 
 
 def _find_url_secrets(url: str) -> Iterator[str]:
-    """The password, and what looks like a key in the query: some servers take theirs there."""
+    """Yield the password and the values in the query whose names look like keys: some servers take theirs there."""
     rest = url.partition("://")[2]
     credentials, at, _ = rest.partition("/")[0].rpartition("@")
     if at:

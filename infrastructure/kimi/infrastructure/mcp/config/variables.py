@@ -12,9 +12,9 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 def expand_server(server: McpServer, environ: Mapping[str, str]) -> McpServer:
-    """`server` with every variable replaced: in command, arguments, env, cwd, URL, headers and token.
+    """Replace every variable of `server`: in command, arguments, env, cwd, URL, headers and token.
 
-    `${VAR:-default}` is the default when the variable is missing or empty, as in a shell.
+    `${VAR:-default}` becomes the default if the variable is missing or empty, as in a shell.
 
     Raises:
         ConfigError: a variable is missing; the message names it and the server.
@@ -41,14 +41,14 @@ def expand_server(server: McpServer, environ: Mapping[str, str]) -> McpServer:
 
 
 def expand_text(text: str, environ: Mapping[str, str]) -> str | None:
-    """`text` with its variables replaced, or None when one is missing that has no default."""
+    """Return `text` with its variables replaced, or None if one without a default is missing."""
     if _find_missing_variable(text, environ) is not None:
         return None
     return _VARIABLE.sub(lambda match: _lookup_variable(match, environ) or "", text)
 
 
 def is_reference(text: str) -> bool:
-    """Does `text` only name a variable, so that it gives nothing away?"""
+    """Return whether `text` is only the name of a variable, and so reveals nothing."""
     match = _VARIABLE.fullmatch(text)
     return match is not None and not match[2]
 

@@ -1,4 +1,4 @@
-"""The OAuth clients of MCP servers. Importing this loads fastmcp; `oauth` does so only for a connection."""
+"""The OAuth clients of MCP servers. Importing this loads fastmcp; `logins` does so only for a connection."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from kimi.domain.errors import McpUnauthorized
 from kimi.infrastructure.store.files.lock import FileLock
 
 CLIENT_NAME = "kimi"
-"""How the program is called where the user is asked for consent."""
+"""The name of the program where the user is asked for consent."""
 
 RENEWAL_WAIT_S: Final = 10.0
-"""How long a renewal waits for that of another process."""
+"""How long a renewal waits for that of another process, in seconds."""
 
 
 def open_token_store(directory: str) -> FileTreeStore:
-    """The store of all logins; one file per value, readable for the owner only."""
+    """Open the store of all logins: one file per value, readable only for the owner."""
     path = Path(directory)
     return FileTreeStore(
         data_directory=path,
@@ -41,10 +41,10 @@ def open_token_store(directory: str) -> FileTreeStore:
 
 
 class StoredLogin(OAuth):
-    """Uses and renews the stored tokens. `refused` is true once the server wanted the user in spite of them.
+    """A login that uses and renews the stored tokens.
 
-    Only one process, or session of a process, renews a login at a time: most servers take the token for that once, and
-    some end a login for which it comes twice.
+    `is_rejected` is True once the server required the user in spite of them. Only one process, or session of a process,
+    renews a login at a time: most servers accept a refresh token only once, and some end the login if it comes twice.
     """
 
     is_rejected = False
@@ -55,7 +55,7 @@ class StoredLogin(OAuth):
         self._lock_file = os.path.join(directory, f"{hashlib.sha256(server_url.encode()).hexdigest()[:16]}.lock")
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """See `OAuth`. What another process has renewed meanwhile is read before anything is renewed here."""
+        """See `OAuth`. Tokens that another process has renewed are read again before anything is renewed here."""
         renewal_lock, known = FileLock(self._lock_file), self.context.current_tokens
         try:
             if not self.context.is_token_valid():
@@ -77,13 +77,15 @@ class StoredLogin(OAuth):
             renewal_lock.release()
 
     async def redirect_handler(self, authorization_url: str) -> None:
-        """Never opens a browser. Raises McpUnauthorized."""
+        """Fail instead of opening a browser. Raises McpUnauthorized."""
         self.is_rejected = True
         raise McpUnauthorized(f"The login at {self.mcp_url} is no longer valid.")
 
     async def _perform_authorization(self) -> httpx2.Request:
-        """Renew what is stored once more before giving up: only now the library knows where the server renews tokens,
-        after a start it asks a place that it guesses; and another process may have renewed them meanwhile.
+        """Renew the stored tokens once more before giving up.
+
+        Only now does the library know where the server renews tokens (after a start it guesses the address), and
+        another process may have renewed them meanwhile.
         """
         tokens = None if self._renewed else await self.token_storage_adapter.get_tokens()
         if tokens is None or not tokens.refresh_token or self.context.client_info is None:
@@ -93,14 +95,14 @@ class StoredLogin(OAuth):
         return await self._refresh_token()
 
     async def _handle_token_response(self, response: httpx2.Response) -> None:
-        """What comes back is the answer to that, for there is no code to exchange without a user."""
+        """Handle the response to the renewal: without a user there is no code to exchange."""
         if not await self._handle_refresh_response(response):
             await self.redirect_handler("")
         self._renewed = False
 
 
 async def _acquire_lock(lock: FileLock) -> None:
-    """Take the lock; without it when it cannot be had in time, or at all."""
+    """Acquire the lock; continue without it if it cannot be acquired in time, or at all."""
     with anyio.move_on_after(RENEWAL_WAIT_S), suppress(OSError):
         while True:
             if lock.try_acquire():
@@ -109,9 +111,9 @@ async def _acquire_lock(lock: FileLock) -> None:
 
 
 class BrowserLogin(OAuth):
-    """Sends the user's browser to the server and waits for it to come back, at most five minutes.
+    """Sends the user's browser to the server and waits for its return, at most five minutes.
 
-    It comes back to `port` of this machine, any that is free if None.
+    The browser returns to `port` of this machine, to any free one if None.
     """
 
     def __init__(self, server_url: str, directory: str, show_address: Callable[[str], None], port: int | None) -> None:
@@ -121,10 +123,12 @@ class BrowserLogin(OAuth):
         self._login_url = ""
 
     async def redirect_handler(self, authorization_url: str) -> None:
-        """Where the browser is to be sent. It comes from the server: nothing but a web page is opened.
+        """Store and show the address for the browser.
+
+        The address comes from the server: only a web page is opened.
 
         Raises:
-            McpUnauthorized: the address is none of the web.
+            McpUnauthorized: the address is not one of the web.
         """
         if not authorization_url.lower().startswith(("https://", "http://")):
             raise McpUnauthorized(f"The server at {self.mcp_url} names no web page to log in at.")
@@ -132,7 +136,7 @@ class BrowserLogin(OAuth):
         self._login_url = authorization_url
 
     async def callback_handler(self) -> AuthorizationCodeResult:
-        """Open the browser once somebody listens here: a user who is logged in already is sent back at once."""
+        """Open the browser once the callback port is open: a user who is logged in already returns at once."""
         coming_back = asyncio.ensure_future(super().callback_handler())
         try:
             while not coming_back.done():
@@ -148,7 +152,7 @@ class BrowserLogin(OAuth):
 
 
 async def _is_listening(port: int) -> bool:
-    """Does anybody listen on this port of this machine?"""
+    """Return whether this port of this machine accepts connections."""
     try:
         stream = await anyio.connect_tcp("localhost", port)
     except OSError:

@@ -1,7 +1,7 @@
 """Stored logins of remote MCP servers, below `mcp-oauth` in the share directory (tools spec 4.4, 6.4).
 
-The files are those of fastmcp's file store, in the layout that kimi-cli 1.43 and later use, so that its logins hold
-here. To see whether there is one, or to remove it, the files are enough; the library is loaded for a login itself.
+The files are those of fastmcp's file store, in the layout that kimi-cli 1.43 and later use, so that its logins work
+here. Finding or removing a login needs only the files; the library is loaded for a login itself.
 """
 
 from __future__ import annotations
@@ -27,26 +27,29 @@ _COLLECTION_BY_PART = {
     "client_info": "mcp_oauth_client_info",
     "token_expiry": "mcp_oauth_token_expiry",
 }
-"""What the last part of a key is about: the collection that holds it, as its directory begins."""
+"""The collections by the last part of a key, which is also how the names of their directories begin."""
 
 
 def oauth_directory(share_dir: str) -> str:
-    """Where the logins are."""
+    """Return the directory of the logins."""
     return os.path.join(share_dir, "mcp-oauth")
 
 
 def storage_key(server_url: str) -> str:
-    """What logins of this server are stored under: its URL without slashes at the end."""
+    """Return the key of this server's logins: its URL without slashes at the end."""
     return server_url.rstrip("/")
 
 
 def has_tokens(share_dir: str, server_url: str) -> bool:
-    """Is there a stored login for this server? Its token may have expired; nothing is asked over the network."""
+    """Return whether there is a stored login for this server.
+
+    Its token may have expired; nothing is sent over the network.
+    """
     return any(_read_stored_value(path).get("access_token") for path in _find_files(share_dir, server_url, "tokens"))
 
 
 def list_login_secrets(share_dir: str, server_url: str) -> Iterator[str]:
-    """What of a stored login must never be shown."""
+    """Yield the parts of a stored login that must never be shown."""
     for part in ("tokens", "client_info"):
         for path in _find_files(share_dir, server_url, part):
             value = _read_stored_value(path)
@@ -63,10 +66,10 @@ def clear_tokens(share_dir: str, server_url: str) -> None:
 
 
 def load_stored_login(share_dir: str, server_url: str) -> StoredLogin | None:
-    """A login from what is stored, renewed when it has expired; None without network traffic when nothing is stored.
+    """Load the stored login of a server, or return None, without network traffic, if there is none.
 
-    It never opens a browser: when the server wants the user, the request fails and `refused` of it is true. It goes
-    into the `auth` of a transport; one for each connection.
+    The login renews itself when it has expired. It never opens a browser: if the server requires the user, the request
+    fails and `is_rejected` is True. Pass it as the `auth` of a transport, one for each connection.
     """
     if not has_tokens(share_dir, server_url):
         return None
@@ -77,9 +80,9 @@ def load_stored_login(share_dir: str, server_url: str) -> StoredLogin | None:
 
 
 def create_browser_login(share_dir: str, server_url: str, show_address: Callable[[str], None]) -> BrowserLogin:
-    """A login that opens a browser when it must, for `kimi mcp auth` alone, and stores what it is given.
+    """Create a login that opens a browser if needed and stores the result; only for `kimi mcp auth`.
 
-    `show_address` gets the address that the browser is sent to.
+    `show_address` receives the address that the browser is sent to.
     """
     load_fastmcp()
     from kimi.infrastructure.mcp.oauth.client import BrowserLogin
@@ -89,7 +92,7 @@ def create_browser_login(share_dir: str, server_url: str, show_address: Callable
 
 
 def _find_registered_port(share_dir: str, server_url: str) -> int | None:
-    """The port that the server knows us to listen on: it may send the browser to no other. None if it is taken."""
+    """Return the port of the client registration: the server may send the browser to no other. None if it is taken."""
     for path in _find_files(share_dir, server_url, "client_info"):
         for address in _read_stored_value(path).get("redirect_uris") or ():
             with suppress(ValueError, OSError):
@@ -109,8 +112,10 @@ def _make_private_directory(share_dir: str) -> str:
 
 
 def _remove_moved_notes(directory: str) -> None:
-    """Forget notes of the library about where its files are that are not true: the share directory was moved, or is
-    seen under another path in a container. It would refuse to read them; without a note it writes a new one.
+    """Remove wrong notes of the library about the location of its files.
+
+    They are wrong if the share directory was moved, or has another path in a container. The library would refuse to
+    read the files; without a note it writes a new one.
     """
     here = os.path.realpath(directory)
     for note in glob.glob(os.path.join(glob.escape(directory), "S_*-info.json")):
@@ -122,7 +127,7 @@ def _remove_moved_notes(directory: str) -> None:
 
 
 def _find_files(share_dir: str, server_url: str, part: str) -> Iterator[str]:
-    """The files of one key. Their names end in a hash of the key, which is the part that no version shortens."""
+    """Yield the files of one key. Their names end in a hash of the key, which no version shortens."""
     key = f"{storage_key(server_url)}/{part}"
     ending = f"-{hashlib.sha256(key.encode()).hexdigest()[:8]}.json"
     directories = glob.glob(os.path.join(glob.escape(oauth_directory(share_dir)), f"S_{_COLLECTION_BY_PART[part]}-*"))
@@ -132,7 +137,7 @@ def _find_files(share_dir: str, server_url: str, part: str) -> Iterator[str]:
 
 
 def _read_stored_value(path: str) -> dict[str, Any]:
-    """The value in a file of the store; an empty one when it is damaged or over."""
+    """Return the value in a file of the store; empty if it is damaged or expired."""
     try:
         with open(path, encoding="utf-8") as file:
             entry: Any = json.load(file)

@@ -1,7 +1,7 @@
-"""A session that bears with servers that are not quite right, and says what HTTP said. Loads the library.
+"""A session that tolerates faulty servers and reports HTTP statuses. Loads the library.
 
-The library refuses a whole list of tools for one that is malformed, refuses results that do not fit the schema which
-their own server gives for them, and does not tell one HTTP error from another.
+The library refuses a whole list of tools if one is malformed, refuses results that do not fit the schema that their own
+server states for them, and does not distinguish HTTP errors.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from kimi.infrastructure.mcp.transport.remote import OPEN_TIMEOUT_S
 logger = logging.getLogger(__name__)
 
 MAX_DEPTH: Final = 100
-"""Tools that are nested deeper are left out: neither the library nor providers take them."""
+"""Tools that are nested deeper are left out: neither the library nor providers accept them."""
 
 _TOOL_KEYS: Final = ("name", "title", "description", "inputSchema", "annotations")
-"""What is looked at; what else a tool may say cannot be wrong."""
+"""The members that are checked; other members of a tool are ignored."""
 
 _CONTENT_BLOCK_ADAPTER: Final[TypeAdapter[object]] = TypeAdapter(mcp_types.ContentBlock)
 
 
 class LenientTransport(ClientTransport):
-    """Another transport, with `LenientSession`s. `status` is the last HTTP status that told of an error."""
+    """Another transport, with `LenientSession`s. `error_status` is the last HTTP status that reported an error."""
 
     def __init__(self, inner: ClientTransport) -> None:
         self.inner = inner
@@ -70,7 +70,7 @@ class LenientTransport(ClientTransport):
         headers: dict[str, str] | None = None,
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
-        **more: object,  # fastmcp passes that redirects are to be followed; the transport does that, within its origin
+        **more: object,  # fastmcp asks to follow redirects; the transport does so, within its origin
     ) -> httpx2.AsyncClient:
         client = create_mcp_http_client(headers, timeout or httpx2.Timeout(OPEN_TIMEOUT_S, read=None), auth)
         client.event_hooks.setdefault("response", []).append(self._record_error_status)
@@ -82,7 +82,7 @@ class LenientTransport(ClientTransport):
 
 
 class LenientSession(ClientSession):
-    """A session that leaves out malformed tools, names content that it does not know, and takes every result."""
+    """A session that leaves out malformed tools, names unknown content, and accepts every result."""
 
     def __init__(
         self,
@@ -93,18 +93,18 @@ class LenientSession(ClientSession):
         super().__init__(_CleanedStream(read_stream), write_stream, **kwargs)
 
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
-        """Take it as it is. To look closer, the library would also list the tools again."""
+        """Accept the result unchecked. To check it, the library would also list the tools again."""
 
 
 class _CleanedStream:
-    """A stream of messages in which lists of tools, and contents of results, hold only what is one."""
+    """A stream of messages without malformed tools and unknown contents."""
 
     def __init__(self, stream: ReadStream[SessionMessage | Exception]) -> None:
         self._stream = stream
 
     @property
     def last_context(self) -> Any:
-        """What the library keeps beside a message."""
+        """The context that the library stores with a message."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -144,7 +144,7 @@ def _clean_message(message: SessionMessage | Exception) -> SessionMessage | Exce
 
 
 def _replace_unknown_block(block: object) -> object:
-    """The block of a result's content, or a text in the place of one that nobody here knows."""
+    """Return the block of a result's content, or a text that replaces an unknown one."""
     try:
         _CONTENT_BLOCK_ADAPTER.validate_python(block, by_name=False)
     except ValueError:
@@ -155,7 +155,7 @@ def _replace_unknown_block(block: object) -> object:
 
 
 def _complete_tool(tool: object) -> dict[str, Any] | None:
-    """The tool, with what is often forgotten; None when it is malformed."""
+    """Return the tool with often forgotten members added; None if it is malformed."""
     given = cast("dict[str, Any]", tool) if isinstance(tool, dict) else {}
     found = {key: given[key] for key in _TOOL_KEYS if key in given}
     schema = found.get("inputSchema")
@@ -180,7 +180,7 @@ def _find_tool_fault(tool: dict[str, Any]) -> str | None:
 
 
 def _is_nested_deeper(value: object, depth: int) -> bool:
-    """Is `value` nested more than `depth` levels?"""
+    """Return whether `value` is nested more than `depth` levels."""
     if isinstance(value, dict):
         parts: Iterable[object] = cast("dict[str, object]", value).values()
     elif isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Messages of MCP servers as they come in, whichever way. Loads the library's types."""
+"""Parses the messages of MCP servers, for every transport. Loads the library's types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THREAD_PARSE_BYTES: Final = 256 * 1024
 
 
 async def parse_message(text: bytes) -> mcp_types.JSONRPCMessage:
-    """Raises ValueError: it is no message, or is nested too deeply."""
+    """Parse a message. Raises ValueError: it is not a message, or is nested too deeply."""
     try:
         if len(text) > THREAD_PARSE_BYTES:
             return await anyio.to_thread.run_sync(_parse_message, text)
@@ -25,11 +25,11 @@ async def parse_message(text: bytes) -> mcp_types.JSONRPCMessage:
 
 
 def _parse_message(text: bytes) -> mcp_types.JSONRPCMessage:
-    """Raises ValueError: it is no message; RecursionError: it is nested too deeply."""
+    """Parse a message. Raises ValueError: it is not a message; RecursionError: it is nested too deeply."""
     adapter = mcp_types.jsonrpc_message_adapter
     try:
         return adapter.validate_json(text, by_name=False)
     except ValueError:
         if not text.lstrip().startswith(b"{"):
             raise
-        return adapter.validate_python(json.loads(text), by_name=False)  # the quicker parser gives up on deep nesting
+        return adapter.validate_python(json.loads(text), by_name=False)  # the faster parser gives up on deep nesting

@@ -1,7 +1,7 @@
-"""The way to one remote MCP server (tools spec 4.1, 6.2). Importing this loads fastmcp.
+"""The transports to a remote MCP server (tools spec 4.1, 6.2). Importing this loads fastmcp.
 
-The library's own transports give a session up when a message has more than one mebibyte, as a picture easily has, and
-leave a call waiting whose message a server of the older kind (sse) did not take; the sessions are the library's.
+The library's own transports end a session if a message has more than one mebibyte, as a picture easily has, and leave a
+call waiting whose message a server with the older transport (sse) did not accept. The sessions are the library's.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from kimi.infrastructure.mcp.transport.message_parsing import MAX_MESSAGE_BYTES,
 logger = logging.getLogger(__name__)
 
 OPEN_TIMEOUT_S: Final = 30.0
-"""Seconds for opening a connection; how long an answer may take is the business of the caller."""
+"""Seconds to open a connection; the caller limits the time of a response."""
 
 SILENCE_TIMEOUT_S: Final = 300.0
-"""Seconds between two events of a server of the older kind, unless its entry says otherwise."""
+"""Seconds between two events of a server with the older transport, unless its entry says otherwise."""
 
 
 def create_transport(server: McpServer, auth: httpx2.Auth | None = None) -> ClientTransport:
-    """The transport for `server`, which has a URL and its variables put in already; nothing is connected.
+    """Create the transport for `server`, which has a URL and expanded variables; nothing is connected.
 
     `auth` is the login of a server with `auth: "oauth"`; any other `auth` of it is a bearer token.
 
@@ -53,7 +53,7 @@ def create_transport(server: McpServer, auth: httpx2.Auth | None = None) -> Clie
 
 
 def _check_sendable(value: str, what: str, server: McpServer) -> str:
-    """`value` without space around it, e.g. the end of a line of the file that it comes from. Raises ConfigError.
+    """Return `value` without space around it, such as the end of a line of its file. Raises ConfigError.
 
     The HTTP library would refuse it too, but repeat the secret in its error.
     """
@@ -82,9 +82,9 @@ class HttpTransport(StreamableHttpTransport):
 
 
 class EventTransport(SSETransport):
-    """The older way: events of one long answer bring messages, each of ours is a request of its own.
+    """The older transport (sse): messages arrive as events of one long response, and each sent message is a request.
 
-    The connection is lost when either side of it breaks.
+    The connection is lost when either direction breaks.
     """
 
     @asynccontextmanager
@@ -105,7 +105,7 @@ class EventTransport(SSETransport):
 
     @asynccontextmanager
     async def _open_events(self) -> AsyncGenerator[tuple[httpx2.AsyncClient, httpx2.EventSource], None]:
-        """Raises httpx2.HTTPError: the server cannot be reached, or does not want us."""
+        """Open the stream of events. Raises httpx2.HTTPError: the server cannot be reached, or refuses the client."""
         silent_s = self.sse_read_timeout.total_seconds() if self.sse_read_timeout else SILENCE_TIMEOUT_S
         new_client = self.httpx_client_factory or create_mcp_http_client
         timeout = httpx2.Timeout(OPEN_TIMEOUT_S, read=silent_s)
@@ -123,7 +123,7 @@ async def _receive_messages(
     *,
     task_status: anyio.abc.TaskStatus[str],
 ) -> None:
-    """Messages from events until they end. The first event says where ours go.
+    """Receive messages from events until they end. The first event names the address to send messages to.
 
     Raises ConnectionError: it does not, or it names another host.
     """
@@ -139,7 +139,7 @@ async def _receive_messages(
         except httpx2.HTTPError as error:
             logger.info("the events of an MCP server broke off: %s", error)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # nobody listens any more
+            return  # the session is closed
     if address is None:
         raise ConnectionError("It does not say where messages go to; is it a server with the transport sse?")
 
@@ -166,7 +166,7 @@ async def _send_messages(
     outgoing: MemoryObjectReceiveStream[SessionMessage],
     incoming: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
-    """Our messages one after the other; when one does not get through, the session hears that all is over."""
+    """Send messages one after the other; if one fails, close the incoming stream, so that the session ends."""
     async for message in outgoing:
         text = message.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
         try:

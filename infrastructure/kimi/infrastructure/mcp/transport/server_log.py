@@ -1,4 +1,4 @@
-"""What an MCP server writes beside the protocol, in a file of its own (tools spec 4.9)."""
+"""The log of what an MCP server writes beside the protocol, in a file of its own (tools spec 4.9)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import Final
 
 MAX_BYTES: Final = 1024 * 1024
-"""A longer file is put away as `NAME.log.1`, in the place of the one before."""
+"""A longer file is renamed to `NAME.log.1` and replaces the previous one."""
 
 MAX_LINE_BYTES: Final = 8192
 _UNSAFE_CHARACTER: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class ServerLog:
-    """A file of at most `MAX_BYTES` and one predecessor, readable for the user only. `secrets` are masked in it.
+    """A file of at most `MAX_BYTES` and one predecessor, readable only for the user. `secrets` are masked in it.
 
     What cannot be written is dropped: a full disk must not stop a server.
     """
@@ -25,13 +25,13 @@ class ServerLog:
         self.path = os.path.join(directory, f"{_UNSAFE_CHARACTER.sub('_', server)[:80]}.log")
         self._secrets = [secret.encode() for secret in sorted(secrets, key=len, reverse=True) if secret]
         self._secret_overlap = max(map(len, self._secrets), default=1) - 1
-        """In bytes: so much at the end of a piece may be the beginning of a secret."""
+        """In bytes: this much at the end of a piece may be the beginning of a secret."""
         self._buffer = b""
         self._descriptor: int | None = None
         self._size = 0
 
     def write(self, block: bytes) -> None:
-        """Add a piece of output; whole lines are written, so that a secret is seen in one piece."""
+        """Add a piece of output. Whole lines are written, so that a secret is never split."""
         *lines, self._buffer = (self._buffer + block).split(b"\n")
         if len(self._buffer) > MAX_LINE_BYTES + self._secret_overlap:
             whole = self._mask_secrets(self._buffer)
@@ -41,7 +41,7 @@ class ServerLog:
             self._write_masked(b"\n".join(lines) + b"\n")
 
     def close(self) -> None:
-        """Write what is left and give the file free. More may be written later."""
+        """Write the rest and close the file. More may be written later."""
         if self._buffer:
             self._write_masked(self._buffer + b"\n")
             self._buffer = b""

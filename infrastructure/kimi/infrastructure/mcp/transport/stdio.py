@@ -1,7 +1,7 @@
 """An MCP server as a child process: lines of JSON on its stdin and stdout (tools spec 4.9, 6.2). Loads the library.
 
-The library's own transport leaves a server four seconds to end, cannot bound the file that its stderr goes to, and
-joins a long line from its pieces anew with each of them; so this is ours. The session is the library's.
+The library's own transport leaves a server four seconds to end, cannot bound the file for its stderr, and copies a long
+line again with each of its pieces; hence this one. The session is the library's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kimi.infrastructure.workspace.processes import LocalProcess
 logger = logging.getLogger(__name__)
 
 END_PHASE_S: Final = 1.0
-"""A server has this long to end after the end of its input, and again after it was asked to by a signal."""
+"""The time that a server has to end after the end of its input, and again after the termination signal, in seconds."""
 
 _INHERITED_VARIABLES: Final = (
     (
@@ -43,14 +43,14 @@ _INHERITED_VARIABLES: Final = (
     if sys.platform == "win32"
     else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 )
-"""All that a server gets of our environment: what it needs to run, nothing that could be a key."""
+"""The only variables that a server inherits: what it needs to run, nothing that could be a key."""
 
 
 class ProcessTransport(ClientTransport):
-    """Starts the command for each session and ends it, with all it has started, when the session ends.
+    """Starts the command for each session, and ends it with its process tree when the session ends.
 
-    `running` holds the processes of all transports that share it, so that they can be killed from outside. `ended` is
-    set when the process of the newest session says nothing more.
+    `running_processes` holds the processes of all transports that share it, so that they can be killed from outside.
+    `output_ended` is set when the output of the newest session's process has ended.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ProcessTransport(ClientTransport):
     async def connect_session(
         self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
     ) -> AsyncGenerator[ClientSession, None]:
-        """See `ClientTransport`. Raises OSError: the command cannot be started."""
+        """See `ClientTransport`. Raises OSError if the command cannot be started."""
         options = transport_options or TransportOptions()
         self.output_ended = asyncio.Event()
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -87,6 +87,7 @@ class ProcessTransport(ClientTransport):
                     async with options.session_class(read, write, **session_kwargs) as session:
                         yield session
                 finally:
+                    # The pipes are still read while the process ends: on a full pipe it could not.
                     with anyio.CancelScope(shield=True):
                         await _end_process(process, stdin)
                     tasks.cancel_scope.cancel()
@@ -108,7 +109,7 @@ class ProcessTransport(ClientTransport):
         try:
             yield process, _StdinWriter(child), errors
         finally:
-            if process.is_running:  # cancelled once more while it was being ended
+            if process.is_running:  # cancelled once more while the process was ending
                 with anyio.CancelScope(shield=True):
                     await process.kill(0)
             self._running_processes.discard(process)
@@ -118,7 +119,7 @@ class ProcessTransport(ClientTransport):
 
     def _spawn(self, output_end: int, errors_end: int) -> subprocess.Popen[bytes]:
         program, *arguments = self._command
-        if sys.platform == "win32":  # finds `npx.cmd` for `npx`
+        if sys.platform == "win32":  # so that `npx` finds `npx.cmd`
             program = shutil.which(program, path=self._env.get("PATH")) or program
         return subprocess.Popen(
             [program, *arguments],
@@ -135,7 +136,10 @@ class ProcessTransport(ClientTransport):
     async def _read_messages(
         self, process: LocalProcess, incoming: MemoryObjectSendStream[SessionMessage | Exception]
     ) -> None:
-        """Messages from lines; what is none goes to the log. Reads on when nobody listens, so that it can end."""
+        """Parse lines into messages; other lines go to the log.
+
+        It goes on reading when the session is closed, so that the process can end.
+        """
         line: list[bytes] = []
         size = 0
         with incoming:
@@ -171,18 +175,18 @@ class ProcessTransport(ClientTransport):
 
 
 class _StdinWriter:
-    """The way to a server's stdin: a thread writes, so that one that does not read stops nobody."""
+    """Writes to a server's stdin in a thread, so that a server that does not read blocks nothing."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         threading.Thread(target=self._pump, args=(child,), name="mcp stdin", daemon=True).start()
 
     def send(self, line: bytes) -> None:
-        """Write this after all that was sent before."""
+        """Queue `line` to be written after all that was sent before."""
         self._lines.put(line)
 
     def close(self) -> None:
-        """The end of the input, after all that was sent. Idempotent."""
+        """End the input after all that was sent. Idempotent."""
         self._lines.put(None)
 
     def _pump(self, child: subprocess.Popen[bytes]) -> None:
@@ -200,7 +204,7 @@ async def _write_messages(outgoing: MemoryObjectReceiveStream[SessionMessage], s
 
 
 async def _end_process(process: LocalProcess, stdin: _StdinWriter) -> None:
-    """End of input, a moment, the signal to end, a moment, killed: the server and what it has started."""
+    """End the server and its process tree: end of input, a pause, termination, a pause, kill."""
     stdin.close()
     with anyio.move_on_after(END_PHASE_S):
         await process.wait()

@@ -11,8 +11,8 @@ from kimi.infrastructure.store.files.disk import BINARY_FLAG, FILE_MODE, store_e
 class AppendFile:
     """Lines appended with one write each to a descriptor that stays open.
 
-    A line that something tore, a crash or another program, never swallows the next one: whenever the file is not
-    as we left it, its last byte is looked at first. What a failed write left is taken back.
+    A line that a crash or another program tore never swallows the next one: if the file is not as this object left it,
+    its last byte is read first. What a failed write left is removed.
     """
 
     def __init__(self, path: str, header: bytes = b"") -> None:
@@ -22,11 +22,11 @@ class AppendFile:
         self._expected_size = -1
 
     def append(self, lines: bytes) -> None:
-        """Add whole lines, the last line end included. Raises StoreFailed; the file is then as it was."""
+        """Add whole lines, the last line end included. Raises StoreFailed; the file is then unchanged."""
         try:
             fd = self._open()
             status = os.fstat(fd)
-            if status.st_nlink == 0:  # somebody removed the file under us
+            if status.st_nlink == 0:  # the file was removed while it was open
                 self.close()
                 fd = self._open()
                 status = os.fstat(fd)
@@ -35,7 +35,7 @@ class AppendFile:
             raise store_error("write", self._path, error) from error
 
     def duplicate_descriptor(self) -> int | None:
-        """A second descriptor, which the caller closes; None while nothing was appended. Raises OSError."""
+        """Return a second descriptor, which the caller closes; None if nothing was appended. Raises OSError."""
         return None if self._fd is None else os.dup(self._fd)
 
     def close(self) -> None:
@@ -53,6 +53,7 @@ class AppendFile:
 
     def _write(self, fd: int, size: int, lines: bytes) -> None:
         data = lines if size == self._expected_size else self._missing_separator(fd, size) + lines
+        # Unknown until the write has succeeded: after a failure the next append must read the last byte.
         self._expected_size = -1
         try:
             write_all(fd, data)
@@ -62,7 +63,7 @@ class AppendFile:
         self._expected_size = size + len(data)
 
     def _missing_separator(self, fd: int, size: int) -> bytes:
-        """What must stand between the end of the file as it is and the next line."""
+        """Return what must stand between the present end of the file and the next line."""
         if size == 0:
             return self._header
         os.lseek(fd, size - 1, os.SEEK_SET)
@@ -70,7 +71,7 @@ class AppendFile:
 
 
 def _undo_write(fd: int, size: int, data: bytes) -> None:
-    """Cut off the part of `data` that was written, unless somebody else has added to it."""
+    """Cut off the part of `data` that was written, unless another program has appended since."""
     with suppress(OSError):
         end = os.fstat(fd).st_size
         os.lseek(fd, size, os.SEEK_SET)

@@ -1,4 +1,4 @@
-"""The few file operations that the store is made of, and the sentence for a person when one of them fails."""
+"""The file operations of the store, and the error sentence for the user if one fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kimi.infrastructure.store.layout import NEW_SUFFIX
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 BINARY_FLAG = getattr(os, "O_BINARY", 0)
-"""Without it Windows would change line ends."""
+"""On Windows, needed to keep line ends unchanged."""
 
 _NO_SPACE = "free some disk space and try again"
 _NO_ACCESS = "check its permissions, or set KIMI_SHARE_DIR to a directory that you may write to"
@@ -34,7 +34,7 @@ _ADVICE_BY_ERRNO = {
 
 
 def store_error(action: str, path: str, error: OSError) -> StoreFailed:
-    """The error for a person: what could not be done with which file, why, and what to do."""
+    """Build the error for the user: the failed action and file, the reason, and advice."""
     reason = (error.strerror or type(error).__name__).lower()
     advice = _ADVICE_BY_ERRNO.get(error.errno or 0, "check the disk and try again")
     return StoreFailed(f"Cannot {action} {replace_surrogates(path)}: {reason}; {advice}.")
@@ -50,7 +50,7 @@ def wrap_os_errors(action: str, path: str) -> Generator[None, None, None]:
 
 
 def make_private_directory(path: str) -> bool:
-    """Create `path` and its missing parents, for the owner only; False when it existed. Raises OSError."""
+    """Create `path` and its missing parents, for the owner only; False if it existed. Raises OSError."""
     if os.path.isdir(path):
         return False
     parent = os.path.dirname(path)
@@ -66,14 +66,17 @@ def make_private_directory(path: str) -> bool:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write everything; one system call unless the system takes only a part. Raises OSError."""
+    """Write all of `data`; one system call unless the system takes only a part. Raises OSError."""
     written = os.write(fd, data)
     while written < len(data):
         written += os.write(fd, data[written:])
 
 
 def write_new_file(path: str, data: bytes) -> None:
-    """Write a new private file and bring it to the disk. What is left of an earlier try is replaced. Raises OSError."""
+    """Write a new private file and flush it to the disk.
+
+    The rest of an earlier try is replaced. Raises OSError.
+    """
     with suppress(FileNotFoundError):
         os.unlink(path)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY_FLAG, FILE_MODE)
@@ -91,7 +94,7 @@ def write_new_file(path: str, data: bytes) -> None:
 def replace_file(path: str, data: bytes) -> None:
     """Replace `path` atomically: at every instant it is the old or the new file, whole. Raises OSError.
 
-    Callers hold the lock that guards `path`: the name of the fresh file is fixed.
+    Callers hold the lock that guards `path`, because the name of the temporary file is fixed.
     """
     fresh = path + NEW_SUFFIX
     write_new_file(fresh, data)
@@ -104,14 +107,14 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def create_file(path: str, data: bytes) -> None:
-    """Make `path`, whole, unless it is there; one that somebody makes at this very moment stays. Raises OSError.
+    """Create `path` atomically unless it exists; a file made at the same moment stays. Raises OSError.
 
-    Callers hold the lock that guards `path`: the name of the fresh file is fixed.
+    Callers hold the lock that guards `path`, because the name of the temporary file is fixed.
     """
     fresh = path + NEW_SUFFIX
     write_new_file(fresh, data)
     try:
-        os.link(fresh, path)  # which, unlike a rename, never replaces
+        os.link(fresh, path)  # a link, unlike a rename, never replaces
     except FileExistsError:
         return
     except OSError:  # a file system without hard links
@@ -123,7 +126,7 @@ def create_file(path: str, data: bytes) -> None:
 
 
 def sync_directory(path: str) -> None:
-    """Bring a rename in `path` to the disk, where the system can. Never raises."""
+    """Flush a rename in `path` to the disk, where the system can. Never raises."""
     if os.name != "posix":
         return
     with suppress(OSError):
@@ -135,7 +138,7 @@ def sync_directory(path: str) -> None:
 
 
 def remove_file(path: str) -> None:
-    """Remove `path` if it is there and can be removed."""
+    """Remove `path` if it exists and can be removed."""
     with suppress(OSError):
         os.unlink(path)
 

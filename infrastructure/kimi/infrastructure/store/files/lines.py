@@ -9,7 +9,7 @@ _BLOCK_BYTES = 64 * 1024
 
 
 def read_head_lines(path: str, limit: int) -> list[bytes]:
-    """The lines in the first `limit` bytes, the last one perhaps cut; none when the file cannot be read."""
+    """Return the lines in the first `limit` bytes, the last one perhaps cut; none if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(limit).split(b"\n")
@@ -18,7 +18,7 @@ def read_head_lines(path: str, limit: int) -> list[bytes]:
 
 
 def read_lines_until(path: str, size: int) -> Iterator[bytes]:
-    """The lines within the first `size` bytes, read as they are asked for. Raises OSError."""
+    """Yield the lines within the first `size` bytes, read lazily. Raises OSError."""
     with open(path, "rb") as file:
         while size > 0 and (line := file.readline(size)):
             size -= len(line)
@@ -26,12 +26,12 @@ def read_lines_until(path: str, size: int) -> Iterator[bytes]:
 
 
 def read_lines_backward(path: str) -> Iterator[bytes]:
-    """The lines of a file, newest first, read in blocks as they are asked for; none without a file. Raises OSError."""
+    """Yield the lines of a file, newest first, read lazily in blocks; none without a file. Raises OSError."""
     if not os.path.exists(path):
         return
     with open(path, "rb") as file:
         position = file.seek(0, os.SEEK_END)
-        pieces: list[bytes] = []  # of the line that is being put together, last piece first
+        pieces: list[bytes] = []  # of the line that is being assembled, last piece first
         while position > 0:
             step = min(_BLOCK_BYTES, position)
             position = file.seek(position - step)

@@ -1,7 +1,6 @@
-"""A lock between processes: an OS lock on a small file, free again when its owner dies, however it dies (R-65).
+"""A lock between processes: an OS lock on a small file, released when its owner dies, however it dies (R-65).
 
-The file holds the process id of the owner, for messages only: a file that is left behind by a killed process
-locks nothing.
+The file holds the process id of the owner, only for messages: a file that a killed process left behind locks nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if sys.platform == "win32":
     import msvcrt
 
     _LOCKED_BYTE = 1 << 30
-    """A locked byte cannot be read by others: this one lies far behind the process id."""
+    """Other processes cannot read a locked byte, so it lies far behind the process id."""
 
     def _lock_descriptor(fd: int) -> None:
         os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
@@ -39,7 +38,7 @@ if sys.platform == "win32":
 
     def _unlock_descriptor(path: str, fd: int) -> None:
         os.close(fd)
-        remove_file(path)  # fails, as it should, while the next owner has it open
+        remove_file(path)  # fails, as intended, while the next owner has it open
 
 else:
     import fcntl
@@ -48,23 +47,23 @@ else:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock_descriptor(path: str, fd: int) -> None:
-        remove_file(path)  # while we hold it: who waits for the old file finds out by `_is_current`
+        remove_file(path)  # still locked: a process that waits for the old file notices by `_is_current`
         os.close(fd)
 
 
 class BorrowedLock:
-    """Stands for the lock of a session where its subagents need one: the session holds it for them."""
+    """The lock of a session as its subagents see it: the session holds it for them."""
 
     def __init__(self, *, is_held: bool) -> None:
         self.is_held = is_held
 
     def try_acquire(self) -> bool:
-        """Always possible."""
+        """Acquire the lock, which always succeeds."""
         self.is_held = True
         return True
 
     def release(self) -> None:
-        """Nothing to do: the session goes on holding it."""
+        """Do nothing: the session still holds the lock."""
 
 
 class FileLock:
@@ -76,11 +75,14 @@ class FileLock:
 
     @property
     def is_held(self) -> bool:
-        """Do we hold it?"""
+        """Whether this object holds the lock."""
         return self._fd is not None
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free. The directory must exist. Raises OSError when the file cannot be made."""
+        """Acquire the lock if it is free.
+
+        The directory must exist. Raises OSError if the file cannot be made.
+        """
         while self._fd is None:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | BINARY_FLAG, FILE_MODE)
             if not self._try_lock(fd):
@@ -94,13 +96,13 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give the lock free and remove its file."""
+        """Release the lock and remove its file."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
             _unlock_descriptor(self._path, fd)
 
     def read_owner(self) -> int | None:
-        """The process id in the file: who has it, or had it last; None when it is not known."""
+        """Return the process id of the present or last owner, as stored in the file; None if it is unknown."""
         try:
             with open(self._path, "rb") as file:
                 return int(file.read(20))
@@ -117,7 +119,7 @@ class FileLock:
         return True
 
     def _is_current(self, fd: int) -> bool:
-        """Is the file that we locked still the one at the path, or did its owner remove it as we came?"""
+        """Return whether the locked file is still at the path; its owner may have removed it before it was locked."""
         try:
             return os.path.samestat(os.fstat(fd), os.stat(self._path))
         except FileNotFoundError:
@@ -125,7 +127,7 @@ class FileLock:
 
 
 def _write_owner(fd: int) -> None:
-    with suppress(OSError):  # a full disk must not keep a session from being read
+    with suppress(OSError):  # a full disk must not prevent a session from being read
         os.lseek(fd, 0, os.SEEK_SET)
         os.ftruncate(fd, 0)
         os.write(fd, b"%d" % os.getpid())
@@ -133,10 +135,10 @@ def _write_owner(fd: int) -> None:
 
 @contextmanager
 def hold_lock(path: str, busy_error: KimiError) -> Generator[None, None, None]:
-    """Hold the lock at `path` meanwhile; whoever else wants it waits. Blocks, for `WAIT_S` seconds at the most.
+    """Hold the lock at `path` during the block; blocks for at most `HOLD_LOCK_WAIT_S` seconds.
 
     Raises:
-        KimiError: `busy`, when somebody else holds it all the time.
+        KimiError: `busy_error`, if the lock did not become free in that time.
         OSError: its file cannot be made.
     """
     lock = FileLock(path)

@@ -1,4 +1,4 @@
-"""Removing sessions: by name, what this program makes, and nothing else (R-56, R-59)."""
+"""Removes sessions: by name, only the files that this program makes (R-56, R-59)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from kimi.infrastructure.store.layout import CONTEXT_FILE, LOCK_FILE, is_our_dir
 
 
 def remove_session_files(directory: str) -> bool:
-    """Remove the files of an empty session, its lock excepted; False, and nothing removed, when it holds more."""
+    """Remove the files of an empty session, except its lock.
+
+    Returns False, with nothing removed, if the directory holds anything else.
+    """
     try:
         names = os.listdir(directory)
     except OSError:
@@ -25,10 +28,10 @@ def remove_session_files(directory: str) -> bool:
 
 
 def remove_session(directory: str) -> None:
-    """Remove all of a session but its lock and its directory.
+    """Remove all of a session except its lock and its directory.
 
-    Raises StoreFailed, with nothing removed, when files of other programs are there or the directory is a link;
-    OSError when something cannot be removed.
+    Raises StoreFailed, with nothing removed, if files of other programs are there or the directory is a link; OSError
+    if something cannot be removed.
     """
     import shutil  # its archive modules cost start-up time, and sessions are seldom deleted
 
@@ -54,5 +57,5 @@ def _is_ours(directory: str, name: str) -> bool:
 
 
 def _sort_context_last(names: Sequence[str]) -> list[str]:
-    """The session exists as long as its context does: after a crash half-way it can be removed again."""
+    """Sort the context last: a session exists as long as its context does, so a crash half-way can be repeated."""
     return sorted((name for name in names if name != LOCK_FILE), key=lambda name: name == CONTEXT_FILE)

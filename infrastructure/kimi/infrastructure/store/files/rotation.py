@@ -1,4 +1,4 @@
-"""Replacing a context so that a crash at any instant leaves the old or the new one, whole (R-64)."""
+"""Replaces a context so that a crash at any instant leaves the old or the new one, whole (R-64)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kimi.infrastructure.store.layout import NEW_SUFFIX, next_rotated_path
 def rotate(path: str, lines: bytes) -> None:
     """Replace the file `path` by `lines`; the old one, unless empty, gets the next `context_N.jsonl` beside it.
 
-    The old file gets its second name before the new one takes the first, so the path always names a whole file.
-    Raises OSError; `path` is then unchanged.
+    The old file gets its second name before the new one takes the first, so the path always names a whole file. Raises
+    OSError; `path` is then unchanged.
     """
     fresh = path + NEW_SUFFIX
     write_new_file(fresh, lines)
@@ -30,7 +30,7 @@ def _keep_old_file(path: str) -> None:
     kept = next_rotated_path(os.path.dirname(path))
     try:
         os.link(path, kept)
-    except OSError:  # no hard links on this file system: a copy
+    except OSError:  # no hard links on this file system: copy
         _copy_file(path, kept)
 
 

@@ -1,4 +1,4 @@
-"""AskUserQuestion: one to four questions to the person (tools spec 3.15)."""
+"""AskUserQuestion: one to four questions to the user (tools spec 3.15)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ def _find_first_question(arguments: JsonObject) -> str | None:
 
 
 class AskUserQuestionTool:
-    """`supported` says whether the client answers questions, `is_user_absent` whether there is a person at all."""
+    """The AskUserQuestion tool.
+
+    `is_supported` returns whether the client answers questions, `is_user_absent` whether no user is present.
+    """
 
     def __init__(self, is_supported: Callable[[], bool], is_user_absent: Callable[[], bool], new_id: NewId) -> None:
         self._is_supported = is_supported
@@ -90,12 +93,12 @@ class AskUserQuestionTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """Name, text and schema for the model."""
+        """The name, description and schema for the model."""
         return _spec()
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """Nothing needs approval: the question is the question."""
+        """See `Tool`. Needs no approval: the user is asked anyway."""
         yield prepare_call(
             AskUserQuestionParams, arguments, lambda params: PreparedCall(lambda: self._ask(params, context))
         )

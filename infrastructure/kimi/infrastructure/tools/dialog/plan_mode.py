@@ -1,4 +1,4 @@
-"""EnterPlanMode and ExitPlanMode: the person decides when planning begins and what comes of it (tools spec 3.15)."""
+"""EnterPlanMode and ExitPlanMode: the user decides when planning begins and how it ends (tools spec 3.15)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ one. The person may also send the plan back with remarks: work them in and call 
 
 @dataclass(frozen=True, slots=True)
 class PlanModeControls:
-    """What the two tools may know and do. `set` switches the mode; the client is told when the step is over."""
+    """What the two tools may read and do.
+
+    `set_enabled` switches the mode; the client is notified when the step is over.
+    """
 
     is_on: Callable[[], bool]
     set_enabled: Callable[[bool], None]
@@ -93,19 +96,19 @@ def _exit_spec() -> ToolSpec:
 
 
 class EnterPlanModeTool:
-    """Asks, unless yolo or absence have answered already."""
+    """The EnterPlanMode tool: asks the user, unless yolo mode or absence decides."""
 
     def __init__(self, mode: PlanModeControls) -> None:
         self._mode = mode
 
     @property
     def spec(self) -> ToolSpec:
-        """Name, text and schema for the model."""
+        """The name, description and schema for the model."""
         return _enter_spec()
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """The question is asked by `run`; the policy has nothing to decide."""
+        """See `Tool`. Needs no approval: `run` asks the user."""
         yield PreparedCall(lambda: self._enter(context))
 
     async def _enter(self, context: ToolCallContext) -> ToolReturnValue:
@@ -127,19 +130,19 @@ class EnterPlanModeTool:
 
 
 class ExitPlanModeTool:
-    """Shows the plan and asks what becomes of it."""
+    """The ExitPlanMode tool: shows the plan and asks the user for a decision."""
 
     def __init__(self, mode: PlanModeControls) -> None:
         self._mode = mode
 
     @property
     def spec(self) -> ToolSpec:
-        """Name, text and schema for the model."""
+        """The name, description and schema for the model."""
         return _exit_spec()
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """The question is asked by `run`; the policy has nothing to decide."""
+        """See `Tool`. Needs no approval: `run` asks the user."""
         yield prepare_call(
             ExitPlanModeParams,
             arguments,
@@ -202,7 +205,7 @@ def _build_exit_question(approaches: list[Approach]) -> Question:
 
 
 async def _ask_choice(context: ToolCallContext, mode: PlanModeControls, question: Question) -> str | None:
-    """What was answered; None when the question was dismissed."""
+    """Ask a question; return the answer, or None if the question was dismissed."""
     answer = await context.ask(QuestionRequest(mode.new_id(), context.call_id, (question,)))
     if not isinstance(answer, QuestionAnswer):
         return None

@@ -22,7 +22,7 @@ NOT_SENT_MESSAGE = (
 
 
 class SendDMailParams(BaseModel):
-    """Arguments of SendDMail. A negative id has an error text of its own, so it is not refused by the schema."""
+    """Arguments of SendDMail. A negative id has an error text of its own, so the schema does not refuse it."""
 
     message: Annotated[str, Field(description="What your earlier self must know.")]
     checkpoint_id: Annotated[
@@ -35,9 +35,9 @@ class SendDMailParams(BaseModel):
 
 
 class SendDMailTool:
-    """Sends a mail to an earlier point of the conversation; implements `Tool` of the application's ports.
+    """Sends a message to an earlier point of the conversation; implements the port `Tool`.
 
-    `send` takes the message and the checkpoint, and gives the reason when it is refused.
+    `send` takes the message and the checkpoint, and returns the reason if it is refused.
     """
 
     def __init__(self, send: Callable[[str, int], str | None]) -> None:
@@ -50,7 +50,7 @@ class SendDMailTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """See `Tool`. Nobody is asked: only the context changes. A subagent's checkpoints have no names."""
+        """See `Tool`. Needs no approval: only the context changes. A subagent has no named checkpoints."""
         of_root = context.agent_id is None
         yield prepare_call(SendDMailParams, arguments, lambda params: PreparedCall(partial(self._run, params, of_root)))
 
@@ -63,7 +63,7 @@ class SendDMailTool:
 
 @lru_cache(maxsize=1)
 def dmail_spec() -> ToolSpec:
-    """What the model is told."""
+    """Return the spec of SendDMail."""
     return ToolSpec(
         name=DMAIL_TOOL_NAME,
         description="""\

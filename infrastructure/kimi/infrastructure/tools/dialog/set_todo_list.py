@@ -38,9 +38,9 @@ class SetTodoListParams(BaseModel):
 
 
 class SetTodoListTool:
-    """Shows and replaces the todo list; implements `Tool` of the application's ports.
+    """Shows and replaces the todo list; implements the port `Tool`.
 
-    `read` gives the list of this agent, `write` stores a new one.
+    `read` returns the list of this agent, `write` stores a new one.
     """
 
     def __init__(self, read: Callable[[], Sequence[TodoItem]], write: Callable[[tuple[TodoItem, ...]], None]) -> None:
@@ -54,7 +54,7 @@ class SetTodoListTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """See `Tool`. Nobody is asked: the list is the agent's own."""
+        """See `Tool`. Needs no approval: the list belongs to the agent."""
         yield prepare_call(SetTodoListParams, arguments, lambda params: PreparedCall(partial(self._run, params)))
 
     async def _run(self, params: SetTodoListParams) -> ToolReturnValue:
@@ -74,7 +74,7 @@ class SetTodoListTool:
 
 @lru_cache(maxsize=1)
 def todo_spec() -> ToolSpec:
-    """What the model is told."""
+    """Return the spec of SetTodoList."""
     return ToolSpec(
         name="SetTodoList",
         description=f"""\

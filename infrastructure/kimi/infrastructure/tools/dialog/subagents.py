@@ -19,13 +19,13 @@ from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_o
 from kimi.infrastructure.tools.params import P, build_schema, prepare_call, prepare_finished_call
 
 RunSubagent = Callable[[SubagentTask, str], Awaitable[SubagentResult]]
-"""The use-case run-subagent: an order and the id of the call -> what became of it."""
+"""Run a subagent: task and id of the call -> its result."""
 
 StartSubagent = Callable[[SubagentTask, str, Callable[[SubagentResult], str]], StartedSubagent | SubagentResult]
-"""The use-case start-in-background, likewise; the last argument puts a failure into words."""
+"""Start a subagent in the background: as `RunSubagent`; the last argument formats a failure."""
 
 GetSubagentTypes = Callable[[], Mapping[str, SubagentType]]
-"""The types of subagents there are now."""
+"""Return the present types of subagents."""
 
 NESTED_SUBAGENT_ERROR = tool_error("Subagents cannot launch other subagents.", "Agent unavailable")
 
@@ -54,9 +54,7 @@ class AgentParams(BaseModel):
 
 
 class AgentTool:
-    """Agent: runs a subagent and gives its last message, or starts one in the background; implements `Tool` of the
-    application's ports.
-    """
+    """Runs a subagent and returns its last message, or starts one in the background; implements the port `Tool`."""
 
     def __init__(self, run: RunSubagent, start: StartSubagent, types: GetSubagentTypes) -> None:
         self._run = run
@@ -70,7 +68,7 @@ class AgentTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """See `Tool`. Nobody is asked: what the subagent does is decided call by call."""
+        """See `Tool`. Needs no approval: each call of the subagent is decided by itself."""
         yield _prepare_root_call(
             AgentParams, arguments, context, lambda params: self._run_subagent(params, context.call_id)
         )
@@ -92,14 +90,14 @@ class AgentTool:
 def _prepare_root_call(
     params: type[P], arguments: JsonObject, context: ToolCallContext, run: Callable[[P], Awaitable[ToolReturnValue]]
 ) -> PreparedCall:
-    """A call that does `run` when it is one of the root agent."""
+    """Prepare a call that awaits `run` if the root agent makes it, else an error."""
     if context.agent_id is not None:
         return prepare_finished_call(NESTED_SUBAGENT_ERROR)
     return prepare_call(params, arguments, lambda parsed: PreparedCall(lambda: run(parsed)))
 
 
 def format_started_result(started: StartedSubagent | SubagentResult, requested_type: str) -> ToolReturnValue:
-    """What the model is told of an Agent in the background."""
+    """Format the result of an Agent call that started in the background."""
     if isinstance(started, SubagentResult):
         return tool_error(*_describe_failure(started))
     task = started.task
@@ -129,7 +127,7 @@ def _format_failure(result: SubagentResult) -> str:
 
 
 def format_agent_result(result: SubagentResult, requested_type: str) -> ToolReturnValue:
-    """What the model is told of a report of Agent."""
+    """Format the result of an Agent call."""
     if result.outcome != "completed":
         return tool_error(*_describe_failure(result))
     subagent_facts = _format_subagent_facts(result.agent_id, result.type, requested_type, resumed=result.resumed)
@@ -137,7 +135,7 @@ def format_agent_result(result: SubagentResult, requested_type: str) -> ToolRetu
 
 
 def _describe_failure(result: SubagentResult) -> tuple[str, str]:
-    """Message and brief."""
+    """Return message and brief."""
     match result.outcome:
         case "unknown_type":
             return f"Unknown subagent type: {result.text}", "Invalid subagent type"
@@ -181,7 +179,7 @@ class TaskParams(BaseModel):
 
 
 class TaskTool:
-    """Task: Agent with the parameters and results of older agent files; implements `Tool`."""
+    """Task: Agent with the parameters and results of older agent files; implements the port `Tool`."""
 
     def __init__(self, run: RunSubagent, types: GetSubagentTypes) -> None:
         self._run = run
@@ -194,7 +192,7 @@ class TaskTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """See `Tool`. Nobody is asked: what the subagent does is decided call by call."""
+        """See `Tool`. Needs no approval: each call of the subagent is decided by itself."""
         yield _prepare_root_call(
             TaskParams, arguments, context, lambda params: self._run_subagent(params, context.call_id)
         )
@@ -206,7 +204,7 @@ class TaskTool:
 
 
 def format_task_result(result: SubagentResult) -> ToolReturnValue:
-    """What the model is told of a report of Task."""
+    """Format the result of a Task call."""
     match result.outcome:
         case "completed":
             return tool_ok(result.text)
@@ -229,9 +227,9 @@ class CreateSubagentParams(BaseModel):
 
 
 class CreateSubagentTool:
-    """CreateSubagent: adds a type that Task can use in this conversation; implements `Tool`.
+    """CreateSubagent: adds a type that Task can use in this conversation; implements the port `Tool`.
 
-    `create` adds a name with its system prompt and says whether it was free.
+    `create` adds a name with its system prompt and returns whether the name was free.
     """
 
     def __init__(self, create: Callable[[str, str], bool], types: GetSubagentTypes) -> None:
@@ -245,7 +243,7 @@ class CreateSubagentTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """See `Tool`. Nobody is asked: a new type may do nothing that its maker may not."""
+        """See `Tool`. Needs no approval: a new type may do nothing that its creator may not."""
         yield _prepare_root_call(CreateSubagentParams, arguments, context, self._create_type)
 
     async def _create_type(self, params: CreateSubagentParams) -> ToolReturnValue:

@@ -22,7 +22,7 @@ class ThinkParams(BaseModel):
 
 
 class ThinkTool:
-    """Notes down a thought; implements `Tool` of the application's ports."""
+    """Notes down a thought; implements the port `Tool`."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -31,13 +31,13 @@ class ThinkTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """See `Tool`. The thought lives on in the call itself."""
+        """See `Tool`. The arguments of the call keep the thought."""
         yield prepare_call(ThinkParams, arguments, lambda params: tool_ok("", "Thought logged"))
 
 
 @lru_cache(maxsize=1)
 def think_spec() -> ToolSpec:
-    """What the model is told."""
+    """Return the spec of Think."""
     return ToolSpec(
         name="Think",
         description="""\

@@ -1,4 +1,4 @@
-"""What WriteFile and StrReplaceFile share: the way from a path to an approved, atomic change (tools spec 3.4, 3.5)."""
+"""Shared by WriteFile and StrReplaceFile: from a path to an approved, atomic change (tools spec 3.4, 3.5)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from kimi.domain.tools.tool import DiffBlock, ToolReturnValue, tool_error
 from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy, ResolvedPath, stale_file_error
 
 MAX_DIFF_BYTES = 8 * 1024 * 1024
-"""A larger file is not compared; its lines are counted."""
+"""A larger file is not compared; only its lines are counted."""
 
 MAX_EDIT_BYTES = 64 * 1024 * 1024
-"""A larger file is neither edited nor appended to: both need the whole text."""
+"""A larger file is neither edited nor appended to, because both need the whole text."""
 
 MAX_WHOLE_TEXT_BYTES = 256 * 1024
-"""A change of a larger file is shown in hunks only (acp spec 3.5)."""
+"""A change of a larger file is shown only in hunks (acp spec 3.5)."""
 
 GetActivePlanFile = Callable[[], "str | None"]
-"""The one file that may be changed while plan mode is on; None while it is off."""
+"""Return the only file that may be changed while plan mode is on; None while it is off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class AdmittedFile:
 
     @property
     def real_path(self) -> str:
-        """The real path, which is what is written."""
+        """The real path, which is the one written to."""
         return self.target.real_path
 
     @property
@@ -51,10 +51,10 @@ class AdmittedFile:
 
 @dataclass(frozen=True, slots=True)
 class PreparedChange:
-    """A change that is ready: the whole new content, what it is compared with, how the user sees it.
+    """A prepared change: the whole new content, the file that it replaces, and the blocks for the user.
 
-    `expected` is the file as it was when the diff was made; None when there was none. `texts` is None for what
-    cannot or must not be shown whole.
+    `expected` is the file as it was when the diff was made, None if there was none. `changed_text` is None if the
+    change cannot or must not be shown whole.
     """
 
     content: bytes
@@ -64,7 +64,7 @@ class PreparedChange:
 
 
 class FileEditor:
-    """Admits targets and applies changes, for the file tools of one conversation."""
+    """Checks targets and applies changes, for the file tools of one conversation."""
 
     def __init__(
         self, workspace: Workspace, policy: PathPolicy, record: FileRecord, plan_file: GetActivePlanFile
@@ -75,7 +75,7 @@ class FileEditor:
         self._plan_file = plan_file
 
     async def admit(self, given_path: str, verb: Literal["write", "edit"]) -> AdmittedFile | ToolReturnValue:
-        """May the file be changed at all? The error result when not."""
+        """Decide whether the file may be changed at all; return the error result if not."""
         target = await self._policy.locate(given_path)
         access = check_write_access(target.named_path, target.real_path, verb, await self._policy.resolve_scopes())
         if isinstance(access, PathDenied):
@@ -87,12 +87,12 @@ class FileEditor:
         return AdmittedFile(given_path, target, access, plan is not None)
 
     async def read_content(self, stat: FileStat) -> bytes:
-        """The whole file."""
+        """Read the whole file."""
         async with self.workspace.read(stat.real_path) as blocks:
             return b"".join([block async for block in blocks])
 
     async def count_lines(self, stat: FileStat) -> int:
-        """How many lines the file has, without holding it."""
+        """Count the lines of the file without holding it in memory."""
         breaks, last = 0, b"\n"
         async with self.workspace.read(stat.real_path) as blocks:
             async for block in blocks:
@@ -100,7 +100,7 @@ class FileEditor:
         return breaks + (last != b"\n")
 
     async def apply(self, admitted: AdmittedFile, change: PreparedChange) -> FileStat | ToolReturnValue:
-        """Write; an error result when the file is no longer what the diff was made from. Raises OSError."""
+        """Write the change; return an error result if the file is no longer the one of the diff. Raises OSError."""
         try:
             stat = await self.workspace.write(admitted.real_path, change.content, change.expected)
         except FileChanged:
@@ -112,7 +112,7 @@ class FileEditor:
 def propose_change(
     admitted: AdmittedFile, verb: Literal["Write", "Edit"], display: Sequence[DiffBlock], note: str = ""
 ) -> ProposedAction | None:
-    """What the policy has to decide on; nothing for the plan file in plan mode."""
+    """Build the action for the policy; None for the plan file in plan mode."""
     if admitted.is_plan_file or admitted.grant.action is None:
         return None
     return ProposedAction(
@@ -127,7 +127,10 @@ def propose_change(
 def prepare_failing_call(
     error: ToolReturnValue, admitted: AdmittedFile, verb: Literal["Write", "Edit"]
 ) -> PreparedCall:
-    """A call that fails. With a secret file even that is told only after approval, lest it be read by guessing."""
+    """Prepare a call that fails.
+
+    For a secret file, even the error is returned only after approval, so that its content cannot be guessed.
+    """
 
     async def run() -> ToolReturnValue:
         return error
@@ -136,7 +139,7 @@ def prepare_failing_call(
 
 
 async def build_display_blocks(admitted: AdmittedFile, old: str, new: str) -> tuple[DiffBlock, ...]:
-    """The blocks that show the change; of a secret file only how many lines there are. Works off the event loop."""
+    """Build the blocks that show the change; for a secret file only its number of lines. Works off the event loop."""
     if admitted.grant.is_sensitive:
         return (build_summary_block(admitted.display_path, count_lines(old), count_lines(new)),)
     if len(old) + len(new) < 4096:
@@ -145,7 +148,7 @@ async def build_display_blocks(admitted: AdmittedFile, old: str, new: str) -> tu
 
 
 def build_changed_text(admitted: AdmittedFile, old: bytes | None, new: bytes) -> ChangedText | None:
-    """The change of the whole file; None for a secret or a large file, and for what is no text."""
+    """Build the change of the whole file; None for a secret or a large file, and for content that is not text."""
     if admitted.grant.is_sensitive or max(len(old or b""), len(new)) > MAX_WHOLE_TEXT_BYTES:
         return None
     try:
@@ -155,11 +158,11 @@ def build_changed_text(admitted: AdmittedFile, old: bytes | None, new: bytes) ->
 
 
 def too_large_error(given_path: str, stat: FileStat) -> ToolReturnValue:
-    """The error for a file whose whole text is needed."""
+    """Return the error for a file that is too large and whose whole text is needed."""
     message = f"`{given_path}` is {stat.size} bytes; over {MAX_EDIT_BYTES} bytes, change it with a command instead."
     return tool_error(message, "File too large")
 
 
 def parent_directory(path: str) -> str:
-    """The directory of a real path."""
+    """Return the directory of a real path."""
     return os.path.dirname(path)

@@ -1,4 +1,4 @@
-"""What kind of file it is: by its name and its first 512 bytes (tools spec 3.2, T-66)."""
+"""Detects the kind of a file by its name and its first 512 bytes (tools spec 3.2, T-66)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 FileKind: TypeAlias = Literal["text", "image", "video", "unknown"]
 
 HEAD_BYTES = 512
-"""How much of the beginning is looked at."""
+"""How many bytes from the beginning are inspected."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileType:
-    """`mime` is the type of an image or a video, empty otherwise."""
+    """The kind of a file; `mime` is the type of an image or a video, otherwise empty."""
 
     kind: FileKind
     mime: str = ""
@@ -97,9 +97,10 @@ _MIME_BY_ISO_BRAND: tuple[tuple[bytes, str], ...] = (
 
 
 def detect_file_type(path: str, head: bytes) -> FileType:
-    """The type of the file called `path` that begins with `head`.
+    """Return the type of the file named `path` that begins with `head`.
 
-    Unknown: a NUL byte, the extension of a binary format, or an extension and a beginning that disagree.
+    It is unknown if there is a NUL byte, if the extension is that of a binary format, or if extension and beginning
+    disagree.
     """
     extension = splitext(path)[1].lower()
     if extension in _BINARY_EXTENSIONS:
@@ -114,7 +115,7 @@ def detect_file_type(path: str, head: bytes) -> FileType:
 
 
 def detect_media_type(head: bytes) -> str:
-    """The MIME type of an image or a video by its first bytes; empty when they say nothing of the sort."""
+    """Return the MIME type of an image or a video by its first bytes; empty for anything else."""
     for offset, magic, mime in _MAGIC_NUMBERS:
         if head.startswith(magic, offset):
             return mime

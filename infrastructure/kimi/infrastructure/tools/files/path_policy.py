@@ -1,4 +1,4 @@
-"""The path policy that all file tools of a conversation share: rules of the domain over real paths (tools spec 2)."""
+"""The path policy that all file tools of a conversation share: domain rules over real paths (tools spec 2)."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from kimi.domain.permissions.path_rules import OWN_FILES, NamedPath, PathScopes,
 from kimi.domain.tools.tool import ToolReturnValue, tool_error
 
 ListRoots = Callable[[], Sequence[str]]
-"""Absolute directories that may change while the conversation runs (`/add-dir`)."""
+"""Return absolute directories that may change while the conversation runs (`/add-dir`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPath:
-    """A path of a call: as named, and the real path, links of its existing part resolved."""
+    """A path of a call: as named, and the real path with the links of its existing part resolved."""
 
     named_path: NamedPath
     real_path: str
     is_detour: bool
-    """Does a symlink below its root lead elsewhere, so that the user has to see the real path too?"""
+    """Whether a symlink below its root leads elsewhere, so that the user must see the real path too."""
 
     def format_action_title(self, action: str) -> str:
-        """What the user is asked, e.g. ``Write file `/w/a` ``; both paths when a link leads elsewhere."""
+        """Return the title of an action, e.g. ``Write file `/w/a` ``; with both paths if a link leads elsewhere."""
         if self.is_detour:
             return f"{action} `{self.named_path.original}` (-> `{self.real_path}`)"
         return f"{action} `{self.named_path.absolute}`"
 
 
 class PathPolicy:
-    """Where the tools of one conversation may read and write.
+    """Decides where the tools of one conversation may read and write.
 
-    `additional_dirs` count as workspace; `readable_roots` may be read without question (skills, plans, spilled
-    output). `own_files` are further files of ours that tools may not touch, e.g. the file of `--config-file`.
-    Real paths of roots are found once and kept: a root that is swapped for a link later does not move.
+    `additional_dirs` count as workspace; `readable_roots` may be read without a question (skills, plans, spilled
+    output). `own_files` are further files of this program that tools may not touch, e.g. the file of `--config-file`.
+    Real paths of roots are resolved once and kept: a root that is replaced by a link later does not move.
     """
 
     def __init__(
@@ -66,11 +66,14 @@ class PathPolicy:
         self._real_roots: dict[str, str] = {}
 
     def interpret(self, given_path: str) -> NamedPath:
-        """What the model means by `given`."""
+        """Interpret a path as the model means it."""
         return interpret_path(given_path, work_dir=self.workspace.work_dir, home=self._home, windows=self.windows)
 
     async def locate(self, given_path: str) -> ResolvedPath:
-        """The real path behind `given`. The file need not exist; a path that cannot exist is its own real path."""
+        """Resolve the real path of `given_path`.
+
+        The file need not exist; a path that cannot exist is its own real path.
+        """
         named = self.interpret(given_path)
         try:
             real = await self.workspace.real_path(named.absolute)
@@ -79,11 +82,11 @@ class PathPolicy:
         return ResolvedPath(named, real, await self._is_detour(named.absolute, real))
 
     async def is_unchanged(self, target: ResolvedPath) -> bool:
-        """Is it the place that the person was asked about, or has a link been changed since?"""
+        """Return whether the path still leads to the file that the user was asked about."""
         return (await self.locate(target.named_path.original)).real_path == target.real_path
 
     async def resolve_scopes(self) -> PathScopes:
-        """The zones as they are now."""
+        """Return the scopes as they are now."""
         return PathScopes(
             workspace=await self._with_real_paths((self.workspace.work_dir, *self._additional_dirs())),
             readable=await self._with_real_paths(self._readable_roots()),
@@ -95,7 +98,7 @@ class PathPolicy:
         )
 
     async def _with_real_paths(self, roots: Sequence[str]) -> tuple[str, ...]:
-        """Each root as it is named and as it really is."""
+        """Return each root as it is named, then as it really is."""
         real = [await self._resolve_root(root) for root in roots]
         return tuple(dict.fromkeys((*roots, *real)))
 
@@ -105,7 +108,10 @@ class PathPolicy:
         return self._real_roots[root]
 
     async def _is_detour(self, absolute: str, real: str) -> bool:
-        """A root that is itself reached through a link (a work dir below macOS's /tmp) is no detour."""
+        """Return whether a link below the root leads elsewhere.
+
+        A root that is itself reached through a link (a work directory below macOS's /tmp) is not a detour.
+        """
         if absolute == real:
             return False
         for root in (self.workspace.work_dir, *self._additional_dirs()):
@@ -116,7 +122,7 @@ class PathPolicy:
 
 
 class FileRecord:
-    """What the file tools of one conversation share: a lock for each file, and what the model knows of it.
+    """Shared state of the file tools of one conversation: a lock for each file, and what the model has seen of it.
 
     Keys are real paths. A file that was never read has no known state.
     """
@@ -126,61 +132,62 @@ class FileRecord:
         self._seen_identities: dict[str, tuple[int, ...]] = {}
 
     def fork_for_subagent(self) -> FileRecord:
-        """The record of another model that works on the same files: locks in common, knowledge of its own."""
+        """Return the record of a subagent that works on the same files: shared locks, knowledge of its own."""
         return FileRecord(self._locks)
 
     @asynccontextmanager
     async def lock_file(self, real_path: str) -> AsyncGenerator[None]:
-        """One at a time for each file, first come, first served (T-74)."""
+        """Hold the lock of a file; waiting callers get it in their order (T-74)."""
         lock = self._locks.setdefault(real_path, anyio.Lock())
         try:
             async with lock:
                 yield
         finally:
+            # The lock passes directly to the next waiter, so an unlocked one has no waiters and can go.
             if not lock.locked():
                 self._locks.pop(real_path, None)
 
     def mark_seen(self, stat: FileStat) -> None:
-        """The model has seen or written this state of the file."""
+        """Record that the model has seen or written this state of the file."""
         self._seen_identities[stat.real_path] = stat.identity
 
     def has_seen(self, real_path: str) -> bool:
-        """Has the model seen or written the file at all?"""
+        """Return whether the model has seen or written the file at all."""
         return real_path in self._seen_identities
 
     def is_stale(self, stat: FileStat) -> bool:
-        """Did the file change since the model saw it? False when it never did."""
+        """Return whether the file changed since the model saw it; False if it never did."""
         known = self._seen_identities.get(stat.real_path)
         return known is not None and known != stat.identity
 
 
 def stale_file_error() -> ToolReturnValue:
-    """The error for a file that changed behind the model's back (tools spec 3.5)."""
+    """Return the error for a file that changed since the model saw it (tools spec 3.5)."""
     return tool_error("File changed on disk since it was read; read it again before editing.", "Stale file")
 
 
 def missing_file_error(given_path: str) -> ToolReturnValue:
-    """The error for a file that is not there."""
+    """Return the error for a file that does not exist."""
     return tool_error(f"`{given_path}` does not exist.", "File not found")
 
 
 def moved_file_error(given_path: str) -> ToolReturnValue:
-    """The error for a path that leads elsewhere than when the person was asked."""
+    """Return the error for a path that leads elsewhere than when the user was asked."""
     return tool_error(
         f"`{given_path}` leads elsewhere now than when it was asked about; nothing was read.", "Path changed"
     )
 
 
 def not_a_file_error(given_path: str) -> ToolReturnValue:
-    """The error for a directory, FIFO, socket or device."""
+    """Return the error for a directory, FIFO, socket or device."""
     return tool_error(f"`{given_path}` is not a file.", "Invalid path")
 
 
 def make_printable(name: str) -> str:
-    """File names need not be text; what is not becomes U+FFFD."""
+    """Return a file name as text; bytes that are not text become U+FFFD."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def describe_error(error: Exception) -> str:
-    """The error in the words of the operating system, without the path, which the caller names."""
+    """Return the error text of the operating system without the path, which the caller names."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,4 +1,7 @@
-"""Images in a form and size that providers take (tools spec 3.3). With Pillow, the optional extra `media`."""
+"""Converts images to a format and size that providers accept (tools spec 3.3).
+
+Uses Pillow, the optional extra `media`.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 5 * 1024 * 1024
 MAX_SIDE = 2048
-"""Pixels on the longer side."""
+"""The limit of the longer side, in pixels."""
 
 MAX_PIXELS = 200_000_000
-"""More are not decoded: a small file can claim to be a huge picture."""
+"""Images with more pixels are not decoded: a small file can claim to be a huge picture."""
 
 _ORIENTATION_TAG, _LAST_UPRIGHT_ORIENTATION = 274, 4
-"""The EXIF tag that says how the camera was held; values above this one mean that width and height change places."""
+"""The EXIF tag of the orientation; values above the second number mean that width and height are swapped."""
 
 SUPPORTED_MIME_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What most providers take."""
+"""The formats that most providers accept."""
 
 _INSTALL_ADVICE = "install the extra 'media' of this program (kimi-wire[media]), or convert the file to PNG or JPEG"
 
@@ -33,7 +36,7 @@ class PictureRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is sent. `size` is the width and height of the original, in pixels, if known."""
+    """The image that is sent. `original_size` is the width and height of the original, in pixels, if known."""
 
     content: bytes
     mime: str
@@ -41,9 +44,9 @@ class Picture:
 
 
 def prepare_picture(content: bytes, mime: str) -> Picture:
-    """The picture as it is, or scaled down or converted. Without Pillow large ones stay as they are.
+    """Return the picture unchanged, scaled down or converted. Without Pillow, large ones stay unchanged.
 
-    Raises PictureRefused: a format that providers do not take and that cannot be converted here.
+    Raises PictureRefused: a format that providers do not accept and that cannot be converted here.
     """
     try:
         from PIL import Image
@@ -51,18 +54,18 @@ def prepare_picture(content: bytes, mime: str) -> Picture:
         if mime not in SUPPORTED_MIME_TYPES:
             raise PictureRefused(f"{mime} is not taken by most models; {_INSTALL_ADVICE}.") from None
         return Picture(content, mime, read_png_size(content))
-    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours, and stderr the person's
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # own limit; stderr is the user's
     try:
         with Image.open(io.BytesIO(content)) as image:
             return _fit_picture(image, content, mime)
-    except Exception as error:  # what the library raises for a damaged file, or for its EXIF, is no closed list
+    except Exception as error:  # the library may raise anything for a damaged file or its EXIF data
         if mime in SUPPORTED_MIME_TYPES:
             return Picture(content, mime, read_png_size(content))  # the provider may be able to read it
         raise PictureRefused(f"{mime} cannot be converted here ({error}); convert the file to PNG or JPEG.") from None
 
 
 def read_png_size(content: bytes) -> tuple[int, int] | None:
-    """Width and height of a PNG from its first bytes; None for anything else."""
+    """Return width and height of a PNG from its first bytes; None for anything else."""
     if not content.startswith(b"\x89PNG\r\n\x1a\n") or len(content) < 24:
         return None
     width, height = struct.unpack(">II", content[16:24])
@@ -83,9 +86,9 @@ def _fit_picture(image: Image, content: bytes, mime: str) -> Picture:
 
 
 def _shrink_image(image: Image, mode: str) -> Image:
-    """The picture within `MAX_SIDE` and upright, for the new file will not say how the camera was held.
+    """Scale the picture to `MAX_SIDE` and turn it upright, because the new file has no orientation tag.
 
-    It becomes small before anything else, so that it is in memory once only.
+    It is scaled before anything else, so that only one large copy is in memory.
     """
     from PIL.ImageOps import exif_transpose
 
@@ -95,7 +98,7 @@ def _shrink_image(image: Image, mode: str) -> Image:
 
 
 def _encode_within_limits(image: Image, *, photo: bool) -> bytes:
-    """The picture in a file, as large as the limits let it be."""
+    """Encode the picture as large as the limits allow."""
     side = MAX_SIDE
     while True:
         image.thumbnail((side, side))

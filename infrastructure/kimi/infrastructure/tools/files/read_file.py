@@ -1,7 +1,7 @@
 """ReadFile: a window of lines of a text file (tools spec 3.2).
 
-Memory does not depend on the size of the file, nor on the length of a line: the file passes in blocks of at most
-1 MiB, line breaks are counted, and only what belongs to the window is kept.
+Memory depends neither on the size of the file nor on the length of a line: the file passes in blocks of at most 1 MiB,
+line breaks are counted, and only what belongs to the window is kept.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ MAX_LINES = 1000
 MAX_LINE_CHARS = 2000
 MAX_BYTES = 100 * 1024
 MAX_COUNTED_BYTES = 50 * 1024 * 1024
-"""Bytes after which lines are no longer counted once the window is full."""
+"""The number of bytes after which lines are no longer counted once the window is full."""
 
 _CUT_MARKER = "..."
 _MAX_KEPT_LINE_BYTES = 4 * MAX_LINE_CHARS + 8
-"""Enough of a line to show its first characters, whatever they are."""
+"""Enough bytes of a line to show its first characters, whatever they are."""
 
 _DESCRIPTION = f"""\
 Read lines of a text file. Use it rather than a shell command to look at a file whose path you know; use Grep to
@@ -86,12 +86,12 @@ class ReadFileTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """Name, text and schema for the model."""
+        """The name, description and schema for the model."""
         return _spec()
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
-        """Ready to read; only a read outside the workspace may have to be approved."""
+        """See `Tool`. Needs approval only outside the workspace, if the settings say so."""
         params = parse_arguments(ReadFileParams, arguments)
         if isinstance(params, ToolReturnValue):
             yield prepare_finished_call(params)
@@ -119,7 +119,7 @@ class ReadFileTool:
         return format_window(window, params.n_lines)
 
     async def _read_window(self, params: ReadFileParams, source: FileSource) -> LineWindow | FileType:
-        """The lines asked for, or the type of a file that has no lines."""
+        """Read the requested lines, or return the type of a file that has no lines."""
         if params.line_offset > 0:
             return await self._read_forward(source, LineWindow(params.line_offset, params.n_lines))
         return await self._read_tail(source, -params.line_offset, params.n_lines)
@@ -140,7 +140,7 @@ class ReadFileTool:
         return window
 
     async def _read_tail(self, source: FileSource, lines: int, n_lines: int) -> LineWindow | FileType:
-        """First count, remembering how many lines lie before each block; then read the blocks that matter."""
+        """Count all lines, with the line number at each block, then read only the blocks of the window."""
         marks = [(0, 1)]
         counter = LineWindow(1, 0)
         breaks = LineBreakNormalizer()
@@ -171,7 +171,7 @@ class ReadFileTool:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Where a window is read from: the content of a small file, which came with the look at it, or the file."""
+    """The source of a window: the content of a small file, which was read with its status, or the file."""
 
     workspace: Workspace
     path: str
@@ -179,7 +179,7 @@ class FileSource:
 
     @asynccontextmanager
     async def read(self, offset: int = 0) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """The bytes from `offset` in blocks. Raises OSError."""
+        """Yield the bytes from `offset` in blocks. Raises OSError."""
         if self.content is not None:
             yield _single_block(self.content[offset:])
             return
@@ -202,9 +202,9 @@ def _spec() -> ToolSpec:
 async def prepare_read(
     policy: PathPolicy, given_path: str, read: Callable[[ResolvedPath], Awaitable[ToolReturnValue]]
 ) -> PreparedCall:
-    """A call that reads the file behind `given`; the error for one that may not be read.
+    """Prepare a call that reads `given_path`, or one that fails because it may not be read.
 
-    Nothing has to be approved, unless it lies outside the workspace and the settings say so.
+    Approval is needed only outside the workspace, if the settings say so.
     """
     target = await policy.locate(given_path)
     access = check_read_access(target.named_path, target.real_path, await policy.resolve_scopes())
@@ -223,7 +223,7 @@ async def prepare_read(
 
 
 class LineBreakNormalizer:
-    """Turns every line break of a stream of blocks into a line feed; `size` is the number of bytes given in."""
+    """Turns every line break of a stream of blocks into a line feed; `size` counts the bytes that came in."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -231,11 +231,11 @@ class LineBreakNormalizer:
 
     @property
     def offset(self) -> int:
-        """Where in the file the text begins that was not given out yet."""
+        """The offset in the file of the text that was not returned yet."""
         return self.size - self._holds_return
 
     def normalize(self, block: bytes) -> bytes:
-        """The block with its breaks normalised; a return at its end waits for the next block."""
+        """Return the block with its breaks normalised; a return at its end waits for the next block."""
         self.size += len(block)
         if self._holds_return:
             block = b"\r" + block
@@ -246,15 +246,15 @@ class LineBreakNormalizer:
         return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def flush(self) -> bytes:
-        """What was still waiting at the end of the file."""
+        """Return what was still waiting at the end of the file."""
         return b"\n" if self._holds_return else b""
 
 
 @dataclass(slots=True)
 class LineWindow:
-    """The lines from `first` on, at most `n_lines`, of text that comes in pieces; later lines are counted.
+    """Up to `n_lines` lines from `first_line` on, of text that comes in pieces; later lines are counted.
 
-    `line` is the number of the line that the next byte belongs to. Past the limit of bytes the window ends, or,
+    `line_number` is the number of the line that the next byte belongs to. Past the limit of bytes the window ends or,
     with `keep_newest`, loses its oldest lines.
     """
 
@@ -273,16 +273,16 @@ class LineWindow:
 
     @property
     def is_full(self) -> bool:
-        """Are further lines only counted?"""
+        """Whether further lines are only counted."""
         return self._line_count >= min(self.n_lines, MAX_LINES) or (self.is_over_bytes and not self.keep_newest)
 
     @property
     def total_lines(self) -> int:
-        """Lines seen so far, an unfinished one included."""
+        """The number of lines seen so far, an unfinished one included."""
         return self.line_number - 1 + self.line_started
 
     def feed(self, text: bytes) -> None:
-        """The next piece; its line breaks are line feeds. Empty: the end."""
+        """Add the next piece, whose line breaks are line feeds."""
         at = self._skip_lines(text)
         while at < len(text) and not self.is_full:
             at = self._take_line(text, at)
@@ -291,12 +291,12 @@ class LineWindow:
             self.line_started = not text.endswith(b"\n")
 
     def close(self) -> None:
-        """The end of the file: what is left is a last line without a break."""
+        """Add the last line if it has no break; called at the end of the file."""
         if self.line_started and not self.is_full and self.line_number >= self.first_line:
             self._add_line("")
 
     def _skip_lines(self, text: bytes) -> int:
-        """Pass over the lines before the window; the place where to go on."""
+        """Skip the lines before the window; return the index where the window goes on."""
         if self.line_number >= self.first_line:
             return 0
         breaks = text.count(b"\n")
@@ -346,7 +346,7 @@ class LineWindow:
 
 
 def format_window(window: LineWindow, n_lines: int) -> ToolReturnValue:
-    """The numbered lines and the sentence about them."""
+    """Format the numbered lines and the sentences about them."""
     output = "".join(f"{number:6d}\t{line}" for number, line in window.lines)
     return tool_ok(output, " ".join(_format_remarks(window, n_lines)))
 
@@ -372,7 +372,7 @@ def _format_remarks(window: LineWindow, n_lines: int) -> list[str]:
 
 
 def _find_after_break(text: bytes, count: int) -> int:
-    """The place after the `count`th line feed of `text`, which has that many."""
+    """Return the index after the `count`th line feed of `text`, which has that many."""
     at = 0
     while (found := text.count(b"\n", at, at + 4096)) < count:
         count -= found

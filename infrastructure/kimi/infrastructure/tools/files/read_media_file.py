@@ -1,4 +1,4 @@
-"""ReadMediaFile: an image or a video of the disk as something that the model sees (tools spec 3.3)."""
+"""ReadMediaFile: an image or a video from the disk that the model sees (tools spec 3.3)."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class ReadMediaFileTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """Name, text and schema for the model."""
+        """The name, description and schema for the model."""
         return _spec(tuple(kind for kind, needed in _CAPABILITY_BY_KIND.items() if needed in self._capabilities))
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
-        """Ready to read; only a read outside the workspace may have to be approved."""
+        """See `Tool`. Needs approval only outside the workspace, if the settings say so."""
         params = parse_arguments(ReadMediaFileParams, arguments)
         if isinstance(params, ToolReturnValue):
             yield prepare_finished_call(params)
@@ -83,7 +83,7 @@ class ReadMediaFileTool:
         )
 
     async def _read_content(self, path: str) -> bytes:
-        """All of the file, or a little more than the limit of one that grows meanwhile."""
+        """Read the whole file; of one that grows past the limit meanwhile, a little more than the limit."""
         content = bytearray()
         async with self._workspace.read(path) as blocks:
             async for block in blocks:
@@ -103,7 +103,7 @@ class ReadMediaFileTool:
 
 
 def _check_file(given_path: str, target: ResolvedPath, stat: FileStat | None) -> ToolReturnValue | None:
-    """The error for what is no file, or too large to be read at all."""
+    """Return the error for something that is not a file, or too large to be read at all."""
     if stat is None:
         return missing_file_error(given_path)
     if stat.kind != "file":
@@ -117,7 +117,7 @@ def _too_large_error(target: ResolvedPath, size: int) -> ToolReturnValue:
 
 
 def _check_content(given_path: str, target: ResolvedPath, content: bytes, kind: FileType) -> ToolReturnValue | None:
-    """The error for content that is no image or video."""
+    """Return the error for content that is not an image or video."""
     if not content:
         return tool_error(f"`{target.named_path.absolute}` is empty.", "Empty file")
     if len(content) > MAX_FILE_BYTES:
@@ -149,7 +149,7 @@ def _build_result(path: str, content: bytes, kind: FileType) -> ToolReturnValue:
 
 
 def _format_result(kind: str, path: str, part: ContentPart, facts: str, remark: str) -> ToolReturnValue:
-    """The medium between two tags that name it."""
+    """Put the medium between two tags that name it."""
     output = (TextPart(f'<{kind} path="{escape(path)}">'), part, TextPart(f"</{kind}>"))
     return tool_ok(output, f"Loaded {kind} file `{path}` ({facts}).{remark}")
 

@@ -1,4 +1,4 @@
-"""StrReplaceFile: replace exact pieces of a text file, nothing else of it changes (tools spec 3.5)."""
+"""StrReplaceFile: replaces exact pieces of a text file and leaves the rest unchanged (tools spec 3.5)."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class StrReplaceFileParams(BaseModel):
 
     @property
     def edits(self) -> list[Edit]:
-        """The edits, one or many."""
+        """The edits, one or many, as a list."""
         return self.edit if isinstance(self.edit, list) else [self.edit]
 
 
 @dataclass(frozen=True, slots=True)
 class EditedText:
-    """The text after all edits; how many replacements were made; how often an `old` occurred that was not unique."""
+    """The text after all edits, the number of replacements, and the occurrences of each ambiguous `old`."""
 
     text: str
     replacements: int
@@ -105,12 +105,12 @@ class StrReplaceFileTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """Name, text and schema for the model."""
+        """The name, description and schema for the model."""
         return _spec()
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
-        """The edits are made in memory and the file is locked; nothing is written yet."""
+        """See `Tool`. The edits are made in memory and the file is locked; nothing is written yet."""
         params = parse_arguments(StrReplaceFileParams, arguments)
         if isinstance(params, ToolReturnValue):
             yield prepare_finished_call(params)
@@ -119,6 +119,7 @@ class StrReplaceFileTool:
         if isinstance(admitted, ToolReturnValue):
             yield prepare_finished_call(admitted)
             return
+        # Held from the diff to the write: the user approves exactly the change that is written.
         async with self._editor.record.lock_file(admitted.real_path):
             yield await self._prepare_edit(params, admitted)
 
@@ -158,7 +159,7 @@ class StrReplaceFileTool:
         return PreparedChange(new, stat, display, build_changed_text(admitted, old, new)), edited
 
     def _check_editable(self, stat: FileStat, given_path: str) -> ToolReturnValue | None:
-        """Why the file cannot be edited as it is."""
+        """Return why the file cannot be edited now, or None."""
         if stat.kind != "file":
             return not_a_file_error(given_path)
         if stat.size > MAX_EDIT_BYTES:
@@ -188,10 +189,10 @@ class StrReplaceFileTool:
 
 
 def apply_edits(text: str, edits: Sequence[Edit], strict: bool) -> EditedText | ToolReturnValue:
-    """All edits, one after the other; the error result as soon as one does not fit.
+    """Apply all edits, one after the other; return the error result as soon as one does not match.
 
-    A line break in `old` matches whatever line break the text has there; those in `new` become the one that the
-    text uses most. What no edit touches stays as it is, byte for byte.
+    A line break in `old` matches any line break of the text; those in `new` become the one that the text uses most. The
+    rest of the text stays unchanged, byte for byte.
     """
     line_break = _most_common_line_break(text)
     replacements = 0
@@ -235,7 +236,7 @@ def _split_lines(text: str) -> list[str]:
 
 
 def _most_common_line_break(text: str) -> str | None:
-    """The line break that occurs most; None for a text without any."""
+    """Return the line break that occurs most; None for a text without any."""
     pairs = text.count("\r\n")
     counts = {"\n": text.count("\n") - pairs, "\r\n": pairs, "\r": text.count("\r") - pairs}
     usual = max(counts, key=lambda kind: counts[kind])

@@ -63,12 +63,12 @@ class WriteFileTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """Name, text and schema for the model."""
+        """The name, description and schema for the model."""
         return _spec()
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
-        """The diff is made and the file locked; nothing is written yet."""
+        """See `Tool`. The diff is made and the file is locked; nothing is written yet."""
         params = parse_arguments(WriteFileParams, arguments)
         if isinstance(params, ToolReturnValue):
             yield prepare_finished_call(params)
@@ -77,6 +77,7 @@ class WriteFileTool:
         if isinstance(admitted, ToolReturnValue):
             yield prepare_finished_call(admitted)
             return
+        # Held from the diff to the write: the user approves exactly the change that is written.
         async with self._editor.record.lock_file(admitted.real_path):
             yield await self._prepare_write(params, admitted)
 
@@ -96,7 +97,7 @@ class WriteFileTool:
         return PreparedCall(run, propose_change(admitted, "Write", change.display, note), change.changed_text)
 
     async def _find_missing_parent(self, admitted: AdmittedFile) -> str | ToolReturnValue:
-        """The directory that writing creates, empty for none; the error when it may not."""
+        """Return the directory that writing creates, empty for none; the error if it may not be created."""
         parent = parent_directory(admitted.real_path)
         stat = await self._editor.workspace.stat(parent)
         if stat is not None and stat.kind == "directory":

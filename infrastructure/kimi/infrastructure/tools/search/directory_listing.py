@@ -1,4 +1,4 @@
-"""A short picture of a directory: a tree of two levels (tools spec 3.6)."""
+"""A short overview of a directory: a tree of two levels (tools spec 3.6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_CHILD_ENTRIES = 10
 
 
 def list_two_levels(directory: str) -> str:
-    """The entries of `directory` and those of its directories, directories first, long lists cut. Blocking."""
+    """Return the entries of `directory` and of its directories, directories first, long lists cut. Blocking."""
     return "\n".join(_format_tree(directory, MAX_ROOT_ENTRIES, deeper=True))
 
 
@@ -30,7 +30,7 @@ def _format_tree(directory: str, limit: int, *, deeper: bool) -> list[str]:
 
 
 def _list_entries(directory: str, limit: int) -> tuple[Sequence[tuple[str, bool]], int]:
-    """The first entries as (name, is a directory), and how many are left out. A link is never a directory here."""
+    """Return the first entries as (name, is a directory), and how many are left out. Links are never directories."""
     try:
         with os.scandir(directory) as found:
             entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]

@@ -1,4 +1,4 @@
-"""Glob: find files and directories by a pattern (tools spec 3.6)."""
+"""Glob: finds files and directories by a pattern (tools spec 3.6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kimi.infrastructure.tools.search.glob_walk import GlobMatches, GlobPattern,
 
 MAX_MATCHES = 1000
 BUDGET_S = 10.0
-"""Seconds after which a search gives what it has found."""
+"""Seconds after which a search returns what it has found."""
 
 _DESCRIPTION = f"""\
 Find files and directories by name. Use Grep to search what files contain.
@@ -58,12 +58,12 @@ class GlobTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """Name, text and schema for the model."""
+        """The name, description and schema for the model."""
         return _spec()
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
-        """Ready to search; nothing needs approval."""
+        """See `Tool`. Needs no approval."""
         yield prepare_call(GlobParams, arguments, lambda params: PreparedCall(partial(self._search, params)))
 
     async def _search(self, params: GlobParams) -> ToolReturnValue:
@@ -96,11 +96,12 @@ class GlobTool:
         try:
             found = await to_thread.run_sync(walk.run, abandon_on_cancel=True)
         finally:
+            # A cancelled call abandons the thread, which must end by itself.
             walk.cancel()
         return _format_result(params.pattern, found, self._budget_s)
 
     async def _resolve_directory(self, given_path: str | None, scopes: PathScopes) -> str | ToolReturnValue:
-        """The real path of the directory to search, or why it cannot be searched."""
+        """Return the real path of the directory to search, or the error if it cannot be searched."""
         if given_path is None:
             return await self._workspace.real_path(self._workspace.work_dir)
         target = await self._policy.locate(given_path)

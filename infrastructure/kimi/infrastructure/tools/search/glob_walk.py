@@ -1,7 +1,7 @@
-"""Walking a tree for a glob pattern: lazily, in order, each entry once, with a time limit (tools spec 3.6).
+"""Walks a tree for a glob pattern: lazily, in order, each entry once, with a time limit (tools spec 3.6).
 
-A pattern is a row of components; the walk carries the set of places in the pattern that a directory has reached, so
-that `**` needs no second visit and no list of candidates. Blocking: to be run in a worker thread.
+A pattern is a sequence of components; the walk carries the set of pattern positions that a directory has reached, so
+that `**` needs neither a second visit nor a list of candidates. Blocking: run it in a worker thread.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kimi.domain.permissions.path_rules import glob_to_regex, is_within
 from kimi.infrastructure.tools.search.ignore_rules import GIT_KINDS, VCS_DIRECTORIES, IgnoreLevel, load_rules_above
 
 PatternPosition: TypeAlias = tuple[int, int]
-"""Which alternative of the pattern, and how many of its components are matched."""
+"""The index of the alternative, and how many of its components are matched."""
 
 PatternStates: TypeAlias = frozenset[PatternPosition]
 
 DirectoryVisit: TypeAlias = "Iterator[DirectoryVisit]"
-"""The rest of a directory: gives a visit to each directory below, when its turn comes."""
+"""The rest of a directory: yields a visit to each directory below, in order."""
 
 MAX_ALTERNATIVES = 256
-"""How many patterns braces may stand for."""
+"""The limit of patterns that braces may expand to."""
 
 _WILDCARD = re.compile(r"[*?\[]")
 _CLOCK_CHECK_INTERVAL = 512
@@ -34,7 +34,7 @@ _CLOCK_CHECK_INTERVAL = 512
 
 @dataclass(frozen=True, slots=True)
 class NameTest:
-    """One component to compare a name with, and where a match leads."""
+    """One component to compare a name with, and the positions that a match reaches."""
 
     matches: Callable[[str], object]
     literal: bool
@@ -44,7 +44,7 @@ class NameTest:
 
 @dataclass(frozen=True, slots=True)
 class PatternStep:
-    """All that can be done with the entries of a directory: `stay` are the `**` places, which any entry keeps."""
+    """The comparisons for the entries of a directory; any entry keeps the `**` positions in `recursive_states`."""
 
     tests: tuple[NameTest, ...]
     recursive_states: PatternStates
@@ -53,7 +53,7 @@ class PatternStep:
 
 @dataclass(slots=True)
 class GlobMatches:
-    """The first matches in order, relative with `/`; how many there are; did the time run out?"""
+    """The first matches in order, relative with `/`; the number of all matches; whether the time ran out."""
 
     paths: list[str] = field(default_factory=list[str])
     count: int = 0
@@ -61,7 +61,7 @@ class GlobMatches:
 
 
 class TooManyAlternatives(ValueError):
-    """The braces stand for more patterns than are tried."""
+    """The braces expand to more patterns than are tried."""
 
 
 class GlobPattern:
@@ -82,13 +82,13 @@ class GlobPattern:
         )
 
     def find_step(self, states: PatternStates) -> PatternStep:
-        """What the entries of a directory in these states are compared with; remembered."""
+        """Return the comparisons for the entries of a directory in these states. The result is cached."""
         if states not in self._steps:
             self._steps[states] = self._build_step(states)
         return self._steps[states]
 
     def accepts(self, states: PatternStates) -> bool:
-        """Is a whole alternative matched?"""
+        """Return whether a whole alternative is matched."""
         return any(at == len(self.components[index]) for index, at in states)
 
     def _build_step(self, states: PatternStates) -> PatternStep:
@@ -104,7 +104,7 @@ class GlobPattern:
             leads_to = frozenset(self._follow_double_stars(index, at + 1))
             tests.append(self._build_name_test(components[at], leads_to, at + 1 == len(components)))
         kept = frozenset(stay)
-        # A name may only be passed by `**` where components follow; `a/**` itself does not mean `a`.
+        # `**` accepts a name only if components follow; `a/**` itself does not match `a`.
         return PatternStep(tuple(tests), kept, self.accepts(kept))
 
     def _build_name_test(self, component: str, leads_to: PatternStates, last: bool) -> NameTest:
@@ -113,7 +113,7 @@ class GlobPattern:
         return NameTest(component.__eq__, True, leads_to, last)
 
     def _follow_double_stars(self, index: int, at: int) -> Iterator[PatternPosition]:
-        """The place, and those that follow it without a name: `**` may stand for no directory at all."""
+        """Yield the position, and those reachable without a name: `**` may match no directory at all."""
         components = self.components[index]
         yield index, at
         while at < len(components) and components[at] == "**":
@@ -122,7 +122,7 @@ class GlobPattern:
 
 
 class GlobWalk:
-    """One search below `directory`. `roots` are the real directories that links may lead into."""
+    """One search below `directory`. Links may lead only into `roots`, which are real directories."""
 
     def __init__(
         self,
@@ -146,11 +146,11 @@ class GlobWalk:
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """Make `run` return soon. To be called from any thread."""
+        """Make `run` return soon. May be called from any thread."""
         self._cancelled.set()
 
     def run(self) -> GlobMatches:
-        """Search. Directories that cannot be read are passed over."""
+        """Search and return the matches. Directories that cannot be read are skipped."""
         self._deadline = time.monotonic() + self._budget_s
         found = GlobMatches()
         level = load_rules_above(self._directory, GIT_KINDS)
@@ -166,7 +166,7 @@ class GlobWalk:
     def _visit_directory(
         self, directory: str, prefix: str, states: PatternStates, level: IgnoreLevel, found: GlobMatches
     ) -> DirectoryVisit:
-        """Note the matches in a directory, in order, and give the visits to the directories below as they come."""
+        """Add the matches in a directory, in order, and yield the visits to the directories below."""
         entries = _list_entries(directory)
         step = self._pattern.find_step(states)
         if step.recursive_states:
@@ -195,9 +195,9 @@ class GlobWalk:
     def _match_directory(
         self, entry: os.DirEntry[str], step: PatternStep, level: IgnoreLevel
     ) -> tuple[PatternStates, bool]:
-        """What a directory has reached, and whether it is a match itself.
+        """Return the states that a directory reaches, and whether it is a match itself.
 
-        Under `**`, directories of version control and ignored ones count only when they are named as such.
+        Under `**`, directories of version control and ignored ones count only if the pattern names them.
         """
         hidden = bool(step.recursive_states) and (entry.name in VCS_DIRECTORIES or level.ignores(entry.path, True))
         tests = [test for test in step.tests if (test.literal or not hidden) and test.matches(entry.name)]
@@ -212,7 +212,7 @@ class GlobWalk:
         return reached | step.recursive_states, accepted or step.recursive_accepts
 
     def _may_follow(self, path: str, reached: PatternStates) -> bool:
-        """A link is followed when the pattern spells out what lies behind it, and that is in the workspace."""
+        """Return whether a link is followed: the pattern names what lies behind it, and that is in the workspace."""
         ahead = [self._pattern.components[index][at:] for index, at in reached]
         if not any(ahead) or any("**" in components for components in ahead):
             return False
@@ -228,7 +228,10 @@ def _list_entries(directory: str) -> list[os.DirEntry[str]]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """`a.{b,c}` as `a.b` and `a.c`, nested ones too; braces without a comma stay. Raises TooManyAlternatives."""
+    """Expand `a.{b,c}` to `a.b` and `a.c`, nested ones too.
+
+    Braces without a comma stay. Raises TooManyAlternatives.
+    """
     pending, done = [pattern], list[str]()
     while pending:
         if len(pending) + len(done) > MAX_ALTERNATIVES:
@@ -244,7 +247,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def _find_brace_group(pattern: str) -> tuple[int, int, list[str]] | None:
-    """The first group with a comma at its own level: where it starts, where it ends, its options."""
+    """Return the first group with a comma at its own level: its start, its end, its options."""
     for start in (index for index, char in enumerate(pattern) if char == "{"):
         options, depth, last = list[str](), 0, start + 1
         for index in range(start, len(pattern)):

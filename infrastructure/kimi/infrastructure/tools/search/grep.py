@@ -1,4 +1,4 @@
-"""Grep: search the contents of files with ripgrep (tools spec 3.7)."""
+"""Grep: searches the contents of files with ripgrep (tools spec 3.7)."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class GrepParams(BaseModel):
 
 
 GrepCollector: TypeAlias = ContentCollector | FileListCollector | CountCollector
-"""What a run has given, by output mode."""
+"""The collector of a run's output, by output mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """How a run ended: its exit status, None when its time was up."""
+    """The end of a run: its exit status, None if it timed out."""
 
     status: int | None
 
@@ -112,12 +112,12 @@ class GrepTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """Name, text and schema for the model."""
+        """The name, description and schema for the model."""
         return _spec()
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall]:
-        """Ready to search; only a search outside the workspace may have to be approved."""
+        """See `Tool`. Needs approval only outside the workspace, if the settings say so."""
         params = parse_arguments(GrepParams, arguments)
         if isinstance(params, ToolReturnValue):
             yield prepare_finished_call(params)
@@ -157,7 +157,7 @@ class GrepTool:
             [*command, *build_search_arguments(search)], collector, deadline, merge_stderr=False
         )
         if outcome.status is not None and _is_failure(outcome.status) and not collector.has_output:
-            # One more run on one thread gets past a lack of threads; otherwise it tells what is wrong.
+            # Another run on one thread works around a lack of threads; otherwise it reports the error.
             collector = _create_collector(params, search, secrets)
             recorder = _RecordingCollector(collector)
             arguments = [*command, *build_search_arguments(search, one_thread=True)]
@@ -169,12 +169,14 @@ class GrepTool:
     async def _collect_output(
         self, command: list[str], collector: OutputCollector, deadline: float, *, merge_stderr: bool
     ) -> SearchOutcome:
-        """Run the command to its end or to the deadline, a moment of the event loop's clock."""
+        """Run the command to its end or to `deadline`, in the time of the event loop."""
         async with self._workspace.run(command, merge_stderr=merge_stderr) as process:
             with anyio.CancelScope(deadline=deadline):
                 async for block in process.output():
+                    # In a thread, because a collector may look at files; one block at a time keeps the order.
                     await to_thread.run_sync(collector.feed, block)
                 return SearchOutcome(await process.wait())
+            # Outside of the scope, whose deadline has passed and would cancel this as well.
             await process.kill(KILL_GRACE_S)
         return SearchOutcome(None)
 
@@ -204,7 +206,7 @@ class GrepTool:
 
 
 class _RecordingCollector:
-    """Passes blocks on and keeps the first of them, to be shown if they turn out to be an error."""
+    """Passes blocks on and keeps the first bytes, to be shown if they turn out to be an error."""
 
     def __init__(self, collector: OutputCollector) -> None:
         self._collector = collector
@@ -239,7 +241,7 @@ def _propose_search(access: PathAllowed, target: ResolvedPath) -> ProposedAction
 
 
 def _build_search(params: GrepParams, target: ResolvedPath) -> RipgrepSearch:
-    """Relative places stay relative, so that results read as the model wrote them."""
+    """Build the search. A relative path stays relative, so that results look as the model wrote it."""
     named = target.named_path
     path = posixpath.normpath(named.expanded.replace(os.sep, "/")) if named.is_relative else named.absolute
     return RipgrepSearch(
@@ -273,7 +275,7 @@ def _create_collector(params: GrepParams, search: RipgrepSearch, secrets: Secret
 
 
 def _select_page(params: GrepParams, collector: GrepCollector) -> ResultPage:
-    """The window of the result."""
+    """Return the page of the result that was asked for."""
     if isinstance(collector, ContentCollector):
         return collector.build_page()
     return paginate_lines(collector.lines(), params.offset, params.head_limit or None)
@@ -289,7 +291,7 @@ def _format_page_remarks(params: GrepParams, page: ResultPage) -> list[str]:
 
 
 def _is_failure(status: int) -> bool:
-    """Did the search fail? 0 is a match, 1 is none; a negative number is a signal."""
+    """Return whether the search failed: 0 means a match, 1 none; a negative number is a signal."""
     return status not in (0, 1)
 
 

@@ -1,8 +1,8 @@
-"""A searcher for machines without ripgrep: a program that takes the arguments Grep gives to ripgrep.
+"""A search program for machines without ripgrep, which takes the arguments that Grep passes to ripgrep.
 
-It prints what ripgrep would print, for patterns that mean the same in Python's `re`. It is slower, knows the file
-types of one table only, and reads files whole, up to a limit. It is a program of its own so that an expression that
-takes for ever can be killed, as ripgrep is (tools spec 3.7).
+It prints what ripgrep would print, for patterns with the same meaning in Python's `re`. It is slower, knows only the
+file types of one table, and reads files whole, up to a limit. It is a separate program so that an expression that takes
+for ever can be killed, as ripgrep is (tools spec 3.7).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
 class InvalidSearch(Exception):
-    """The search cannot be made; the text is for the person who asked."""
+    """The search cannot be made; the text is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """A place in the text: the lines it touches, half open, from 0."""
+    """The lines that a match touches, half open, counted from 0."""
 
     first: int
     end: int
 
 
 class FileFilter:
-    """Which files of a walk are searched: `--glob` and `--type`, then the ignore files."""
+    """Decides which files of a walk are searched: by `--glob` and `--type`, then by the ignore files."""
 
     def __init__(self, globs: Sequence[str], file_type: str | None, base_dir: str) -> None:
         self._base_dir = base_dir
@@ -50,7 +50,7 @@ class FileFilter:
         self._types = [_compile_glob(glob) for glob in GLOBS_BY_FILE_TYPE[file_type]] if file_type is not None else []
 
     def includes(self, path: str, is_directory: bool, level: IgnoreLevel | None) -> bool:
-        """Is the entry walked into, or searched?"""
+        """Return whether the file is searched, or the directory entered."""
         wanted = self._match_globs(path, is_directory)
         if wanted is False:
             return False
@@ -67,7 +67,7 @@ class FileFilter:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search; the exit status is 0 with a match, 1 without, 2 when the search could not be made, wholly or in part."""
+    """Search and return the exit status: 0 with a match, 1 without, 2 if the search failed wholly or in part."""
     options = _parse_options(sys.argv[1:] if arguments is None else arguments)
     try:
         search = FileSearch(options)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class FileSearch:
-    """Searches one file after the other and prints what is found."""
+    """Searches one file after the other and prints the matches."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._out: BinaryIO = sys.stdout.buffer
@@ -104,7 +104,7 @@ class FileSearch:
         self.has_matches = False
 
     def search_file(self, display_path: str, path: str, *, is_explicit: bool) -> None:
-        """Search one file. One that is not text is searched only when it was named itself, and not shown."""
+        """Search one file. A binary file is searched only if it was named itself; its lines are not shown."""
         with open(path, "rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
@@ -172,7 +172,7 @@ class FileSearch:
 
 
 def _walk_files(root: str, file_filter: FileFilter, *, ignore: bool) -> Iterator[tuple[str, str]]:
-    """The files below the place that is searched: as shown, and absolute. Links are not followed."""
+    """Yield the files below the searched path: as shown, and absolute. Links are not followed."""
     absolute = os.path.realpath(root)
     if not os.path.isdir(absolute):
         yield root, absolute
@@ -208,7 +208,7 @@ def _list_entries(directory: str) -> list[os.DirEntry[str]]:
 
 
 def _decode_text(content: bytes) -> str:
-    """UTF-8, bytes that are not kept for the output; UTF-16 when it says so."""
+    """Decode UTF-8 and keep invalid bytes for the output; UTF-16 if the text begins with its mark."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return content.decode("utf-16", "replace")
     return content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
@@ -228,7 +228,7 @@ _POSIX_CLASSES = {
 
 
 def _compile_pattern(pattern: str, ignore_case: bool, multiline: bool) -> re.Pattern[str]:
-    """The expression, with what ripgrep writes differently put into Python's words."""
+    """Compile the expression after translating the syntax of ripgrep that differs from Python's."""
     translated = re.sub(r"\[:(\w+):\]", lambda match: _POSIX_CLASSES.get(match[1], match[0]), pattern)
     translated = re.sub(r"(?<!\\)\(\?<(?=[A-Za-z_])", "(?P<", translated).replace(r"\z", r"\Z")
     flags = (re.IGNORECASE if ignore_case else 0) | ((re.MULTILINE | re.DOTALL) if multiline else 0)
@@ -259,7 +259,7 @@ def _first_set(*values: int | None) -> int:
 
 
 def _parse_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """The flags that `build_search_arguments` uses, and no others. The last three are `--`, pattern and path."""
+    """Parse the flags that `build_search_arguments` uses. The last three arguments are `--`, pattern and path."""
     parser = argparse.ArgumentParser(prog="rg", allow_abbrev=False, add_help=False)
     flags = "--no-config --null --with-filename --no-heading --max-columns-preview --hidden --no-ignore --ignore-case"
     for flag in f"{flags} --multiline --multiline-dotall --line-number --files-with-matches --count-matches".split():

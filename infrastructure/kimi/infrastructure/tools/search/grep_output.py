@@ -1,7 +1,7 @@
-"""Reading what ripgrep prints, block by block: only the window is kept, the rest is counted (tools spec 3.7).
+"""Reads the output of ripgrep block by block: only the page is kept, the rest is counted (tools spec 3.7).
 
-A record is a path, a NUL, and text up to the line feed (`--files-with-matches`: only path and NUL), so names may
-hold anything that a name can. Paths of secret files are left out and remembered for the remark about them.
+A record is a path, a NUL, and text up to the line feed (`--files-with-matches`: only path and NUL), so file names may
+contain any character. Paths of secret files are left out and remembered for a remark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kimi.infrastructure.tools.files.path_policy import ResolvedPath, make_print
 from kimi.infrastructure.tools.output import OutputBuilder, ToolOutput
 
 MAX_BUFFER_BYTES = 20 * 1024 * 1024
-"""How much of a list of files is kept."""
+"""The limit of what is kept of a list of files."""
 
 MAX_NAMED_SECRETS = 5
 """How many secret files the remark names."""
@@ -34,7 +34,7 @@ _NUMBERED_LINE = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
 
 class SecretFilter:
-    """Tells which of the paths that ripgrep prints are secret, by the path as printed and by the real one."""
+    """Decides which paths that ripgrep prints are secret, by the printed path and by the real one."""
 
     def __init__(self, target: ResolvedPath, searched_path: str, work_dir: str, scopes: PathScopes) -> None:
         self._target = target
@@ -47,10 +47,10 @@ class SecretFilter:
         self._scopes = replace(scopes, protected=near)
         self._one_root = target.named_path.absolute == target.real_path
         self.skipped_files: dict[str, None] = {}
-        """Secret files that had matches, as shown, in order."""
+        """The secret files that had matches, as shown, in order."""
 
     def is_secret(self, path: str) -> bool:
-        """Must nothing of this file be shown? It is remembered then."""
+        """Return whether nothing of this file may be shown; such a file is remembered."""
         secret = is_sensitive(self.absolute_path(path), self._scopes)
         if not secret and not self._one_root:
             secret = is_sensitive(self.real_path(path), self._scopes)
@@ -59,20 +59,20 @@ class SecretFilter:
         return secret
 
     def absolute_path(self, path: str) -> str:
-        """The path as named, made absolute."""
+        """Return the path as named, made absolute."""
         return _join_relative(self._target.named_path.absolute, self._relative_path(path))
 
     def real_path(self, path: str) -> str:
-        """The real path: below the place that is searched no link is followed."""
+        """Return the real path: no link is followed below the searched path."""
         return _join_relative(self._target.real_path, self._relative_path(path))
 
     def display_path(self, path: str) -> str:
-        """The path for the model: without the work dir, and text whatever the bytes are."""
+        """Return the path for the model: relative to the work directory, as valid text."""
         prefix = self._work_dir.rstrip("/\\") + os.sep
         return make_printable(path.removeprefix(prefix))
 
     def _relative_path(self, path: str) -> str:
-        """The path below the place that is searched; ripgrep prints that place first, as it was given."""
+        """Return the path below the searched path; ripgrep prints that one first, as it was given."""
         rest = path.removeprefix(self._searched_path)
         whole = not rest or self._searched_path.endswith(_SEPARATORS) or rest.startswith(_SEPARATORS)
         return rest.lstrip("".join(_SEPARATORS)) if whole else path
@@ -89,7 +89,7 @@ def _is_above_or_below(protected: str, root: str, windows: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ResultPage:
-    """The window of a result: `lines` of `total` are in `output`, `skipped` ones lie before it."""
+    """The page of a result: `lines` of `total` are in `output`."""
 
     output: ToolOutput
     lines: int
@@ -97,22 +97,22 @@ class ResultPage:
 
 
 class OutputCollector(Protocol):
-    """Takes the blocks of one run."""
+    """Collects the output of one run, block by block."""
 
     def feed(self, block: bytes) -> None:
-        """The next block."""
+        """Add the next block."""
         ...
 
     @property
     def has_output(self) -> bool:
-        """Has anything come at all, secret files included?"""
+        """Whether anything was printed at all, secret files included."""
         ...
 
 
 class FileListCollector:
     """Collects the paths of `--files-with-matches`, up to the buffer limit, with the time of their last change.
 
-    `feed` looks at files, so it is to be called in a worker thread; that way it keeps step with ripgrep.
+    `feed` looks at files, so call it in a worker thread; done block by block, it keeps step with ripgrep.
     """
 
     def __init__(self, secrets: SecretFilter) -> None:
@@ -121,10 +121,10 @@ class FileListCollector:
         self._size = 0
         self._files: list[tuple[int, str]] = []
         self.truncated = False
-        """Was something dropped?"""
+        """Whether something was dropped."""
 
     def feed(self, block: bytes) -> None:
-        """The next block; what lies beyond the limit is dropped."""
+        """Add the next block; what lies beyond the limit is dropped."""
         self._size += len(block)
         self.truncated = self.truncated or self._size > MAX_BUFFER_BYTES
         if self.truncated:
@@ -141,7 +141,7 @@ class FileListCollector:
         return self._size > 0
 
     def lines(self) -> list[str]:
-        """The files that may be shown, newest first, then by name."""
+        """Return the files that may be shown, newest first, then by name."""
         return [self._secrets.display_path(path) for _, path in sorted(self._files)]
 
 
@@ -154,10 +154,10 @@ class CountCollector:
         self._size = 0
         self._counts: list[tuple[str, int]] = []
         self.truncated = False
-        """Was something dropped?"""
+        """Whether something was dropped."""
 
     def feed(self, block: bytes) -> None:
-        """The next block; what lies beyond the limit is dropped."""
+        """Add the next block; what lies beyond the limit is dropped."""
         self._size += len(block)
         self.truncated = self.truncated or self._size > MAX_BUFFER_BYTES
         if self.truncated:
@@ -181,16 +181,16 @@ class CountCollector:
 
     @property
     def file_count(self) -> int:
-        """How many files have matches."""
+        """The number of files with matches."""
         return len(self._counts)
 
     @property
     def match_count(self) -> int:
-        """How many matches there are in all of them."""
+        """The number of matches in all of them."""
         return sum(count for _, count in self._counts)
 
     def lines(self) -> list[str]:
-        """Path and count of each file, by path."""
+        """Return path and count of each file, by path."""
         return [f"{self._secrets.display_path(path)}:{count}" for path, count in sorted(self._counts)]
 
 
@@ -202,7 +202,7 @@ def _modification_time(path: str) -> int:
 
 
 class ContentCollector:
-    """The lines of a search from `offset` on, at most `limit` (None: all that fit); the others are counted."""
+    """Collects the lines of a search from `offset` on, at most `limit` (None: all that fit); others are counted."""
 
     def __init__(
         self, secrets: SecretFilter, *, offset: int, limit: int | None, has_line_numbers: bool, show_line_numbers: bool
@@ -220,7 +220,7 @@ class ContentCollector:
         self._has_pending_gap = False
 
     def feed(self, block: bytes) -> None:
-        """The next block."""
+        """Add the next block."""
         data = self._buffer + block
         at = 0
         while not self._is_full and (record := _RECORD.match(data, at)):
@@ -236,7 +236,7 @@ class ContentCollector:
         return self._total > 0 or bool(self._secrets.skipped_files)
 
     def build_page(self) -> ResultPage:
-        """The window. An unfinished line is dropped."""
+        """Return the page. An unfinished line is dropped."""
         return ResultPage(self._builder.build(), self._lines, self._total)
 
     @property
@@ -244,7 +244,7 @@ class ContentCollector:
         return self._limit is not None and self._lines >= self._limit
 
     def _count_rest(self, data: bytes, at: int) -> int:
-        """Count the lines beyond the window; where the last whole record ends."""
+        """Count the lines beyond the page; return the index where the last whole record ends."""
         end = data.rfind(b"\n") + 1
         while at < end:
             stop = self._count_file_lines(data, at, end)
@@ -254,7 +254,10 @@ class ContentCollector:
         return at
 
     def _count_file_lines(self, data: bytes, at: int, end: int) -> int:
-        """Count the lines of one file, which ripgrep prints in one piece; where they end, `at` if none is whole."""
+        """Count the lines of one file, which ripgrep prints together.
+
+        Returns the index where they end, `at` if none is whole.
+        """
         apart = _GAP_OR_NOTE.match(data, at)
         if apart is not None:
             self._total += 1
@@ -269,7 +272,7 @@ class ContentCollector:
         return stop
 
     def _add_record(self, record: re.Match[bytes]) -> None:
-        """A gap between groups is shown only where a line follows that is shown."""
+        """Add a record. A gap between groups is shown only if a shown line follows."""
         if record["gap"]:
             self._has_pending_gap = self._total > 0
             return
@@ -286,7 +289,10 @@ class ContentCollector:
             self._add_line(self._format_line(shown, record["text"]))
 
     def _display_path(self, path: bytes) -> str | None:
-        """The path for the model; None for a secret file. Most lines have the path of the line before."""
+        """Return the path for the model; None for a secret file.
+
+        The last path is cached, because most lines have the path of the line before.
+        """
         if self._last_path[0] != path:
             name = os.fsdecode(path)
             self._last_path = (path, None if self._secrets.is_secret(name) else self._secrets.display_path(name))
@@ -308,9 +314,10 @@ class ContentCollector:
 
 
 def _find_run_end(data: bytes, path: bytes, at: int, end: int) -> int:
-    """Where the lines that begin with `path` end; the first begins at `at`. Looks ahead in growing steps.
+    """Return the end of the lines that begin with `path`; the first begins at `at`.
 
-    After a line longer than a step the run seems to end; the next one then goes on with the same path.
+    The search looks ahead in growing steps. A line longer than a step seems to end the run; the next run then continues
+    with the same path.
     """
     start = b"\n" + path
     step = _FIRST_LOOKAHEAD_BYTES
@@ -320,7 +327,7 @@ def _find_run_end(data: bytes, path: bytes, at: int, end: int) -> int:
 
 
 def paginate_lines(lines: list[str], offset: int, limit: int | None) -> ResultPage:
-    """The window of lines that are all known."""
+    """Return the page of lines that are all known."""
     window = lines[offset:] if limit is None else lines[offset : offset + limit]
     builder = OutputBuilder()
     for line in window:
@@ -331,7 +338,7 @@ def paginate_lines(lines: list[str], offset: int, limit: int | None) -> ResultPa
 
 
 def format_secrets_remark(names: list[str]) -> str:
-    """What is said of the secret files that had matches."""
+    """Format the remark about the secret files that had matches."""
     listed = ", ".join(names[:MAX_NAMED_SECRETS])
     if len(names) > MAX_NAMED_SECRETS:
         listed += f", ... ({len(names)} files total)"

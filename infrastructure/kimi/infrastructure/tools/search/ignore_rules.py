@@ -1,9 +1,9 @@
-"""Which files and directories git and ripgrep leave out (tools spec 3.6, 3.7).
+"""Decides which files and directories git and ripgrep ignore (tools spec 3.6, 3.7).
 
-Rules sit in files of the directories on the way to a path: `.gitignore` counts inside a repository only, up to its
-root, and so does the repository's `info/exclude`; `.ignore` and `.rgignore` count everywhere. The nearest
-file that decides wins, and a stronger kind of file wins over a weaker one wherever it lies. Patterns are those of
-git, by the library pathspec, which is imported when the first such file is found.
+Rules are in files of the directories above a path: `.gitignore` counts only inside a repository, up to its root, and so
+does the repository's `info/exclude`; `.ignore` and `.rgignore` count everywhere. The nearest file that decides wins,
+and a stronger kind of file wins over a weaker one wherever it lies. Patterns are those of git, matched by the library
+pathspec, which is imported for the first such file.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ IgnoreFileKind: TypeAlias = Literal[".rgignore", ".ignore", ".gitignore", "exclu
 
 GIT_KINDS: tuple[IgnoreFileKind, ...] = (".gitignore", "exclude")
 SEARCH_KINDS: tuple[IgnoreFileKind, ...] = (".rgignore", ".ignore", ".gitignore", "exclude")
-"""Strongest first."""
+"""The kinds of ignore files, strongest first."""
 
 VCS_DIRECTORIES = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
-"""Where version control systems keep their own data."""
+"""The directories in which version control systems keep their own data."""
 
 _MAX_RULE_BYTES = 1024 * 1024
 
@@ -40,7 +40,10 @@ class IgnoreLevel:
     in_repository: bool = False
 
     def enter(self, directory: str, names: Container[str]) -> IgnoreLevel:
-        """The rules inside `directory`, which holds entries called `names`; this very level if it has no own."""
+        """Return the rules inside `directory`; this level itself if it has no rules of its own.
+
+        `names` are the names of its entries.
+        """
         repository = ".git" in names
         specs = tuple(_load_specs(directory, names, self.kinds, repository))
         if not specs and not repository:
@@ -48,7 +51,7 @@ class IgnoreLevel:
         return IgnoreLevel(directory, self.kinds, specs, repository, self, repository or self.in_repository)
 
     def ignores(self, path: str, is_directory: bool) -> bool:
-        """Is `path`, somewhere below, left out?"""
+        """Return whether `path`, somewhere below, is ignored."""
         for kind in self.kinds:
             decided = self._decide(kind, path, is_directory)
             if decided is not None:
@@ -77,7 +80,7 @@ class IgnoreLevel:
 
 
 def load_rules_above(directory: str, kinds: tuple[IgnoreFileKind, ...]) -> IgnoreLevel:
-    """The rules that the directories above `directory` have for it; its own are not among them."""
+    """Return the rules of the directories above `directory`; its own rules are not included."""
     above: list[str] = []
     while (parent := os.path.dirname(directory)) != directory:
         above.append(parent)
@@ -89,7 +92,7 @@ def load_rules_above(directory: str, kinds: tuple[IgnoreFileKind, ...]) -> Ignor
 
 
 class _DirectoryNames:
-    """The names in a directory, each looked up when it is asked for."""
+    """The names in a directory, each looked up when it is needed."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -123,7 +126,7 @@ def _load_spec(path: str) -> GitIgnoreSpec | None:
 
 
 def _compile_rules(rules: list[str]) -> GitIgnoreSpec:
-    """The rules as one object; those that are no patterns are left out, as git does."""
+    """Compile the rules into one object; rules that are not patterns are left out, as git does."""
     from pathspec import GitIgnoreSpec
 
     try:

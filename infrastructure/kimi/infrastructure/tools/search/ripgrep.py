@@ -1,4 +1,4 @@
-"""Which ripgrep runs a search, and how it is called (tools spec 3.7, 8). Nothing is ever downloaded."""
+"""Finds ripgrep and builds its arguments (tools spec 3.7, 8). Nothing is ever downloaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kimi.infrastructure.tools.search.ignore_rules import VCS_DIRECTORIES
 OutputMode: TypeAlias = Literal["content", "files_with_matches", "count_matches"]
 
 START_TIMEOUT_S = 5
-"""Seconds that a binary has to tell its version."""
+"""Seconds in which a binary must report its version."""
 
 MAX_COLUMNS = 500
 MAX_CONTENT_COLUMNS = 2000
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RipgrepSearch:
-    """One search, as the model asked for it; `path` is relative to the work dir or absolute."""
+    """One search, as the model asked for it; `path` is relative to the work directory or absolute."""
 
     pattern: str
     path: str = "."
@@ -45,12 +45,12 @@ class RipgrepSearch:
 
     @property
     def has_line_numbers(self) -> bool:
-        """Does the output of ripgrep carry line numbers? With context they also tell which lines matched."""
+        """Whether the output of ripgrep has line numbers. With context they also show which lines matched."""
         return self.line_number or any((self.before, self.after, self.context))
 
 
 def build_search_arguments(search: RipgrepSearch, *, one_thread: bool = False) -> list[str]:
-    """The arguments of ripgrep, its own name left out. What comes from the model can never be taken for a flag."""
+    """Build the arguments of ripgrep, without its own name. Text of the model can never become a flag."""
     content = search.output_mode == "content"
     arguments = ["--no-config", "--null", "--with-filename", "--no-heading"]
     if content:
@@ -94,7 +94,7 @@ def _build_mode_arguments(mode: OutputMode) -> list[str]:
 
 
 def find_packaged_binaries() -> Iterator[str]:
-    """Where the optional extra puts ripgrep: beside the interpreter, or where its record says."""
+    """Yield the paths where the optional extra installs ripgrep: beside the interpreter, or as in its record."""
     name = "rg.exe" if os.name == "nt" else "rg"
     yield os.path.join(os.path.dirname(sys.executable), name)
     import importlib.metadata
@@ -109,9 +109,9 @@ def find_packaged_binaries() -> Iterator[str]:
 
 
 class Ripgrep:
-    """Finds ripgrep, once for each binary that turns up; one object serves the whole process.
+    """Finds ripgrep and tests each binary once; one object serves the whole process.
 
-    `configured` replaces the look at PATH. `environ` is where PATH is read from.
+    `configured` replaces the search on PATH, which is read from `environ`.
     """
 
     def __init__(
@@ -127,18 +127,18 @@ class Ripgrep:
         self._fallback_logged = False
 
     async def find_command(self, workspace: Workspace) -> list[str]:
-        """The program that takes the arguments of ripgrep: the binary, or our own slower searcher."""
+        """Return the command that takes the arguments of ripgrep: the binary, or the slower fallback."""
         for path in self._find_candidates():
             if await self._is_working(path, workspace):
                 return [path]
         if not self._fallback_logged:
             self._fallback_logged = True
             _log.info("ripgrep was not found; Grep uses the slower built-in search")
-        # -P: the work dir is not ours, its modules must not be imported.
+        # -P: the work directory belongs to the user, its modules must not be imported.
         return [sys.executable, "-P", "-m", "kimi.infrastructure.tools.search.grep_fallback"]
 
     def _find_candidates(self) -> Iterator[str]:
-        """Absolute paths of executable files, best first."""
+        """Yield absolute paths of executable files, best first."""
         for path in self._list_paths():
             if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK):
                 yield path

@@ -1,4 +1,4 @@
-"""File types by name, for the searcher that stands in for ripgrep; the names are those of `rg --type-list`."""
+"""The file types of the fallback for ripgrep; the names are those of `rg --type-list`."""
 
 from __future__ import annotations
 

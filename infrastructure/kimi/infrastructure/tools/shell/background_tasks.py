@@ -1,4 +1,4 @@
-"""TaskList, TaskOutput and TaskStop: what the model can do about background tasks (tools spec 3.16)."""
+"""TaskList, TaskOutput and TaskStop: the model's tools for background tasks (tools spec 3.16)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kimi.domain.tools.tool import BackgroundTaskBlock, ToolReturnValue, ToolSpe
 from kimi.infrastructure.tools.params import P, build_schema, prepare_call
 
 MAX_OUTPUT_BYTES = 32 * 1024
-"""How much of the end of a log TaskOutput shows."""
+"""How much of the end of an output TaskOutput shows."""
 
 DEFAULT_STOP_REASON = "Stopped by TaskStop"
 
@@ -49,7 +49,7 @@ class TaskStopParams(BaseModel):
 
 
 class TaskListTool:
-    """Lists background tasks; implements `Tool` of the application's ports."""
+    """Lists background tasks; implements the port `Tool`."""
 
     def __init__(self, tasks: BackgroundTasks) -> None:
         self._tasks = tasks
@@ -76,7 +76,10 @@ class TaskListTool:
 
 
 class TaskOutputTool:
-    """Shows the state and the output of a task; implements `Tool`. `poll_s` is how often it looks while it waits."""
+    """Shows the state and the output of a task; implements the port `Tool`.
+
+    `poll_s` is the interval in seconds at which it reads the state while it waits.
+    """
 
     def __init__(self, tasks: BackgroundTasks, poll_s: float) -> None:
         self._tasks = tasks
@@ -111,7 +114,7 @@ class TaskOutputTool:
 
 
 class TaskStopTool:
-    """Ends a task; implements `Tool`. `plan_mode` says whether plan mode is on."""
+    """Stops a task; implements the port `Tool`. `is_plan_mode` returns whether plan mode is on."""
 
     def __init__(self, tasks: BackgroundTasks, is_plan_mode: Callable[[], bool]) -> None:
         self._tasks = tasks
@@ -124,7 +127,7 @@ class TaskStopTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """See `Tool`. What cannot be stopped is said without asking."""
+        """See `Tool`. A task that cannot be stopped is reported without a question."""
         yield _prepare_root_call(TaskStopParams, arguments, context, self._prepare_stop)
 
     def _prepare_stop(self, params: TaskStopParams) -> PreparedCall | ToolReturnValue:
@@ -151,24 +154,24 @@ def _prepare_root_call(
     context: ToolCallContext,
     prepare: Callable[[P], PreparedCall | ToolReturnValue],
 ) -> PreparedCall:
-    """What `prepare` makes of the arguments when the call is one of the root agent."""
+    """Prepare a call with `prepare` if the root agent makes it, else an error."""
     return prepare_call(
         params, arguments, lambda parsed: ROOT_ONLY_ERROR if context.agent_id is not None else prepare(parsed)
     )
 
 
 def propose_stop(task_id: str) -> ProposedAction:
-    """What stopping a task means for the policy and the person."""
+    """Build the action of stopping a task, for the policy and the user."""
     return ProposedAction("stop background task", f"Stop background task `{task_id}`", subject=task_id)
 
 
 def task_not_found_error(task_id: str) -> ToolReturnValue:
-    """The error for an id that no task of the session has."""
+    """Return the error for an id that no task of the session has."""
     return tool_error(f"Task not found: {task_id}", "Task not found")
 
 
 def _output_facts(task: BackgroundTask, output: TaskOutput) -> list[tuple[str, str]]:
-    """Times, and where the rest of the output is."""
+    """Return the times, and where the rest of the output is."""
     times = [("created_at", task.created_at), ("started_at", task.started_at), ("ended_at", task.ended_at)]
     facts = [(key, f"{value:.3f}") for key, value in times if value is not None]
     facts += [

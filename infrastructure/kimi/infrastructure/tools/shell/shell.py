@@ -43,11 +43,11 @@ StartTask: TypeAlias = Callable[[BackgroundTaskSpec], BackgroundTask]
 MAX_BRIEF_LINES = 5
 MAX_BRIEF_LINE_CHARS = 200
 _FINAL_READ_S = 1.0
-"""Seconds in which the output of a killed command has to end; its drain takes half of that."""
+"""Seconds in which the output of a killed command must end; its drain takes half of that."""
 
 
 class ShellParams(BaseModel):
-    """Arguments of Shell; `timeout` is in seconds, its default and its bound come from the settings."""
+    """Arguments of Shell; `timeout` is in seconds, its default and its limit come from the settings."""
 
     command: Annotated[str, Field(description="The command line to run.")]
     timeout: int
@@ -69,9 +69,9 @@ class ShellParams(BaseModel):
 
 
 class ShellTool:
-    """Runs command lines; implements `Tool` of the application's ports.
+    """Runs command lines; implements the port `Tool`.
 
-    `spill` is given a fresh file name and says where the full text of an output that is too long may go, or None.
+    `spill_path` takes a fresh file name and returns the path for the full text of an output that is too long, or None.
     `start_task` starts background tasks; without it there are none.
     """
 
@@ -96,7 +96,7 @@ class ShellTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """See `Tool`. The effect is the command line as it was given."""
+        """See `Tool`. The proposed action is the command line as it was given."""
         yield prepare_call(self._params, arguments, lambda params: self._prepare_command(params, context))
 
     def _prepare_command(self, params: ShellParams, context: ToolCallContext) -> PreparedCall | ToolReturnValue:
@@ -136,9 +136,9 @@ class ShellTool:
 
 
 async def collect_output(process: Process, output: HeadTailBuffer, timeout_s: float) -> int | None:
-    """Read all output and give the exit status; None when the command had to be killed for its time.
+    """Read all output and return the exit status; None if the command was killed by its timeout.
 
-    What a command says while it is being ended still counts.
+    Output that a command writes while it is being killed still counts.
     """
     timed_out = False
     finished = anyio.Event()
@@ -146,8 +146,10 @@ async def collect_output(process: Process, output: HeadTailBuffer, timeout_s: fl
     async def end_in_time() -> None:
         nonlocal timed_out
         await anyio.sleep(timeout_s)
+        # Before the kill: the reader may reach the end meanwhile, and must not cancel the task that kills.
         timed_out = True
         await process.kill()
+        # A descendant may keep the output open: it is given up then.
         with anyio.move_on_after(_FINAL_READ_S):
             await finished.wait()
         tasks.cancel_scope.cancel()
@@ -165,7 +167,7 @@ async def collect_output(process: Process, output: HeadTailBuffer, timeout_s: fl
 
 
 def format_command_result(output: ToolOutput, status: int | None, timeout_s: int) -> ToolReturnValue:
-    """The result of a command that was started; no status means that it was killed for its time."""
+    """Format the result of a command that was started; `status` is None if it was killed by its timeout."""
     if status is None:
         return output.error(f"Command killed by timeout ({timeout_s}s)", f"Killed by timeout ({timeout_s}s)")
     if status == 0:
@@ -175,13 +177,13 @@ def format_command_result(output: ToolOutput, status: int | None, timeout_s: int
 
 
 def last_lines(text: str) -> list[str]:
-    """The last lines of `text` that are not blank, shortened, for the one who watches."""
+    """Return the last lines of `text` that are not blank, shortened, for the user."""
     lines = [line for line in text.splitlines() if line.strip()][-MAX_BRIEF_LINES:]
     return [line if len(line) <= MAX_BRIEF_LINE_CHARS else line[:MAX_BRIEF_LINE_CHARS] + "..." for line in lines]
 
 
 def propose_command(command: str, shell: Shell) -> ProposedAction:
-    """What running `command` means for the policy and the person."""
+    """Build the action of running `command`, for the policy and the user."""
     return ProposedAction(
         action="run command",
         description=f"Run command `{command}`",
@@ -192,7 +194,7 @@ def propose_command(command: str, shell: Shell) -> ProposedAction:
 
 
 def propose_background_command(command: str, shell: Shell) -> ProposedAction:
-    """What running `command` in the background means: an action of its own, judged like any command."""
+    """Build the action of running `command` in the background: a key of its own, decided like any command."""
     return replace(
         propose_command(command, shell),
         action="run background command",
@@ -201,13 +203,13 @@ def propose_background_command(command: str, shell: Shell) -> ProposedAction:
 
 
 def start_background_task(start_task: StartTask | None, task_spec: BackgroundTaskSpec) -> ToolReturnValue:
-    """Start a background task; the result says what it is called and what can be done with it (tools spec 3.1)."""
+    """Start a background task; the result names it and what can be done with it (tools spec 3.1)."""
     try:
         if start_task is None:
             raise OSError("background tasks are not available here")
         task = start_task(task_spec)
     except (KimiError, OSError, ValueError) as error:
-        # ValueError: half a surrogate pair cannot be written down.
+        # ValueError: half a surrogate pair cannot be stored.
         return tool_error(f"Failed to start background task: {error}", "Start failed")
     lines = [f"{key}: {value}" for key, value in task_fields(task)] + [
         "automatic_notification: true",
@@ -221,7 +223,7 @@ def start_background_task(start_task: StartTask | None, task_spec: BackgroundTas
 
 
 def adapt_command(command: str, shell: Shell) -> str:
-    """The command line as the shell gets it: bash on Windows would make a file of the device `nul`."""
+    """Return the command line for the shell: bash on Windows would create a file for the device `nul`."""
     return replace_nul_redirections(command) if sys.platform == "win32" and shell.language == "bash" else command
 
 
@@ -232,7 +234,7 @@ _NUL_REDIRECTION = re.compile(
 
 
 def replace_nul_redirections(command: str) -> str:
-    """`command` with redirections to `nul` outside quotes going to `/dev/null`."""
+    """Return `command` with redirections to `nul` outside quotes changed to `/dev/null`."""
     return _NUL_REDIRECTION.sub(
         lambda found: f"{found['redirection']}/dev/null" if found["redirection"] else found[0], command
     )
@@ -240,7 +242,7 @@ def replace_nul_redirections(command: str) -> str:
 
 @lru_cache(maxsize=8)
 def build_params_class(default_timeout_s: int, max_timeout_s: int) -> type[ShellParams]:
-    """`Params` with these time limits."""
+    """Build the class `Params` with these time limits."""
     description = "Seconds after which the command is killed."
     timeout = Field(default_timeout_s, ge=1, le=max(max_timeout_s, MAX_BACKGROUND_S), description=description)
     params = create_model("Params", __base__=ShellParams, timeout=(int, timeout))
@@ -250,7 +252,7 @@ def build_params_class(default_timeout_s: int, max_timeout_s: int) -> type[Shell
 
 @lru_cache(maxsize=8)
 def shell_spec(shell: Shell, default_timeout_s: int, max_timeout_s: int) -> ToolSpec:
-    """What the model is told; the same object for all conversations with the same shell and limits."""
+    """Return the spec of Shell; all conversations with the same shell and limits share one object."""
     return ToolSpec(
         name="Shell",
         description=_format_description(shell, default_timeout_s, max_timeout_s),

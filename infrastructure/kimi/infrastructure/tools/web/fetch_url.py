@@ -34,10 +34,10 @@ NO_CONTENT_MESSAGE = (
 FETCH_ACTION = "fetch url"
 
 FetchPage: TypeAlias = Callable[[str], Awaitable[FetchedPage]]
-"""A URL -> the page. Raises PageRefused, HttpError, HttpTimeout."""
+"""Fetch a URL. Raises PageDenied, HttpError, HttpTimeout."""
 
 FetchByService: TypeAlias = Callable[[str, str], Awaitable[str]]
-"""A URL and the id of the call -> the text of the page. Raises ServiceStatus, HttpError, HttpTimeout."""
+"""Fetch a URL for the id of a call, as text. Raises ServiceStatusError, HttpError, HttpTimeout."""
 
 
 class FetchUrlParams(BaseModel):
@@ -47,9 +47,9 @@ class FetchUrlParams(BaseModel):
 
 
 class FetchUrlTool:
-    """Reads a page of the web, by a service if there is one, else by itself; implements `Tool`.
+    """Reads a page of the web, by a service if there is one, else directly; implements the port `Tool`.
 
-    With `ask` each address is a question to the person.
+    With `needs_approval` the user is asked about each address.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class FetchUrlTool:
             return tool_error(f"Failed to fetch URL due to network error: {error}. {hint}", "Network error")
 
     async def _try_service(self, url: str, call_id: str) -> str | None:
-        """What the service gives; None without one, or when it fails."""
+        """Return the text from the service; None without a service, or if it fails."""
         if self._fetch_by_service is None:
             return None
         try:
@@ -125,7 +125,7 @@ def _format_page_text(text: str, message: str) -> ToolReturnValue:
 
 
 def propose_fetch(url: str) -> ProposedAction:
-    """What fetching a page means for the policy and the person."""
+    """Build the action of fetching a page, for the policy and the user."""
     return ProposedAction(FETCH_ACTION, f"Fetch URL `{url}`", (BriefBlock(url),), subject=url)
 
 

@@ -18,11 +18,13 @@ from kimi.infrastructure.tools.params import build_schema, prepare_call
 from kimi.infrastructure.web.vendor_service import SearchResult, ServiceAnswerError, ServiceStatusError
 
 MAX_CONTENT_CHARS = 8_000
-"""How much of the page behind one result is kept."""
+"""The limit of what is kept of the page behind one result."""
 
 QuerySearchService: TypeAlias = Callable[[str, int, bool, str], Awaitable[Sequence[SearchResult]]]
-"""Query, number of results, with the content of the pages?, id of the call -> what was found. Raises ServiceStatus,
-BadAnswer, HttpError, HttpTimeout."""
+"""Query, number of results, whether to include the pages, id of the call -> the results.
+
+Raises ServiceStatusError, ServiceAnswerError, HttpError, HttpTimeout.
+"""
 
 
 class SearchWebParams(BaseModel):
@@ -36,7 +38,7 @@ class SearchWebParams(BaseModel):
 
 
 class SearchWebTool:
-    """Searches the web through a service; implements `Tool`. Without a service it says that there is none."""
+    """Searches the web through a service; implements the port `Tool`. Without a service every call is an error."""
 
     def __init__(self, search: QuerySearchService | None) -> None:
         self._search = search
@@ -48,7 +50,7 @@ class SearchWebTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """See `Tool`. Nobody is asked: only the query leaves the machine, to a service of the configuration."""
+        """See `Tool`. Needs no approval: only the query leaves the machine, to a configured service."""
         yield prepare_call(
             SearchWebParams, arguments, lambda params: PreparedCall(partial(self._run, params, context.call_id))
         )
