@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi.application.agents.builtin_agents import CODER, DEFAULT_TOOLS, EXPLORE, PLAN
+from kimi.application.agents.builtin_agents import CODER, DEFAULT_TOOLS, EXPLORE, PLAN, build_builtin_agent
 from kimi.application.agents.system_prompt import (
     SUBAGENT_NOTICE,
     ProjectText,
@@ -19,7 +19,7 @@ from kimi.application.agents.system_prompt import (
 from kimi.application.ports import Shell
 from kimi.domain.agents.agent import BUILTIN_PROMPT, AgentSpec, bare_tool_name, check_tools
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.definitions.agent_files import load_agent_file, load_builtin_agent
+from kimi.infrastructure.definitions.agent_files import load_agent_file
 from kimi.infrastructure.definitions.agent_template import render_prompt
 from kimi.interfaces.bootstrap.containers import KNOWN_TOOLS
 
@@ -208,7 +208,7 @@ def test_tools_are_named_by_table_id_or_bare_name(tmp_path: Path) -> None:
 
 @pytest.mark.spec("R-119")
 def test_built_in_agents_have_documented_tools_and_prompts() -> None:
-    default, okabe = load_builtin_agent("default"), load_builtin_agent("okabe")
+    default, okabe = build_builtin_agent("default"), build_builtin_agent("okabe")
     assert [one.rpartition(":")[2] for one in default.tools] == [
         "Agent", "AskUserQuestion", "SetTodoList", "Shell", "TaskList", "TaskOutput", "TaskStop", "ReadFile",
         "ReadMediaFile", "Glob", "Grep", "WriteFile", "StrReplaceFile", "SearchWeb", "FetchURL", "ExitPlanMode",

@@ -10,6 +10,7 @@ from kimi.domain.agents.agent import (
     AgentDeclaration,
     AgentSpec,
     SubagentType,
+    build_agent_spec,
     extend_agent,
 )
 
@@ -81,3 +82,8 @@ BUILTIN_AGENTS: Final[dict[str, AgentDeclaration]] = {
     "okabe": extend_agent(_DEFAULT_AGENT, _OKABE_AGENT),
 }
 """What each built-in agent states, for `--agent` and for `extend`."""
+
+
+def build_builtin_agent(name: str) -> AgentSpec:
+    """Return the built-in agent of this name. Raises KeyError."""
+    return build_agent_spec(BUILTIN_AGENTS[name], {}, ())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 
 from kimi.application.ports import BackgroundTasks
 from kimi.application.settings.settings import BackgroundSettings
-from kimi.domain.background import BackgroundTask
+
+if TYPE_CHECKING:
+    from kimi.domain.background import BackgroundTask
 
 STOP_TIMEOUT_S = 0.8
 """How long the end of the program waits for tasks to end, in seconds. They end without it, too."""

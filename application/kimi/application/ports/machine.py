@@ -7,10 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from kimi.domain.background import BackgroundTask, BackgroundTaskSpec, NotificationSink, TaskOutput, TaskStatus
-
 if TYPE_CHECKING:
     from kimi.application.ports.agent import ToolCallContext
+    from kimi.domain.background import BackgroundTask, BackgroundTaskSpec, NotificationSink, TaskOutput, TaskStatus
 
 # --- the machine --------------------------------------------------------------------------------------------------
 

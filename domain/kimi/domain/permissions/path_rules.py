@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from kimi.domain.permissions.windows_paths import canonicalise_windows_path, to_native_windows_path
-
 ReadOutside: TypeAlias = Literal["allow", "ask", "deny"]
 AccessVerb: TypeAlias = Literal["read", "write", "edit"]
 
@@ -98,7 +96,13 @@ PathAccess: TypeAlias = PathDenied | PathAllowed
 
 def interpret_path(original: str, *, work_dir: str, home: str, windows: bool = False) -> NamedPath:
     """What `given` means: only `~` and `~/...` stand for the home directory; relative to the work dir."""
-    expanded = _expand_home(to_native_windows_path(original) if windows else original, home)
+    if windows:
+        from kimi.domain.permissions.windows_paths import to_native_windows_path  # only where it is needed
+
+        original_path = to_native_windows_path(original)
+    else:
+        original_path = original
+    expanded = _expand_home(original_path, home)
     flavour = ntpath if windows else posixpath
     relative = not flavour.isabs(expanded)
     absolute = flavour.normpath(flavour.join(work_dir, expanded))
@@ -257,12 +261,16 @@ def _casefold_paths(paths: tuple[str, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=256)
 def _split_components(path: str, windows: bool) -> tuple[str, ...]:
     if windows:
+        from kimi.domain.permissions.windows_paths import canonicalise_windows_path  # only where it is needed
+
         path = canonicalise_windows_path(ntpath.normcase(path))
     return tuple(part for part in path.split("/") if part)
 
 
 def _normalise_for_match(path: str, windows: bool) -> str:
     if windows:
+        from kimi.domain.permissions.windows_paths import canonicalise_windows_path  # only where it is needed
+
         path = canonicalise_windows_path(path)
     return path.casefold()
 

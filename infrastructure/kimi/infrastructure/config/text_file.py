@@ -16,8 +16,8 @@ def read_text(path: str, newline: str | None = None) -> str:
         OSError: it cannot be read, or is longer than `MAX_CHARS`; `strerror` says which.
         UnicodeDecodeError: it is not UTF-8.
     """
-    with open(path, encoding="utf-8-sig", newline=newline) as file:
-        text = file.read(MAX_CHARS + 1)
+    with open(path, encoding="utf-8", newline=newline) as file:  # a codec for the mark would be one more module
+        text = file.read(MAX_CHARS + 1).removeprefix("\ufeff")
     if len(text) > MAX_CHARS:
         raise OSError(errno.EFBIG, f"it has more than {MAX_CHARS} characters", path)
     return text

@@ -26,11 +26,6 @@ from kimi.infrastructure.config.text_file import read_text
 T = TypeVar("T")
 
 
-def load_builtin_agent(name: str) -> AgentSpec:
-    """The built-in agent of this name. Raises KeyError."""
-    return build_agent_spec(BUILTIN_AGENTS[name], {}, ())
-
-
 def load_agent_file(path: str, builtin_ids: Collection[str]) -> AgentSpec:
     """The agent of a file, with the types of subagents that it may start. `builtin_ids` are those of all built-in
     tools: a file may name them without their module.

@@ -11,7 +11,7 @@ from kimi.application.sessions.export_session import SessionArchives, export_ses
 from kimi.application.settings.flags import share_directory
 from kimi.domain.errors import KimiError
 from kimi.interfaces.admin.info import WIRE_PROTOCOL_VERSION
-from kimi.interfaces.process.startup_errors import write_stderr
+from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.version import __version__
 
 _NO_HISTORY = "no previous session found for the working directory."

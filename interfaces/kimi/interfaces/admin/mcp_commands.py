@@ -25,7 +25,7 @@ from kimi.interfaces.bootstrap.admin import (
     find_server_secrets,
     is_variable_reference,
 )
-from kimi.interfaces.process.startup_errors import write_stderr
+from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.process.terminal_escape import escape_line
 
 P = ParamSpec("P")

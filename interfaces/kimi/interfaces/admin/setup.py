@@ -35,7 +35,7 @@ from kimi.domain.errors import KimiError
 from kimi.interfaces.admin.provider_presets import API_KEY_VARIABLES, PRESETS
 from kimi.interfaces.admin.setup_dialogue import PlainSetupDialogue, SetupDialogue, choose
 from kimi.interfaces.bootstrap.admin import build_configuration_file, list_offered_models
-from kimi.interfaces.process.startup_errors import write_stderr
+from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.process.terminal_escape import escape_line
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from kimi.application.agents.builtin_agents import build_builtin_agent
 from kimi.application.ports import MakeTool, ThirdPartyTool, Tool, Workspace
 from kimi.application.settings.settings import Settings
 from kimi.application.toolset.toolset import TOOL_NAME_PATTERN, Toolset
@@ -83,10 +84,10 @@ def build_toolset(make_tool: MakeTool, agent: AgentSpec, tools: providers.Aggreg
 
 def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool], builtin_ids: Collection[str]) -> AgentSpec:
     """The agent that the process runs. Raises ConfigError: its file cannot be used, or names an unknown tool."""
-    from kimi.infrastructure.definitions.agent_files import load_agent_file, load_builtin_agent
-
     if settings.agent_file is None:
-        return load_builtin_agent(settings.agent)
+        return build_builtin_agent(settings.agent)
+    from kimi.infrastructure.definitions.agent_files import load_agent_file
+
     agent = load_agent_file(settings.agent_file, builtin_ids)
     check_tools(agent, lambda tool_id: tool_id in builtin_ids or tool_id in extra or _is_installed(tool_id))
     return agent

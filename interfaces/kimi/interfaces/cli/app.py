@@ -12,13 +12,7 @@ from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.cli import mcp as cli_mcp
 from kimi.interfaces.cli.option_conflicts import check_option_conflicts
-from kimi.interfaces.process.startup_errors import (
-    NO_LOGIN,
-    format_failure,
-    format_usage_error,
-    format_usage_panel,
-    write_stderr,
-)
+from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.version import __version__
 
 _HELP = ["-h", "--help"]
@@ -73,12 +67,16 @@ def run(arguments: Sequence[str], start: Callable[[Flags], int] = _start_driver)
     try:
         result = command.main(args=arguments, prog_name="kimi", standalone_mode=False, obj=start)
     except UsageError as error:
+        from kimi.interfaces.process.startup_errors import format_usage_error, format_usage_panel  # start-up time
+
         write_stderr(format_usage_panel(format_usage_error(error)))
         return 2
     except typer.TyperException as error:
         write_stderr(_format_framework_error(error))
         return error.exit_code
     except Exception as error:
+        from kimi.interfaces.process.startup_errors import format_failure  # start-up time
+
         log = os.path.join(share_directory(os.environ), "logs", "kimi.log")
         write_stderr(format_failure(error, log, "--debug" in arguments))
         return 1
@@ -123,6 +121,8 @@ def _option_names(option: Any) -> list[str]:
 
 
 def _format_framework_error(error: typer.TyperException) -> str:
+    from kimi.interfaces.process.startup_errors import format_usage_panel  # start-up time
+
     context: Any = getattr(error, "ctx", None)
     if context is None:
         return format_usage_panel(error.format_message())
@@ -416,6 +416,8 @@ def logout(json: Annotated[bool, typer.Option("--json", help="As one event.")] =
 
 
 def _print_no_login(as_json: bool) -> int:
+    from kimi.interfaces.process.startup_errors import NO_LOGIN  # start-up time
+
     if as_json:
         from json import dumps
 

@@ -11,12 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.process.log import hide_secrets, log_path, mask_secrets, start_logging
-from kimi.interfaces.process.startup_errors import (
-    format_failure,
-    format_usage_error,
-    format_usage_panel,
-    unwrap_single_cause,
-)
 from kimi.interfaces.process.streams import Streams, take_streams
 
 if TYPE_CHECKING:
@@ -48,7 +42,7 @@ def start_driver(
     except KeyboardInterrupt:
         return 0 if protocol else _report_interrupt(flags, streams) if flags.ui == "print" else 130
     except Exception as error:
-        return _report_start_failure(unwrap_single_cause(error), streams, log_path(share), flags.debug)
+        return _report_start_failure(error, streams, log_path(share), flags.debug)
 
 
 def _load_and_serve(
@@ -95,6 +89,14 @@ def _report_interrupt(flags: Flags, streams: Streams) -> int:
 
 
 def _report_start_failure(error: BaseException, streams: Streams, log: str, debug: bool) -> int:
+    from kimi.interfaces.process.startup_errors import (  # start-up time
+        format_failure,
+        format_usage_error,
+        format_usage_panel,
+        unwrap_single_cause,
+    )
+
+    error = unwrap_single_cause(error)
     if isinstance(error, UsageError):
         streams.write_error(mask_secrets(format_usage_panel(format_usage_error(error))))
         return 2

@@ -31,8 +31,7 @@ from kimi.interfaces.demo.story import (
     write_demo_files,
 )
 from kimi.interfaces.demo.view import DemoView, check
-from kimi.interfaces.process.startup_errors import write_stderr
-from kimi.interfaces.process.streams import RESUME_HINT
+from kimi.interfaces.process.streams import RESUME_HINT, write_stderr
 from kimi.interfaces.version import __version__
 
 _ARROWS: Final[Mapping[Direction, str]] = {"out": "--> ", "in": "<-- "}

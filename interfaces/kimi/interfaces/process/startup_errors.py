@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import textwrap
 import traceback
-from contextlib import suppress
 from typing import cast
 
 from kimi.domain.errors import UsageError
@@ -67,14 +65,3 @@ def _replace_undrawable(box: str) -> str:
     except (UnicodeEncodeError, LookupError):
         return box.translate(str.maketrans("╭─╮│╰╯", "+-+|++"))
     return box
-
-
-def write_stderr(text: str, descriptor: int = 2) -> None:
-    """Write all of `text` to standard error, or a copy of it; a reader that went away is ignored.
-
-    Characters that the encoding of the terminal lacks are escaped.
-    """
-    rest = text.encode(getattr(sys.stderr, "encoding", None) or "utf-8", "backslashreplace")
-    with suppress(OSError):
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]

@@ -7,11 +7,12 @@ descriptors lead to nothing and to the log, so that neither a stray `print` nor 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kimi.interfaces.process.log import local_date, log_path, open_log
-from kimi.interfaces.process.startup_errors import write_stderr
 
 RESUME_HINT = "To resume this session: kimi -r "
 
@@ -59,3 +60,14 @@ def _fill_closed_descriptors() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+
+
+def write_stderr(text: str, descriptor: int = 2) -> None:
+    """Write all of `text` to standard error, or a copy of it; a reader that went away is ignored.
+
+    Characters that the encoding of the terminal lacks are escaped.
+    """
+    rest = text.encode(getattr(sys.stderr, "encoding", None) or "utf-8", "backslashreplace")
+    with suppress(OSError):
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
