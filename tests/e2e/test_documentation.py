@@ -149,6 +149,7 @@ def test_architecture_names_every_package_of_the_program() -> None:
     files = [
         path.with_suffix("").as_posix() for root in (*SOURCES, "benchmarks") for path in (ROOT / root).rglob("*.py")
     ]
+    files += [path.removesuffix("/__init__") for path in files if path.endswith("/__init__")]  # packages
     named = re.findall(r"`((?!tests/)[a-z_]+/[a-z_]+)(?:\.py)?`", page)
     assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
 
