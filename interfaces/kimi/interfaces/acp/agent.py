@@ -1,4 +1,4 @@
-"""The methods of the ACP agent: from what a client asks for to use-cases (acp spec 1.3 to 1.15)."""
+"""The methods of the ACP agent: they call the use-cases for a client's requests (acp spec 1.3 to 1.15)."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ RpcParams: TypeAlias = Mapping[str, Any]
 RpcMethod: TypeAlias = Callable[[RpcParams], Awaitable[JsonObject]]
 
 MAX_CONCURRENT_TURNS: Final = 64
-"""How many turns may run at a time; the prompts of further ones wait."""
+"""How many turns may run at a time; further prompts wait."""
 
 _CANCELLED_RESULT: Final = {"stopReason": "cancelled"}
 
 
 class AcpAgent:
-    """One client: its handshake, its open sessions, its requests that are under way."""
+    """Answers one client: holds its handshake, its open sessions and its requests under way."""
 
     def __init__(self, handshake: Handshake, sessions: OpenSessions, catalog: SessionCatalog, new_id: NewId) -> None:
         self._handshake = handshake
@@ -61,7 +61,7 @@ class AcpAgent:
     # --- the table ------------------------------------------------------------------------------------------------
 
     def request_handlers(self, build_error: Callable[[RpcError], Exception]) -> Mapping[str, RpcMethod]:
-        """The methods that are answered, by name. Each raises what `build_error` makes of its error."""
+        """Return the request handlers by method name. Each converts its errors with `build_error` and raises them."""
         methods: dict[str, RpcMethod] = {
             "authenticate": self._authenticate,
             "session/new": self._create_session,
@@ -80,7 +80,7 @@ class AcpAgent:
         return {name: self._wrap_method(method, build_error) for name, method in methods.items()}
 
     def notification_handlers(self) -> Mapping[str, Callable[[RpcParams], None]]:
-        """The notifications that are heeded, by name."""
+        """Return the notification handlers by method name."""
         return {"session/cancel": self._cancel_prompts, "$/cancel_request": self._cancel_request}
 
     def _wrap_method(self, method: RpcMethod, build_error: Callable[[RpcError], Exception]) -> RpcMethod:
@@ -97,6 +97,7 @@ class AcpAgent:
                     raise build_error(to_rpc_error(error, self._handshake.auth_methods())) from None
                 finally:
                     self._cancel_callbacks.pop(_request_key(request.id), None)
+            # Reached only after a cancel: the scope absorbs it, and every other way out returns or raises.
             raise build_error(RpcError(REQUEST_CANCELLED, "Request cancelled"))
 
         return answer
@@ -135,6 +136,7 @@ class AcpAgent:
         source_id, place = _require_text(params, "sessionId"), parse_location(params)
         async with self._sessions.lock_changes(source_id):
             new_id, place = await self._copy_session(source_id, place)
+        # No lock on the copy: the client learns its id from the answer, so no other request can name it yet.
         session = self._build_session(new_id, place)
         async with self._sessions.open_session(session) as live:
             return {"sessionId": new_id, **_build_opening_result(session, live)}
@@ -146,7 +148,7 @@ class AcpAgent:
         )
 
     async def _resolve_session(self, params: RpcParams) -> OpenSession:
-        """The session that load or resume names: one that is open already, or one from the store."""
+        """Return the session that load or resume names: one that is already open, or one from the store."""
         self._handshake.require_credentials()
         session_id, place = _require_text(params, "sessionId"), parse_location(params)
         session = self._sessions.find(session_id)
@@ -160,7 +162,7 @@ class AcpAgent:
         return session
 
     async def _copy_session(self, source_id: str, location: SessionLocation) -> tuple[str, SessionLocation]:
-        """A copy of a session, as it is now: its id and place."""
+        """Copy a session as it is now; return the id and the location of the copy."""
         from kimi.application.sessions.fork_session import fork  # start-up time
 
         source = self._sessions.find(source_id)
@@ -168,7 +170,7 @@ class AcpAgent:
             async with self._sessions.use_session(source) as live:
                 if live.conversation.turn is not None:
                     raise RpcError(INVALID_REQUEST, "A turn of this session is running; fork it afterwards.")
-                live.conversation.events.flush()
+                live.conversation.events.flush()  # the copy is made from the files
                 new_id = await fork(self._sessions.find_store(source), live.conversation.files, self._new_id)
             return new_id, replace(location, stored_work_dir=source.location.stored_work_dir)
         location = await anyio.to_thread.run_sync(locate_stored_session, self._catalog, source_id, location)
@@ -197,7 +199,7 @@ class AcpAgent:
             yield SessionSummary(session.id, session.location.cwd, "Untitled", session.opened_at)
 
     def _forbid_cancel(self) -> None:
-        """The request that is being answered cannot be cancelled: half of it would leave a session to nobody."""
+        """Make the current request impossible to cancel: half of it would leave a session without an owner."""
         self._cancel_callbacks.pop(_request_key(current_request().id), None)
 
     async def _close_session(self, params: RpcParams) -> JsonObject:
@@ -228,7 +230,8 @@ class AcpAgent:
     async def _prompt(self, params: RpcParams) -> JsonObject:
         session = self._sessions.get(_require_text(params, "sessionId"))
         given = _parse_prompt(params)
-        ticket = session.prompt_queue.enqueue()  # before anything is awaited: a cancel that follows finds it (A-70)
+        ticket = session.prompt_queue.enqueue()  # before the first await: a cancel that follows must find it (A-70)
+        # From here on `$/cancel_request` ends the prompt, not the handler: its answer is a stop reason, not an error.
         self._cancel_callbacks[_request_key(current_request().id)] = ticket.cancel
         try:
             return await self._run_prompt(session, ticket, given)
@@ -240,10 +243,13 @@ class AcpAgent:
     ) -> JsonObject:
         live: LiveSession | None = None
         async with AsyncExitStack() as held:
+            # `wait_scope` cancels only the waiting. `held` outlives it, so that the slot and the session stay taken
+            # until the turn has ended.
             with queued_prompt.wait_scope:
                 await session.prompt_queue.wait_for_turn(queued_prompt)
                 await held.enter_async_context(self._turn_slots)
                 live = await held.enter_async_context(self._sessions.use_session(session))
+            # `is_cancelled`: a cancel after the last wait in the scope does not interrupt anything.
             if live is None or queued_prompt.is_cancelled:
                 return _CANCELLED_RESULT
             self._sessions.refresh_settings(session, live)
@@ -306,7 +312,7 @@ class AcpAgent:
 
 
 def _build_opening_result(session: OpenSession, live: LiveSession, *, is_new: bool = False) -> JsonObject:
-    """What the answer says of the session; what follows the answer is put down."""
+    """Return the part of the answer that describes the session, and schedule the updates that follow the answer."""
     current_request().after_answer.append(live.send_commands)
     if not is_new:
         current_request().after_answer.append(live.send_state)
@@ -331,5 +337,5 @@ def _parse_prompt(params: RpcParams) -> UserInput:
 
 
 def _request_key(call_id: object) -> object:
-    """The id of a request as a key; JSON allows ids of any type."""
+    """Return the id of a request as a dictionary key; JSON allows ids of any type, also unhashable ones."""
     return call_id if isinstance(call_id, (str, int, float, type(None))) else repr(call_id)

@@ -1,4 +1,4 @@
-"""Who may open a session: whoever has a model with credentials; and how a client gets them (acp spec 5.2)."""
+"""Whether a model has credentials, and the method by which a client gets them (acp spec 5.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 
 
 def is_model_usable(model: ModelSettings | None) -> bool:
-    """Can this model be asked: is it configured, with a key or something in its place?"""
+    """Whether this model can be called: it is configured, with a key or other credentials."""
     return model is not None and model.is_usable and _has_credentials(model)
 
 
@@ -29,20 +29,20 @@ def _has_credentials(model: ModelSettings) -> bool:
     headers = {name.lower() for name in model.custom_headers}
     if headers & {"authorization", "x-api-key"}:
         return True
-    return (urlsplit(model.base_url).hostname or "") in _LOCAL_HOSTS  # servers of one's own need no key
+    return (urlsplit(model.base_url).hostname or "") in _LOCAL_HOSTS  # local servers need no key
 
 
 def explain_missing_model(model: ModelSettings | None) -> Mapping[str, str]:
-    """More for the error of somebody who has no model at all."""
+    """Return further error data for a client without any model; empty if a usable model is configured."""
     return {} if model is not None and model.is_usable else {"details": "no model configured"}
 
 
 def build_auth_methods(
     capabilities: ClientCapabilities, environ: Mapping[str, str], command: Sequence[str] | None = None
 ) -> list[JsonObject]:
-    """The one method there is: the setup in a terminal, of the typed kind where the client knows it.
+    """Return the only auth method: the setup in a terminal, with `type` if the client supports that.
 
-    `command` starts this program; by default as it was started.
+    `command` starts this program; by default it is the command that started this process.
     """
     env = {name: environ[name] for name in ("KIMI_SHARE_DIR",) if environ.get(name)}
     program, *before = resolve_own_command(sys.argv[0], sys.executable) if command is None else command
@@ -54,11 +54,11 @@ def build_auth_methods(
 
 
 _MODULE_ARGS = ("-P", "-m", "kimi")
-"""Not a `kimi` that lies in the directory where the editor starts it."""
+"""`-P` keeps Python from importing a `kimi` in the directory where the editor starts the program."""
 
 
 def resolve_own_command(script: str, interpreter: str) -> list[str]:
-    """How this program is started once more: `script` by itself if it can be, else with the interpreter."""
+    """Return the command that starts this program again: `script` if it is executable, else the interpreter with it."""
     if os.path.basename(script) == "__main__.py":
         return [interpreter, *_MODULE_ARGS]
     path = os.path.abspath(script)

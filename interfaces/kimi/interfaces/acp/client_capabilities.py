@@ -1,4 +1,4 @@
-"""What a client can do, as it said in `initialize` (acp spec 1.3)."""
+"""The capabilities that a client declares in `initialize` (acp spec 1.3)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, cast
 
 @dataclass(frozen=True, slots=True)
 class ClientCapabilities:
-    """The capabilities of the client; everything it did not name is off."""
+    """The capabilities of the client; those that it did not name are off."""
 
     fs_read: bool = False
     fs_write: bool = False
     terminal: bool = False
     auth_terminal: bool = False
-    """It can run this program in a terminal that a person sees."""
+    """Whether the client can run this program in a terminal that the user sees."""
     elicitation_form: bool = False
     compaction: bool = False
     plan: bool = False
 
 
 def parse_client_capabilities(raw: object) -> ClientCapabilities:
-    """The abilities in raw `clientCapabilities`. What is missing, null or malformed counts as none (A-23)."""
+    """Parse raw `clientCapabilities`. A capability that is missing, null or malformed is off (A-23)."""
     fs, elicitation = _get_member(raw, "fs"), _get_member(raw, "elicitation")
     session = _get_member(raw, "session")
     return ClientCapabilities(

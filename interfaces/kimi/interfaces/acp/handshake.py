@@ -1,4 +1,4 @@
-"""Who the client is, what it is told of us, and whether there are credentials (acp spec 1.3, 5.2)."""
+"""The `initialize` handshake, and the check for credentials (acp spec 1.3, 5.2)."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ AGENT_CAPABILITIES: Final[JsonObject] = {
 }
 
 _WIRE_VERSION: Final = (1, 10)
-"""What the features of the conversation are named after: those of the newest wire protocol."""
+"""The version of the wire protocol whose features the conversation offers: the newest."""
 
 
 class Handshake:
-    """What `initialize` has told; a later one replaces it, for sessions that are opened from then on."""
+    """The result of `initialize`. A later `initialize` replaces it for sessions that are opened after it."""
 
     def __init__(self, settings_source: ReloadingSettings, environ: Mapping[str, str]) -> None:
         self.settings_source = settings_source
@@ -48,7 +48,10 @@ class Handshake:
         self.client = _parse_client(None)
 
     def initialize(self, params: object) -> JsonObject:
-        """Take what the client says; the result. Nothing is loaded for it. Raises Refused for no object."""
+        """Record the client's parameters and return the result, without loading anything.
+
+        Raises RpcError if `params` is not an object.
+        """
         if not isinstance(params, dict):
             raise invalid_params("params: must be an object")
         given = cast("dict[str, Any]", params)
@@ -64,20 +67,20 @@ class Handshake:
         }
 
     def require_initialized(self) -> None:
-        """Raises Refused before the first `initialize`."""
+        """Raise RpcError before the first `initialize`."""
         if not self._is_initialized:
             raise RpcError(INVALID_REQUEST, "Connection not initialized")
 
     def auth_methods(self) -> Sequence[JsonObject]:
-        """How credentials are got."""
+        """Return the methods by which the client gets credentials."""
         return build_auth_methods(self.client_capabilities, self._environ)
 
     def current_settings(self) -> Settings:
-        """The settings of the process as they are now."""
+        """Return the settings of the process as they are now."""
         return self.settings_source.get()
 
     def require_credentials(self, model: ModelSettings | None = None) -> None:
-        """Raises Refused unless `model`, or the one of the settings as they are now, has credentials."""
+        """Raise RpcError unless `model`, by default that of the current settings, has credentials."""
         chosen = model if model is not None else self.current_settings().model
         if not is_model_usable(chosen):
             raise auth_required(self.auth_methods(), **explain_missing_model(chosen))

@@ -1,4 +1,4 @@
-"""`kimi acp`: one client and its sessions on stdin and stdout, and the order in which they end (acp spec 0, 4.8)."""
+"""`kimi acp`: serve one client and its sessions on stdin and stdout, and shut them down (acp spec 0, 4.8)."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WIND_DOWN_TIMEOUT_S: Final = 2.0
-"""How long cancelled prompts may take to be answered."""
+"""How long the answers to cancelled prompts may take, in seconds."""
 
 FLUSH_TIMEOUT_S: Final = 0.5
-"""How long the client may take to read the last of it."""
+"""How long the client may take to read the last lines, in seconds."""
 
 FIRST_REQUEST_TIMEOUT_S: Final = 0.3
-"""How long the first request after the handshake is waited for, before the machine is busy with imports."""
+"""How long to wait for the first request after the handshake before importing, in seconds."""
 
 _EXIT_RULES: Final = ExitRules(
     timeout_s=4.5,
     kill_reserve_s=1.5,
-    close_timeout_s=2.0,  # the other sessions go on meanwhile
+    close_timeout_s=2.0,  # the other sessions continue while one closes
     immediate_signals=frozenset(signal.Signals),
     ends_by_signal=False,
 )
@@ -72,18 +72,18 @@ async def _serve_client(flags: Flags, app: App, process: DriverProcess) -> int:
     server = AcpServer(flags, app, time_left=process.time_left, on_loaded=_end_startup_tuning)
     async with process.watch(stdin.close, outbox):
         await server.serve(stdin.read, outbox)
-    if outbox.is_write_stuck:  # everything is settled, and nobody reads the last of it
+    if outbox.is_write_stuck:  # the session work is done, but the client does not read the last lines
         os._exit(0)
     return 0
 
 
 def _end_startup_tuning(has_sessions: bool) -> None:
-    gc.collect()  # what is left of a session that was closed already must not stay for ever
+    gc.collect()  # before freezing: the remains of a closed session must not be kept for ever
     startup_tuning.end(freeze=not has_sessions)
 
 
 class AcpServer:
-    """One client over two byte streams, with the app that its sessions share. Serves once."""
+    """Serves one client over two byte streams, with the app that its sessions share. Serves once."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class AcpServer:
         self._initialized = anyio.Event()
 
     async def serve(self, read_block: ReadBlock, outbox: UpdateOutbox) -> None:
-        """Serve until the end of the input, then wind down: what runs is cancelled and answered, sessions close."""
+        """Serve until the end of the input, then cancel and answer what runs and close the sessions."""
         transport = AcpTransport(read_block, outbox, self._initialize)
         client = RemoteClient(transport)
         async with anyio.create_task_group() as tasks:
@@ -119,6 +119,7 @@ class AcpServer:
                 client.connect(connection)
                 await connection.main_loop()
             await self._wind_down(transport, sessions)
+            # Only now: closing the connection cancels the requests that are still being answered.
             if connection is not None:
                 await connection.close()
             tasks.cancel_scope.cancel()
@@ -132,7 +133,9 @@ class AcpServer:
     async def _serve_until_sdk_loaded(
         self, agent: AcpAgent, sessions: OpenSessions, transport: AcpTransport, tasks: TaskGroup
     ) -> Connection | None:
-        """Serve until the SDK can take over; None when the input ended before."""
+        """Serve until the SDK is loaded, then return its connection; None if the input ended before."""
+        # Once the SDK is loaded, `early` is cancelled. That interrupts only the wait for the next block: the transport
+        # keeps what it has read, and requests under way run in `tasks`. Without a cancel, the input has ended.
         with anyio.CancelScope() as early:
             tasks.start_soon(self._import_ahead, transport, lambda: bool(sessions.list_open()), early.cancel)
             await serve_without_sdk(agent, transport, tasks)
@@ -142,7 +145,8 @@ class AcpServer:
     async def _import_ahead(
         self, transport: AcpTransport, has_sessions: Callable[[], bool], on_sdk_loaded: Callable[[], None]
     ) -> None:
-        """Import what sessions need, behind the handshake and the first session if it comes at once."""
+        """Import what sessions need, after the handshake and after the first request if it comes at once."""
+        # Imports compete with the event loop for the interpreter, so the first answers are written before them.
         await self._initialized.wait()
         with anyio.move_on_after(FIRST_REQUEST_TIMEOUT_S):
             await transport.request_answered.wait()
@@ -151,11 +155,13 @@ class AcpServer:
             await anyio.to_thread.run_sync(import_sdk, abandon_on_cancel=True)
             on_sdk_loaded()
             await anyio.to_thread.run_sync(warm_up, self._app, abandon_on_cancel=True)
-        except Exception:  # what needs it will import it again, and report
+        except Exception:  # the code that needs the module imports it again and reports the error
             logger.exception("importing ahead failed")
         self._on_loaded(has_sessions())
 
     async def _wind_down(self, transport: AcpTransport, sessions: OpenSessions) -> None:
+        # Cancelled turns must answer their prompts before the sessions close, and the answers of both steps are queued
+        # before the last flush. Each step has its own bound, so that a slow one does not stop the next.
         sessions.stop()
         with anyio.move_on_after(WIND_DOWN_TIMEOUT_S):
             await transport.wait_for_answers()

@@ -1,4 +1,4 @@
-"""The SDK's connection over our transport and methods (acp spec 2.7): the one importer of the SDK, when used."""
+"""The SDK's connection over our transport and methods (acp spec 2.7): the only module that imports the SDK."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def import_sdk() -> None:
-    """Import the SDK: a third of a second, meant for a thread."""
+    """Import the SDK. Takes a third of a second, so call it in a thread."""
     from acp.connection import Connection
     from acp.router import MessageRouter
 
@@ -21,7 +21,7 @@ def import_sdk() -> None:
 
 
 def create_connection(agent: AcpAgent, transport: AcpTransport) -> Connection:
-    """The connection that serves the agent's methods; its `main_loop` runs until the end of the input."""
+    """Return a connection that serves the agent's methods; its `main_loop` runs until the end of the input."""
     from acp.connection import Connection
     from acp.exceptions import RequestError
     from acp.router import MessageRouter, Route
@@ -42,7 +42,7 @@ def create_connection(agent: AcpAgent, transport: AcpTransport) -> Connection:
 
     @router.handle_extension_notification
     async def extension_notification(name: str, params: dict[str, Any]) -> None:
-        """Nothing: unknown notifications are ignored."""
+        """Ignore an unknown notification."""
 
     _ = (extension_request, extension_notification)
     return Connection(router, transport, listening=False)

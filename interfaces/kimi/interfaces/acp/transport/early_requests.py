@@ -1,6 +1,6 @@
-"""The first requests of a client, until the SDK is loaded: the same methods over the same transport.
+"""Serve the first requests of a client until the SDK is loaded, with the same methods over the same transport.
 
-To load the SDK takes a third of a second, and the first session of a client must not wait for it.
+Loading the SDK takes a third of a second, and the first session of a client must not wait for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 async def serve_without_sdk(agent: AcpAgent, transport: AcpTransport, tasks: TaskGroup) -> None:
-    """Serve until the end of the input, or until this is cancelled; what is under way then is answered all the same."""
+    """Serve until the end of the input or until cancelled; requests under way run in `tasks` and are still answered."""
     requests, notifications = agent.request_handlers(lambda error: error), agent.notification_handlers()
     while (message := await transport.receive()) is not None:
         name, params = message.get("method"), message.get("params")
@@ -30,7 +30,7 @@ async def serve_without_sdk(agent: AcpAgent, transport: AcpTransport, tasks: Tas
         elif (handler := notifications.get(name)) is not None and isinstance(params, dict):
             tasks.start_soon(
                 _handle_notification, handler, cast("RpcParams", params)
-            )  # a task, or it would overtake the request before it
+            )  # as a task: handled here, it would overtake the request before it, whose task has not started yet
 
 
 async def _handle_notification(handler: Callable[[RpcParams], None], params: RpcParams) -> None:

@@ -1,4 +1,4 @@
-"""What a client is told when something fails (acp spec 5.1): one table, no tracebacks, no paths."""
+"""The error answers of the agent (acp spec 5.1): one table, without tracebacks and paths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CAPABILITY_LABELS: Final = {"image_in": "image", "video_in": "video", "thinking
 
 
 class RpcError(Exception):
-    """A request that is answered with an error; `data` is plain JSON or None."""
+    """The error that answers a request; `data` is plain JSON or None."""
 
     def __init__(self, code: int, message: str, data: JsonObject | None = None) -> None:
         super().__init__(message)
@@ -41,22 +41,22 @@ class RpcError(Exception):
 
 
 def invalid_params(details: str, **more: Any) -> RpcError:
-    """Parameters that cannot be used; `details` is `<field>: <reason>` or a sentence."""
+    """Return the error for invalid parameters; `details` is `<field>: <reason>` or a sentence."""
     return RpcError(INVALID_PARAMS, "Invalid params", {**more, "details": details})
 
 
 def method_not_found(method: str) -> RpcError:
-    """A method that this agent does not have, or did not advertise."""
+    """Return the error for a method that this agent does not have or did not advertise."""
     return RpcError(METHOD_NOT_FOUND, "Method not found", {"method": method})
 
 
 def session_not_open(session_id: str) -> RpcError:
-    """A prompt or a setting for a session that is not open."""
+    """Return the error for a request that names a session that is not open."""
     return RpcError(INVALID_PARAMS, "Session not found", _session_data(session_id))
 
 
 def session_unknown(session_id: str) -> RpcError:
-    """A session that was never stored."""
+    """Return the error for a session that is not stored."""
     return RpcError(RESOURCE_NOT_FOUND, "Resource not found: session", _session_data(session_id))
 
 
@@ -65,30 +65,33 @@ def _session_data(session_id: str) -> JsonObject:
 
 
 def auth_required(methods: Sequence[JsonObject], **more: str) -> RpcError:
-    """No usable credentials; the client is told how they are got."""
+    """Return the error for missing credentials, with the methods by which the client gets them."""
     return RpcError(AUTH_REQUIRED, "Authentication required", {"authMethods": list(methods), **more})
 
 
 def queue_full() -> RpcError:
-    """As many prompts wait for the session's turn as may."""
+    """Return the error for a prompt that finds the queue of its session full."""
     return RpcError(INVALID_REQUEST, "Too many prompts are waiting for this session.", {"reason": "queue_full"})
 
 
 def nothing_to_replay() -> RpcError:
-    """A conversation that cannot be shown again: an empty success would look as if it were lost (acp spec 4.6)."""
+    """Return the error for a conversation that cannot be replayed.
+
+    An empty success would look as if the conversation were lost (acp spec 4.6).
+    """
     message = "Nothing of this session's record can be read, so it cannot be shown; resume it to go on without."
     return RpcError(INTERNAL_ERROR, message, {"reason": "record_unreadable"})
 
 
 def unsupported_content(missing: Sequence[str]) -> RpcError:
-    """Content that the model of the session cannot take; nothing was recorded."""
+    """Return the error for content that the session's model does not accept; nothing was recorded."""
     types = [_CAPABILITY_LABELS.get(name, name) for name in missing]
     message = f"The current model does not accept {' and '.join(f'{name}s' for name in types)}."
     return RpcError(INVALID_PARAMS, message, {"kind": "unsupported_content", "types": types})
 
 
 def to_rpc_error(error: Exception, methods: Sequence[JsonObject]) -> RpcError:
-    """The answer to a request that failed with `error`. What nobody foresaw goes to the log, under an id."""
+    """Return the answer to a request that failed with `error`. An unexpected error is logged under an id."""
     match unwrap_single_cause(error):
         case RpcError() as error:
             return error
@@ -122,7 +125,7 @@ def _provider_error(error: ChatProviderError) -> RpcError:
 
 
 def log_internal_error(error: BaseException) -> RpcError:
-    """An error that is ours: the client gets the id under which the log has it."""
+    """Log an internal error and return the answer, which holds the id of the log entry."""
     error_id = uuid.uuid4().hex[:12]
     logger.error("internal error %s", error_id, exc_info=error)
     return RpcError(INTERNAL_ERROR, "Internal error", {"errorId": error_id})

@@ -1,7 +1,8 @@
-"""Lines in and out for the SDK's connection (acp spec 2.7): what is no message is answered here and never reaches it.
+"""The transport of the SDK's connection: lines in and out (acp spec 2.7).
 
-The SDK takes any object with `send`, `receive` and `close` for its transport. This one keeps it from what would end or
-mislead it: lines that are no objects, `_meta` keys that would overwrite arguments, answers that cannot be encoded.
+The SDK accepts any object with `send`, `receive` and `close` as its transport. This one filters what would end or
+mislead the SDK: lines that are not messages are answered here, `_meta` keys that would overwrite arguments are removed,
+and an answer that cannot be encoded becomes an error.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MAX_LINE_BYTES: Final = 256 * 1024 * 1024
 
 @dataclass(slots=True)
 class IncomingRequest:
-    """The request that the current task answers: its id, and what is to happen once the answer is out."""
+    """The request that the current task answers: its id, and the actions to run once the answer is queued."""
 
     id: Any
     after_answer: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
@@ -41,7 +42,7 @@ _sent_ids: ContextVar[list[Any] | None] = ContextVar("sent_ids", default=None)
 
 
 def current_request() -> IncomingRequest:
-    """The request that this task answers. Raises LookupError in any other task."""
+    """Return the request that this task answers. Raises LookupError in any other task."""
     found = _current_request.get()
     if found is None:
         raise LookupError("no request is being answered")
@@ -49,14 +50,14 @@ def current_request() -> IncomingRequest:
 
 
 def collect_sent_ids() -> list[Any]:
-    """A list that gets the ids of the requests which this task sends from now on."""
+    """Return a list to which the ids of the requests are added that this task sends from now on."""
     ids: list[Any] = []
     _sent_ids.set(ids)
     return ids
 
 
 class AcpTransport:
-    """The messages of one client. Its `initialize` is answered at once, before the SDK is loaded."""
+    """Receives and sends the messages of one client. `initialize` is answered here, before the SDK is loaded."""
 
     def __init__(
         self, read_block: ReadBlock, outbox: UpdateOutbox, initialize: Callable[[JsonObject], JsonObject]
@@ -71,9 +72,9 @@ class AcpTransport:
     # --- in -------------------------------------------------------------------------------------------------------
 
     async def receive(self) -> RpcMessage | None:
-        """The next request, notification or answer; None at the end of the input.
+        """Return the next request, notification or answer; None at the end of the input.
 
-        A request enters the context of the calling task, and with it that of the tasks which it starts: see
+        A request is set in the context of the calling task, which the tasks that it starts inherit: see
         `current_request`.
         """
         async for line in self._lines:
@@ -87,12 +88,12 @@ class AcpTransport:
         return None
 
     async def wait_for_answers(self) -> None:
-        """Wait until every request that `receive` gave has its answer in the queue."""
+        """Wait until the answer to every request that `receive` returned is queued."""
         while self._unanswered_count:
             await self.request_answered.wait()
 
     def _parse_line(self, line: bytes | None) -> RpcMessage | None:
-        """The message in a line, if it is one for the connection."""
+        """Return the message in a line; None when the line is answered or ignored here."""
         if line is None:
             self._put_error(INVALID_REQUEST, "Invalid request", "the message is too large")
             return None
@@ -119,7 +120,7 @@ class AcpTransport:
         return self._accept_call(message)
 
     def _accept_call(self, message: RpcMessage) -> RpcMessage | None:
-        """A request or notification with plain parameters; None when it is dealt with here."""
+        """Return a request or notification without `_meta` in its parameters; None when it is handled here."""
         params = message.get("params")
         if params is None:
             params = {}
@@ -146,7 +147,7 @@ class AcpTransport:
     # --- out ------------------------------------------------------------------------------------------------------
 
     async def send(self, message: RpcMessage) -> None:
-        """Queue an answer or a request of ours; answers never wait for room. What was to follow an answer follows."""
+        """Queue an answer or one of our requests, without waiting. After an answer, run the actions that follow it."""
         if "method" in message:
             if (ids := _sent_ids.get()) is not None and "id" in message:
                 ids.append(message["id"])
@@ -160,12 +161,13 @@ class AcpTransport:
         self.request_answered.set()
         self.request_answered = anyio.Event()
         if (request := _current_request.get()) is not None:
-            actions, request.after_answer = request.after_answer, []  # idle threads keep contexts, and what is in them
+            # The list is emptied because idle worker threads keep the context, and with it the request.
+            actions, request.after_answer = request.after_answer, []
             for action in actions:
                 action()
 
     async def close(self) -> None:
-        """Nothing to do: the streams belong to the caller that opened them."""
+        """Do nothing: the streams belong to the caller that opened them."""
 
     def send_notification(self, method: str, params: JsonObject) -> None:
         """Queue a notification."""
@@ -185,7 +187,7 @@ class AcpTransport:
 
 
 def _normalize_answer(message: RpcMessage) -> RpcMessage | None:
-    """An answer to one of our requests in the form that the SDK can take; None for one to no request of ours."""
+    """Return an answer to one of our requests in the form that the SDK accepts; None if its id is not one of ours."""
     if type(message["id"]) is not int:
         logger.info("answer to an unknown request: %r", message["id"])
         return None

@@ -1,4 +1,4 @@
-"""The client as the rest of the driver sees it: updates to it, calls to it."""
+"""The client as the rest of the driver sees it: it receives updates and calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RequestSender(Protocol):
 
 
 class RemoteClient:
-    """One client. Calls to it wait until the SDK is loaded."""
+    """Sends updates and calls to one client. Calls wait until the SDK is loaded."""
 
     def __init__(self, transport: AcpTransport) -> None:
         self._transport = transport
@@ -27,14 +27,14 @@ class RemoteClient:
         self._connected = anyio.Event()
 
     def connect(self, connection: RequestSender) -> None:
-        """Calls go this way from now on."""
+        """Send calls over this connection from now on."""
         self._connection = connection
         self._connected.set()
 
     async def call(self, method: str, params: JsonObject) -> JsonObject:
-        """Call a method of the client and wait for its result, `{}` for one that is no object.
+        """Call a method of the client and return its result, or `{}` if that is not an object.
 
-        A call that is cancelled is taken back with `$/cancel_request`; a late answer to it is ignored.
+        When this is cancelled, the client gets `$/cancel_request`; a late answer is ignored.
         Raises the SDK's RequestError for an error answer, ConnectionError when the client is gone.
         """
         await self._connected.wait()
@@ -49,12 +49,12 @@ class RemoteClient:
         return cast("JsonObject", result) if isinstance(result, dict) else {}
 
     def send_update(self, session_id: str, update: JsonObject) -> None:
-        """Queue a `session/update`; never waits. A sender of many waits for capacity."""
+        """Queue a `session/update` without waiting. A sender of many updates must await `wait_for_capacity`."""
         try:
             self._outbox.put_update(session_id, update)
-        except Exception as error:  # one that cannot be encoded: the others go on
+        except Exception as error:  # an update that cannot be encoded must not stop the others
             log_internal_error(error)
 
     async def wait_for_capacity(self) -> None:
-        """Wait while the client does not read what was sent."""
+        """Wait while too many lines are queued because the client does not read."""
         await self._outbox.wait_for_capacity()

@@ -1,4 +1,4 @@
-"""The way out of the ACP driver: lines in order, bounded, with pieces of text joined while they wait."""
+"""The outbox of the ACP driver: a bounded queue of lines that joins text chunks while they wait."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kimi.interfaces.rpc.framing import frame_message
 from kimi.interfaces.rpc.outbox import Outbox
 
 MAX_QUEUED_LINES: Final = 50_000
-"""How many lines may wait before producers do, however short they are."""
+"""How many lines may be queued before producers must wait, however short the lines are."""
 
 _CHUNK_KINDS = frozenset({"agent_message_chunk", "agent_thought_chunk"})
 
 
 @dataclass(slots=True)
 class _PendingChunk:
-    """A text chunk that waits, with what was joined to it. Chunks with the same key belong to one message."""
+    """A queued text chunk with the texts joined to it. Chunks with the same key belong to one message."""
 
     key: tuple[str, str, str]
     update: JsonObject
@@ -27,13 +27,13 @@ class _PendingChunk:
     size: int = 0
 
     def encode_line(self, session_id: str) -> bytes:
-        """The update as a line."""
+        """Return the joined chunk as a line."""
         content = {"type": "text", "text": "".join(self.texts)}
         return encode_update(session_id, {**self.update, "content": content})
 
 
 class UpdateOutbox(Outbox):
-    """An outbox for session updates. Text chunks of one message that follow each other and wait become one line."""
+    """An outbox for session updates. Consecutive text chunks of one message become one line while they are queued."""
 
     def __init__(
         self, write: Callable[[bytes], Awaitable[None]], high_water: int, on_broken: Callable[[], None]
@@ -43,7 +43,7 @@ class UpdateOutbox(Outbox):
 
     def put(self, line: bytes) -> None:
         """Queue a line, line end included."""
-        self._queue_pending_chunk()
+        self._queue_pending_chunk()  # first: it was put before this line
         super().put(line)
 
     def put_update(self, session_id: str, update: JsonObject) -> None:
@@ -84,13 +84,13 @@ class UpdateOutbox(Outbox):
 
 
 def encode_update(session_id: str, update: JsonObject) -> bytes:
-    """A `session/update` notification as a line."""
+    """Return a `session/update` notification as a line."""
     params = encode_json({"sessionId": session_id, "update": update})
     return frame_message(b'{"jsonrpc":"2.0","method":"session/update","params":%b}' % params)
 
 
 def _find_merge_key(session_id: str, update: JsonObject) -> tuple[str, str, str] | None:
-    """What a plain text chunk can be joined with; None for every other update."""
+    """Return the key that plain text chunks of one message share; None for every other update."""
     kind: Any = update.get("sessionUpdate")
     message_id = update.get("messageId")
     content: Any = update.get("content")
