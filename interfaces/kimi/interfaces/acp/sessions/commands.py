@@ -1,4 +1,4 @@
-"""The slash commands of a session, as a client lists them (acp spec 3.8)."""
+"""The slash commands of a session, in the form of the client's list (acp spec 3.8)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ARGUMENT_HINTS: Final = {
     "btw": "question",
     "model": "name of a model, on or off for thinking",
 }
-"""What may follow a command; those that are not here take nothing."""
+"""The hints at the arguments of commands; a command that is not here takes none."""
 
 
 def list_available_commands(conversation: Conversation) -> list[JsonObject]:
-    """All commands, those of skills and flows included; names have no slash."""
+    """List all commands, including those of skills and flows; names have no slash."""
     return [_describe_command(info) for info in list_agent_commands(conversation)]
 
 

@@ -1,6 +1,6 @@
-"""The MCP servers that a client sends with a session, as settings (acp spec 4.4).
+"""Parse the MCP servers that a client sends with a session to settings (acp spec 4.4).
 
-The raw entries are read: the protocol's library drops those that are incomplete without a word.
+This reads the raw entries, because the SDK silently drops incomplete ones.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ logger = logging.getLogger(__name__)
 
 
 class InvalidMcpServer(ValueError):
-    """An entry that cannot be used; the text names it and what is wrong. It never holds a value of the entry."""
+    """An invalid entry; the text names it and what is wrong, and never contains a value of the entry."""
 
 
 def parse_mcp_servers(raw: object, cwd: str) -> tuple[McpServer, ...]:
-    """The servers in `mcpServers`; none when it is absent or null. Programs start in `cwd`.
+    """Return the servers in `mcpServers`; none if it is absent or null. Programs start in `cwd`.
 
-    Of entries with the same name the last counts. Values stand for themselves: variables of this process are not put
-    in. Raises BadMcpServer.
+    Of entries with the same name the last counts. Values are literal: variables of this process are not expanded.
+    Raises InvalidMcpServer.
     """
-    if raw is None or raw == {}:  # an empty table of Lua may be written either way
+    if raw is None or raw == {}:  # clients in Lua may encode an empty list as an object
         return ()
     if not isinstance(raw, list):
         raise InvalidMcpServer("mcpServers: must be a list")
@@ -79,7 +79,7 @@ def _require_text(source: JsonObject, key: str, field_path: str) -> str:
 
 
 def _parse_pairs(source: JsonObject, key: str, field_path: str) -> dict[str, str]:
-    """A list of `{name, value}` as a mapping; of equal names the last counts."""
+    """Return a list of `{name, value}` as a mapping; of equal names the last counts."""
     value: Any = source.get(key)
     if not isinstance(value, list):
         raise InvalidMcpServer(f"{field_path}.{key}: must be a list of objects with name and value")
@@ -97,8 +97,8 @@ def _parse_pair(item: object, field_path: str) -> tuple[str, str]:
 
 
 def escape_variables(text: str) -> str:
-    """`text` as a setting that means exactly it.
+    """Return a setting that expands to exactly `text`.
 
-    Settings know no escape for `${VAR}`, but a default: the variable that there is not gives the dollar.
+    Settings have no escape for `${VAR}`, but they have defaults: the default of an unset variable yields the dollar.
     """
     return text.replace("${", "${KIMI_NO_SUCH_VARIABLE:-$}{")

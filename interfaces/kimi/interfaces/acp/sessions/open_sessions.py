@@ -1,4 +1,4 @@
-"""The sessions that a client has open: each with its place, its settings and its queue of prompts."""
+"""The sessions that a client has open, each with its location, settings and prompt queue."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from kimi.interfaces.process.log import set_session_id
 logger = logging.getLogger(__name__)
 
 TRIM_DELAY_S: Final = 0.2
-"""How long after the end of a session its memory is given back."""
+"""How long after the end of a session its memory is returned to the system, in seconds."""
 
 
 @dataclass(slots=True)
@@ -56,34 +56,34 @@ class OpenSession:
     capabilities: ClientCapabilities
     client: Client
     process_settings: Settings
-    """The settings of the process, as they were when it was opened or last refreshed."""
+    """The settings of the process when the session was opened or last refreshed."""
     prompt_queue: PromptQueue = field(default_factory=PromptQueue)
     suspended_state: SuspendedState | None = None
-    """What it had when it was suspended."""
+    """The state to restore, from when the session was last suspended."""
     has_lost_model: bool = False
-    """Whether the model that it had last could not be restored: the client is then sent the options."""
+    """Whether the last model of the session could not be restored; the client is then sent the options."""
     opened_at: float = field(default_factory=time.time)
     settings: Settings = field(init=False)
-    """Its own, made of `base` and `place`."""
+    """The settings of the session, derived from `process_settings` and `location`."""
 
     def __post_init__(self) -> None:
         self.derive_settings()
 
     def derive_settings(self) -> None:
-        """`base` or `place` has changed."""
+        """Derive `settings` again after `process_settings` or `location` has changed."""
         self.settings = derive_settings(self.process_settings, self.location)
 
 
 AdaptContainer = Callable[[SessionContainer, OpenSession], None]
-"""Overrides members of a session's container, before anything is made, for whoever embeds the server."""
+"""Overrides members of a session's container before anything is built, for programs that embed the server."""
 
 
 def adapt_nothing(container: SessionContainer, session: OpenSession) -> None:
-    """Everything is as it was configured."""
+    """Override nothing."""
 
 
 class OpenSessions:
-    """All open sessions of one client. Opening, suspending and closing them goes through here."""
+    """Opens, suspends and closes the sessions of one client."""
 
     def __init__(
         self,
@@ -107,43 +107,43 @@ class OpenSessions:
         self._live_sessions = SessionPool[LiveSession](tasks, lambda live: live.is_idle)
 
     def find(self, session_id: str) -> OpenSession | None:
-        """The open session with this id."""
+        """Return the open session with this id; None if there is none."""
         return self._open_sessions.get(session_id)
 
     def get(self, session_id: str) -> OpenSession:
-        """The open session with this id. Raises Refused when it is not open."""
+        """Return the open session with this id. Raises RpcError if it is not open."""
         session = self._open_sessions.get(session_id)
         if session is None:
             raise session_not_open(session_id)
         return session
 
     def list_open(self) -> list[OpenSession]:
-        """Every open session."""
+        """Return all open sessions."""
         return list(self._open_sessions.values())
 
     def find_live(self, session: OpenSession) -> LiveSession | None:
-        """What is live of it; None while it is suspended."""
+        """Return the live session; None while the session is suspended."""
         return self._live_sessions.find_live(session.id)
 
     @asynccontextmanager
     async def lock_changes(self, session_id: str) -> AsyncGenerator[None, None]:
-        """Open, close, copy or delete a session, one after the other in the order in which the client asked for it.
+        """Hold the lock under which a session is opened, closed, copied or deleted, in the order of the requests.
 
-        Else a session that is loaded while it closes would be open for the client and gone here.
+        Without it, a session that is loaded while it closes would be open for the client and closed here.
         """
         lock = self._change_locks.setdefault(session_id, anyio.Lock())
         try:
             async with lock:
                 yield
         finally:
-            if not lock.locked():
+            if not lock.locked():  # it passes to the next waiter at once, so unlocked means that none waits
                 self._change_locks.pop(session_id, None)
 
     @asynccontextmanager
     async def open_session(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
-        """Open a session and use it; what fails meanwhile closes it again, unless it was open before.
+        """Open a session and use it. A failure inside of the context closes it again, unless it was open before.
 
-        Raises what `open_conversation` raises, TooManySessions; it is not open then.
+        Raises TooManySessions and what `open_conversation` raises; the session is not open then.
         """
         was_open = session.id in self._open_sessions
         try:
@@ -158,7 +158,7 @@ class OpenSessions:
 
     @asynccontextmanager
     async def use_session(self, session: OpenSession) -> AsyncGenerator[LiveSession, None]:
-        """Use an open session; a suspended one is opened again. Raises Refused when it was closed meanwhile."""
+        """Use an open session; resume it if it is suspended. Raises RpcError if it was closed in the meantime."""
         try:
             async with self._live_sessions.use_session(session.id) as live:
                 yield live
@@ -168,7 +168,7 @@ class OpenSessions:
             raise session_not_open(session.id) from None
 
     async def update_location(self, session: OpenSession, location: SessionLocation) -> None:
-        """Let a session have the roots and servers of `place` from its next use on; a busy one keeps its own."""
+        """Set the roots and servers of a session for its next use; a busy session keeps its own."""
         live = self.find_live(session)
         wanted = replace(session.location, additional_dirs=location.additional_dirs, mcp_servers=location.mcp_servers)
         if wanted != session.location and (live is None or live.is_idle):
@@ -177,7 +177,9 @@ class OpenSessions:
             await self._live_sessions.suspend(session.id)
 
     async def close(self, session_id: str) -> None:
-        """Cancel what runs, wait until its prompts are answered, and close it. Nothing for one that is not open."""
+        """Cancel the session's prompts, wait until they are answered, and close it. Does nothing if it is not open."""
+        # Removed before the first await, so that no later request finds it. The pool closes it only after the queue is
+        # empty, because a prompt uses the live session until its answer.
         session = self._open_sessions.pop(session_id, None)
         if session is not None:
             session.prompt_queue.cancel_all()
@@ -188,23 +190,24 @@ class OpenSessions:
                 self._tasks.start_soon(self._trim_memory_later)
 
     async def _trim_memory_later(self) -> None:
-        """Give the memory of closed sessions back: histories may be large, and are parts of circles."""
-        await anyio.sleep(TRIM_DELAY_S)  # what has served the session is gone by then, and so are others that close now
+        """Return the memory of closed sessions to the system: histories may be large and part of reference cycles."""
+        # By then the tasks of the session are gone, and one trim serves all sessions that close at the same time.
+        await anyio.sleep(TRIM_DELAY_S)
         self._is_trim_scheduled = False
         trim_memory.trim_memory()
 
     async def close_all(self) -> None:
-        """Close all sessions, side by side."""
+        """Close all sessions concurrently."""
         async with anyio.create_task_group() as closing:
             for session in self.list_open():
                 closing.start_soon(self.close, session.id)
 
     def find_store(self, session: OpenSession) -> SessionStore:
-        """Where the sessions of its work dir are stored."""
+        """Return the store of the session's work directory."""
         return derive_app(self._shared_app, lambda: session.settings, session.location.stored_work_dir).store()
 
     def stop(self) -> None:
-        """The client is gone: cancel everything, refuse what waits for an answer."""
+        """Refuse all pending requests and cancel all prompts, because the client is gone."""
         for live in self._live_sessions.list_live():
             live.conversation.events.pending_requests.close()
         for session in self.list_open():
@@ -213,7 +216,7 @@ class OpenSessions:
     # --- a session's settings -------------------------------------------------------------------------------------
 
     def refresh_settings(self, session: OpenSession, live: LiveSession) -> None:
-        """Give a session that is idle the settings as they are now, if they have changed (A-30)."""
+        """Update the settings of an idle session if those of the process have changed (A-30)."""
         base = self._settings_source.get()
         if base is session.process_settings or live.conversation.turn is not None:
             return
@@ -243,15 +246,15 @@ class OpenSessions:
                 conversation, session.location.cwd, self._client, session.capabilities
             ) as live:
                 yield live
-                session.suspended_state = capture_state(conversation)
+                session.suspended_state = capture_state(conversation)  # while it is open; the next opening restores it
 
     def _prepare_container(self, container: SessionContainer, session: OpenSession) -> None:
-        """Let the session work with the files and terminals of the client, as far as it offers them."""
+        """Make the session use the files and terminals of the client, as far as its capabilities go."""
         self._adapt(container, session)
         abilities = session.capabilities
         if not (abilities.fs_read or abilities.fs_write or abilities.terminal):
             return
-        from kimi.interfaces.acp.workspace.client_workspace import ClientWorkspace  # not needed for every client
+        from kimi.interfaces.acp.workspace.client_workspace import ClientWorkspace  # start-up time
 
         async def show(call: ToolCallContext, terminal_id: str) -> None:
             if (live := self.find_live(session)) is not None:

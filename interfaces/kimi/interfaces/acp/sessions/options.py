@@ -1,4 +1,4 @@
-"""Models, thinking and modes as a client sees them, with `models` for old clients (acp spec 1.8 to 1.10)."""
+"""Models, thinking and modes as config options of a session, with `models` for old clients (acp spec 1.8 to 1.10)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kimi.domain.errors import StateError
 from kimi.interfaces.acp.transport.errors import invalid_params
 
 THINKING_SUFFIX: Final = ",thinking"
-"""Ends the legacy id of a model that thinks."""
+"""The suffix in the legacy id of a model with thinking on."""
 
 _MODE_TEXTS: Final[Mapping[Mode, tuple[str, str]]] = {
     "default": ("Default", "Ask before changes"),
@@ -28,7 +28,7 @@ _MODE_TEXTS: Final[Mapping[Mode, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _ModelOffer:
-    """A model that can be chosen: its id for clients and its alias in the configuration."""
+    """A model that the client can choose: its id for clients and its alias in the configuration."""
 
     id: str
     alias: str
@@ -36,7 +36,7 @@ class _ModelOffer:
 
 
 def build_session_options(conversation: Conversation) -> JsonObject:
-    """What the answer to a session's opening holds beside its id."""
+    """Return the members of the answer to opening a session, beside its id."""
     offers, choice = _list_model_offers(conversation), current_choice(conversation)
     result: dict[str, Any] = {
         "modes": _describe_modes(conversation),
@@ -48,7 +48,7 @@ def build_session_options(conversation: Conversation) -> JsonObject:
 
 
 def build_config_options(conversation: Conversation) -> list[JsonObject]:
-    """All options with their current values, the most important first."""
+    """Return all options with their current values, the most important first."""
     found: list[JsonObject] = []
     choice = current_choice(conversation)
     offers = _list_model_offers(conversation)
@@ -66,7 +66,7 @@ def build_config_options(conversation: Conversation) -> list[JsonObject]:
 
 
 def set_option(conversation: Conversation, option_id: str, value: object) -> None:
-    """Set one option. Raises Refused for an unknown one or a value that it does not have."""
+    """Set one option. Raises RpcError for an unknown option or value."""
     known = {option["id"]: option for option in build_config_options(conversation)}
     if option_id not in known:
         raise invalid_params(f"configId: there is no option '{option_id}'")
@@ -82,14 +82,17 @@ def set_option(conversation: Conversation, option_id: str, value: object) -> Non
 
 
 def set_mode(conversation: Conversation, mode_id: str) -> None:
-    """Set the mode. Raises Refused for an unknown one."""
+    """Set the mode. Raises RpcError for an unknown mode."""
     if mode_id not in MODES:
         raise invalid_params(f"modeId: the modes are {', '.join(MODES)}")
     switch_mode(conversation, mode_id)
 
 
 def set_legacy_model(conversation: Conversation, model_id: str) -> None:
-    """Set the model, and with the suffix `,thinking` or without it whether it thinks. Raises Refused."""
+    """Set the model, and turn thinking on or off: the suffix `,thinking` turns it on.
+
+    Raises RpcError for an unknown model.
+    """
     plain = model_id.removesuffix(THINKING_SUFFIX)
     offer = next((one for one in _list_model_offers(conversation) if one.id == plain), None)
     if offer is None:

@@ -1,4 +1,4 @@
-"""Approvals as `session/request_permission`, and what the client's answer means (acp spec 3.4)."""
+"""Ask for approvals with `session/request_permission`, and parse the client's answers (acp spec 3.4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _APPROVAL_KINDS: dict[str, ApprovalKind] = {
 
 
 def find_selected_option(result: object) -> str | None:
-    """The option that was chosen; None for cancelled, for an error (`None`) and for what has another shape."""
+    """Return the chosen option; None for a cancel, an error (`result` is None) or a wrong shape."""
     outcome: Any = cast("JsonObject", result).get("outcome") if isinstance(result, dict) else None
     if not isinstance(outcome, dict):
         return None
@@ -33,5 +33,5 @@ def find_selected_option(result: object) -> str | None:
 
 
 def parse_approval_answer(result: object) -> ApprovalAnswer:
-    """The decision in the client's answer; whatever is not a known approval rejects."""
+    """Return the decision in the client's answer; anything but a known approval rejects."""
     return ApprovalAnswer(_APPROVAL_KINDS.get(find_selected_option(result) or "", "reject"))

@@ -1,4 +1,4 @@
-"""The prompts of one session: one runs, the others wait in order, all of them can be cancelled (acp spec 4.2)."""
+"""The prompt queue of a session: one prompt runs, the others wait in order (acp spec 4.2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_PENDING_PROMPTS: Final = 16
 
 
 class QueuedPrompt:
-    """One prompt, from its arrival to its answer. What it waits for before its turn begins is inside of `before`."""
+    """One prompt, from its arrival to its answer. All waiting before its turn must be inside of `wait_scope`."""
 
     def __init__(self) -> None:
         self.is_cancelled = False
@@ -23,21 +23,21 @@ class QueuedPrompt:
         self._turn: RunningTurn | None = None
 
     def cancel(self) -> None:
-        """End the prompt, wherever it is. Idempotent."""
+        """Cancel the prompt, whether it waits or runs. Idempotent."""
         self.is_cancelled = True
         self.wait_scope.cancel()
         if self._turn is not None:
             self._turn.scope.cancel()
 
     def bind_turn(self, turn: RunningTurn) -> None:
-        """The prompt is this turn now."""
+        """Record the turn that the prompt became."""
         self._turn = turn
-        if self.is_cancelled:
+        if self.is_cancelled:  # a cancel that came after the waiting and before the turn existed
             turn.scope.cancel()
 
 
 class PromptQueue:
-    """First come, first served."""
+    """Runs the prompts of a session one at a time, in the order of their arrival."""
 
     def __init__(self) -> None:
         self._prompts: deque[QueuedPrompt] = deque()
@@ -45,11 +45,11 @@ class PromptQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Does no prompt run or wait?"""
+        """Whether no prompt runs or waits."""
         return not self._prompts
 
     def enqueue(self) -> QueuedPrompt:
-        """Take a place in the queue, at once. Raises Refused: it is full."""
+        """Add a prompt, without waiting. Raises RpcError if the queue is full."""
         if len(self._prompts) > MAX_PENDING_PROMPTS:
             raise queue_full()
         ticket = QueuedPrompt()
@@ -57,12 +57,12 @@ class PromptQueue:
         return ticket
 
     async def wait_for_turn(self, prompt: QueuedPrompt) -> None:
-        """Wait until it is this prompt's turn."""
+        """Wait until this prompt is the first in the queue."""
         if self._prompts[0] is not prompt:
             await prompt.reached_front.wait()
 
     def remove(self, prompt: QueuedPrompt) -> None:
-        """The prompt is over: the next one's turn has come."""
+        """Remove a prompt that was answered or given up, and let the first of the rest run."""
         self._prompts.remove(prompt)
         if self._prompts:
             self._prompts[0].reached_front.set()
@@ -71,7 +71,7 @@ class PromptQueue:
             self._became_empty = anyio.Event()
 
     def cancel_all(self) -> None:
-        """Cancel everything that is here now; what comes later waits for its end."""
+        """Cancel all prompts in the queue. They stay in it until they are answered, so later prompts wait for them."""
         for ticket in self._prompts:
             ticket.cancel()
 

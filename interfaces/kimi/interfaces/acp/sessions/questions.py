@@ -1,4 +1,4 @@
-"""Questions to the person: a form where the client has forms, else one permission request each (acp spec 3.6, 3.4)."""
+"""Ask the user questions: in a form if the client has forms, else one permission request each (acp spec 3.6, 3.4)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kimi.interfaces.acp.updates.result_content import JsonDict, text_content
 DISMISSED_ANSWER: Final = QuestionAnswer({})
 
 _APPROVE, _REJECT, _REJECT_AND_EXIT = "Approve", "Reject", "Reject and Exit"
-"""The choices of ExitPlanMode that are no approaches (tools spec 3.15)."""
+"""The choices of ExitPlanMode that are not approaches of the plan (tools spec 3.15)."""
 
 
 def build_form(request: QuestionRequest, call_id: str | None) -> JsonDict:
-    """The params of `elicitation/create`, without the session: `q0` to `q3`, each with `_other` for free text.
+    """Return the params of `elicitation/create`, without the session: `q0` to `q3`, each with `_other` for free text.
 
-    No field is required: who answers in their own words leaves the choice open.
+    No field is required: a user who answers in free text leaves the choice open.
     """
     properties: JsonDict = {}
     for number, question in enumerate(request.questions):
@@ -36,7 +36,7 @@ def build_form(request: QuestionRequest, call_id: str | None) -> JsonDict:
 
 
 def _format_message(questions: Sequence[Question]) -> str:
-    """What is asked, after what is said of it, each once."""
+    """Return the text above the form: explanations before questions, each once."""
     lines = [*(question.body for question in questions), *(question.question for question in questions)]
     return "\n".join(dict.fromkeys(line for line in lines if line))
 
@@ -56,7 +56,7 @@ def _build_property(question: Question) -> JsonDict:
 
 
 def parse_form_answer(request: QuestionRequest, result: JsonObject | None) -> QuestionAnswer:
-    """What the form says; decline, cancel, an error (`None`) and an empty form dismiss the questions."""
+    """Return the answers in a form; decline, cancel, an error (`result` is None) and an empty form dismiss them."""
     content: Any = None if result is None or result.get("action") != "accept" else result.get("content")
     if not isinstance(content, dict):
         return DISMISSED_ANSWER
@@ -78,7 +78,7 @@ def _parse_form_choice(question: Question, chosen: Any, other: Any) -> str | lis
 
 
 def build_permission_params(request: QuestionRequest, tool_call: JsonDict) -> list[JsonDict]:
-    """The params of one permission request for each question, without the session."""
+    """Return the params of one permission request for each question, without the session."""
     found: list[JsonDict] = []
     for number, question in enumerate(request.questions):
         options = [
@@ -97,7 +97,7 @@ def _add_question_text(tool_call: JsonDict, question: Question) -> JsonDict:
 
 
 def parse_permission_answers(request: QuestionRequest, results: Sequence[JsonObject | None]) -> QuestionAnswer:
-    """The choices in the answers to `build_permission_params`, in order; skipped and missing ones are left out."""
+    """Return the choices in the answers to `build_permission_params`; skipped and missing answers are left out."""
     answers: JsonDict = {}
     for number, (question, result) in enumerate(zip(request.questions, results, strict=False)):
         choices = {f"q{number}_opt_{index}": option.label for index, option in enumerate(question.options)}
@@ -107,7 +107,7 @@ def parse_permission_answers(request: QuestionRequest, results: Sequence[JsonObj
 
 
 def build_plan_permission(request: QuestionRequest, tool_call: JsonDict) -> JsonDict:
-    """The params of the permission request for a finished plan."""
+    """Return the params of the permission request for a finished plan, without the session."""
     options = [
         {"optionId": f"plan_approach_{index}", "name": label, "kind": "allow_once"}
         for index, label in enumerate(_list_approaches(request))
@@ -120,7 +120,7 @@ def build_plan_permission(request: QuestionRequest, tool_call: JsonDict) -> Json
 
 
 def parse_plan_answer(request: QuestionRequest, result: JsonObject | None) -> QuestionAnswer:
-    """The decision about a plan. Whatever is no approval rejects it, and plan mode stays on."""
+    """Return the decision about a plan. Anything but an approval rejects it, and plan mode stays on."""
     choices = {f"plan_approach_{index}": label for index, label in enumerate(_list_approaches(request))}
     choices |= {"plan_approve": _APPROVE, "plan_reject_and_exit": _REJECT_AND_EXIT}
     label = choices.get(find_selected_option(result) or "", _REJECT)

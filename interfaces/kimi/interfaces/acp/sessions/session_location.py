@@ -1,4 +1,4 @@
-"""Where a session works and with what: directories, settings as they are now, servers (acp spec 4.3, 4.4)."""
+"""The location and settings of a session: directories, MCP servers, current settings (acp spec 4.3, 4.4)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _FileStamps: TypeAlias = tuple[tuple[str, int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class SessionLocation:
-    """Where a session works: its directory, further roots, and the MCP servers that the client brought."""
+    """The work directory of a session, its further roots, and the MCP servers that the client sent."""
 
     cwd: str
     additional_dirs: tuple[str, ...] = ()
     mcp_servers: tuple[McpServer, ...] = ()
     stored_work_dir: str | None = None
-    """The work dir under which the session is stored, if it has moved since."""
+    """The work directory under which the session is stored, if it has moved since."""
 
 
 def parse_location(params: Mapping[str, Any]) -> SessionLocation:
-    """The place that the parameters of new, load, resume and fork name. Raises Refused (A-35, A-107)."""
+    """Parse the location in the parameters of new, load, resume and fork. Raises RpcError (A-35, A-107)."""
     cwd = _parse_directory(params.get("cwd"), "cwd")
     given: object = params.get("additionalDirectories")
     if given is not None and not isinstance(given, list):
@@ -56,7 +56,7 @@ def _parse_directory(value: object, name: str) -> str:
 
 
 class ReloadingSettings:
-    """The settings of the process, read again when one of their files has changed (A-30)."""
+    """The settings of the process; loads them again when one of their files has changed (A-30)."""
 
     def __init__(self, flags: Flags, environ: Mapping[str, str], initial: Settings, load: LoadSettings) -> None:
         self._flags = flags
@@ -66,10 +66,11 @@ class ReloadingSettings:
         share = initial.share_dir
         named = [flags.config_file] if flags.config_file else [os.path.join(share, "config.toml")]
         self._files = [*named, os.path.join(share, "mcp.json"), *flags.mcp_config_files]
-        self._file_stamps: _FileStamps | None = None  # what changed between the first reading and now would be missed
+        # None until the first `get`: stamps taken now would miss a change since the settings were loaded.
+        self._file_stamps: _FileStamps | None = None
 
     def get(self) -> Settings:
-        """The settings as they are now. Raises ConfigError or UsageError when the files cannot be used."""
+        """Return the current settings. Raises ConfigError or UsageError if the files cannot be used."""
         seen = self._read_stamps()
         if seen != self._file_stamps:
             if (found := self._load(self._flags, self._environ)) != self._settings:
@@ -91,7 +92,7 @@ def _read_stamp(path: str) -> tuple[str, int, int] | None:
 
 
 def derive_settings(settings: Settings, location: SessionLocation) -> Settings:
-    """The settings of a session: those of the process, its directories, and its servers over those configured."""
+    """Return the settings of a session: those of the process, with its directories, and its servers first."""
     mine = {server.name for server in location.mcp_servers}
     servers = (*(server for server in settings.mcp.servers if server.name not in mine), *location.mcp_servers)
     mcp = settings.mcp.model_copy(update={"servers": servers})
@@ -100,8 +101,9 @@ def derive_settings(settings: Settings, location: SessionLocation) -> Settings:
 
 
 def derive_app(shared: App, settings: Callable[[], Settings], stored_work_dir: str | None) -> App:
-    """The app of one session, whose settings may change. It shares what does not depend on them: the way to
-    providers, the agent, the search program.
+    """Return the app of one session, whose settings may change.
+
+    It shares what does not depend on them: the HTTP client for providers, the agent, the search program.
     """
     own: dict[str, Any] = {}
     if stored_work_dir is not None:
@@ -120,8 +122,9 @@ def derive_app(shared: App, settings: Callable[[], Settings], stored_work_dir: s
 
 
 def _delegate_to(provider: Callable[[], Any]) -> Any:
-    """A provider that gives what `provider` gives. The shared one itself would keep every container that it was given
-    to, for ever.
+    """Return a provider that returns what `provider` returns.
+
+    The shared provider itself would keep every container that it was passed to for ever.
     """
 
     def give() -> Any:

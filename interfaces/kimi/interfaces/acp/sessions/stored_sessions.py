@@ -1,4 +1,4 @@
-"""The listing of stored sessions in pages, and where a session that is asked for is stored (acp spec 4.3, 4.9)."""
+"""List stored sessions in pages, and locate a stored session (acp spec 4.3, 4.9)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ PAGE_SIZE: Final = 50
 
 
 def build_page(summaries: Iterable[SessionSummary], cursor: object) -> JsonObject:
-    """One page of a listing, newest first; `cursor` is where the page before it ended. Raises Refused."""
+    """Return one page of a listing, newest first; `cursor` is where the page before it ended.
+
+    Raises RpcError for an invalid cursor.
+    """
     after = None if cursor is None else _decode_cursor(cursor)
     ordered = sorted(summaries, key=_sort_key)
     rest = ordered if after is None else [one for one in ordered if _sort_key(one) > after]
@@ -32,9 +35,9 @@ def build_page(summaries: Iterable[SessionSummary], cursor: object) -> JsonObjec
 
 
 def locate_stored_session(catalog: SessionCatalog, session_id: str, location: SessionLocation) -> SessionLocation:
-    """The place of a stored session. One whose own directory is gone has moved to the one that the client names.
+    """Return the location of a stored session. If its own directory is gone, it has moved to the one in `location`.
 
-    Blocks. Raises Refused: unknown, or it belongs to another directory (A-45).
+    Blocks. Raises RpcError if the session is unknown or belongs to another directory (A-45).
     """
     try:
         if catalog.has_session(location.cwd, session_id):

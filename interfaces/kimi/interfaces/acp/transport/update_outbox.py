@@ -64,7 +64,7 @@ class UpdateOutbox(Outbox):
         self._arrived.set()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until less than the high-water mark is queued, in bytes and in lines."""
+        """Wait until no more than the high-water mark is queued, in bytes and in lines."""
         while (self._size > self._high_water or len(self._lines) > MAX_QUEUED_LINES) and not self.is_broken:
             await self._written.wait()
 

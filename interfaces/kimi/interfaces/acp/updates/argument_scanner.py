@@ -1,6 +1,6 @@
-"""The top-level strings of a JSON object while it streams, each character looked at once (acp spec 3.3).
+"""Find the top-level strings of a JSON object while it streams (acp spec 3.3).
 
-No parser is run over what came before: the time is linear in the length of the text however it was cut.
+Each character is looked at once, so the time is linear in the length of the text, however it is cut into pieces.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Final
 
 MAX_STRING_CHARS: Final = 4096
-"""Characters, as written, of a string that are kept; longer ones are known by their beginning only."""
+"""How many characters of a string are kept, as written; of a longer string only the beginning is known."""
 
 _END_OR_ESCAPE = re.compile(r'["\\]')
 _STRUCTURE = re.compile(r'["{}\[\]:,]')
@@ -21,10 +21,10 @@ _LONE_SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
 class ArgumentScanner:
-    """Finds the string values of the `wanted` keys of the outermost object.
+    """Finds the string values of `wanted_keys` in the outermost object.
 
-    `values` holds those that are complete (the last one, when a key comes twice) and not over `LONGEST`. What is not
-    JSON does no harm: values that were found before it stay.
+    `values` holds the complete strings of at most `MAX_STRING_CHARS` characters; for a repeated key, the last one.
+    Invalid JSON raises nothing, and values that were found before it stay.
     """
 
     __slots__ = (
@@ -52,29 +52,29 @@ class ArgumentScanner:
         self._length = 0
 
     def feed(self, text: str) -> None:
-        """Take the next piece of the text."""
+        """Scan the next piece of the text."""
         at, end = 0, len(text)
         while at < end:
             at = self._scan_string(text, at) if self._in_string else self._scan_structure(text, at)
 
     @property
     def streaming_key(self) -> str | None:
-        """The wanted key whose string is being written right now."""
+        """The wanted key whose string is incomplete so far."""
         return self._key if self._in_string and self._keeps and self._is_value else None
 
     @property
     def streaming_length(self) -> int:
-        """Characters of the string that is being written, as written."""
+        """How many characters of the incomplete string have arrived, as written."""
         return self._length
 
     @property
     def streaming_value(self) -> tuple[str, str] | None:
-        """Key and beginning of the wanted string that is being written right now."""
+        """The key and the beginning of the wanted string that is incomplete so far."""
         key = self.streaming_key
         return None if key is None else (key, decode_string_prefix("".join(self._kept)))
 
     def _scan_string(self, text: str, position: int) -> int:
-        """Go on in a string; gives the place after what was taken."""
+        """Continue inside of a string; return the position after the scanned part."""
         if self._escaped:
             self._escaped = False
             self._keep_piece(text[position])
@@ -97,7 +97,7 @@ class ArgumentScanner:
             self._length += len(piece)
 
     def _scan_structure(self, text: str, position: int) -> int:
-        """Go on between strings; gives the place after the next character that counts."""
+        """Continue between strings; return the position after the next structural character."""
         found = _STRUCTURE.search(text, position)
         if found is None:
             return len(text)
@@ -139,7 +139,7 @@ class ArgumentScanner:
 
 
 def decode_string(raw: str) -> str | None:
-    """The inside of a JSON string as text, None when it is wrong. Half a surrogate pair becomes U+FFFD."""
+    """Decode the inside of a JSON string; None if it is invalid. A lone surrogate becomes U+FFFD."""
     try:
         text: str = json.loads(f'"{raw}"', strict=False)
     except ValueError:
@@ -148,6 +148,6 @@ def decode_string(raw: str) -> str | None:
 
 
 def decode_string_prefix(raw: str) -> str:
-    """The beginning of a JSON string as text, without an escape or a character that is not complete yet."""
+    """Decode the beginning of a JSON string, without an incomplete escape or character at its end."""
     whole = _WHOLE_CHARACTERS.match(raw)
     return decode_string(_TRAILING_HIGH_SURROGATE.sub("", whole.group() if whole else "")) or ""

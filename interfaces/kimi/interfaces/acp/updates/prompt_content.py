@@ -1,4 +1,4 @@
-"""Prompt blocks of a client to user input, and user input back to blocks for a replay (acp spec 3.11)."""
+"""Parse the content blocks of a prompt to user input, and render user input as blocks for a replay (acp spec 3.11)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl, TextPart
 from kimi.interfaces.acp.updates.result_content import JsonDict, message_block
 
 MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
-"""Of a picture, decoded."""
+"""The maximum size of an image, decoded."""
 
 _LINK_PATTERN = re.compile(r'<resource_link uri="([^"]*)" name="([^"]*)" />')
 _RESOURCE_PATTERN = re.compile(r'<resource uri="([^"]*)">\n(.*)\n</resource>', re.DOTALL)
@@ -22,13 +22,13 @@ _LONE_SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
 class InvalidPrompt(ValueError):
-    """A prompt that cannot be taken; the text says what is wrong with which block."""
+    """A prompt that cannot be accepted; the text names the block and what is wrong with it."""
 
 
 def parse_prompt_blocks(blocks: object) -> UserInput:
-    """The parts of a prompt, one for each block, in order.
+    """Return the parts of a prompt, one for each block, in order.
 
-    Raises BadPrompt when there is nothing in the prompt, a block has another shape, or cannot be taken by any model.
+    Raises InvalidPrompt when the prompt is empty, or a block has a wrong shape or cannot be sent to any model.
     """
     if not isinstance(blocks, list) or not blocks:
         raise InvalidPrompt("prompt: must be a list with at least one content block")
@@ -100,14 +100,14 @@ def _require_text(source: JsonObject, key: str, field_path: str) -> str:
     if not isinstance(value, str):
         raise InvalidPrompt(f"{field_path}.{key}: must be a string")
     try:
-        value.encode()  # a hundred times as fast as looking for halves, and there hardly ever are any
+        value.encode()  # a hundred times as fast as a search for lone surrogates, which are rare
     except UnicodeEncodeError:
         return _LONE_SURROGATES.sub("\ufffd", value)
     return value
 
 
 def render_user_input(prompt: UserInput) -> list[JsonDict]:
-    """User input as the blocks that it came from; an own form of text becomes a link or a resource again."""
+    """Return user input as content blocks; text that `parse_prompt_blocks` made becomes a link or resource again."""
     blocks = [_render_part(part) for part in as_parts(prompt)]
     return [block for block in blocks if block is not None]
 

@@ -1,7 +1,8 @@
-"""The record of a session as the updates of `session/load` (acp spec 4.6).
+"""Build the updates of `session/load` from the record of a session (acp spec 4.6).
 
-The live translator makes the updates, so ids and texts are those that the client saw; they are then folded: a call is
-one `tool_call` in its last state, at the place where it was made; text comes in runs; of plans only the last counts.
+The translator for live sessions makes the updates, so ids and texts are those that the client saw. They are then
+folded: a call becomes one `tool_call` in its last state, at the position of its announcement; consecutive text chunks
+are joined; only the last plan is sent, at the end.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SKIPPED_KINDS = ("usage_update", "current_mode_update", "config_option_update",
 
 
 def decode_stored_events(envelopes: Iterable[bytes]) -> Iterator[Event]:
-    """The events in recorded envelopes; what is not understood is left out with a warning (A-54)."""
+    """Decode recorded envelopes; one that is not understood is skipped with a warning (A-54)."""
     for envelope in envelopes:
         try:
             source: Any = from_json(envelope)
@@ -43,15 +44,15 @@ def decode_stored_events(envelopes: Iterable[bytes]) -> Iterator[Event]:
 def build_replay_updates(
     events: Iterable[Event], translator: SessionUpdateTranslator, *, is_running: bool = False
 ) -> Iterator[JsonObject]:
-    """The updates of a replay, read as they are asked for. `translator` is new, made with `replaying`.
+    """Yield the updates of a replay, reading the events lazily. `translator` must be new, made with `is_replaying`.
 
-    Afterwards it knows the turns, the use of the context and the plan; calls that have no result are failed, unless the
-    turn `is_running`: then they stay open for the live updates that follow.
+    Afterwards the translator knows the turns and the context usage. Calls without a result are failed, unless the turn
+    `is_running`: then they stay open for the live updates that follow.
     """
     fold = _ReplayFold()
     for event in events:
         if isinstance(event, REQUEST_TYPES):
-            continue  # nobody is asked again
+            continue  # a replay must not ask the user again
         for update in translator.translate(event):
             yield from fold.push(update)
     if not is_running:
@@ -61,7 +62,7 @@ def build_replay_updates(
 
 
 class _ReplayFold:
-    """Updates that cannot go yet, in order: those behind a call that has no end so far."""
+    """Holds updates back, in order, while a call before them is open: later updates are folded into its `tool_call`."""
 
     def __init__(self) -> None:
         self._queue: deque[JsonDict] = deque()
@@ -69,7 +70,7 @@ class _ReplayFold:
         self._plan: JsonObject | None = None
 
     def push(self, update: JsonObject) -> Iterator[JsonObject]:
-        """Take an update; gives those that can go."""
+        """Fold in an update; yield those that are final."""
         kind = update["sessionUpdate"]
         if kind == "plan":
             self._plan = update
@@ -95,7 +96,7 @@ class _ReplayFold:
             del self._open_calls[shape["toolCallId"]]
 
     def _append_chunk(self, update: JsonObject) -> None:
-        """Append a chunk, to the text before it when both are of one message."""
+        """Append a chunk, joined with the chunk before it if both belong to one message."""
         last = self._queue[-1] if self._queue else None
         if last is not None and _is_continuation(last, update):
             last["content"] = last["content"] | {"text": last["content"]["text"] + update["content"]["text"]}
@@ -103,12 +104,12 @@ class _ReplayFold:
             self._queue.append(dict(update))
 
     def _pop_ready(self) -> Iterator[JsonObject]:
-        """What no open call holds up, but for the last: the next chunk may continue it."""
+        """Yield what is before the first open call, except the last update: the next chunk may continue it."""
         while len(self._queue) > 1 and self._queue[0].get("toolCallId") not in self._open_calls:
             yield self._queue.popleft()
 
     def pop_rest(self) -> Iterator[JsonObject]:
-        """Everything that is left, the plan at last."""
+        """Yield everything that is left, the plan last."""
         yield from self._queue
         self._queue.clear()
         if self._plan is not None:

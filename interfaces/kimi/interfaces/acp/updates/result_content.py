@@ -1,4 +1,4 @@
-"""What tool calls show: results, diffs, pictures; cut to a size that clients can carry (acp spec 3.3, 3.5)."""
+"""The content of tool calls: results, diffs and images, cut to a bounded size (acp spec 3.3, 3.5)."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from kimi.interfaces.acp.updates.tool_presentation import make_absolute
 JsonDict: TypeAlias = dict[str, Any]
 
 MAX_TEXT_BYTES: Final = 32 * 1024
-"""Of text output shown; the model gets what the tool gave."""
+"""How much text output is shown; the model gets all that the tool returned."""
 MAX_IMAGE_CHARS: Final = 5 * 1024 * 1024
-"""Of base64 in one picture; larger ones are linked."""
+"""How much base64 one image may have; a larger image is linked."""
 MAX_WHOLE_FILE_BYTES: Final = 256 * 1024
-"""A text up to this size is shown whole in a diff."""
+"""A diff holds the whole texts up to this size, else one hunk for each change."""
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)\Z", re.DOTALL)
 
 
 def text_block(text: str) -> JsonDict:
-    """A content block of text."""
+    """Return a content block of text."""
     return {"type": "text", "text": text}
 
 
 def block_content(block: JsonDict) -> JsonDict:
-    """A content block as content of a tool call."""
+    """Return a content block as content of a tool call."""
     return {"type": "content", "content": block}
 
 
 def text_content(text: str) -> JsonDict:
-    """Text as content of a tool call."""
+    """Return text as content of a tool call."""
     return block_content(text_block(text))
 
 
 def truncate_middle(text: str, limit: int = MAX_TEXT_BYTES) -> str:
-    """Head and tail of a text over `limit` bytes, with a note between them."""
+    """Return head and tail of a text over `limit` bytes, with a note between them."""
     if len(text) * 4 <= limit:
         return text
     data = text.encode("utf-8", "replace")
@@ -60,7 +60,7 @@ def truncate_middle(text: str, limit: int = MAX_TEXT_BYTES) -> str:
 
 
 def media_block(part: ContentPart, file: str | None = None) -> JsonDict | None:
-    """A part that is no text as a content block; `file` is the path it came from. None when nothing can be shown."""
+    """Return a media part as a content block; `file` is the path that it came from. None if nothing can be shown."""
     match part:
         case ImagePart(image_url=medium):
             return _media_url_block("image", medium, file)
@@ -85,7 +85,7 @@ def _media_url_block(kind: str, media_url: MediaUrl, file: str | None) -> JsonDi
 
 
 def file_uri(path: str) -> str:
-    """An absolute path as a `file:` URI; any other stays as it is."""
+    """Return an absolute path as a `file:` URI; any other path stays as it is."""
     if not os.path.isabs(path):
         return path
     from pathlib import Path  # start-up time
@@ -94,7 +94,7 @@ def file_uri(path: str) -> str:
 
 
 def message_block(part: ContentPart) -> JsonDict | None:
-    """A part of a message as a content block; thinking is text. None for what holds nothing to show."""
+    """Return a part of a message as a content block; thinking is text. None if there is nothing to show."""
     if isinstance(part, TextPart):
         return text_block(part.text) if part.text else None
     if isinstance(part, ThinkPart):
@@ -105,7 +105,7 @@ def message_block(part: ContentPart) -> JsonDict | None:
 def build_result_content(
     result: ToolReturnValue, work_dir: str, *, file: str | None, changed: ChangedText | None
 ) -> list[JsonDict]:
-    """What the client shows of a result: diffs, then output, then what went wrong; one line if there is nothing."""
+    """Return the content that shows a result: diffs, then output, then the error; one line if there is nothing."""
     shown = build_diffs(result.display, work_dir, changed)
     shown += _build_output(result.output, file)
     shown += [
@@ -140,7 +140,7 @@ def _contains_text(contents: Iterable[JsonDict], text: str) -> bool:
 
 
 def build_raw_output(result: ToolReturnValue) -> JsonDict:
-    """The result for machines, without binary data and cut like the content."""
+    """Return the `rawOutput` of a result, for programs: without binary data, and cut like the content."""
     output: Any = result.output
     output = (
         truncate_middle(result.output)
@@ -158,14 +158,14 @@ def _build_raw_part(part: ContentPart) -> JsonDict:
 
 
 def format_task_line(block: BackgroundTaskBlock) -> str:
-    """A background task in one line."""
+    """Describe a background task in one line."""
     return f"{block.task_id} ({block.kind}, {block.status}): {block.description}"
 
 
 def build_approval_content(
     display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None
 ) -> list[JsonDict]:
-    """What a call that waits for approval would do."""
+    """Return the content that shows what a call would do once it is approved."""
     shown = build_diffs(display, work_dir, changed)
     for block in display:
         if isinstance(block, ShellBlock):
@@ -178,14 +178,14 @@ def build_approval_content(
 
 
 def format_fenced(text: str, language: str) -> str:
-    """`text` as a fenced block that its own fences cannot end."""
+    """Return `text` as a fenced block whose fence is longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{truncate_middle(text)}\n{fence}"
 
 
 def build_diffs(display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None) -> list[JsonDict]:
-    """The changes in `display`, one diff when the whole texts are known and small, else one per hunk."""
+    """Return the changes in `display`: one diff if the whole texts are known and small, else one per hunk."""
     diffs = [block for block in display if isinstance(block, DiffBlock)]
     found: list[JsonDict] = []
     for path, group in groupby(diffs, lambda block: block.path):
@@ -216,13 +216,13 @@ def _build_hunk(path: str, block: DiffBlock) -> JsonDict:
 
 
 def _build_diff(path: str, old: str | None, new: str) -> JsonDict:
-    """A diff; without an old text for a new file, as absent and null mean the same (acp spec 2.6)."""
+    """Return a diff, without `oldText` for a new file: absent and null mean the same (acp spec 2.6)."""
     before = {} if old is None else {"oldText": old}
     return {"type": "diff", "path": path, **before, "newText": new}
 
 
 def find_first_changed_line(display: Sequence[DisplayBlock]) -> int | None:
-    """The number of the first line that changed, in the new text; None when no diff says."""
+    """Return the number of the first changed line in the new text; None if no diff holds it."""
     block = next((block for block in display if isinstance(block, DiffBlock) and not block.is_summary), None)
     if block is None:
         return None

@@ -1,8 +1,8 @@
-"""Events of a conversation to `session/update`s of the Agent Client Protocol, pure (acp spec 3).
+"""Translate the events of a conversation to `session/update`s of the Agent Client Protocol, without I/O (acp spec 3).
 
-Ids are made from what is recorded, so that a replay has those that the client saw: turns are counted by their
-`TurnBegin`s, calls carry the model's id behind that of the turn. The clock is handed in: what may not be sent at once
-is given by `due`.
+Ids are derived from the record, so that a replay repeats the ids that the client saw: turns are counted by their
+`TurnBegin` events, and the id of a call is that of the turn followed by the model's. The caller passes the time in;
+`collect_due_updates` returns what must not be sent at once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from kimi.interfaces.acp.updates.tool_call_tracker import (
 from kimi.interfaces.acp.updates.usage import SessionUsage
 
 MIN_SHOWN_RETRY_S: Final = 3.0
-"""A shorter wait before another attempt is not worth a word."""
+"""A shorter wait before another attempt is not shown, in seconds."""
 
 _CONTENT_TYPES = (TextPart, ThinkPart, ImagePart, AudioPart, VideoPart)
 _PLAN_STATUSES = {"pending": "pending", "in_progress": "in_progress", "done": "completed"}
@@ -59,13 +59,13 @@ _TURN_BEGIN_PATTERN = re.compile(rb'\s*\{\s*"type"\s*:\s*"TurnBegin"')
 
 
 def count_turns(envelopes: Iterable[bytes]) -> int:
-    """How many turns are recorded: where `Translator` goes on with a session that is opened without a replay."""
+    """Count the recorded turns. The translator of a session that is opened without a replay continues from there."""
     return sum(_TURN_BEGIN_PATTERN.match(envelope) is not None for envelope in envelopes)
 
 
 @dataclass(slots=True)
 class _TurnIds:
-    """The turn that runs, or the last one."""
+    """The ids of the running turn, or of the last one."""
 
     number: int = 0
     step: int = 0
@@ -75,16 +75,16 @@ class _TurnIds:
 
     @property
     def id(self) -> str:
-        """Unique in the session."""
+        """The id of the turn, unique in the session."""
         return f"t{self.number}"
 
     def message_id(self, kind: str) -> str:
-        """The id of the message of this kind in this step."""
+        """Return the id of the message of this kind in this step."""
         again = f"r{self.attempt}" if self.attempt > 1 else ""
         return f"{self.id}-{self.step}{again}-{kind}"
 
     def next_extra_id(self, kind: str) -> str:
-        """An id for something that stands alone."""
+        """Return a new id for a message that belongs to no step."""
         self.extra_counts[kind] = number = self.extra_counts.get(kind, 0) + 1
         return f"{self.id}-{kind}-{number}"
 
@@ -94,12 +94,12 @@ def _default_mode_id(plan_mode: bool) -> str:
 
 
 class SessionUpdateTranslator:
-    """The updates of one session, in order. `turns` is how many turns its record already holds.
+    """Makes the updates of one session, in order. `recorded_turns` is how many turns its record already holds.
 
-    The driver sends what `updates` gives for each event, then `due(now)` when `next_due()` has passed; on the end of a
-    turn that was cut short `settle()`. `mode_of` gives the mode's id from plan mode on or off, `config_options` the
-    complete options for a change that was not the client's; `face_of` the look of tools that are not
-    built in. With `is_replaying` the events come from a record.
+    The driver sends what `translate` returns for each event; what `collect_due_updates` returns once the time of
+    `next_update_at` has come; and what `close_open_calls` returns when a turn was cut short. `mode_for_plan` returns
+    the mode's id for plan mode on or off; `config_options` returns all options, sent when the mode changed without the
+    client; `find_presentation` returns how calls of a tool look. With `is_replaying` the events come from a record.
     """
 
     def __init__(
@@ -132,34 +132,38 @@ class SessionUpdateTranslator:
         self._compactions = CompactionUpdates(with_updates=capabilities.compaction)
         self._usage = SessionUsage()
 
-    # What the driver asks for
+    # Calls of the driver
 
     def end_replay(self) -> None:
-        """The replay is over: what comes now happens now."""
+        """Continue with live events: waits are shown again, and the user's prompts are not sent."""
         self._is_replaying = False
         self._mcp_loading.is_silent = False
 
     def translate(self, event: ev.Event) -> list[JsonObject]:
-        """The updates for `event`; for a request those that go before it."""
+        """Return the updates for `event`; for a request, those that must be sent before it."""
         if isinstance(event, ToolCallPart):
             self._calls.feed_arguments(event.arguments_part)
             return []
-        # A call may begin to run while the next one of its message still streams.
+        # Any event but a further piece means that the arguments of the streaming call are complete. Internal events are
+        # excepted: one call may begin to run while the next call of the message still streams.
         if self._calls.is_streaming and not isinstance(event, ev.INTERNAL_TYPES):
             return [*self._calls.finish_streaming(), *self._translate_event(event, MAIN_AGENT)]
         return list(self._translate_event(event, MAIN_AGENT))
 
     def next_update_at(self) -> float | None:
-        """When `due` has something to give, on its clock; a time in the past means now, None that nothing waits."""
+        """Return when to call `collect_due_updates`, on its clock; a past time means now, None that nothing waits."""
         times = [time for time in (self._calls.next_update_at, self._mcp_loading.next_update_at) if time is not None]
         return min(times, default=None)
 
     def collect_due_updates(self, now: float) -> list[JsonObject]:
-        """What had to wait: titles of calls that stream, waits for servers. `now` is in seconds and never falls."""
+        """Return the delayed updates that are due at `now`: titles of streaming calls, and waits for MCP servers.
+
+        `now` is in seconds and must never decrease.
+        """
         return [*self._calls.collect_due_updates(now), *self._mcp_loading.collect_due_updates(now, self._turn.id)]
 
     def show_terminal(self, call_id: str, terminal_id: str, agent_id: str | None = None) -> list[JsonObject]:
-        """A terminal of the client shows what this call does; its text is not sent as content then."""
+        """Show a terminal of the client in this call; the text of the result is not sent as content then."""
         call = self._calls.find_call(call_id, agent_id)
         if call is None:
             return []
@@ -167,7 +171,7 @@ class SessionUpdateTranslator:
         return [*call.begin(), *call.add_content([{"type": "terminal", "terminalId": terminal_id}], [])]
 
     def close_open_calls(self, text: str = INTERRUPTED_TEXT, *, include_background: bool = False) -> list[JsonObject]:
-        """Close what is open of the turn, inner calls first; `everything` means agents in the background too."""
+        """Close what is open of the turn, inner calls first; with `include_background` also background agents."""
         return [
             *self._calls.fail_open_calls(text, include_background=include_background),
             *self._mcp_loading.cancel(),
@@ -175,15 +179,15 @@ class SessionUpdateTranslator:
         ]
 
     def turn_usage(self) -> JsonObject | None:
-        """The tokens of the turn so far, for the answer to the prompt; None when no model told any."""
+        """Return the tokens of the turn so far, for the answer to the prompt; None if no model reported any."""
         return self._usage.turn_usage()
 
     def repeat_usage_update(self) -> list[JsonObject]:
-        """The last known use of the context, once more: for a client that has just opened the session."""
+        """Return the last known context usage again, for a client that has just opened the session."""
         return list(self._usage.repeat_update())
 
     def update_mode(self, mode: str, *, is_known: bool = False) -> list[JsonObject]:
-        """The mode is `mode` now; nothing to send when the client knows, or has set it itself (`told`)."""
+        """Record the mode; return no updates if it is the same, or if the client has set it itself (`is_known`)."""
         if mode == self._mode:
             return []
         self._mode = mode
@@ -198,9 +202,9 @@ class SessionUpdateTranslator:
     # Requests
 
     def build_permission(self, request: ApprovalRequest | QuestionRequest) -> JsonObject:
-        """The params of `session/request_permission` without the session, for an approval or the plan of ExitPlanMode.
+        """Return the params of `session/request_permission`, without the session, for an approval or a finished plan.
 
-        `updates` was given the request before.
+        `translate` must be called with the request before.
         """
         call = self._calls.find_requested_call(request)
         if isinstance(request, QuestionRequest):
@@ -208,7 +212,7 @@ class SessionUpdateTranslator:
         return {"toolCall": self._calls.describe_requested_call(call, request), "options": permissions.APPROVAL_OPTIONS}
 
     def parse_permission_answer(self, request: Request, result: JsonObject | None) -> Answer:
-        """What the client's answer means; None (an error, a client that is gone) and the unknown reject."""
+        """Decode the client's answer. An unknown answer rejects, and so does None: an error, or no client any more."""
         match request:
             case ApprovalRequest():
                 return permissions.parse_approval_answer(result)
@@ -221,24 +225,27 @@ class SessionUpdateTranslator:
                 return HookAnswer()
 
     def select_question_form(self, request: QuestionRequest) -> str:
-        """How to ask: `plan` (`permission`), `form` (`elicitation`) or `options` (`build_question_permissions`)."""
+        """Return how to ask, and with it the method that builds the params.
+
+        `plan` needs `build_permission`, `form` needs `build_elicitation`, `options` needs `build_question_permissions`.
+        """
         call = self._calls.find_requested_call(request)
         if call is not None and call.tool == "ExitPlanMode":
             return "plan"
         return "form" if self._capabilities.elicitation_form else "options"
 
     def build_elicitation(self, request: QuestionRequest) -> JsonObject:
-        """The params of `elicitation/create` without the session."""
+        """Return the params of `elicitation/create`, without the session."""
         call = self._calls.find_requested_call(request)
         return questions.build_form(request, call.id if call else None)
 
     def parse_elicitation_answer(self, request: QuestionRequest, result: JsonObject | None) -> QuestionAnswer:
-        """The answers in a form; none when it was declined, cancelled or failed."""
+        """Decode the answers in a form; there are none if it was declined or cancelled, or failed."""
         self._calls.release_question(request)
         return questions.parse_form_answer(request, result)
 
     def build_question_permissions(self, request: QuestionRequest) -> list[JsonObject]:
-        """For a client without forms: the params of one permission request for each question, to be asked in turn."""
+        """Return the params of one permission request per question, for a client without forms; send them in turn."""
         return list(
             questions.build_permission_params(
                 request, self._calls.describe_requested_call(self._calls.find_requested_call(request), request)
@@ -246,7 +253,7 @@ class SessionUpdateTranslator:
         )
 
     def parse_question_answer(self, request: QuestionRequest, results: Sequence[JsonObject | None]) -> QuestionAnswer:
-        """The answers to `build_question_permissions`; fewer results when the driver stopped asking."""
+        """Decode the answers to `build_question_permissions`; there are fewer if the driver stopped asking."""
         self._calls.release_question(request)
         return questions.parse_permission_answers(request, results)
 
@@ -307,10 +314,13 @@ class SessionUpdateTranslator:
             case ev.MCPLoadingEnd():
                 return self._mcp_loading.end(self._turn.id)
             case _:
-                return []  # hooks and side questions are not shown; steers came from this client
+                return []  # hooks and side questions are not shown; the client itself sent the steers
 
     def _begin_turn(self, event: ev.TurnBegin) -> list[JsonDict]:
-        """Counted whether nested or not. A turn with steps holds no other: what begins after them follows a crash."""
+        """Begin a turn; nested turns are counted too.
+
+        A turn that had steps holds no nested turn, so a turn that begins after the steps follows a crash.
+        """
         found: list[JsonDict] = []
         if self._turn_depth == 2 or self._has_steps:
             self._turn_depth = 0
@@ -330,9 +340,9 @@ class SessionUpdateTranslator:
         return found + self._mcp_loading.report_failures(self._turn.id)
 
     def _is_user_prompt(self, event: ev.TurnBegin) -> bool:
-        """Did a person write this? The turns of a flow and the repetitions of a prompt lie inside of another turn.
+        """Whether the user wrote this prompt. The turns of a flow and repetitions of a prompt are nested turns.
 
-        A turn that a crash left without steps looks as if the next one lay inside of it, so the text counts too.
+        After a turn that crashed without steps, the next turn looks nested, so the text is compared too.
         """
         text = join_text(event.user_input)
         if self._turn_depth > 1 and (
@@ -408,12 +418,12 @@ def _build_text_chunk(kind: str, text: str, message_id: str) -> JsonDict:
 
 
 def build_user_chunks(user_input: UserInput, message_id: str) -> list[JsonDict]:
-    """What a person wrote, a chunk for each part."""
+    """Return the user's input as message chunks, one for each part."""
     chunk = {"sessionUpdate": "user_message_chunk", "messageId": message_id}
     return [chunk | {"content": block} for block in render_user_input(user_input)]
 
 
 def build_plan_update(items: Sequence[TodoItem]) -> JsonDict:
-    """The todo list as the client's plan, whole; empty clears it."""
+    """Return the whole todo list as the client's plan; an empty list clears the plan."""
     entries = [{"content": item.title, "priority": "medium", "status": _PLAN_STATUSES[item.status]} for item in items]
     return {"sessionUpdate": "plan", "entries": entries}

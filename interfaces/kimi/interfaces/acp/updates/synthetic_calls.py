@@ -1,4 +1,4 @@
-"""What shows as a tool call although no model called one: waiting for MCP servers, compacting (acp spec 3.1)."""
+"""Updates that look like tool calls of the model: waiting for MCP servers, and compacting (acp spec 3.1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kimi.domain.events.event import McpStatus
 from kimi.interfaces.acp.updates.result_content import JsonDict, text_content
 
 SHOW_LOADING_AFTER_S: Final = 0.5
-"""A shorter wait for MCP servers is not shown."""
+"""A shorter wait for MCP servers is not shown, in seconds."""
 
 _FAILED_STATUSES = ("failed", "unauthorized")
 _CONNECTING_STATUSES = ("pending", "connecting")
@@ -26,7 +26,7 @@ def _build_call_end(call_id: str, status: str, text: str | None = None) -> JsonD
 
 
 class McpLoading:
-    """The wait for MCP servers, and which of them could not be reached: each is named once."""
+    """Shows the wait for MCP servers and names each server that could not be reached, once."""
 
     def __init__(self, *, is_silent: bool) -> None:
         self.is_silent = is_silent
@@ -40,12 +40,12 @@ class McpLoading:
         self.next_update_at: float | None = None
 
     def find_display_name(self, tool: str) -> str:
-        """What a tool is called in titles: its name, behind that of its server where one is known to have it."""
+        """Return the name of a tool for titles: with the name of its MCP server before it, if it has one."""
         server = self._servers.get(tool)
         return tool if server is None else f"{server}: {tool.removeprefix(f'mcp__{server}__')}"
 
     def record_status(self, status: McpStatus) -> None:
-        """Take in which servers there are."""
+        """Record the state of the servers."""
         self._late_servers = [server.name for server in status.servers if server.status in _CONNECTING_STATUSES]
         for server in status.servers:
             self._servers |= dict.fromkeys(server.tools, server.name)
@@ -56,12 +56,13 @@ class McpLoading:
                 self._reported.discard(server.name)
 
     def begin(self) -> None:
-        """The turn waits; shown when it takes long."""
+        """Begin a wait of the turn; it is shown if it takes long."""
         self._is_loading = True
+        # 0.0 starts the delay at the next `collect_due_updates`, which knows the time.
         self.next_update_at = None if self.is_silent else 0.0
 
     def collect_due_updates(self, now: float, turn_id: str) -> list[JsonDict]:
-        """Show the wait when it is time."""
+        """Return the update that shows the wait, if it is due."""
         if self.next_update_at is None or self.next_update_at > now:
             return []
         if self.next_update_at == 0.0:
@@ -71,7 +72,7 @@ class McpLoading:
         return [_build_call(self._open_call(turn_id), "Connecting MCP servers", "in_progress")]
 
     def end(self, turn_id: str) -> list[JsonDict]:
-        """The turn goes on, perhaps without some."""
+        """End the wait; name the servers whose tools are missing."""
         self._is_loading, self.next_update_at = False, None
         shown, self._open_call_id = self._open_call_id, None
         if shown is None:
@@ -80,7 +81,7 @@ class McpLoading:
         return [_build_call_end(shown, "completed", "\n".join(text for text in missing if text) or None)]
 
     def report_failures(self, turn_id: str) -> list[JsonDict]:
-        """Name servers that failed when nobody waited for them."""
+        """Name servers that failed while no turn waited for them."""
         if self.is_silent or self._is_loading or not self._unreported:
             return []
         shown = _build_call(self._open_call(turn_id), "Connecting MCP servers", "completed", self._take_failures_text())
@@ -88,7 +89,7 @@ class McpLoading:
         return [shown]
 
     def cancel(self) -> list[JsonDict]:
-        """Nobody waits any more."""
+        """End the wait because the turn was cut short."""
         shown, self._open_call_id = self._open_call_id, None
         self._is_loading, self.next_update_at = False, None
         return [_build_call_end(shown, "failed")] if shown else []
@@ -110,7 +111,7 @@ class McpLoading:
 
 
 class CompactionUpdates:
-    """Compaction as updates of its own where the client knows them, else as a tool call."""
+    """Shows compaction: as compaction updates if the client supports them, else as a tool call."""
 
     def __init__(self, *, with_updates: bool) -> None:
         self._with_updates = with_updates
@@ -118,7 +119,7 @@ class CompactionUpdates:
         self._open_id: str | None = None
 
     def begin(self, turn_id: str) -> list[JsonDict]:
-        """It starts."""
+        """Show that compaction begins."""
         found = self.cancel()
         self._compaction_count = self._compaction_count + 1 if turn_id == self._turn_id else 1
         self._turn_id = turn_id
@@ -129,14 +130,14 @@ class CompactionUpdates:
         return [*found, _build_call(self._open_id, "Compacting the conversation", "in_progress")]
 
     def end(self, status: str = "completed") -> list[JsonDict]:
-        """It is over."""
+        """Show that compaction has ended."""
         open_id, self._open_id = self._open_id, None
         if open_id is None:
             return []
         return [_build_compaction_update(open_id, status) if self._with_updates else _build_call_end(open_id, status)]
 
     def cancel(self) -> list[JsonDict]:
-        """It was cut short."""
+        """Show that compaction was cut short, if any is open."""
         return self.end("cancelled" if self._with_updates else "failed")
 
 

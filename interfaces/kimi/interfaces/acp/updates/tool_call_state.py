@@ -1,4 +1,4 @@
-"""One tool call on its way through the client: announced, titled while it streams, begun, finished (acp spec 3.3)."""
+"""The updates of one tool call: announced, titled while it streams, begun, finished (acp spec 3.3)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kimi.interfaces.acp.updates.result_content import (
 from kimi.interfaces.acp.updates.tool_presentation import ToolPresentation, format_title, make_absolute, make_relative
 
 UPDATE_INTERVAL_S: Final = 0.1
-"""Between two updates of a call whose arguments stream."""
+"""The minimum time between two updates of a call whose arguments stream, in seconds."""
 MAX_HITS: Final = 20
-"""Files with hits that a search names."""
+"""How many files with hits a search names."""
 
 CallKey: TypeAlias = tuple["str | None", str]
 """The agent that made a call (None: the main one) and the model's id of the call."""
@@ -31,7 +31,7 @@ _HIT_PATTERN = re.compile(r"(.+?):(\d+):")
 
 
 class ToolCallState:
-    """A call that is not finished. Every method gives the updates to send; after `finish` and `fail` none follow."""
+    """A call that is not finished. Methods return the updates to send; after `finish` or `fail` there are no more."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class ToolCallState:
         self.status: Literal["pending", "in_progress"] = "pending"
         self.raw_input: Any = None
         self.has_all_arguments = False
-        """Are the arguments whole?"""
+        """Whether the arguments are complete."""
         self.open_requests = 0
-        """Questions about it that wait for an answer; it has not begun while there are any."""
+        """How many requests about the call are pending; it does not begin while there are any."""
         self.parent_call: CallKey | None = None
-        """The call that the agent of this one runs in."""
+        """The call inside of which the agent of this call runs."""
         self.is_placeholder = False
-        """Is all that is heard of the call that somebody asks about it, as of those of agents in the background?"""
+        """Whether the call is known only from an approval request, as are the calls of background agents."""
         self.is_rejected = False
-        """Did the person say no?"""
+        """Whether the user rejected the call."""
         self.leading_content: list[JsonDict] = []
-        """What stays in front of whatever the result shows: a plan, a terminal."""
+        """The content that stays before that of the result: a plan, a terminal."""
         self.has_terminal = False
         self._display_name = display_name
         self._presentation = presentation
@@ -72,7 +72,7 @@ class ToolCallState:
         self._next_update_at = 0.0
 
     def announce(self, arguments: str | None) -> JsonDict:
-        """The first update, with what the beginning of the arguments tells."""
+        """Return the first update, with title and locations as far as the beginning of the arguments shows them."""
         self.feed_arguments(arguments)
         self._title, self._locations = self._build_title(), self._find_locations()
         shape: JsonDict = {
@@ -88,7 +88,7 @@ class ToolCallState:
         return shape | {"_meta": {"kimi": self._meta}}
 
     def feed_arguments(self, piece: str | None) -> None:
-        """The next piece of the arguments."""
+        """Add the next piece of the arguments."""
         if not piece:
             return
         self._pieces.append(piece)
@@ -107,11 +107,11 @@ class ToolCallState:
 
     @property
     def next_update_at(self) -> float | None:
-        """When the next update of title and locations may go; None when there is nothing new."""
+        """When the next update of title and locations may be sent; None if there is nothing new."""
         return self._next_update_at if self._has_news and not self.has_all_arguments else None
 
     def collect_due_updates(self, now: float) -> list[JsonDict]:
-        """What is new of title and locations."""
+        """Return an update with the changes of title and locations, if any."""
         self._has_news = False
         news = self._take_changes()
         if not news:
@@ -120,7 +120,7 @@ class ToolCallState:
         return [self._build_update(news)]
 
     def complete_arguments(self) -> list[JsonDict]:
-        """The arguments are whole."""
+        """Record that the arguments are complete."""
         if self.has_all_arguments:
             return []
         self.has_all_arguments = True
@@ -130,7 +130,7 @@ class ToolCallState:
         return [self._build_update(news)] if news else []
 
     def add_request(self, *, may_run: bool) -> list[JsonDict]:
-        """Somebody is asked about it. With `may_run` the answer decides whether it runs at all."""
+        """Record a pending request about the call. With `may_run` the answer decides whether the call runs."""
         updates = self.complete_arguments()
         self.open_requests += 1
         if may_run and self.status == "in_progress" and self.open_requests == 1 and not self.has_terminal:
@@ -139,7 +139,7 @@ class ToolCallState:
         return updates
 
     def begin(self, pending_updates: list[JsonDict] | None = None) -> list[JsonDict]:
-        """It runs from now on; what `before` says goes with it."""
+        """Show that the call runs; the first of `pending_updates` is merged into that update."""
         updates = self.complete_arguments() if pending_updates is None else pending_updates
         if self.status == "in_progress":
             return updates
@@ -148,7 +148,7 @@ class ToolCallState:
         return [updates[0] | shape] if updates else [self._build_update(shape)]  # one update instead of two
 
     def add_content(self, contents: list[JsonDict], locations: list[JsonDict]) -> list[JsonDict]:
-        """More content, which stays."""
+        """Add content that stays before that of the result."""
         self.leading_content += contents
         shape: JsonDict = {"content": self.leading_content}
         if locations:
@@ -156,7 +156,7 @@ class ToolCallState:
         return [self._build_update(shape)]
 
     def finish(self, result: ToolReturnValue, changed: ChangedText | None = None) -> list[JsonDict]:
-        """Done: its result."""
+        """Show the result; the call is done."""
         shape: JsonDict = {"status": "failed" if result.is_error else "completed"}
         shown = build_result_content(result, self._work_dir, file=self.path, changed=changed)
         if self.tool == "SetTodoList" and not result.is_error:
@@ -174,25 +174,25 @@ class ToolCallState:
         return [*before, self._build_update(shape | {"rawOutput": build_raw_output(result)})]
 
     def _may_have_run(self) -> bool:
-        """No when somebody refused it, or its arguments were cut off or wrong."""
+        """Whether the tool may have run: not if the call was refused, or its arguments were cut off or invalid."""
         return not (self.is_rejected or self.open_requests or self._has_invalid_arguments())
 
     def fail(self, text: str) -> list[JsonDict]:
-        """It ends without a result."""
+        """End the call without a result."""
         shape: JsonDict = {"status": "failed"}
         if not self.has_terminal:
             shape["content"] = [*self.leading_content, text_content(text)]
         return [*self.complete_arguments(), self._build_update(shape)]
 
     def continue_in_background(self, text: str) -> list[JsonDict]:
-        """It runs from now on where nobody hears of its end."""
+        """Complete the call in the client: it runs in the background, and no event reports its end."""
         return [
             *self.begin(),
             self._build_update({"status": "completed", "content": [*self.leading_content, text_content(text)]}),
         ]
 
     def describe_for_request(self, shown: list[JsonDict], display: tuple[DisplayBlock, ...]) -> JsonDict:
-        """The call inside of a permission request, which some clients show alone."""
+        """Return the call for a permission request, complete because some clients show only the request."""
         line = find_first_changed_line(display) if self._presentation.kind == "edit" else None
         locations = [self._locations[0] | {"line": line}] if line and len(self._locations) == 1 else self._locations
         shape: JsonDict = {
@@ -216,7 +216,7 @@ class ToolCallState:
         return {"sessionUpdate": "tool_call_update", "toolCallId": self.id, **shape}
 
     def _take_changes(self) -> JsonDict:
-        """What changed of title and locations, which is now told."""
+        """Return the changes of title and locations since the last update, and count them as sent."""
         news: JsonDict = {}
         if (new_title := self._build_title()) != self._title:
             self._title = news["title"] = new_title
@@ -239,7 +239,7 @@ class ToolCallState:
             return None
         value: Any = (arguments if arguments is not None else self._scanner.values).get(key)
         if value is None and arguments is None and (growing := self._scanner.streaming_value) and growing[0] == key:
-            # A path that is still being written would name another file.
+            # The beginning of a path would name another file.
             value = None if key == self._presentation.path_key else growing[1]
         if not isinstance(value, str):
             return None
@@ -291,13 +291,13 @@ class ToolCallState:
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     def _has_invalid_arguments(self) -> bool:
-        """Are the arguments no JSON?"""
+        """Whether the arguments are not JSON."""
         found: object = self.raw_input
         return isinstance(found, dict) and "_raw" in cast("dict[str, Any]", found)
 
 
 def parse_arguments(text: str) -> Any:
-    """The arguments as the domain reads them; `{"_raw": text}` for what is no JSON."""
+    """Parse the arguments as the domain does; return `{"_raw": text}` for text that is not JSON."""
     try:
         value: Any = json.loads(text, strict=False) if text.strip() else {}
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The tool calls of a session that are not finished, with the calls inside of calls and the questions about them."""
+"""Track the unfinished tool calls of a session, with nested calls and the requests about them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ _IN_BACKGROUND_TEXT: Final = "Approved. It runs in the background."
 _REJECTED_TEXT: Final = "It was not approved."
 
 FindPresentation = Callable[[str], "ToolPresentation | None"]
-"""How calls of a tool look; None for an unknown one."""
+"""Return how calls of a tool look; None for an unknown tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallingAgent:
-    """Who speaks: the main agent, or a subagent inside of a call. `prefix` begins the ids of its calls."""
+    """The agent that makes calls: the main agent, or a subagent inside of a call.
+
+    `call_id_prefix` begins the ids of a subagent's calls.
+    """
 
     id: str | None = None
     call_id_prefix: str | None = None
@@ -37,7 +40,7 @@ MAIN_AGENT: Final = CallingAgent()
 
 
 class ToolCallTracker:
-    """All open calls. `find_display_name` returns what a tool is called in titles."""
+    """Tracks all open calls. `find_display_name` returns the name of a tool for titles."""
 
     def __init__(
         self,
@@ -62,12 +65,12 @@ class ToolCallTracker:
 
     @property
     def next_update_at(self) -> float | None:
-        """When `due` has something to give."""
+        """When `collect_due_updates` has updates to return."""
         times = (call.next_update_at for call in self._open_calls.values())
         return min((time for time in times if time is not None), default=None)
 
     def collect_due_updates(self, now: float) -> list[JsonDict]:
-        """What had to wait: titles of calls that stream."""
+        """Return the delayed updates that are due at `now`: titles of streaming calls."""
         found: list[JsonDict] = []
         for call in self._open_calls.values():
             if call.next_update_at is not None and call.next_update_at <= now:
@@ -77,48 +80,48 @@ class ToolCallTracker:
     # The life of a call
 
     def start_turn(self, turn_id: str) -> None:
-        """Calls from now on belong to this turn."""
+        """Count calls from now on as part of this turn."""
         self._turn_id = turn_id
 
     def discard_turn_state(self) -> None:
-        """Drop what only a turn that is over needed."""
+        """Drop the state that only the last turn needed."""
         self._client_ids = {key: whole for key, whole in self._client_ids.items() if key in self._background_parents}
 
     def find_call(self, call_id: str, agent_id: str | None = None) -> ToolCallState | None:
-        """An open call."""
+        """Return an open call; None if there is none with this id."""
         return self._open_calls.get((agent_id, call_id))
 
     def find_latest_call(self, tool: str) -> ToolCallState | None:
-        """The last open call of the main agent to this tool."""
+        """Return the last open call of the main agent to this tool."""
         found = [call for (agent, _), call in self._open_calls.items() if agent is None and call.tool == tool]
         return found[-1] if found else None
 
     def feed_arguments(self, piece: str | None) -> None:
-        """A piece of the arguments of the call that streams."""
+        """Add a piece to the arguments of the streaming call."""
         if self._streaming_call is not None:
             self._streaming_call.feed_arguments(piece)
 
     def finish_streaming(self) -> list[JsonDict]:
-        """The call that streams has all its arguments."""
+        """Record that the arguments of the streaming call are complete."""
         call, self._streaming_call = self._streaming_call, None
         return [] if call is None else call.complete_arguments()
 
     @property
     def is_streaming(self) -> bool:
-        """Does a call stream?"""
+        """Whether the arguments of a call are streaming."""
         return self._streaming_call is not None
 
     def set_expected_change(self, key: CallKey, changed: ChangedText) -> None:
-        """The call would change this file; kept until it ends."""
+        """Record how the call would change a file; kept until the call ends."""
         self._expected_changes[key] = changed
 
     def mark_started(self, key: CallKey) -> list[JsonDict]:
-        """The tool of this call begins. Calls of agents in the background are not shown, so they are unknown here."""
+        """Show that the tool of this call runs. Calls of background agents are not shown, so they are unknown here."""
         call = self._open_calls.get(key)
         return [] if call is None else call.begin()
 
     def fail_open_calls(self, text: str, *, include_background: bool = False) -> list[JsonDict]:
-        """Close all calls, those inside of others first. Those of agents in the background go on, unless told."""
+        """Fail all open calls, nested ones first. Calls of background agents stay open unless `include_background`."""
         self._streaming_call = None
         self._expected_changes.clear()
         found: list[JsonDict] = []
@@ -128,7 +131,7 @@ class ToolCallTracker:
         return found
 
     def _is_detached(self, key: CallKey) -> bool:
-        """Does the call outlive the one that its agent was started by?"""
+        """Whether the call belongs to a background agent, which may outlive the call that started it."""
         while (call := self._open_calls.get(key)) is not None:
             if call.parent_call is None:
                 return call.is_placeholder
@@ -136,9 +139,9 @@ class ToolCallTracker:
         return True
 
     def announce(self, event: ToolCall, agent: CallingAgent) -> list[JsonDict]:
-        """The model begins a call."""
+        """Announce a call of the model."""
         name, key = event.function.name, (agent.id, event.id)
-        found = self._fail_call(key, INTERRUPTED_TEXT)  # another one of this id that never ended
+        found = self._fail_call(key, INTERRUPTED_TEXT)  # an earlier call with this id that never ended
         call = ToolCallState(
             self._make_client_id(event.id, agent),
             name,
@@ -156,7 +159,7 @@ class ToolCallTracker:
         return found + call.complete_arguments()
 
     def _make_client_id(self, call_id: str, agent: CallingAgent) -> str:
-        """The id in the client; a model that repeats its ids within a turn gets a number behind them."""
+        """Return the id for the client; a number is added if the model repeats an id within a turn."""
         whole = f"{agent.call_id_prefix or self._turn_id}/{call_id}"
         count, found = 1, whole
         while found in self._used_ids:
@@ -174,7 +177,7 @@ class ToolCallTracker:
         return f"{shorten_middle(agent.type, 20)} › {shown}" if agent.type else shown
 
     def finish(self, event: ToolResult, agent: CallingAgent) -> list[JsonDict]:
-        """A call has its result: what runs inside of it ends too, unless it goes on in the background."""
+        """Show the result of a call. Nested calls fail, unless the call continues in the background."""
         key = (agent.id, event.tool_call_id)
         goes_on = any(isinstance(block, BackgroundTaskBlock) for block in event.return_value.display)
         found = [] if goes_on else self._fail_children(key, INTERRUPTED_TEXT)
@@ -196,24 +199,24 @@ class ToolCallTracker:
         return [] if call is None else call.fail(text)
 
     def interrupt_step(self, agent: CallingAgent, text: str) -> list[JsonDict]:
-        """The step of this agent is over: so are its calls, and what runs inside of them."""
+        """Fail the open calls of this agent, and those nested in them, because its step was interrupted."""
         found: list[JsonDict] = []
         for key in [key for key in self._open_calls if key[0] == agent.id]:
             found += self._fail_children(key, text) + self._fail_call(key, text)
         return found
 
     def resolve_agent(self, event: SubagentEvent, parent: CallingAgent) -> CallingAgent | None:
-        """Who speaks in `event`; None when it does not say inside of which call."""
+        """Return the subagent that sent `event`; None if the event does not name the call that it runs in."""
         if event.parent_tool_call_id is None:
             return None
         key = (parent.id, event.parent_tool_call_id)
         prefix = self._client_ids.get(key) or f"{parent.call_id_prefix or self._turn_id}/{event.parent_tool_call_id}"
         return CallingAgent(event.agent_id or event.parent_tool_call_id, prefix, key, event.subagent_type)
 
-    # Questions about calls
+    # Requests about calls
 
     def add_request(self, request: ApprovalRequest | QuestionRequest) -> list[JsonDict]:
-        """A call waits for an answer."""
+        """Record a pending request about a call; announce the call first if it is unknown."""
         key = self._find_call_key(request)
         found: list[JsonDict] = []
         if key not in self._open_calls:
@@ -222,7 +225,7 @@ class ToolCallTracker:
         return found + self._open_calls[key].add_request(may_run=isinstance(request, ApprovalRequest))
 
     def _find_call_key(self, request: ApprovalRequest | QuestionRequest) -> CallKey:
-        """The call that a request is about; a question does not say which agent asks."""
+        """Return the key of the call that a request is about; a question does not name its agent."""
         agent_id = request.agent_id if isinstance(request, ApprovalRequest) else None
         key = (agent_id, request.tool_call_id)
         if key in self._open_calls:
@@ -230,10 +233,10 @@ class ToolCallTracker:
         return next((other for other in reversed(self._open_calls) if other[1] == request.tool_call_id), key)
 
     def _announce_placeholder(self, request: ApprovalRequest | QuestionRequest, key: CallKey) -> list[JsonDict]:
-        """Announce a call that nobody announced: clients know no request without one."""
+        """Announce a call that is known only from its request, because a client accepts no request without a call."""
         tool = request.sender if isinstance(request, ApprovalRequest) else "AskUserQuestion"
         kind = request.subagent_type if isinstance(request, ApprovalRequest) else None
-        prefix = f"{self._turn_id}/{key[0]}" if key[0] else None  # a replay shows none of them, and counts none
+        prefix = f"{self._turn_id}/{key[0]}" if key[0] else None  # a replay shows no requests, so none is counted
         agent = CallingAgent(key[0], prefix, type=kind)
         name = self._format_display_name(tool, agent)
         call = ToolCallState(
@@ -249,7 +252,7 @@ class ToolCallTracker:
         return [call.announce(None), *call.complete_arguments()]
 
     def apply_approval(self, event: ApprovalResponse) -> list[JsonDict]:
-        """An approval was answered, by whomever."""
+        """Apply the answer to an approval, whether it came from this client or not."""
         key = self._call_by_request.pop(event.request_id, (None, ""))
         call = self._open_calls.get(key)
         if call is None:
@@ -268,11 +271,11 @@ class ToolCallTracker:
         return []
 
     def find_requested_call(self, request: ApprovalRequest | QuestionRequest) -> ToolCallState | None:
-        """The call that waits for this answer; None when it has ended."""
+        """Return the call that waits for this answer; None if it has ended."""
         return self._open_calls.get(self._call_by_request.get(request.id, (None, "")))
 
     def release_question(self, request: QuestionRequest) -> None:
-        """A question was answered: its call waits no more."""
+        """Record that a question was answered."""
         call = self._open_calls.get(self._call_by_request.pop(request.id, (None, "")))
         if call is not None:
             call.open_requests -= 1
@@ -280,7 +283,7 @@ class ToolCallTracker:
     def describe_requested_call(
         self, call: ToolCallState | None, request: ApprovalRequest | QuestionRequest
     ) -> JsonDict:
-        """The call as a request to the client names it, with what it would do."""
+        """Return the call as a permission request contains it, with what it would do."""
         if call is None:  # it ended while the request was on its way
             return {"toolCallId": f"{self._turn_id}/{request.tool_call_id}", "status": "pending"}
         display = request.display if isinstance(request, ApprovalRequest) else ()
@@ -293,7 +296,7 @@ class ToolCallTracker:
         if call.is_placeholder:
             call.leading_content = list(
                 asked.get("content", ())
-            )  # what its end repeats: nothing else shows what it does
+            )  # repeated when the call ends: nothing else shows what it does
         return asked
 
 

@@ -1,4 +1,4 @@
-"""What a tool call is called in the client, of which kind it is, and which files it is about (acp spec 3.3)."""
+"""The title, kind and paths with which the client shows a tool call (acp spec 3.3)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _BLANK_RUN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 @dataclass(frozen=True, slots=True)
 class ToolPresentation:
-    """How calls of one tool look. `title_key` and `path_key` name arguments; a path is shown relative to the work dir.
+    """How calls of one tool look.
 
-    `find_title_argument` returns the title's argument from the whole arguments where no single text says it.
+    `title_key` and `path_key` name arguments; a path is shown relative to the work directory. `find_title_argument`
+    returns the text of the title from the complete arguments, for tools without a single argument for it.
     """
 
     kind: ToolKind = "other"
@@ -36,29 +37,29 @@ class ToolPresentation:
 
 
 def present_tool(spec: ToolSpec) -> ToolPresentation:
-    """How calls of a tool look, as its spec says."""
+    """Return how calls of a tool look, from its spec."""
     title_key = None if spec.find_title is not None else spec.key_argument
     return ToolPresentation(spec.kind, title_key, spec.path_argument, spec.find_title)
 
 
 UNKNOWN_PRESENTATION: Final = ToolPresentation()
-"""Of a tool that nothing is known of."""
+"""How calls of an unknown tool look."""
 
 
 def format_title(tool: str, argument: str | None) -> str:
-    """`Tool: argument` in one line of at most 80 characters; the tool alone while there is no argument."""
+    """Return `Tool: argument` in one line of at most 80 characters; only the tool while there is no argument."""
     name = collapse_blanks(tool) or "Tool call"
     text = shorten_middle(collapse_blanks(argument), MAX_ARGUMENT_CHARS) if argument else ""
     return shorten_middle(f"{name}: {text}" if text else name, MAX_TITLE_CHARS)
 
 
 def collapse_blanks(text: str) -> str:
-    """`text` with every run of blanks and control characters as one space."""
+    """Replace every run of blanks and control characters by one space."""
     return _BLANK_RUN.sub(" ", text).strip()
 
 
 def shorten_middle(text: str, limit: int) -> str:
-    """`text`, cut in its middle when it is longer than `limit`."""
+    """Cut `text` in the middle if it is longer than `limit`."""
     if len(text) <= limit:
         return text
     tail = (limit - 3) // 2
@@ -66,13 +67,13 @@ def shorten_middle(text: str, limit: int) -> str:
 
 
 def make_relative(path: str, work_dir: str) -> str:
-    """A path as it is shown: without the work dir when it lies inside of it."""
+    """Return a path as it is shown: relative to the work directory if it is inside of it."""
     inside = path.removeprefix(work_dir.rstrip("/\\") + os.sep)
     return inside or path
 
 
 def make_absolute(path: str, work_dir: str) -> str | None:
-    """A path as a location: absolute, without dots, links as they are. None when it is no path."""
+    """Return a path as a location: absolute and without dots, links unresolved. None if it is not a path."""
     if not path or "\0" in path:
         return None
     if path == "~" or path.startswith(("~/", "~\\")):

@@ -1,4 +1,4 @@
-"""The tokens of a turn and how full the context is, as the client is told of them (acp spec 1.9, 3.1)."""
+"""Token usage of the turn and of the context, as it is sent to the client (acp spec 1.9, 3.1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kimi.interfaces.acp.updates.result_content import JsonDict
 
 
 class SessionUsage:
-    """What the model calls of a session have used."""
+    """Adds up the tokens of a session's model calls."""
 
     def __init__(self) -> None:
         self._turn_usage: TokenUsage | None = None
@@ -18,11 +18,11 @@ class SessionUsage:
         self._sent_window: tuple[int, int] | None = None
 
     def start_turn(self) -> None:
-        """The tokens of another turn are counted from now on."""
+        """Reset the count for a new turn."""
         self._turn_usage = None
 
     def record_status(self, status: StatusUpdate) -> list[JsonDict]:
-        """Take in a model call; gives the update that says how full the context is, when that has changed."""
+        """Record a model call; return an update of the context usage if that has changed."""
         if status.token_usage is not None:
             self._turn_usage = _add_usage(self._turn_usage, status.token_usage)
         if status.context_tokens is not None:
@@ -32,12 +32,12 @@ class SessionUsage:
         return self._build_update()
 
     def repeat_update(self) -> list[JsonDict]:
-        """The last update once more, if anything is known."""
+        """Return the last update again; nothing if no usage is known."""
         self._sent_window = None
         return self._build_update()
 
     def turn_usage(self) -> JsonObject | None:
-        """The tokens of the turn so far, for the answer to the prompt; None when no model told any."""
+        """Return the tokens of the turn so far, for the answer to the prompt; None if no model reported any."""
         used = self._turn_usage
         if used is None:
             return None
