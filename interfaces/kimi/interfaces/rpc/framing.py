@@ -1,4 +1,4 @@
-"""Messages as lines of a byte stream (wire spec 1.1)."""
+"""Read and write messages as lines of a byte stream (wire spec 1.1)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
 ReadBlock: TypeAlias = Callable[[], Awaitable[bytes]]
-"""Returns the next block of input; empty at its end."""
+"""Return the next block of the input; empty at its end."""
 
 
 class LineSplitter:
-    """Cuts a byte stream into lines; a line over `limit` bytes is dropped as it arrives and reported as None."""
+    """Splits a byte stream into lines; a line over `limit` bytes is dropped while it arrives, and yielded as None."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # One buffer that grows: the blocks of a very long line, kept one by one, would leave holes in the memory.
+        # One growing buffer: the blocks of a very long line, kept one by one, would fragment the memory.
         self._partial_line = bytearray()
         self._line_size = 0
         self._is_first_line = True
 
     def feed(self, block: bytes) -> Iterator[bytes | None]:
-        """The lines that `block` completes, without their line end; a byte-order mark before the first is dropped."""
+        """Yield the lines that `block` completes, without line ends; a byte order mark before the first is dropped."""
         *ends, rest = block.split(b"\n")
         for end in ends:
             self._line_size += len(end)
@@ -33,7 +33,7 @@ class LineSplitter:
             self._partial_line += rest
 
     def end(self) -> Iterator[bytes | None]:
-        """The last line, when the stream ended without a line end."""
+        """Yield the last line, if the stream ended without a line end."""
         if self._line_size:
             yield self._complete_line(b"")
 
@@ -51,9 +51,9 @@ class LineSplitter:
 
 
 class LineReader:
-    """The lines of an input, for `async for`; None for one over `limit` bytes.
+    """Iterates over the lines of an input; yields None for a line over `limit` bytes.
 
-    An iteration that is cancelled while it waits for the next block loses nothing: another one goes on there.
+    An iteration that is cancelled while it waits for the next block loses nothing: another iteration continues there.
     """
 
     def __init__(self, read_block: ReadBlock, limit: int) -> None:
@@ -76,9 +76,9 @@ class LineReader:
 
 
 def frame_message(message: bytes) -> bytes:
-    """`message` with its line end, and without the separators at which some readers split lines (W-06)."""
+    """Add the line end to `message`, and escape the separators at which some readers split lines (W-06)."""
     if not message.isascii():
-        # Looking for one byte is ten times as fast as looking for two.
+        # A search for one byte is ten times as fast as a search for two.
         if b"\xe2" in message:
             message = message.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
         if b"\xc2" in message:

@@ -1,4 +1,4 @@
-"""Messages of JSON-RPC 2.0: from bytes to values and back (wire spec 1.1, 1.3, 1.4)."""
+"""Parse and encode messages of JSON-RPC 2.0 (wire spec 1.1, 1.3, 1.4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RpcId: TypeAlias = str | int
 
 @dataclass(frozen=True, slots=True)
 class RpcRequest:
-    """A call that is answered under its id."""
+    """A call that must be answered with its id."""
 
     method: str
     params: Any
@@ -38,7 +38,10 @@ class RpcNotification:
 
 @dataclass(frozen=True, slots=True)
 class RpcReply:
-    """A response to one of our requests. `error` is None when absent or null; `has_result` tells null from absent."""
+    """A response to one of our requests.
+
+    `error` is None if it is absent or null; `has_result` tells a null result from an absent one.
+    """
 
     id: RpcId
     result: Any
@@ -48,7 +51,7 @@ class RpcReply:
 
 @dataclass(frozen=True, slots=True)
 class RpcFault:
-    """A line that is no message: the error to answer with, `id` null."""
+    """The error that answers a line which is not a message; its `id` is null."""
 
     code: int
     message: str
@@ -58,15 +61,15 @@ InboundMessage: TypeAlias = RpcRequest | RpcNotification | RpcReply | RpcFault
 
 
 def parse_json(line: bytes) -> Any:
-    """The value of a line of JSON. Undecodable bytes and lone surrogates become U+FFFD.
+    """Parse a line of JSON. Undecodable bytes and lone surrogates become U+FFFD.
 
-    Raises ValueError: not JSON, `NaN` or `Infinity`, or nested too deeply.
+    Raises ValueError if the line is not JSON, contains `NaN` or `Infinity`, or is nested too deeply.
     """
     try:
         return from_json(line, allow_inf_nan=False)
     except ValueError:
         pass
-    # The fast parser refuses what we must repair: bad UTF-8 and lone surrogates.
+    # The fast parser refuses bad UTF-8 and lone surrogates, which must be repaired.
     try:
         return replace_surrogates(json.loads(line.decode("utf-8", "replace"), parse_constant=_reject_constant))
     except RecursionError as error:
@@ -78,7 +81,7 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 def parse_message(line: bytes) -> InboundMessage | None:
-    """The message in a line; None for a blank one (wire spec 1.3)."""
+    """Parse the message in a line; None for a blank line (wire spec 1.3)."""
     if not line.strip():
         return None
     try:
@@ -117,12 +120,12 @@ def _is_id(value: object) -> TypeGuard[RpcId]:
 
 
 def encode_result(call_id: RpcId, result: object) -> bytes:
-    """A success response; it has no `error` key."""
+    """Encode a success response; it has no `error` key."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(call_id), encode_json(result))
 
 
 def encode_error(call_id: RpcId | None, code: int, message: str) -> bytes:
-    """An error response; it has no `result` key and `data` is null."""
+    """Encode an error response; it has no `result` key, and `data` is null."""
     return b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":%b,"data":null}}' % (
         encode_json(call_id),
         code,
@@ -131,10 +134,10 @@ def encode_error(call_id: RpcId | None, code: int, message: str) -> bytes:
 
 
 def encode_notification(method: bytes, params: bytes) -> bytes:
-    """A notification; `params` is JSON."""
+    """Encode a notification; `params` is JSON."""
     return b'{"jsonrpc":"2.0","method":"%b","params":%b}' % (method, params)
 
 
 def encode_request(method: bytes, request_id: str, params: bytes) -> bytes:
-    """A request of ours; `params` is JSON."""
+    """Encode one of our requests; `params` is JSON."""
     return b'{"jsonrpc":"2.0","method":"%b","id":%b,"params":%b}' % (method, to_json(request_id), params)

@@ -1,4 +1,4 @@
-"""The one way out of a driver that speaks JSON-RPC: lines in order, bounded (wire spec 1.1)."""
+"""The outbox of a JSON-RPC driver: a bounded queue of lines, written in order (wire spec 1.1)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PIECE_BYTES: Final = 1024 * 1024
 
 
 class Outbox:
-    """The one way out: lines in order, written in pieces of what has gathered.
+    """Queues lines and writes them in order, joined to pieces.
 
-    `put` never waits, so responses always get in; a producer of many lines awaits `wait_for_capacity`. After a failed
-    write, or `fail`, `is_broken` is set, `on_broken` was called once, and lines go nowhere.
+    `put` never waits, so a response is always accepted; a producer of many lines must await `wait_for_capacity`. After
+    a failed write or `fail`, `is_broken` is set, `on_broken` has been called once, and lines are dropped.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Outbox:
         self.is_broken = False
 
     def put(self, line: bytes) -> None:
-        """Queue a line, line end included."""
+        """Queue a line, which includes its line end."""
         if self.is_broken:
             return
         self._lines.append(line)
@@ -41,22 +41,22 @@ class Outbox:
         self._arrived.set()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until less than the high-water mark is queued."""
+        """Wait until no more than the high-water mark is queued."""
         while self._size > self._high_water and not self.is_broken:
             await self._written.wait()
 
     async def flush(self) -> None:
-        """Wait until everything is written, or cannot be."""
+        """Wait until everything is written, or the outbox is broken."""
         while (not self._is_empty() or self._writing) and not self.is_broken:
             await self._written.wait()
 
     @property
     def is_write_stuck(self) -> bool:
-        """Whether a write is under way; after `run` was cancelled: one that nobody reads."""
+        """Whether a write is under way; after `run` was cancelled, whether a write is blocked by the reader."""
         return self._writing and not self.is_broken
 
     def fail(self) -> None:
-        """The other side is gone. Idempotent."""
+        """Drop all lines, now and later, because the other side is gone. Idempotent."""
         if self.is_broken:
             return
         self.is_broken = True
@@ -69,11 +69,12 @@ class Outbox:
         """Write until cancelled."""
         while not self.is_broken:
             if self._is_empty():
+                # No await between the check and the new event, so no `put` is missed.
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
-            self._writing = True
+            self._writing = True  # not reset when the write is cancelled: see `is_write_stuck`
             try:
-                await self._write(self.take_piece())  # unnamed, or it would be kept until the next one is there
+                await self._write(self.take_piece())  # not named, or the piece would be kept until the next one
             except OSError:
                 self.fail()
                 return
@@ -86,7 +87,7 @@ class Outbox:
     def take_piece(self) -> bytes:
         """Remove the next piece of what is queued, and return it.
 
-        Joined in one, all of it would be in memory twice, and while a slow reader takes it as much again gathers.
+        All lines joined at once would be in memory twice, and as many more arrive while a slow reader takes them.
         """
         count = len(self._lines) if self._size <= PIECE_BYTES else max(1, _count_fitting(self._lines))
         block = b"".join(self._lines[:count])

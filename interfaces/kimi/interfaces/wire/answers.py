@@ -1,4 +1,4 @@
-"""A client's replies to our requests as domain answers (wire spec 4.7). Whatever comes, the request is settled."""
+"""Decode a client's replies to our requests; every reply resolves its request (wire spec 4.7)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INVALID_RESULT: Final = tool_error("Invalid tool result payload from client.", 
 
 
 def decode_answer(request: Request, reply: RpcReply) -> Answer:
-    """What `reply` says to `request`. An error reply or a wrong shape refuses; it never leaves the request open."""
+    """Return the answer in `reply`. An error reply or a wrong shape refuses, so that no request stays pending."""
     if reply.error is not None:
         return build_refusal(request, tool_error(_format_error(reply.error), "External tool error"))
     try:
@@ -64,7 +64,7 @@ def _decode_tool_result(request: ToolCallRequest, result: object) -> Answer:
 
 
 def _format_error(error: Any) -> str:
-    """The text of an error of any shape; a published client answers with a bare string."""
+    """Return the text of an error of any shape; a published client answers with a bare string."""
     if isinstance(error, dict):
         message = cast("dict[str, Any]", error).get("message")
         if isinstance(message, str) and message:

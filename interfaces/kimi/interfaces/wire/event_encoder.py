@@ -1,4 +1,4 @@
-"""Events to lines of the wire, pure (wire spec 4.1, 2.4)."""
+"""Encode events and requests as lines of the wire, without I/O (wire spec 4.1, 2.4)."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ STRICT_EVENT_NAMES = frozenset(
         "ApprovalResponse", "ApprovalRequest", "ToolCallRequest",
     }
 )  # fmt: skip
-"""What a reader of the strict profile knows; it stops for ever at anything else."""
+"""The types that a client of the strict profile knows; it stops reading at any other type."""
 
 STRICT_VERSION = (1, 3)
-"""The protocol version that such a reader amounts to, whatever it names."""
+"""The protocol version that such a client is treated as, whatever version it names."""
 
 
 _FRAME_NAMES: dict[type, str] = {TurnBegin: "TurnBegin", TurnEnd: "TurnEnd", StepBegin: "StepBegin"}
 
 
 class NestedTurnTracker:
-    """Tells the turns of flows, which lie inside of another turn, from those that a prompt began (wire spec 7.12).
+    """Tells the nested turns of flows from the turns that a prompt began (wire spec 7.12).
 
-    A turn that had steps of its own holds no others: what begins after them comes after a turn whose end is missing,
-    as in the records of a process that was killed.
+    A turn that had steps holds no nested turn. A turn that begins after steps therefore follows a turn without an end,
+    as in the record of a process that was killed.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class NestedTurnTracker:
         self._has_steps = False
 
     def is_nested_boundary(self, name: str) -> bool:
-        """Does this event begin or end a nested turn? Wants the type of every event, in order."""
+        """Whether this event begins or ends a nested turn. Must be called with the type of every event, in order."""
         if name == "TurnBegin":
             if self._depth == 2 or self._has_steps:
                 self._depth = 0
@@ -62,13 +62,14 @@ class NestedTurnTracker:
 
 
 class WireEventEncoder:
-    """The lines for what comes from a conversation, in order. Remembers where nested turns begin and end."""
+    """Encodes what a conversation delivers, in order; keeps track of nested turns."""
 
     def __init__(self) -> None:
         self._nested_turns = NestedTurnTracker()
 
     def encode(self, delivery: Delivery, *, strict: bool) -> bytes | None:
-        """The line; None for an internal event, and when the strict profile hides the event."""
+        """Return the line; None for an internal event, and for one that the strict profile hides."""
+        # The tracker must see every boundary, also when the profile is not strict: `strict` may change in between.
         name = _FRAME_NAMES.get(type(delivery.event))
         if name is not None and self._nested_turns.is_nested_boundary(name) and strict:
             return None
@@ -76,8 +77,9 @@ class WireEventEncoder:
 
 
 def encode_delivery(delivery: Delivery, *, strict: bool = False) -> bytes | None:
-    """The line for an event or request, line end included; None for an internal event, and when the strict profile
-    does not know its type.
+    """Return the line for an event or request, with its line end.
+
+    Returns None for an internal event, and when the strict profile does not know the type.
     """
     event = delivery.event
     if isinstance(event, INTERNAL_TYPES):

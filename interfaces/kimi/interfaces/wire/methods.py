@@ -1,4 +1,4 @@
-"""The methods of the wire: from what a client calls to use-cases (wire spec 3)."""
+"""The methods of the wire: they call the use-cases for a client's requests (wire spec 3)."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ PROTOCOL_VERSION: Final = "1.10"
 SERVER_NAME: Final = "Kimi Code CLI"
 
 Negotiate = Callable[[Client, Sequence[ExternalToolOffer]], InitializeOutcome]
-"""The use-case negotiate-initialize with its ports bound."""
+"""The use-case `negotiate_initialize` with its ports bound."""
 
 
 class WireMethods:
-    """What one client may call. A call is accepted or refused at once; what takes time runs in `tasks`."""
+    """Handles the calls of one client. A call is accepted or refused at once; what takes time runs in `tasks`."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class WireMethods:
             self.cancel_running()
 
     def handle_request(self, call_id: RpcId, name: str, params: Any) -> None:
-        """Answer a request, or begin what will answer it."""
+        """Answer a request, or start the task that answers it."""
         if self._output.is_in_flight(call_id):
-            # An answer to the second would settle the first one in the client.
+            # The client would take an answer to the second request for the answer to the first.
             logger.warning("request ignored: its id %r is still in flight", call_id)
             return
         method = self._methods.get(name)
@@ -97,7 +97,7 @@ class WireMethods:
             self._output.send(encode_failure(call_id, error))
 
     def cancel_running(self) -> bool:
-        """Cancel the turn or the replay that runs; False when none does."""
+        """Cancel the running turn or replay; return False if there is none."""
         turn = self._conversation.turn
         scope = turn.scope if turn is not None else self._replay_scope
         if scope is not None:
@@ -110,11 +110,11 @@ class WireMethods:
         asked = decode_initialize_params(params)
         self._check_not_replaying()
         hooks = self._conversation.resources.hooks
-        subscribes = hooks.subscriptions if asked.hooks is None else asked.hooks  # the old readers know no hooks
+        subscribes = hooks.subscriptions if asked.hooks is None else asked.hooks  # strict clients know no hooks
         looks_strict = asked.looks_strict and not subscribes
         strict = looks_strict if self._strict_setting is None else self._strict_setting
         client = asked.merge_client(self._conversation.client)
-        if strict:  # it would never see the question, and so never answer it; nor what came after the version it knows
+        if strict:  # the profile hides questions, so none would be answered, and what is newer than its version
             client = replace(client, supports_question=False, supports_plan_mode=False, protocol_version=STRICT_VERSION)
         outcome = self._negotiate(client, asked.external_tools)
         self._output.strict = strict
@@ -123,6 +123,7 @@ class WireMethods:
                 logger.warning("hook subscriptions are ignored: the strict profile has no hook requests")
             hooks.subscribe(() if self._strict_setting else asked.hooks)
         self._output.send(encode_result(call_id, build_initialize_result(outcome, hooks.all_hooks)))
+        # After the result (W-50): background agents may already wait for approvals.
         pending = self._conversation.events.pending_requests.list_requests()
         self._output.send_events([Delivery(request, None) for request in pending])
         self.initialized.set()
@@ -130,6 +131,8 @@ class WireMethods:
     def _start_prompt(self, call_id: RpcId, params: Any) -> None:
         user_input = decode_prompt_params(params)
         self._check_not_replaying()
+        # The turn begins here and not in the task: the next line may cancel or steer it before the task runs. The
+        # answer is deferred after everything that may raise, because an error is answered at once.
         turn = self._conversation.turns.begin()
         self._output.defer_answer(call_id)
         self._tasks.start_soon(self._run_prompt, call_id, turn, user_input)
@@ -142,7 +145,7 @@ class WireMethods:
         except Exception as error:
             message = encode_failure(call_id, error)
         self._output.send_answer(call_id, message)
-        await self._conversation.files.sync()  # for a power failure; nobody has to wait for it
+        await self._conversation.files.sync()  # after the answer: only a power failure needs it, and it takes time
 
     def _cancel(self, call_id: RpcId, params: Any) -> None:
         if not self.cancel_running():
@@ -160,12 +163,12 @@ class WireMethods:
 
         enabled = decode_plan_mode_params(params)
         switch_plan_mode(self._conversation, enabled)
-        emit_plan_mode_nowait(self._conversation)  # at once: the next line may say the opposite
+        emit_plan_mode_nowait(self._conversation)  # at once: the next line may switch it back
         self._output.defer_answer(call_id)
         self._tasks.start_soon(self._answer_set_plan_mode, call_id, enabled)
 
     async def _answer_set_plan_mode(self, call_id: RpcId, enabled: bool) -> None:
-        """The announcement comes before the answer (wire spec 3.5)."""
+        """Answer after the event that announces the change has been sent (wire spec 3.5)."""
         await self._conversation.events.channel.join()
         self._output.send_answer(call_id, encode_result(call_id, {"status": "ok", "plan_mode": enabled}))
 
@@ -173,7 +176,7 @@ class WireMethods:
         self._check_not_replaying()
         if self._conversation.turn is not None:
             raise StateError(BUSY)
-        self._replay_scope = anyio.CancelScope()
+        self._replay_scope = anyio.CancelScope()  # here and not in the task: the next line may cancel the replay
         self._output.defer_answer(call_id)
         self._tasks.start_soon(self._run_replay, call_id, self._replay_scope)
 
@@ -197,7 +200,7 @@ class WireMethods:
 
 
 def build_prompt_result(status: TurnStatus) -> dict[str, Any]:
-    """The result of `prompt`; `steps` only where the limit was reached."""
+    """Return the result of `prompt`; `steps` is present only if the limit was reached."""
     result: dict[str, Any] = {"status": status.status}
     if status.steps is not None:
         result["steps"] = status.steps
@@ -205,7 +208,7 @@ def build_prompt_result(status: TurnStatus) -> dict[str, Any]:
 
 
 def build_initialize_result(outcome: InitializeOutcome, hooks: Sequence[Hook]) -> dict[str, Any]:
-    """The result of `initialize`: no nulls, and no member that the clients of old would not expect."""
+    """Return the result of `initialize`: without nulls and members that old clients do not expect."""
     result: dict[str, Any] = {
         "protocol_version": PROTOCOL_VERSION,
         "server": {"name": SERVER_NAME, "version": __version__},

@@ -1,4 +1,4 @@
-"""What goes out to a client of the wire: answers, events and requests, in one order."""
+"""The output to a client of the wire: answers, events and requests, in one order."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _ERROR_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (AuthExpired, -32004),
     (ChatProviderError, -32003),
 )
-"""From error to wire code; the first that matches counts, anything else is -32603."""
+"""Error classes and their wire codes; the first match counts, any other error is -32603."""
 
 
 class WireOutput:
-    """The way out to one client. `strict` says whether it gets the events of the strict profile only."""
+    """Queues messages for one client. `strict` says whether it gets only the events of the strict profile."""
 
     def __init__(self, outbox: Outbox, *, strict: bool) -> None:
         self.outbox = outbox
@@ -51,24 +51,24 @@ class WireOutput:
         return call_id in self._in_flight
 
     def defer_answer(self, call_id: RpcId) -> None:
-        """Note that a call takes its time; `send_answer` answers it."""
+        """Mark a call as in flight; `send_answer` must answer it later."""
         self._in_flight.add(call_id)
 
     def send_answer(self, call_id: RpcId, message: bytes) -> None:
-        """Answer a call that took its time."""
+        """Answer a call that `defer_answer` marked."""
         self._in_flight.discard(call_id)
         self.send(message)
         self._answered.set()
         self._answered = anyio.Event()
 
     async def wait_for_answers(self) -> None:
-        """Wait until every call that took its time has its answer in the queue."""
+        """Wait until the answer to every call in flight is queued."""
         while self._in_flight:
             await self._answered.wait()
 
 
 def encode_failure(call_id: RpcId, error: Exception) -> bytes:
-    """The error response for what a method raised."""
+    """Return the error response for an error that a method raised."""
     for kind, code in _ERROR_CODES:
         if isinstance(error, kind):
             return encode_error(call_id, code, str(error))

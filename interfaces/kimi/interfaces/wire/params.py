@@ -1,4 +1,4 @@
-"""Parameters of the wire's methods, checked (wire spec 3). Every function raises ValueError on a wrong shape."""
+"""Decode the parameters of the wire's methods (wire spec 3). All functions raise ValueError for a wrong shape."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kimi.domain.hook import HookSubscription
 
 @dataclass(frozen=True, slots=True)
 class InitializeParams:
-    """What a client says of itself. None for `capabilities` and `hooks` keeps what an earlier handshake said."""
+    """The parameters of `initialize`. None for `capabilities` or `hooks` keeps those of an earlier handshake."""
 
     protocol_version: str
     name: str | None
@@ -27,18 +27,18 @@ class InitializeParams:
 
     @property
     def looks_strict(self) -> bool:
-        """Is this a reader that stops at unknown events: version 1.4 or later, neither client nor capabilities?"""
+        """Whether this client stops at unknown events: version 1.4 or later, without client name and capabilities."""
         modern = parse_version(self.protocol_version) >= (1, 4)
         return modern and self.name is None and self.capabilities is None
 
     def merge_client(self, previous: Client) -> Client:
-        """The client as it is now known."""
+        """Return the client, with the capabilities of `previous` if this handshake names none."""
         question, plan = self.capabilities or (previous.supports_question, previous.supports_plan_mode)
         return Client(self.name, self.version, parse_version(self.protocol_version), question, plan)
 
 
 def decode_initialize_params(params: object) -> InitializeParams:
-    """The parameters of `initialize` (wire spec 3.1)."""
+    """Decode the parameters of `initialize` (wire spec 3.1)."""
     source = require_object(params, "params")
     client = _get_optional_object(source, "client")
     return InitializeParams(
@@ -54,13 +54,13 @@ def decode_initialize_params(params: object) -> InitializeParams:
 
 
 def decode_prompt_params(params: object) -> UserInput:
-    """The `user_input` of `prompt` (wire spec 3.2)."""
+    """Decode the `user_input` of `prompt` (wire spec 3.2)."""
     source = require_object(params, "params")
     return decode_user_input(source.get("user_input"))
 
 
 def decode_plan_mode_params(params: object) -> bool:
-    """The `enabled` of `set_plan_mode` (wire spec 3.5)."""
+    """Decode the `enabled` of `set_plan_mode` (wire spec 3.5)."""
     return read_member(require_object(params, "params"), "enabled", bool)
 
 

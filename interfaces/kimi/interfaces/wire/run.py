@@ -1,4 +1,4 @@
-"""`kimi --wire`: one session on stdin and stdout (wire spec 1.5)."""
+"""`kimi --wire`: serve one session on stdin and stdout (wire spec 1.5)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _EXIT_RULES: Final = ExitRules(close_timeout_s=None, hints_after_signal=False)
 
 
 def run_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
-    """Serve one client until its input ends; returns the exit status, 1 when its output was closed before.
+    """Serve one client until its input ends; return the exit status, which is 1 if its output was closed before.
 
-    Raises KimiError for what makes a start impossible.
+    Raises KimiError when the session cannot be opened.
     """
     app = App(settings=providers.Object(settings))
     process = DriverProcess(streams, _EXIT_RULES)
@@ -40,7 +40,7 @@ def run_wire(flags: Flags, settings: Settings, streams: Streams) -> int:
 
 
 def build_wire_server(app: App, conversation: Conversation, write: Callable[[bytes], Awaitable[None]]) -> WireServer:
-    """The server of a conversation, with the settings of the process."""
+    """Build the server of a conversation, with the settings of the process."""
     return WireServer(conversation, bind_negotiation(app, conversation), write, app.settings())
 
 
@@ -53,17 +53,17 @@ async def _serve_client(app: App, process: DriverProcess, conversation: Conversa
 
 
 async def _import_ahead(app: App, conversation: Conversation, server: WireServer) -> None:
-    """Import what the first prompt needs while the client composes it, once the answer to the handshake is out."""
+    """Import what the first prompt needs, after the answer to the handshake is written."""
     await server.initialized.wait()
     await server.outbox.flush()
     try:
         await anyio.to_thread.run_sync(_warm_up, app, abandon_on_cancel=True)
-        conversation.toolset.visible_specs()  # makes the tools, which are of this thread only
+        conversation.toolset.visible_specs()  # builds the tools, which may be used in this thread only
         if conversation.toolset.servers is not None:
             from kimi.application.control.mcp_servers import start_servers  # start-up time
 
             start_servers(conversation)
-    except Exception:  # what needs it will import it again, and report
+    except Exception:  # the code that needs the module imports it again and reports the error
         logger.exception("importing ahead failed")
 
 

@@ -1,4 +1,4 @@
-"""The stored events of a session as lines, in constant memory (wire spec 3.6, 8.5)."""
+"""Send the stored events of a session as lines, in constant memory (wire spec 3.6, 8.5)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kimi.interfaces.rpc.outbox import Outbox
 from kimi.interfaces.wire.event_encoder import STRICT_EVENT_NAMES, NestedTurnTracker
 
 BATCH_SIZE: Final = 256
-"""How many events are read before a cancel is looked for."""
+"""How many events are read between two checks for a cancel."""
 
 
 @dataclass(slots=True)
@@ -28,13 +28,13 @@ class ReplayProgress:
     requests: int = 0
 
     def build_result(self, *, finished: bool) -> dict[str, Any]:
-        """The result of the `replay` method."""
+        """Return the result of the `replay` method."""
         status = "finished" if finished else "cancelled"
         return {"status": status, "events": self.events, "requests": self.requests}
 
 
 async def send_replay(files: SessionFiles, outbox: Outbox, progress: ReplayProgress, *, strict: bool) -> None:
-    """Send everything that was recorded until now; waits while the client does not read."""
+    """Send everything that was recorded until now. Waits while the client does not read."""
     items, nested = replay(files), NestedTurnTracker()
     while batch := list(islice(items, BATCH_SIZE)):
         await outbox.wait_for_capacity()

@@ -1,4 +1,4 @@
-"""The wire driver: lines in to methods and answers, events out to lines (wire spec 1, 4). It decides nothing itself."""
+"""The wire driver: read lines, call methods and resolve requests, write events as lines (wire spec 1, 4)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from kimi.interfaces.wire.output import WireOutput
 logger = logging.getLogger(__name__)
 
 WIND_DOWN_TIMEOUT_S: Final = 1.5
-"""How long the last events and responses may take; the process itself is bounded by two seconds."""
+"""How long the last events and responses may take, in seconds; the process must end within two seconds."""
 
 
 class WireServer:
-    """One client, one conversation. Serves once.
+    """Serves one client with one conversation, once.
 
-    Lines are taken strictly in order; each request is accepted or refused before the next line is looked at, and
-    what takes time runs as a task. Everything that goes out goes through one outbox, in order.
+    Lines are handled strictly in order: each request is accepted or refused before the next line is handled, and what
+    takes time runs as a task. All output goes through one outbox, in order.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class WireServer:
 
     @property
     def initialized(self) -> anyio.Event:
-        """Set when the answer to the handshake is queued."""
+        """The event that is set when the answer to the handshake is queued."""
         return self._methods.initialized
 
     def stop(self) -> None:
@@ -72,10 +72,10 @@ class WireServer:
                 async for line in LineReader(read_block, self._max_line_bytes):
                     self._handle_line(line)
             await self._wind_down()
-            tasks.cancel_scope.cancel()
+            tasks.cancel_scope.cancel()  # the pumps run until they are cancelled
 
     def _handle_line(self, line: bytes | None) -> None:
-        """Deal with one line; None is one that was too long."""
+        """Handle one line; None stands for a line that was too long."""
         if line is None:
             self._output.send(encode_error(None, INVALID_REQUEST, "Message too large"))
             return
@@ -104,17 +104,18 @@ class WireServer:
             logger.info("reply to a request that does not wait: %r", reply.id)
 
     async def _forward_events(self) -> None:
-        """Events to lines. Waits while the client does not read: the channel fills and the turn pauses."""
+        """Send events as lines. While the client does not read, this waits, the channel fills, and the turn pauses."""
         channel = self._conversation.events.channel
         try:
             while batch := await channel.receive():
                 await self.outbox.wait_for_capacity()
                 self._output.send_events(batch)
         finally:
-            channel.close()  # a turn waits for its events to be taken
+            channel.close()  # else a turn would wait for ever until its events are taken
 
     async def _wind_down(self) -> None:
-        """Settle what waits, cancel the turn, let its last events and its response out (W-26)."""
+        """Resolve pending requests, cancel the turn, and send its last events and its response (W-26)."""
+        # The channel stays open until the answers are queued: a cancelled turn still sends events before its answer.
         self._conversation.events.pending_requests.close()
         self._methods.cancel_running()
         with anyio.move_on_after(WIND_DOWN_TIMEOUT_S):
