@@ -1,6 +1,7 @@
-"""The life of a driver's process: signals, the bound on its end, the hint at resuming, the exit status.
+"""Run the process of a driver: signals, the deadline of the shutdown, the resume hint, the exit status.
 
-A driver brings what it serves, and by `ExitRules` how its process ends (wire spec 1.5, acp spec 4.8, runtime spec 1.4).
+The driver passes what to serve, and `ExitRules` for how its process ends (wire spec 1.5, acp spec 4.8, runtime spec
+1.4).
 """
 
 from __future__ import annotations
@@ -28,39 +29,39 @@ from kimi.interfaces.process.streams import Streams
 
 @dataclass(frozen=True, slots=True)
 class ExitRules:
-    """How the process of a driver ends."""
+    """Says how the process of a driver ends."""
 
     timeout_s: float = 2.0
-    """From what asks for the end (of the input, a signal) to the end of the process at the latest."""
+    """The maximum time from what begins the shutdown (end of the input, a signal) to the end of the process."""
     timeout_status: int | None = 0
-    """The exit status when that is over and no signal is to be seen; None: the process is left to end by itself."""
+    """The exit status after the timeout, unless the process ends by a signal; None never forces the process to end."""
     kill_reserve_s: float = 0.9
-    """What is kept of `timeout_s` for ending programs that are still running."""
+    """The part of `timeout_s` that is reserved for ending programs that still run."""
     close_timeout_s: float | None = math.inf
-    """What the end of a session may take while nothing asks for that of the process; None: it asks for it."""
+    """How long a session may take to close while the process does not shut down; None: closing begins the shutdown."""
     immediate_signals: frozenset[signal.Signals] = frozenset({signal.SIGINT})
-    """The signals that end the process on the spot when they come second."""
+    """The signals that end the process at once if they are not the first signal."""
     ends_by_signal: bool = True
-    """Whether the parent sees SIGTERM or SIGHUP as the reason; if not, the process exits by itself after them, too."""
+    """Whether the process ends by SIGTERM or SIGHUP, so that the parent sees it; if not, it exits with a status."""
     hints_after_signal: bool = True
-    """Whether the hint at resuming is written after those as well."""
+    """Whether the resume hint is also written after SIGTERM or SIGHUP."""
 
 
 class DriverOutput(Protocol):
-    """What a driver writes to stdout through."""
+    """The queue through which a driver writes to stdout."""
 
     @property
     def is_write_stuck(self) -> bool:
-        """Whether a write is under way; after the end: one that nobody reads."""
+        """Whether a write is under way; after the end, whether a write is blocked by the reader."""
         ...
 
     def fail(self) -> None:
-        """End the output: nobody reads it any more. Idempotent."""
+        """Drop all output, because the other side is gone. Idempotent."""
         ...
 
 
 class DriverProcess:
-    """A process that serves a client, or the user at the terminal, from its start to its exit status. Runs once."""
+    """Runs a process that serves a client or the user at the terminal, until its exit status. Runs once."""
 
     def __init__(self, streams: Streams, rules: ExitRules | None = None) -> None:
         self.streams = streams
@@ -68,16 +69,18 @@ class DriverProcess:
         on_timeout = None if rules.timeout_status is None else partial(self._exit_at_once, rules.timeout_status)
         self.shutdown = GracefulShutdown(rules.timeout_s, on_timeout, rules.immediate_signals)
         self.is_watching = False
-        """Whether signals are heard; before that an interrupt raises KeyboardInterrupt out of `run`."""
+        """Whether signals are handled; before that an interrupt raises KeyboardInterrupt out of `run`."""
         self._output: DriverOutput | None = None
         self._resumable_id: str | None = None
         self._is_starting = True
 
     def run(self, serve: Callable[[], Awaitable[int]]) -> int:
-        """Run `serve` and return its exit status. After SIGTERM or SIGHUP the process ends by that signal instead, when
-        everything is settled. Raises what `serve` raises."""
+        """Run `serve` and return its exit status; after SIGTERM or SIGHUP end the process by that signal instead.
+
+        Raises what `serve` raises.
+        """
         status = anyio.run(serve)
-        # A write that nobody reads holds up the end of the interpreter: then the watchdog has the last word.
+        # A blocked write would keep the interpreter from ending: then the watchdog must end the process.
         if self._output is None or not self._output.is_write_stuck:
             self.shutdown.disarm_watchdog()
         number = self.shutdown.exit_signal if self._rules.ends_by_signal else None
@@ -92,7 +95,7 @@ class DriverProcess:
         opening: AbstractAsyncContextManager[Conversation],
         serve: Callable[[Conversation], Awaitable[int]],
     ) -> int:
-        """`run` for a driver that serves one conversation."""
+        """Open a conversation, serve it, and return the exit status, as `run` does."""
 
         async def open_and_serve() -> int:
             async with opening as conversation:
@@ -103,9 +106,9 @@ class DriverProcess:
 
     @contextmanager
     def track_session(self, conversation: Conversation) -> Generator[None, None, None]:
-        """Name the session in the log, and on leaving remember whether it can be resumed."""
+        """Name the session in the log; on exit record whether it can be resumed."""
         set_session_id(conversation.id)
-        if self._is_starting:  # once: what a later session leaves behind must not be frozen
+        if self._is_starting:  # once: the remains of an earlier session must not be frozen
             self._is_starting = False
             startup_tuning.end()
         try:
@@ -120,27 +123,27 @@ class DriverProcess:
         output: DriverOutput | None = None,
         on_interrupt: Callable[[], None] | None = None,
     ) -> AsyncGenerator[TaskGroup, None]:
-        """Hear signals while the context is open, and learn when nobody reads `output` any more.
+        """Handle signals while the context is open, and fail `output` when its reader is gone.
 
-        `stop` must bring the service to its end. With `on_interrupt` interrupts are the driver's own business. The
-        task group is for what the driver does beside its service; it is cancelled on leaving.
+        `stop` must end the service. With `on_interrupt`, an interrupt calls that instead. The task group is for further
+        tasks of the driver; it is cancelled on exit.
         """
         self._output = output
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.shutdown.watch_signals, stop, on_interrupt)
             if output is not None:
                 tasks.start_soon(watch_output, self.streams.stdout_fd, output.fail)
-            await anyio.lowlevel.checkpoint()  # signals are heard from here on, before anything is said
+            await anyio.lowlevel.checkpoint()  # lets the task install its signal handlers before the driver serves
             self.is_watching = True
             yield tasks
             tasks.cancel_scope.cancel()
 
     def open_stdin(self) -> BlockReader:
-        """The input. The end of the process begins with its end."""
+        """Return a reader of the input, whose end begins the shutdown."""
         return BlockReader(self.streams.stdin_fd, self.shutdown.begin)
 
     def time_left(self) -> float:
-        """Seconds that the end of a session may take, so that what it started can still be killed."""
+        """Return how many seconds a session may take to close, so that its programs can still be killed after it."""
         if self.shutdown.has_begun or self._rules.close_timeout_s is None:
             return self.shutdown.time_left() - self._rules.kill_reserve_s
         return self._rules.close_timeout_s

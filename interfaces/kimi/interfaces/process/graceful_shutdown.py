@@ -1,4 +1,4 @@
-"""The end of a process that serves a client: begun by its input, its output or a signal, and bounded."""
+"""The bounded shutdown of a process, which its input, its output or a signal begins."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _STOP_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if has
 
 
 class GracefulShutdown:
-    """What has asked the process to end, and the watchdog that sees to it that it does.
+    """Records what began the shutdown, and starts a watchdog that enforces its deadline.
 
-    The end begins with the first signal, or with `begin`. The process is gone `timeout_s` seconds later: `on_timeout`,
-    which runs in a thread of its own, must end it. Without `on_timeout` the deadline is only what `time_left` tells.
+    The shutdown begins with the first signal, or with `begin`. After `timeout_s` seconds `on_timeout` is called in a
+    thread and must end the process. Without `on_timeout`, the deadline only determines `time_left`.
     """
 
     def __init__(
@@ -42,39 +42,40 @@ class GracefulShutdown:
 
     @property
     def exit_signal(self) -> signal.Signals | None:
-        """The signal by which the process is to end; none for an interrupt, after which it ends by itself."""
+        """The signal by which the process must end; None for an interrupt, after which it exits with a status."""
         return None if self.first_signal == signal.SIGINT else self.first_signal
 
     @property
     def has_begun(self) -> bool:
-        """Whether the process is about to end."""
+        """Whether the shutdown has begun."""
         return self._deadline is not None
 
     def begin(self) -> None:
-        """Start the watchdog: whatever hangs from now on, the process is gone in time. Idempotent."""
+        """Begin the shutdown: start the watchdog, so that the process ends in time whatever hangs. Idempotent."""
         if self._deadline is not None:
             return
         self._deadline = time.monotonic() + self._timeout_s
         if self._on_timeout is not None:
+            # A thread, because the event loop itself may hang.
             self._watchdog = threading.Timer(self._timeout_s, self._force_exit, (self._on_timeout,))
             self._watchdog.daemon = True
             self._watchdog.start()
 
     def time_left(self) -> float:
-        """Seconds until the process is gone; the end begins with this call at the latest."""
+        """Return the seconds until the deadline; begin the shutdown if it has not begun."""
         self.begin()
         assert self._deadline is not None
         return self._deadline - time.monotonic()
 
     def disarm_watchdog(self) -> None:
-        """Stop the watchdog: everything has ended in time."""
+        """Stop the watchdog, because everything has ended in time."""
         if self._watchdog is not None:
             self._watchdog.cancel()
 
     async def watch_signals(self, stop: Callable[[], None], on_interrupt: Callable[[], None] | None = None) -> None:
-        """Call `stop` for each signal. A second one, of those that end the process at once, does so.
+        """Call `stop` for each signal. A later signal that is one of `immediate_signals` ends the process at once.
 
-        With `on_interrupt` an interrupt asks for something else than the end, and that is called instead.
+        With `on_interrupt`, an interrupt calls that instead and does not begin the shutdown.
         """
         if sys.platform == "win32":
             return
@@ -87,7 +88,7 @@ class GracefulShutdown:
                     os._exit(128 + number)
                 logger.info("ending because of %s", number.name)
                 self.first_signal = self.first_signal or number
-                self.begin()
+                self.begin()  # before `stop`, which must end the service within the deadline
                 stop()
 
     def _force_exit(self, on_timeout: Callable[[], None]) -> None:
@@ -96,13 +97,13 @@ class GracefulShutdown:
 
 
 async def watch_output(fd: int, on_gone: Callable[[], None]) -> None:
-    """Call `on_gone` once nobody reads this output any more: that is the end as after a failed write (W-32)."""
+    """Call `on_gone` when the reader of this output is gone, which ends the process like a failed write (W-32)."""
     await wait_for_hangup(fd)
     logger.info("stdout was closed by the client")
     on_gone()
 
 
 def exit_by_signal(signal_number: signal.Signals) -> None:
-    """End the process by this signal, so that the parent sees it."""
+    """End the process by this signal, so that the parent sees it as the reason."""
     signal.signal(signal_number, signal.SIG_DFL)
     os.kill(os.getpid(), signal_number)

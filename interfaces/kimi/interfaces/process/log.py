@@ -1,4 +1,4 @@
-"""The log of the process: one file a day, which several processes may share, without secrets (runtime spec 2.8)."""
+"""The log of the process: one file per day, shared by several processes, without secrets (runtime spec 2.8)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _DATED_LOG_PATTERN = re.compile(r"kimi\.\d{4}-\d\d-\d\d\.log")
 
 
 def log_path(share: str) -> str:
-    """The log file of a share directory."""
+    """Return the path of the log file in a share directory."""
     return os.path.join(share, "logs", "kimi.log")
 
 
 def local_date(seconds: float | None = None) -> str:
-    """The date of a moment in Unix seconds (now, if None) where the user is, as YYYY-MM-DD."""
+    """Return the local date of a time in Unix seconds (None: now) as YYYY-MM-DD."""
     return time.strftime("%Y-%m-%d", time.localtime(seconds))
 
 
 def set_session_id(session_id: str) -> None:
-    """Name the session of the current task, and of those it starts, in every log record from now on."""
+    """Name the session in all further log records of the current task and of the tasks that it starts."""
     _session_id.set(session_id)
 
 
 def start_logging(share: str, debug: bool, secrets: Iterable[str] = ()) -> None:
-    """Send all records to the log file: ours from INFO, with `debug` from TRACE, those of libraries from INFO.
+    """Write all records to the log file: our own from INFO, or from TRACE with `debug`; those of libraries from INFO.
 
-    Values of `secrets` are masked; `hide_secrets` adds to them. Whatever goes wrong with the log, nothing is raised.
-    Called again, it replaces what it set up before.
+    Values of `secrets` are masked; `hide_secrets` adds to them. Errors of the log are never raised. A second call
+    replaces the handler of the first.
     """
     logging.addLevelName(TRACE_LEVEL, "TRACE")
     root = logging.getLogger()
@@ -53,14 +53,14 @@ def start_logging(share: str, debug: bool, secrets: Iterable[str] = ()) -> None:
 
 
 def hide_secrets(secrets: Iterable[str]) -> None:
-    """Mask these values too, in every later record."""
+    """Mask these values too, in all later records."""
     values = frozenset(secrets)
     for handler in _find_log_handlers():
         handler.add_secrets(values)
 
 
 def mask_secrets(text: str) -> str:
-    """`text` as the log would show it, for what goes elsewhere."""
+    """Mask secrets in `text` as in the log, for text that is written elsewhere."""
     for handler in _find_log_handlers():
         text = handler.mask_secrets(text)
     return text
@@ -71,7 +71,7 @@ def _find_log_handlers() -> list[DailyLogHandler]:
 
 
 class DailyLogHandler(logging.Handler):
-    """Appends records to one file, which several processes may share; each day starts a new one."""
+    """Appends records to a file that several processes may share; starts a new file each day."""
 
     def __init__(self, path: str, today: Callable[[], str] = local_date) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class DailyLogHandler(logging.Handler):
         self._pattern: re.Pattern[str] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record; a log that cannot be written, or a record that cannot be formatted, is dropped."""
+        """Write one record; drop it if it cannot be formatted or written."""
         with suppress(Exception):
             self._roll_over()
             line = self.mask_secrets(self.format(record)) + "\n"
@@ -96,17 +96,17 @@ class DailyLogHandler(logging.Handler):
         self._pattern = _compile_secrets_pattern(self._secrets)
 
     def mask_secrets(self, text: str) -> str:
-        """`text` without secrets."""
+        """Return `text` with its secrets masked."""
         return self._pattern.sub("***", text) if self._pattern else text
 
     def close(self) -> None:
-        """Give the file free."""
+        """Close the file."""
         with suppress(OSError):
             os.close(self._descriptor)
         super().close()
 
     def _roll_over(self) -> None:
-        """At the first record of a day go over to its file, with those public descriptors that led to the old one."""
+        """Open the file of a new day; point stdout and stderr at it too if they led to the old file."""
         today = self._today()
         if today == self._current_date:
             return
@@ -120,7 +120,7 @@ class DailyLogHandler(logging.Handler):
 
 
 class _RecordFormatter(logging.Formatter):
-    """Time, level, session, source, message; a traceback follows on lines of its own."""
+    """Formats time, level, session, source and message; a traceback follows on separate lines."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s | %(levelname)-5s | %(session)s | %(name)s | %(message)s")
@@ -131,7 +131,10 @@ class _RecordFormatter(logging.Formatter):
 
 
 def _compile_secrets_pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """Matches each secret, plain or escaped; a short one as a whole word only, or the log would be unreadable."""
+    """Return a pattern that matches each secret, plain or escaped.
+
+    A short secret matches only as a whole word; else the log would be unreadable.
+    """
     forms = {form for value in secrets if value for form in (value, repr(value)[1:-1], json.dumps(value)[1:-1])}
     longest_first = sorted(forms, key=len, reverse=True)
     parts = [re.escape(form) if len(form) >= 8 else rf"(?<!\w){re.escape(form)}(?!\w)" for form in longest_first]
@@ -142,7 +145,7 @@ def _compile_secrets_pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def open_log(path: str, today: str) -> int:
-    """A descriptor that appends to the log, or one to nothing when that cannot be had."""
+    """Open the log for appending; return its descriptor, or one of the null device if the log cannot be opened."""
     try:
         for directory in (os.path.dirname(os.path.dirname(path)), os.path.dirname(path)):
             os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -151,13 +154,13 @@ def open_log(path: str, today: str) -> int:
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
     with suppress(OSError):
-        # The reference leaves this file readable for everybody.
+        # The reference program leaves this file readable by all users.
         os.chmod(path, 0o600)
     return descriptor
 
 
 def _archive_old_log(path: str, today: str) -> None:
-    """Rename a log of an earlier day, unless another process did, and remove the oldest ones."""
+    """Rename a log of an earlier day, unless another process has done so, and remove the oldest logs."""
     if not os.path.exists(path):
         return
     written = local_date(os.stat(path).st_mtime)

@@ -1,4 +1,4 @@
-"""What is said on stderr when the program does not start (runtime spec 1.3, 1.6)."""
+"""Format the messages on stderr when the program does not start (runtime spec 1.3, 1.6)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NO_LOGIN = (
 
 
 def format_usage_panel(message: str, usage: str = USAGE, command: str = "kimi") -> str:
-    """A usage error as the reference shows it: usage line, where help is, and the message in a box.
+    """Format a usage error like the reference program: usage line, where to find help, and the message in a box.
 
-    A word that is longer than the terminal is never cut: the box grows instead, so that paths can be copied.
+    A word that is longer than the terminal is wide is never cut: the box grows, so that paths can be copied.
     """
     width = max(40, shutil.get_terminal_size((80, 24)).columns)
     lines = [
@@ -35,12 +35,12 @@ def format_usage_panel(message: str, usage: str = USAGE, command: str = "kimi") 
 
 
 def format_usage_error(error: UsageError) -> str:
-    """The text for the box: with the option it is about, if it is about one."""
+    """Return the text for the box, with the option that the error is about, if any."""
     return f"Invalid value for {error.hint}: {error}" if error.hint else str(error)
 
 
 def unwrap_single_cause(error: BaseException) -> BaseException:
-    """The error inside the groups that task groups wrap around it, as long as it is the only one."""
+    """Return the error inside of nested exception groups, as long as each holds only one."""
     while isinstance(error, BaseExceptionGroup):
         inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
         if len(inner) != 1:
@@ -50,7 +50,7 @@ def unwrap_single_cause(error: BaseException) -> BaseException:
 
 
 def format_failure(error: BaseException, log_path: str, debug: bool) -> str:
-    """A failure before the program runs: its message, then where to look further, or with `--debug` its traceback."""
+    """Format a failure at start: its message, then the path of the log, or with `debug` the traceback."""
     message = str(error) or type(error).__name__
     if debug:
         return f"{message}\n{''.join(traceback.format_exception(error))}"
@@ -58,7 +58,7 @@ def format_failure(error: BaseException, log_path: str, debug: bool) -> str:
 
 
 def _replace_undrawable(box: str) -> str:
-    """The box in ASCII when the encoding of stderr lacks line drawing."""
+    """Return the box in ASCII if the encoding of stderr lacks line drawing characters."""
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     try:
         "╭─╮│╰╯".encode(encoding)

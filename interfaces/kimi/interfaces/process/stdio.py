@@ -1,7 +1,7 @@
-"""Standard input and output as async byte streams of any kind: pipes, sockets, terminals, regular files.
+"""Read standard input and write standard output asynchronously: pipes, sockets, terminals, regular files.
 
-Blocking reads and writes run in threads: switching a descriptor to non-blocking would change it for every
-process that shares it, and regular files cannot be polled at all.
+Blocking reads and writes run in threads: a switch of a descriptor to non-blocking would change it for every process
+that shares it, and regular files cannot be polled at all.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import anyio.to_thread
 
 BLOCK_BYTES = 65_536
 PIPE_BUF: int = getattr(select, "PIPE_BUF", 0)
-"""How many bytes a pipe takes in one piece; 0 on Windows, whose pipes cannot be polled."""
+"""How many bytes a pipe accepts in one piece; 0 on Windows, whose pipes cannot be polled."""
 
 MAX_BLOCKS_AHEAD = 16
-"""How many blocks the reading thread may be ahead: it stops reading when nobody takes them."""
+"""How many blocks the reading thread may read ahead before it waits for `read`."""
 
 
 class BlockReader:
-    """Reads blocks from a descriptor; the thread is a daemon, so that a blocked read never holds up the exit.
+    """Reads blocks from a descriptor in a daemon thread, so that a blocked read never delays the exit.
 
-    `on_end` is called when `read` meets the end of the input.
+    `on_end` is called when `read` reaches the end of the input.
     """
 
     def __init__(self, fd: int, on_end: Callable[[], None] = lambda: None) -> None:
@@ -42,14 +42,14 @@ class BlockReader:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def read(self) -> bytes:
-        """The next block; empty at the end of the input."""
+        """Return the next block; empty at the end of the input."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             threading.Thread(target=self._read_blocks, name="stdin", daemon=True).start()
         while not self._blocks and not self._is_closed:
             self._arrived = anyio.Event()
             await self._arrived.wait()
-        # After `close` blocks that were read ahead are not taken: nothing may begin any more.
+        # Blocks that were read ahead are dropped after `close`: no further request may begin.
         block = b"" if self._is_closed else self._blocks.popleft()
         self._slots.release()
         if not block:
@@ -58,7 +58,7 @@ class BlockReader:
         return block
 
     def close(self) -> None:
-        """End the input here, whatever is still in it. Idempotent."""
+        """End the input here, and drop the rest of it. Idempotent."""
         self._is_closed = True
         self._arrived.set()
 
@@ -69,11 +69,11 @@ class BlockReader:
             self._slots.acquire()
             try:
                 block = os.read(self._fd, BLOCK_BYTES)
-            except OSError:  # the other side of a terminal or socket is gone: the end of the input
+            except OSError:  # the other side of a terminal or socket is gone, which is the end of the input
                 block = b""
             try:
                 self._loop.call_soon_threadsafe(self._append_block, block)
-            except RuntimeError:  # the loop has ended while we were reading
+            except RuntimeError:  # the event loop was closed during the read
                 return
 
     def _append_block(self, block: bytes) -> None:
@@ -82,10 +82,10 @@ class BlockReader:
 
 
 async def write_all(fd: int, data: bytes) -> None:
-    """Write everything. Raises OSError when the other side is gone.
+    """Write everything. Raises OSError if the other side is gone.
 
-    A small piece for a pipe that has room is written at once; what could wait is written in a thread, and the way
-    there and back costs as much as a hundred small pieces.
+    A small piece for a pipe that has room is written directly; anything that could block is written in a thread, which
+    costs as much as a hundred small pieces.
     """
     if len(data) <= PIPE_BUF and _has_room(fd):
         _write_blocking(fd, data)
@@ -94,7 +94,7 @@ async def write_all(fd: int, data: bytes) -> None:
 
 
 def _has_room(fd: int) -> bool:
-    """Is this a pipe that takes `PIPE_BUF` bytes without waiting? POSIX says so of a pipe that polls as writable."""
+    """Whether this is a pipe that accepts `PIPE_BUF` bytes without blocking: POSIX guarantees it if it is writable."""
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         return False
     poll = select.poll()
@@ -109,9 +109,9 @@ def _write_blocking(fd: int, data: bytes) -> None:
 
 
 async def wait_for_hangup(fd: int) -> None:
-    """Wait until the other side of an output pipe or socket is gone; for ever where that cannot be seen.
+    """Wait until the other side of an output pipe or socket is gone; for ever if that cannot be detected.
 
-    A write would tell it too, but only after a tool may have run for nobody.
+    A write would detect it too, but only after a tool may have run without a client.
     """
     if sys.platform != "win32":
         try:
@@ -120,7 +120,7 @@ async def wait_for_hangup(fd: int) -> None:
             await anyio.sleep_forever()
         if _is_hung_up(fd):
             return
-    # Something else was there to read, or this platform cannot tell: the next write will.
+    # There was something else to read, or this platform cannot detect it: the next write will.
     await anyio.sleep_forever()
 
 

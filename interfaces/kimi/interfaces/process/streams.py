@@ -1,7 +1,7 @@
 """The three streams of the process (runtime spec 2.8, wire spec 1.2).
 
-In the protocol modes stdin and stdout are kept for the protocol alone: private copies are made, and the public
-descriptors lead to nothing and to the log, so that neither a stray `print` nor a child nor a C library can disturb it.
+In the protocol modes, stdin and stdout serve only the protocol: the driver gets private copies, and the public
+descriptors lead to the null device and to the log, so that no stray `print`, child or C library can disturb it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ RESUME_HINT = "To resume this session: kimi -r "
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Where a driver reads and writes. The descriptors belong to it; children do not inherit them.
+    """The descriptors that a driver reads and writes. It owns them; child processes do not inherit them.
 
-    `write_error` writes to the stderr that the process was started with, after its own has become the log.
+    `write_error` writes to the stderr that the process was started with; descriptor 2 leads to the log.
     """
 
     stdin_fd: int
@@ -29,16 +29,16 @@ class Streams:
     write_error: Callable[[str], None]
 
     def write_resume_hint(self, session_id: str) -> None:
-        """The last words about a session that can be taken up again."""
+        """Write how to resume the session, to the stderr of the start."""
         self.write_error(f"\n{RESUME_HINT}{session_id}\n")
 
 
 def take_streams(share: str, protocol: bool) -> Streams:
-    """Point stderr at the log; with `protocol`, take stdin and stdout away as well.
+    """Point stderr at the log; with `protocol`, also replace stdin and stdout and return private copies.
 
-    A descriptor that was closed from the start counts as one that holds nothing.
+    A descriptor that was closed at the start is treated as the null device.
     """
-    _fill_closed_descriptors()
+    _fill_closed_descriptors()  # before the log is opened, which would get the first free descriptor
     log = open_log(log_path(share), local_date())
     stderr = os.dup(2)
     os.dup2(log, 2)
@@ -54,7 +54,7 @@ def take_streams(share: str, protocol: bool) -> Streams:
 
 
 def _fill_closed_descriptors() -> None:
-    """Fill the gaps among 0, 1, 2, or the next file that is opened becomes standard input or output."""
+    """Open the null device as each closed descriptor of 0, 1, 2; else the next open file would get its number."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
@@ -63,9 +63,9 @@ def _fill_closed_descriptors() -> None:
 
 
 def write_stderr(text: str, descriptor: int = 2) -> None:
-    """Write all of `text` to standard error, or a copy of it; a reader that went away is ignored.
+    """Write all of `text` to stderr, or to a copy of it; ignore a reader that is gone.
 
-    Characters that the encoding of the terminal lacks are escaped.
+    Characters that the encoding of stderr lacks are escaped.
     """
     rest = text.encode(getattr(sys.stderr, "encoding", None) or "utf-8", "backslashreplace")
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Text of models, tools and files that must not drive a terminal: what would is shown instead of sent."""
+"""Escape control characters in text of models, tools and files, so that it cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Final
 
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # what makes text read in another order than it is
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # characters that change the displayed order of the text
 )
 _SPACE: Final = re.compile(r"\s+")
 
 
 def escape_text(text: str) -> str:
-    r"""`text` with every control character but tab and line feed written out, as `\x1b` or `\u202e`.
+    r"""Escape every control character but tab and line feed, as in `\x1b` or `\u202e`.
 
-    The ends of lines become line feeds. Each character is judged by itself, so a text may be given in pieces.
+    Line ends become line feeds. Each character is escaped by itself, so a text may be passed in pieces.
     """
     return _CONTROL.sub(_escape_character, text.replace("\r\n", "\n"))
 
 
 def escape_line(text: str, limit: int = 120) -> str:
-    """`text` on one line of at most `limit` characters: white space becomes a blank, what is too long ends in `…`."""
+    """Return `text` on one line of at most `limit` characters: white space becomes a blank, longer text ends in `…`."""
     line = escape_text(_SPACE.sub(" ", text[: limit * 8]).strip())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 

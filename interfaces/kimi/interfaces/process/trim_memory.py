@@ -1,4 +1,4 @@
-"""Memory that was used and is used no longer, back to the operating system."""
+"""Return unused memory to the operating system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def trim_memory() -> None:
-    """Find what only its own circles hold, and give free pages back. Takes milliseconds: for rare moments."""
+    """Collect reference cycles, then return free pages to the system. Takes milliseconds, so call it rarely."""
     gc.collect()
     if sys.platform == "linux":
         import ctypes  # start-up time
