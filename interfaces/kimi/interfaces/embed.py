@@ -1,12 +1,12 @@
-"""The public face for Python programs that embed the agent: all that the examples in docs/embedding.md use.
+"""The public API for Python programs that embed the agent: everything that the examples in docs/embedding.md use.
 
-Swap an adapter before anything is built:
+Replace an adapter before anything is built:
 
     app = App(settings=providers.Object(settings))
     app.open_model.override(providers.Object(my_open_model))
     await serve_wire(app, read, write)
 
-The ports, as types of parameters and results, are in `kimi.application.ports`.
+The types of the ports are in `kimi.application.ports`.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ async def serve_wire(
     write: Callable[[bytes], Awaitable[None]],
     selector: SessionSelector | None = None,
 ) -> None:
-    """Speak the wire protocol over any two byte streams until the input ends, in one session: a new one without a
-    `selector`.
+    """Serve the wire protocol over two byte streams until the input ends, in one session.
 
-    `read` returns the next block, empty at the end of the input. `write` takes whole lines; when it raises OSError the
-    turn is cancelled and this returns. Raises what `open_conversation` raises.
+    The session is that of `selector`, or a new one. `read` returns the next block of the input, empty at its end.
+    `write` is called with whole lines; if it raises OSError, the turn is cancelled and this returns. Raises what
+    `open_conversation` raises.
     """
     async with open_conversation(app, selector or SessionSelector()) as conversation:
         await build_wire_server(app, conversation, write).serve(read)

@@ -1,6 +1,6 @@
-"""The console command. `--version` and `info` are answered here, before anything else is imported (R-01).
+"""The console command; it answers `--version` and `info` before anything else is imported (R-01).
 
-Clients ask for `info` before each start, and the parser of the command line costs a tenth of a second.
+Clients call `info` before each start, and the parser of the command line takes a tenth of a second to import.
 """
 
 import os
@@ -12,7 +12,7 @@ INTERRUPTED_STATUS = 130
 
 
 def main() -> int:
-    """Run the command line of this process; the result is the exit status (runtime spec 1.4)."""
+    """Run the command line of this process; return the exit status (runtime spec 1.4)."""
     try:
         return _run_command(sys.argv[1:])
     except KeyboardInterrupt:  # while the program is still being loaded
@@ -35,7 +35,10 @@ def _run_command(arguments: list[str]) -> int:
 
 
 def _write_answer(text: str) -> int:
-    """Write the answer, all of it or none: nothing is left for the end of the interpreter to fail on."""
+    """Write and flush the answer; return the exit status.
+
+    After an error stdout is replaced, so that the interpreter does not fail again when it flushes at its end.
+    """
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

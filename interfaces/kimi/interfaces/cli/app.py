@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 
 _FLAGS_KEY = "kimi.flags"
-"""Where the root leaves its options for a command that runs an agent."""
+"""The key under which the root command stores the flags for a command that runs an agent."""
 
 _SESSION_OPTIONS = frozenset({"--session", "--resume", "-S", "-r"})
 _MODE_OPTIONS: dict[str, UiMode] = {"--print": "print", "--quiet": "print", "--acp": "acp", "--wire": "wire"}
@@ -43,7 +43,7 @@ _NOT_PROVIDED: Mapping[str, str] = {
     "__background-task-worker": "'kimi __background-task-worker' is not part of this version.",
     "__web-worker": "'kimi __web-worker' is not provided.",
 }
-"""Commands of the reference that fail with a sentence instead of being taken for a prompt (R-08)."""
+"""Commands of the reference program that fail with a message instead of being read as a prompt (R-08)."""
 
 _ACP_IS_DEPRECATED = "'--acp' is deprecated; use 'kimi acp'.\n"
 
@@ -55,9 +55,9 @@ def _start_driver(flags: Flags) -> int:
 
 
 def run(arguments: Sequence[str], start: Callable[[Flags], int] = _start_driver) -> int:
-    """Parse `arguments` and do what they say; the result is the exit status. Errors go to stderr.
+    """Parse `arguments` and run the command; return the exit status. Errors are written to stderr.
 
-    `start` is given the flags when an agent is to be run.
+    `start` is called with the flags if the command runs an agent.
     """
     command = get_command(app)
     switches = {
@@ -84,10 +84,10 @@ def run(arguments: Sequence[str], start: Callable[[Flags], int] = _start_driver)
 
 
 def with_session_value(arguments: Sequence[str], options_without_value: frozenset[str]) -> list[str]:
-    """`arguments` with an empty value behind each `--session` (or alias) of the root that has none.
+    """Return `arguments` with an empty value after each `--session` (or alias) of the root that has none.
 
-    The value of this option may be left out at the end of the line and before another option; the parser cannot do
-    that. Whatever follows the command is not ours.
+    The value of this option may be omitted at the end of the line and before another option, which the parser does not
+    support. Arguments after the name of a command stay as they are.
     """
     result: list[str] = []
     rest = list(arguments)
@@ -103,7 +103,7 @@ def with_session_value(arguments: Sequence[str], options_without_value: frozense
 
 
 def _find_valueless_option(argument: str, options_without_value: frozenset[str]) -> str | None:
-    """The option in `argument` that takes the next argument as its value: `--x`, `-x`, or the last of `-abx`."""
+    """Return the option in `argument` whose value is the next argument: `--x`, `-x`, or the last of `-abx`."""
     if argument.startswith("--"):
         return None if "=" in argument or argument in options_without_value else argument
     for position, letter in enumerate(argument[1:], start=1):
@@ -389,7 +389,7 @@ def setup(
 
 
 def _resolve_config_file(context: typer.Context) -> str | None:
-    """The configuration file that the root's options name. Raises UsageError for a text, which is no file."""
+    """Return the configuration file in the root's options. Raises UsageError if they hold a text instead of a file."""
     options = context.find_root().params
     if options.get("config") is not None:
         raise UsageError("There is no file to write to; use --config-file", "--config")

@@ -1,4 +1,4 @@
-"""The command line of `kimi mcp` (tools spec 4.5, runtime spec 1.6); `mcp_commands` runs the commands."""
+"""The command line of `kimi mcp`; `mcp_commands` runs the commands (tools spec 4.5, runtime spec 1.6)."""
 
 from typing import Annotated, Literal
 

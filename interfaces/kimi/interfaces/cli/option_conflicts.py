@@ -1,4 +1,4 @@
-"""Options that exclude each other, or need another mode (runtime spec 1.3)."""
+"""Check for options that exclude each other or need another mode (runtime spec 1.3)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from kimi.domain.errors import InvalidSessionId, UsageError
 
 
 def check_option_conflicts(flags: Flags, used_options: Mapping[str, bool]) -> None:
-    """Refuse options that exclude each other or need another mode; `used_options` says of each whether it is on the
-    command line.
+    """Refuse options that exclude each other or need another mode.
 
-    Raises:
-        UsageError: the first of the rows of runtime spec 1.3 that applies.
+    `used_options` says for each option whether it is on the command line. Raises UsageError for the first row of
+    runtime spec 1.3 that applies.
     """
     _check_quiet(flags, used_options)
     for group in (
@@ -44,7 +43,7 @@ def _check_text_options(flags: Flags) -> None:
     if flags.config == "":
         raise UsageError("Config cannot be empty", "--config")
     if flags.session is not None:
-        # start-up time: help and the refusals need no part of the domain
+        # start-up time: help and most usage errors need no part of the domain
         from kimi.domain.history.session import check_session_id
 
         try:

@@ -1,4 +1,4 @@
-"""From parsed flags to a running driver: streams, log, settings; what is said when that fails (runtime spec 1.3)."""
+"""Start a driver from parsed flags: streams, log, settings, and the report of a failed start (runtime spec 1.3)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def start_driver(
     load: LoadSettings | None = None,
     serve: Serve | None = None,
 ) -> int:
-    """Serve what `flags` ask for until it ends; the result is the exit status.
+    """Run the driver that `flags` select until it ends; return the exit status.
 
-    `load` and `serve` are the composition root's settings and the wire driver, unless an embedder brings others.
-    Nothing is raised: what fails before the driver runs is written to the stderr of the start, with status 1 or 2.
+    `load` loads the settings and `serve` runs the driver; by default, those of the composition root and of the mode.
+    Raises nothing: a failure before the driver runs is written to the stderr of the start, with status 1 or 2.
     """
     share = share_directory(environ)
     protocol = flags.ui in ("wire", "acp")
-    streams = take_streams(share, protocol or flags.ui == "print")  # what is printed is for programs, too
+    streams = take_streams(share, protocol or flags.ui == "print")  # programs read the output of print mode too
     start_logging(share, flags.debug)
     try:
         return _load_and_serve(flags, environ, streams, load, serve)
@@ -58,7 +58,7 @@ def _load_and_serve(
 
 
 def _import_driver(ui: UiMode) -> Serve:
-    """The driver of a mode. Only this one is imported, after the settings were found to be good: start-up time."""
+    """Import and return the driver of a mode; start-up time: no other driver, and only after valid settings."""
     match ui:
         case "wire":
             from kimi.interfaces.wire.run import run_wire
@@ -79,7 +79,7 @@ def _import_driver(ui: UiMode) -> Serve:
 
 
 def _report_interrupt(flags: Flags, streams: Streams) -> int:
-    """Say it where print mode says what went wrong; its driver, which does so otherwise, does not run yet."""
+    """Write the interrupt where print mode writes its failures, because its driver does not run yet."""
     from kimi.interfaces.print.failure import EXIT_FAILED, INTERRUPTED
     from kimi.interfaces.print.output import encode_failure
 
