@@ -1,4 +1,4 @@
-"""What is live of a session: events to updates, requests to the person and their answers, prompts to turns."""
+"""A live session: send its events as updates, pass its requests to the client, run its prompts as turns."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from kimi.interfaces.acp.updates.tool_presentation import ToolPresentation, pres
 logger = logging.getLogger(__name__)
 
 REPLAY_BATCH_SIZE: Final = 200
-"""How many updates of a replay are sent before others get their turn."""
+"""How many updates of a replay are sent before other tasks may run."""
 
 ANNOUNCE_TIMEOUT_S: Final = 1.0
-"""How long the announcement of a call may take before its terminal is shown all the same."""
+"""How long to wait for the announcement of a call before its terminal is shown anyway, in seconds."""
 
 _STOP_REASONS: Final = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 class LiveSession:
-    """A conversation with the tasks that speak for it. Made by `open_live_session`, which ends them."""
+    """Connects a conversation to the client with background tasks. `open_live_session` makes it and ends the tasks."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class LiveSession:
         self._tasks = tasks
         self._request_scopes: dict[str, anyio.CancelScope] = {}
         self._send_lock = anyio.Lock()
-        self._replayed_count = 0  # events on the channel that a replay has shown already
+        self._replayed_count = 0  # how many events on the channel a replay has already shown
         self._sent_title = conversation.files.state.custom_title
         self._sent_choice = conversation.models.choice
         self._translator = self._build_translator(recorded_turns)
@@ -77,7 +77,7 @@ class LiveSession:
 
     @property
     def is_idle(self) -> bool:
-        """Could it be suspended without a loss: no turn, nothing asked, no task in the background?"""
+        """Whether it can be suspended without a loss: no turn, no pending request, no background task."""
         tasks = self.conversation.resources.background.tasks
         running = tasks is not None and any(task.is_active for task in tasks.list_tasks())
         return self.conversation.turn is None and not self._request_scopes and not running
@@ -85,14 +85,16 @@ class LiveSession:
     # --- events to updates ----------------------------------------------------------------------------------------
 
     async def forward_events(self) -> None:
-        """Send what happens, until the channel is closed."""
+        """Send events as updates until the channel is closed."""
+        # While the client does not read, the channel fills and the turn pauses. The lock is not held during that wait,
+        # so that a replay or a terminal need not wait too.
         while batch := await self._receive_batch():
             await self._client.wait_for_capacity()
             async with self._send_lock:
                 self._process_batch(batch)
 
     async def _receive_batch(self) -> Sequence[Delivery]:
-        """The next events; what was put off is sent meanwhile, when it is due."""
+        """Return the next events; send delayed updates when they are due in the meantime."""
         while True:
             due = self._translator.next_update_at()
             if due is None:
@@ -104,7 +106,8 @@ class LiveSession:
     def _process_batch(self, batch: Sequence[Delivery]) -> None:
         for event, _ in batch:
             was_replayed, self._replayed_count = self._replayed_count > 0, max(self._replayed_count - 1, 0)
-            if not was_replayed or isinstance(event, INTERNAL_TYPES):  # a replay cannot show what is not recorded
+            # Internal events are not recorded, so a replay has not shown them.
+            if not was_replayed or isinstance(event, INTERNAL_TYPES):
                 self._send_event(event)
             self._start_or_cancel_request(event)
         self._send_updates(self._translator.update_mode(mode_from_policy(self.conversation.policy)))
@@ -113,21 +116,21 @@ class LiveSession:
     def _send_event(self, event: Event) -> None:
         try:
             self._send_updates(self._translator.translate(event))
-        except Exception as error:  # the turn goes on, and so does the session
+        except Exception as error:  # one event that fails must not end the turn or the session
             log_internal_error(error)
 
     def _start_or_cancel_request(self, event: Event) -> None:
         if isinstance(event, REQUEST_TYPES):
             self._tasks.start_soon(self._answer_request, event)
         elif isinstance(event, ApprovalResponse) and (asked := self._request_scopes.get(event.request_id)):
-            asked.cancel()  # it was settled without the client
+            asked.cancel()  # it was resolved without the client
 
     def _send_updates(self, updates: Sequence[JsonObject]) -> None:
         for update in updates:
             self._client.send_update(self.id, update)
 
     async def show_terminal(self, call: ToolCallContext, terminal_id: str) -> None:
-        """Show a terminal of the client in the call that it runs for, after what was announced of it before."""
+        """Show a terminal of the client in the call that it runs for, after the announcement of the call."""
         with anyio.move_on_after(ANNOUNCE_TIMEOUT_S):
             await self.conversation.events.channel.join()
         async with self._send_lock:
@@ -147,11 +150,11 @@ class LiveSession:
         )
 
     def _find_presentation(self, name: str) -> ToolPresentation | None:
-        """How calls of a tool look."""
+        """Return how calls of a tool look; None for an unknown tool."""
         spec = self.conversation.toolset.find_spec(name)
         return None if spec is None else present_tool(spec)
 
-    # --- what a client is told beside events ----------------------------------------------------------------------
+    # --- updates that no event causes -----------------------------------------------------------------------------
 
     def send_commands(self) -> None:
         """Send the slash commands."""
@@ -159,7 +162,7 @@ class LiveSession:
         self._send_updates([{"sessionUpdate": "available_commands_update", "availableCommands": commands}])
 
     def send_state(self) -> None:
-        """Send how full the context is and what the session is called, to a client that has just opened it."""
+        """Send the context usage and the title to a client that has just opened the session."""
         conversation, model = self.conversation, self.conversation.model
         if model is not None:
             tokens = conversation.history.total_tokens
@@ -169,7 +172,7 @@ class LiveSession:
         self._send_title_if_changed()
 
     def acknowledge_client_change(self) -> None:
-        """The client has changed mode or model itself: it need not be told."""
+        """Record that the client itself has changed mode or model, so that no update is sent for it."""
         self._translator.update_mode(mode_from_policy(self.conversation.policy), is_known=True)
         self._sent_choice = self.conversation.models.choice
 
@@ -192,23 +195,24 @@ class LiveSession:
         self._send_updates([{"sessionUpdate": "session_info_update", "title": title, "updatedAt": now}])
 
     def schedule_sync(self) -> None:
-        """Bring the session to the disk, for a power failure; nobody waits for it."""
+        """Sync the session to the disk, against power failures, without waiting for it."""
         self._tasks.start_soon(self.conversation.files.sync)
 
     # --- replay ---------------------------------------------------------------------------------------------------
 
     async def replay(self) -> None:
-        """Send the whole conversation again. What happens meanwhile is sent after it: nothing twice, nothing lost.
+        """Send the whole conversation again; new events are sent after it, so that none is lost or sent twice.
 
-        A turn that is running goes on with what is new of it. Raises Refused: there is a conversation, and nothing of
-        it can be read; StoreFailed: its record cannot be opened.
+        A running turn continues with its new events. Raises RpcError if there is a conversation but none of its record
+        can be read, StoreFailed if the record cannot be opened.
         """
         from kimi.interfaces.acp.updates.replay import build_replay_updates, decode_stored_events  # start-up time
 
         conversation = self.conversation
         async with self._send_lock:
             is_running = conversation.turn is not None
-            # What was recorded until this moment is replayed, whether it was sent already or waits in the channel.
+            # All that is recorded until now is replayed, whether it was sent already or waits in the channel. The
+            # channel is counted without an await in between, so that exactly these events are skipped later.
             conversation.events.flush()
             self._replayed_count = conversation.events.channel.unfinished
             envelopes = list(conversation.files.events()) if is_running else conversation.files.events()
@@ -225,7 +229,7 @@ class LiveSession:
             translator.end_replay()
             self._translator = translator
 
-    # --- requests to the person -----------------------------------------------------------------------------------
+    # --- requests to the user -------------------------------------------------------------------------------------
 
     async def _answer_request(self, request: Request) -> None:
         from kimi.application.control.resolve_request import resolve_request  # start-up time
@@ -266,7 +270,7 @@ class LiveSession:
         return await self._call_client("session/request_permission", params)
 
     async def _call_client(self, method: str, params: JsonObject) -> JsonObject | None:
-        """The client's result; None for an error answer, and when the client is gone."""
+        """Return the client's result; None for an error answer, and if the client is gone."""
         try:
             return await self._client.call(method, {"sessionId": self.id, **params})
         except Exception as error:
@@ -274,7 +278,7 @@ class LiveSession:
             return None
 
     def _cancel_stale_requests(self) -> None:
-        """Take back what nobody waits for any more: the turn was cancelled, or failed."""
+        """Cancel requests to the client that are no longer pending, because the turn was cancelled or failed."""
         for request_id, scope in self._request_scopes.items():
             if self.conversation.events.pending_requests.find(request_id) is None:
                 scope.cancel()
@@ -282,9 +286,10 @@ class LiveSession:
     # --- prompts to turns -----------------------------------------------------------------------------------------
 
     async def run_prompt(self, queued_prompt: QueuedPrompt, user_input: UserInput) -> JsonObject:
-        """Run a prompt; gives the result of `session/prompt`. Its updates are all out by then.
+        """Run a prompt and return the result of `session/prompt`, after all its updates have been queued.
 
-        Raises Refused for content that the model cannot take, before anything is recorded; else as `run_turn`.
+        Raises RpcError, before anything is recorded, for content that the model does not accept; ModelNotSet without a
+        model; else what `run_turn` raises.
         """
         from kimi.application.turn.run_turn import run_turn  # start-up time
 
@@ -297,7 +302,7 @@ class LiveSession:
             status = await run_turn(conversation, turn, user_input)
             reason = (
                 "cancelled" if queued_prompt.is_cancelled else self._resolve_stop_reason(status, mark)
-            )  # even if it got through
+            )  # also if the turn had finished before the cancel took effect
         except Exception:
             if not queued_prompt.is_cancelled:
                 raise
@@ -311,7 +316,7 @@ class LiveSession:
         return {"stopReason": reason} if usage is None else {"stopReason": reason, "usage": usage}
 
     def check_content(self, user_input: UserInput) -> None:
-        """Raises Refused for content that the model of the session cannot take, ModelNotSet without a model."""
+        """Raise RpcError for content that the session's model does not accept, ModelNotSet without a model."""
         model = self.conversation.model
         if model is None:
             raise ModelNotSet
@@ -327,7 +332,7 @@ class LiveSession:
             case _:
                 reason = _STOP_REASONS.get(status.stop_reason or "", "end_turn")
                 if reason == "refusal" and not self._forget_turn(mark):
-                    return "end_turn"  # it stays in the context, and `refusal` would say that it does not
+                    return "end_turn"  # the prompt stays in the context, and `refusal` means that it does not
                 return reason
 
     def _forget_turn(self, mark: int) -> bool:
@@ -342,7 +347,7 @@ class LiveSession:
 async def open_live_session(
     conversation: Conversation, work_dir: str, client: RemoteClient, capabilities: ClientCapabilities
 ) -> AsyncGenerator[LiveSession, None]:
-    """Speak for a conversation while the context is open; on leaving whatever is open is refused and let go."""
+    """Connect a conversation to the client while the context is open; on exit refuse its pending requests."""
     turns = 0
     if conversation.files.is_resumed:
         turns = await anyio.to_thread.run_sync(count_turns, conversation.files.events())
@@ -352,6 +357,7 @@ async def open_live_session(
         try:
             yield live
         finally:
+            # Pending requests are refused first, so that nothing waits for answers that can no longer arrive.
             conversation.events.pending_requests.close()
             conversation.events.channel.close()
             tasks.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""A command in a terminal of the client (acp spec 1.13, 3.10)."""
+"""Run a command in a terminal of the client (acp spec 1.13, 3.10)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kimi.domain.content.message import JsonObject
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S: Final = 10.0
-"""How long the client may take for anything but the command itself, in seconds."""
+"""How long a call of the client may take, except the wait for the end of the command, in seconds."""
 
 CANCELLED_TIMEOUT_S: Final = 0.5
-"""How long a terminal that is no longer wanted is waited for, in seconds."""
+"""How long a call may take after the command was cancelled, in seconds."""
 
 MAX_OUTPUT_BYTES: Final = 200_000
-"""How much of the end of the output the client shall keep: more than a tool shows."""
+"""How much of the end of the output the client must keep: more than a tool shows."""
 
 TRUNCATION_NOTE: Final = "[...the beginning is not kept by the terminal]\n"
 UNKNOWN_EXIT_STATUS: Final = -1
@@ -30,7 +30,7 @@ UNKNOWN_EXIT_STATUS: Final = -1
 
 @dataclass
 class ClientTerminal:
-    """A terminal and what runs in it; implements `Process` of the application's ports. `create` comes first."""
+    """A terminal and its command; implements the port `Process`. `create` must be called first."""
 
     session_id: str
     call_client: Callable[[str, JsonObject], Awaitable[JsonObject]]
@@ -39,10 +39,12 @@ class ClientTerminal:
     _wait_lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def create(self, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
-        """Start the command. Raises OSError when the client makes no terminal.
+        """Start the command. Raises OSError if the client creates no terminal.
 
-        When it is cancelled the id may be known all the same: the client had made the terminal already.
+        `id` may be set although this was cancelled: then the client has created the terminal, which must be released.
         """
+        # The call is shielded, because a cancelled one could leave a terminal with an unknown id. A cancel only
+        # shortens the deadline.
         wanted: JsonObject = {
             "sessionId": self.session_id,
             "command": command[0],
@@ -66,7 +68,7 @@ class ClientTerminal:
             raise OSError(f"no answer within {CALL_TIMEOUT_S:g} seconds")
 
     async def output(self) -> AsyncIterator[bytes]:
-        """See `Process`. The client shows it as it comes; here it comes in one piece at the end."""
+        """See `Process`. The client shows the output as it arrives; this yields it in one piece at the end."""
         await self.wait()
         result = await self._call_with_timeout("terminal/output")
         text = result.get("output")
@@ -81,13 +83,13 @@ class ClientTerminal:
         return self._exit_status
 
     async def kill(self, grace_s: float = 2.0) -> None:
-        """See `Process`. How is the client's business; the terminal stays, with what it shows."""
+        """See `Process`. The client chooses how to kill the command; the terminal and its output stay."""
         await self._call_with_timeout("terminal/kill")
 
     async def release(self) -> None:
-        """Give the terminal back, in every case; what still runs in it is killed.
+        """Kill what still runs in the terminal and release it, also after a cancel.
 
-        Who cancelled the command waits for the client only a moment.
+        After a cancel, each call may take only `CANCELLED_TIMEOUT_S`.
         """
         patience_s = CANCELLED_TIMEOUT_S if anyio.current_effective_deadline() == -math.inf else CALL_TIMEOUT_S
         with anyio.CancelScope(shield=True):
@@ -96,7 +98,7 @@ class ClientTerminal:
             await self._call_with_timeout("terminal/release", patience_s)
 
     async def _call_with_timeout(self, method: str, timeout_s: float = CALL_TIMEOUT_S) -> JsonObject:
-        """What the client answers; nothing when it fails or takes too long."""
+        """Return the client's result; an empty one if the call fails or takes too long."""
         result: JsonObject = {}
         with anyio.move_on_after(timeout_s) as scope:
             result = await self._call_terminal(method)
@@ -113,7 +115,7 @@ class ClientTerminal:
 
 
 async def _shorten_on_cancel(scope: anyio.CancelScope) -> None:
-    """Once this is cancelled, wait only a moment longer: what was made in vain must be given back."""
+    """Shorten the deadline of `scope` when this is cancelled: a terminal created in vain must still be released."""
     try:
         await anyio.sleep_forever()
     finally:
@@ -128,7 +130,7 @@ def _parse_terminal_id(result: JsonObject) -> str:
 
 
 def _parse_exit_status(result: Mapping[str, Any]) -> int:
-    """The exit status as `Process.wait` gives it: a signal is a negative number."""
+    """Return the exit status as `Process.wait` does: a signal is a negative number."""
     code, name = result.get("exitCode"), result.get("signal")
     if isinstance(code, int) and not isinstance(code, bool):
         return code

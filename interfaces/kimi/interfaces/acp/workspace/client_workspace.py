@@ -1,8 +1,7 @@
-"""Files and terminals of the client, as a workspace (acp spec 3.10).
+"""The workspace over the files and terminals of the client (acp spec 3.10).
 
-It implements a port of the application here, among the drivers, because it needs the client's connection. Whatever the
-client has no part in - directories, searches, binary and large files, other programs - goes to the workspace of this
-machine that it wraps.
+It implements a port of the application here, among the drivers, because it needs the client's connection. Everything
+else - directories, searches, binary and large files, other programs - is done by the local workspace that it wraps.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from kimi.interfaces.acp.workspace.client_terminal import ClientTerminal
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S: Final = 10.0
-"""How long the client may take for a file, in seconds."""
+"""How long a call of the client for a file may take, in seconds."""
 
 BOM: Final = "\ufeff"
 
 CallClient: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
-"""A method of the client and its parameters -> the result. Raises when the client refuses, fails or is gone."""
+"""Call a method of the client with parameters; return the result. Raises if the client refuses, fails or is gone."""
 
 ShowTerminal: TypeAlias = Callable[[ToolCallContext, str], Awaitable[None]]
-"""Show a terminal of the client, by its id, where this tool call is shown."""
+"""Show a terminal of the client, by its id, in this tool call."""
 
 
 @dataclass(slots=True)
 class _SeenText:
-    """A text that the client gave or got: the file on disk as it was then, and how the disk spells it otherwise."""
+    """A text that the client sent or received, with the identity of the file then and how the bytes on disk differ."""
 
     identity: tuple[int, ...]
     text: str
@@ -47,22 +46,22 @@ class _SeenText:
     has_crlf: bool = False
 
     def to_disk(self, text: str) -> str:
-        """The client's text as the file has it."""
+        """Return the client's text as it is in the file."""
         with_breaks = text.replace("\n", "\r\n") if self.has_crlf else text
         return BOM + with_breaks if self.has_bom else with_breaks
 
     def to_client(self, text: str) -> str:
-        """The file's text as the client has it."""
+        """Return the file's text as the client has it."""
         without = text.removeprefix(BOM) if self.has_bom else text
         return without.replace("\r\n", "\n") if self.has_crlf else without
 
 
 @dataclass
 class ClientWorkspace:
-    """The workspace of one session over its client; implements `Workspace` of the application's ports.
+    """The workspace of one session over its client; implements the port `Workspace`.
 
-    Only text files below `roots` (real paths, asked each time) are the client's business, and only as far as its
-    abilities go.
+    Only text files below `roots` (real paths, called each time) are read and written through the client, as far as its
+    capabilities go.
     """
 
     local: Workspace
@@ -85,7 +84,7 @@ class ClientWorkspace:
         return self.local.shell
 
     async def stat(self, path: str) -> FileStat | None:
-        """See `Workspace`. Always of this machine."""
+        """See `Workspace`. Always uses the local file."""
         return await self.local.stat(path)
 
     async def real_path(self, path: str) -> str:
@@ -94,7 +93,7 @@ class ClientWorkspace:
 
     @asynccontextmanager
     async def read(self, path: str, offset: int = 0) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """See `Workspace`. A text file below 1 MiB comes from the client, with what is not saved yet."""
+        """See `Workspace`. Reads a text file below 1 MiB from the client, with its unsaved changes."""
         found = await self.read_small(path) if self._is_client_file(path) else None
         if found is not None and found[1] is not None:
             yield _yield_block(found[1][offset:])
@@ -103,7 +102,7 @@ class ClientWorkspace:
             yield blocks
 
     async def read_small(self, path: str) -> tuple[FileStat, bytes | None] | None:
-        """See `Workspace`. The content is the client's where it has one; when it refuses, that of the disk."""
+        """See `Workspace`. Returns the client's content if it has one; if it refuses, that of the disk."""
         found = await self.local.read_small(path)
         if found is None or found[1] is None or not self._is_client_file(path):
             return found
@@ -118,9 +117,9 @@ class ClientWorkspace:
         return stat, seen.to_disk(text).encode()
 
     async def write(self, path: str, content: bytes, expected: FileStat | None) -> FileStat:
-        """See `Workspace`. A text goes through the client, which may have changed it meanwhile: then FileChanged.
+        """See `Workspace`. Writes a text through the client; raises FileChanged also for a change in the editor.
 
-        What the client refuses is an OSError; nothing is written behind its back then.
+        Raises OSError if the client refuses; then the file is not written locally either.
         """
         text = _decode_text(content)
         if text is None or not self.capabilities.fs_write or not self._is_inside_roots(path):
@@ -141,7 +140,7 @@ class ClientWorkspace:
         merge_stderr: bool = True,
         call: ToolCallContext | None = None,
     ) -> AbstractAsyncContextManager[Process]:
-        """See `Workspace`. The command of a tool call runs in a terminal of the client, if it has some."""
+        """See `Workspace`. Runs the command of a tool call in a terminal of the client, if it supports terminals."""
         if call is None or not self.capabilities.terminal:
             return self.local.run(command, env=env, merge_stderr=merge_stderr, call=call)
         return self._run_in_terminal(command, env or {}, call)
@@ -156,7 +155,7 @@ class ClientWorkspace:
         return any(real == root or real.startswith(root.rstrip(os.sep) + os.sep) for root in self.roots())
 
     async def _read_client_text(self, path: str) -> str | None:
-        """What the client has of a file; None when it has nothing to say."""
+        """Return the client's text of a file; None if it refuses or returns none."""
         try:
             result = await self._call_file_method("fs/read_text_file", path)
         except OSError as error:
@@ -166,7 +165,7 @@ class ClientWorkspace:
         return text if isinstance(text, str) else None
 
     def _is_stale(self, stat: FileStat, text: str, disk: str) -> bool:
-        """Has the file changed on disk since the client was last asked, and the client has not noticed?"""
+        """Whether the file has changed on disk since the client was last asked, and the client has not noticed it."""
         before = self._seen_texts.get(stat.real_path)
         if before is None or before.identity == stat.identity:
             return False
@@ -187,7 +186,7 @@ class ClientWorkspace:
             raise FileChanged(f"{path} has changed in the editor")
 
     async def _call_file_method(self, method: str, path: str, **more: str) -> JsonObject:
-        """Raises OSError when the client refuses, fails, is gone, or takes too long."""
+        """Call a file method. Raises OSError if the client refuses, fails, is gone, or takes too long."""
         try:
             with anyio.fail_after(self.timeout_s):
                 return await self.call_client(method, {"sessionId": self.session_id, "path": path, **more})
@@ -216,7 +215,7 @@ class ClientWorkspace:
 
 
 async def _create_terminal(terminal: ClientTerminal, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> bool:
-    """Did the client make the terminal?"""
+    """Return whether the client created the terminal."""
     try:
         await terminal.create(command, cwd, env)
     except OSError as error:
@@ -226,7 +225,7 @@ async def _create_terminal(terminal: ClientTerminal, command: Sequence[str], cwd
 
 
 def _decode_text(content: bytes) -> str | None:
-    """The text of a file; None for what is no text in UTF-8, which is no business of an editor."""
+    """Return the text of a file; None if it is not text in UTF-8, which an editor does not handle."""
     if b"\0" in content:
         return None
     try:
@@ -236,7 +235,7 @@ def _decode_text(content: bytes) -> str | None:
 
 
 def _compare_with_disk(stat: FileStat, text: str, disk: str) -> _SeenText:
-    """How the file on disk spells what an editor may hide: a byte order mark, line ends of DOS."""
+    """Record what the file on disk has and an editor may hide: a byte order mark, DOS line ends."""
     bom = disk.startswith(BOM) and not text.startswith(BOM)
     crlf = "\r\n" in disk and "\r" not in text and "\n" not in disk.replace("\r\n", "")
     return _SeenText(stat.identity, text, bom, crlf)
