@@ -1,9 +1,9 @@
-"""The calls of one step: parse, look up, hook, prepare, decide, ask, run, answer - in that order (tools spec 1.3).
+"""The tool calls of one step: look up, parse, run hooks, prepare, check the policy, ask, run (tools spec 1.3).
 
-All calls of a step run concurrently. Results go out in the order of completion, into the history in the order of
-the calls. A call starts while the model still speaks only if its tool is read-only; every other one waits until
-the assistant message is stored (R-63). No result is announced before that either, so what a client has seen
-completed is always in the context.
+All calls of a step run concurrently. Their results are emitted in the order of completion and stored in the history
+in the order of the calls. A read-only call starts while the model is still streaming; every other call waits until
+the assistant message is stored (R-63). Results are not announced before that either, so every result that a client
+has seen is in the context.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ FORBIDDEN = "This action is not allowed by the user's approval rules or the curr
 
 @dataclass(frozen=True, slots=True)
 class ToolCallOutcome:
-    """A finished call. `rejection` is how the user refused it, if so: without a word, or with feedback.
+    """A finished call. `rejection` says how the user rejected it: without feedback ("bare") or with feedback.
 
-    `executed_arguments` are the arguments of a call that was let through to its tool.
+    `trusted` is False when the text of the result comes from outside. `executed_arguments` are the arguments of a call
+    that reached its tool, None for every other call.
     """
 
     result: ToolReturnValue
@@ -62,7 +63,10 @@ class ToolCallOutcome:
 
 
 class StepCalls:
-    """The calls of one step, from the moment each is complete to the moment all are answered."""
+    """The calls of one step, from the first complete call to the last stored result.
+
+    The calls run in the task group of the step, which waits for them and cancels them together.
+    """
 
     def __init__(self, conversation: Conversation, turn: RunningTurn, tasks: TaskGroup) -> None:
         self._conversation = conversation
@@ -76,10 +80,11 @@ class StepCalls:
         self._message_stored = anyio.Event()
 
     def add(self, call: ToolCall) -> None:
-        """Take a call whose arguments are complete; a read-only one starts at once."""
+        """Add a call whose arguments are complete, and start it if its tool is read-only."""
         index = len(self._calls)
         self._calls.append(call)
         tool = self._conversation.toolset.find(call.function.name)
+        # With a PreToolUse hook every call waits: HookTriggered must not come between the streamed parts.
         if (
             tool is not None
             and tool.spec.read_only
@@ -89,7 +94,8 @@ class StepCalls:
             self._tasks.start_soon(self._run, index)
 
     def start(self) -> None:
-        """The assistant message is stored: start what waited for it, let results out."""
+        """Start the remaining calls and release the results. Must be called after the assistant message is stored."""
+        # Before the event is set: `_run` reads the streaks as soon as it wakes up.
         self._streaks = self._turn.repeat_guard.count_streaks(self._calls)
         self._message_stored.set()
         for index in range(len(self._calls)):
@@ -98,17 +104,18 @@ class StepCalls:
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the user rejected calls, and none of them with feedback: then the turn ends (tools spec 5.3)."""
+        """Whether the user rejected calls, all of them without feedback. The turn then ends (tools spec 5.3)."""
         return {outcome.rejection for outcome in self._outcomes.values()} - {None} == {"bare"}
 
     @property
     def longest_streak(self) -> int:
-        """In how many steps in a row the most repeated of these calls was made."""
+        """The number of consecutive steps in which the most repeated of these calls was made."""
         return max(self._streaks, default=0)
 
     async def _run(self, index: int) -> None:
         call = self._calls[index]
         outcome = await run_call(self._conversation, self._turn, call)
+        # A call that was started early may be done before its message is stored; its result must come after it.
         await self._message_stored.wait()
         reminded = with_reminder(outcome.result, call, self._streaks[index])
         await self.publish(index, replace(outcome, result=reminded))
@@ -116,8 +123,10 @@ class StepCalls:
             await fire_post_tool_hooks(self._conversation, call, outcome.executed_arguments, outcome.result)
 
     async def publish(self, index: int, outcome: ToolCallOutcome) -> None:
-        """Announce a result and store every answer whose turn it is, in the order of the calls."""
+        """Announce a result, then store every answer that no longer waits for an earlier call."""
         call, turn = self._calls[index], self._turn
+        # The answer is kept and the call is closed before the first await: a cancellation there finds the answer in
+        # `held_answers` and stores it, and does not announce a second result.
         self._outcomes[index] = outcome
         result = outcome.result if outcome.trusted else neutralise_result(outcome.result)
         turn.held_answers[call.id] = tool_message(call.id, result, has_crashed=outcome.crashed)
@@ -134,8 +143,10 @@ class StepCalls:
 
 
 async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> ToolCallOutcome:
-    """Run one call to its result. Raises StoreFailed when its PreToolUse hooks cannot be recorded, nothing else but
-    cancellation."""
+    """Run one call and return its outcome; an exception of the tool becomes an error result.
+
+    Raises StoreFailed when the PreToolUse hooks cannot be recorded.
+    """
     name = call.function.name
     tool = conversation.toolset.find(name)
     if tool is None:
@@ -152,7 +163,7 @@ async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall
                 conversation.events.emit_nowait(planned)
             if (denied := await _check_permission(conversation, turn, call, prepared_call)) is not None:
                 return denied
-            # Not `emit`: nothing may come between the permission and the run, a wait for the driver least of all.
+            # Not `emit`, which can wait for the driver: nothing may happen between the permission and the run.
             conversation.events.emit_nowait(ToolCallStarted(_agent_id(conversation), call.id))
             return await _execute_call(tool, prepared_call, arguments)
     except CallRejected:
@@ -165,7 +176,7 @@ async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall
 
 
 def parse_arguments(text: str | None) -> JsonObject | ToolReturnValue:
-    """The arguments as an object, or the error result (T-06 to T-08, T-11). Nothing and null count as `{}`."""
+    """Return the arguments as an object, or an error result (T-06 to T-08, T-11). Empty text and null mean `{}`."""
     try:
         value: Any = json.loads(text, strict=False) if text and text.strip() else {}
     except (ValueError, RecursionError) as error:
@@ -214,7 +225,7 @@ async def _execute_call(tool: Tool, prepared_call: PreparedCall, arguments: Json
 async def _check_permission(
     conversation: Conversation, turn: RunningTurn, call: ToolCall, prepared_call: PreparedCall
 ) -> ToolCallOutcome | None:
-    """None when the call may run, else the outcome that says why not."""
+    """Return None when the call may run, else the outcome that says why it may not."""
     if prepared_call.proposed_action is not None:
         return await _authorize_action(conversation, turn, call, prepared_call.proposed_action)
     if not is_denied_by_rule(conversation.policy, call.function.name, prepared_call.subject):
@@ -226,7 +237,10 @@ async def _check_permission(
 async def _authorize_action(
     conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
 ) -> ToolCallOutcome | None:
-    """The same for a call with an effect. Each decision is logged (tools spec 5.6)."""
+    """Check the policy for a proposed action, and ask the user if it says so; each decision is logged (tools spec 5.6).
+
+    Return None when the call may run, else the outcome that says why it may not.
+    """
     verdict = _evaluate_policy(conversation, conversation.policy, call, action)
     decision, origin = verdict.decision, str(verdict.origin)
     answer = ApprovalAnswer("approve")
@@ -252,7 +266,7 @@ def _evaluate_policy(
 
 
 def _build_rejection(conversation: Conversation) -> ToolCallOutcome:
-    """Rejected without a word: the turn ends, except in a subagent (tools spec 5.3)."""
+    """Return the outcome of a rejection without feedback. It ends the turn, except in a subagent (tools spec 5.3)."""
     if conversation.subagent is not None:
         return ToolCallOutcome(tool_error(REJECTED_IN_SUBAGENT, "Rejected by user"))
     return ToolCallOutcome(tool_error(REJECTED, "Rejected by user"), rejection="bare")
@@ -261,12 +275,16 @@ def _build_rejection(conversation: Conversation) -> ToolCallOutcome:
 async def _request_approval(
     conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
 ) -> ApprovalAnswer:
-    """Ask the user and announce the answer, also when the wait is cancelled. A client that is gone is not asked."""
+    """Ask the user for approval and emit the answer. A cancelled wait is announced as a rejection.
+
+    A client that has disconnected is not asked: the call is rejected.
+    """
     if conversation.events.pending_requests.is_closed:
         return ApprovalAnswer("reject")
     request = _build_approval_request(conversation, turn, call, action)
     policy = conversation.policy
     key = memory_key(action, policy.scope)
+    # An approval of the same action for the session may approve this request too, unless the policy would still ask.
     releasable = _evaluate_policy(conversation, policy.remember(action), call, action).decision == "allow"
     answer = ApprovalAnswer("reject")
     try:
@@ -276,6 +294,7 @@ async def _request_approval(
         if isinstance(response, ApprovalAnswer):
             answer = response
     finally:
+        # Shielded: each announced request gets its ApprovalResponse, also when the call is cancelled.
         with anyio.CancelScope(shield=True):
             await conversation.events.emit(ApprovalResponse(request.id, answer.response, answer.feedback))
     return answer

@@ -1,4 +1,4 @@
-"""Checkpoints, and the way back to one of them (runtime spec 5.3)."""
+"""Checkpoints of the context, and rewinding to one of them (runtime spec 5.3)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ from kimi.domain.tools.repeat_guard import RepeatGuard
 
 @dataclass(slots=True)
 class _Mailbox:
-    """The mail that waits for the end of its step."""
+    """The D-Mail that is delivered at the end of the current step."""
 
     mail: DMail | None = None
 
 
 def next_checkpoint_records(conversation: Conversation) -> tuple[ContextRecord, ...]:
-    """The records of the next checkpoint; the model is told of it when it can go back to it (R-101)."""
+    """Return the records of the next checkpoint, with a message for the model if it can rewind to it (R-101)."""
     return _checkpoint_records(conversation, conversation.history.next_checkpoint)
 
 
 def send_dmail(conversation: Conversation, message: str, checkpoint_id: int) -> str | None:
-    """Send a mail that arrives when all calls of the step are answered; return why it is refused, if it is."""
+    """Send a mail that is delivered when all calls of the step are answered.
+
+    Return None, or the reason why the mail is refused.
+    """
     if conversation.subagent is not None:
         return UNKNOWN_CHECKPOINT
     mailbox = conversation.feature_states.get(_Mailbox)
@@ -42,14 +45,15 @@ def send_dmail(conversation: Conversation, message: str, checkpoint_id: int) -> 
 
 
 def discard_dmail(conversation: Conversation) -> None:
-    """Throw away a mail that an attempt has left which failed."""
+    """Discard the mail of a failed attempt."""
     conversation.feature_states.get(_Mailbox).mail = None
 
 
 def rewind_if_requested(conversation: Conversation, turn: RunningTurn, *, rejected: bool) -> bool:
-    """Go back to the checkpoint that a mail names, and let the mail be read there; return whether there was one.
+    """Rewind the history to the checkpoint that the pending mail names, and append the mail there.
 
-    A mail from a step in which the user `rejected` a call is thrown away. Raises StoreFailed.
+    Return whether the history was rewound. With `rejected`, the user rejected a call of the step and the mail is
+    discarded. Raises StoreFailed.
     """
     mailbox = conversation.feature_states.get(_Mailbox)
     mail, mailbox.mail = mailbox.mail, None

@@ -1,4 +1,4 @@
-"""Use-case compact: an earlier part of the context gives way to a summary of it (runtime spec 5.4)."""
+"""Use-case compact: replace the older part of the context by a summary (runtime spec 5.4)."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _CompactionThreshold:
-    """The tokens below which no automatic compaction is tried, after one that did not help.
+    """The number of tokens below which automatic compaction is not tried, after one that failed or did not help.
 
-    They count for the history of this version of the context only.
+    It applies to the context of version `context_version` only.
     """
 
     min_tokens: int = 0
@@ -46,10 +46,10 @@ class _CompactionThreshold:
 async def compact_if_needed(conversation: Conversation, model: ChatModel, random: Random) -> None:
     """Compact before a step when the context is too full and there is something to summarise.
 
-    When that fails the step goes on with the old context as long as it fits; when it fails or does not help, it is
-    not tried again before the context has grown.
+    When compaction fails, the step continues with the old context as long as that fits the model. When it fails or
+    does not help, it is not tried again until the context has grown.
 
-    Raises ChatProviderError when the context does not fit any more, StoreFailed.
+    Raises ChatProviderError when compaction fails and the context no longer fits, StoreFailed.
     """
     tokens, window = conversation.history.total_tokens, model.context_size
     limits = conversation.turns.limits
@@ -79,13 +79,15 @@ def _set_min_compaction_tokens(conversation: Conversation, tokens: int) -> None:
 async def compact(
     conversation: Conversation, model: ChatModel, trigger: str, *, instruction: str = "", random: Random = uniform
 ) -> None:
-    """Compact now; CompactionBegin is always followed by CompactionEnd.
+    """Compact now. CompactionEnd follows CompactionBegin in every case.
 
-    Where there is nothing to summarise no model is asked and the messages stay as they are. Raises
-    ChatProviderError, StoreFailed; the old context then stays.
+    When there is nothing to summarise, the model is not called and the messages stay as they are.
+
+    Raises ChatProviderError, StoreFailed; the context is then unchanged.
     """
     await run_pre_compact_hooks(conversation, trigger, conversation.history.total_tokens)
-    conversation.events.emit_nowait(CompactionBegin())  # a cancel cannot come before the next line
+    # Emitted without waiting: a cancellation between the event and the `try` would leave out CompactionEnd.
+    conversation.events.emit_nowait(CompactionBegin())
     try:
         await conversation.events.channel.wait_for_capacity()
         await _replace_with_summary(conversation, model, instruction, random)
@@ -96,7 +98,7 @@ async def compact(
 
 
 async def _replace_with_summary(conversation: Conversation, model: ChatModel, instruction: str, random: Random) -> None:
-    conversation.context.append()  # what a full disk has left owing is part of it
+    conversation.context.append()  # stores pending records first: they are part of what is summarised
     older, kept = split_messages(tuple(conversation.history.messages))
     summary: Sequence[TextPart] = ()
     tokens: int | None = None
@@ -104,6 +106,7 @@ async def _replace_with_summary(conversation: Conversation, model: ChatModel, in
         request = build_compaction_request(older, instruction, model.context_size * 3 // 4)
         summary, tokens = await _summarize_with_retries(model, request, conversation.turns.limits.max_attempts, random)
     prompt, reminder = conversation.history.system_prompt, _build_tasks_reminder(conversation)
+    # Replaced in one write, after the last await: a cancellation before it leaves the context as it was.
     conversation.context.replace_history(build_compacted_context(prompt, summary, tokens, kept, reminder))
     after, window = conversation.history.total_tokens, model.context_size
     helped = not is_compaction_due(after, window, conversation.turns.limits)
@@ -119,7 +122,7 @@ def _build_tasks_reminder(conversation: Conversation) -> str:
 async def _summarize_with_retries(
     model: ChatModel, request: Message, max_attempts: int, random: Random
 ) -> tuple[list[TextPart], int | None]:
-    """The summary and its tokens, if known. Tried again like a step."""
+    """Return the summary and its number of tokens, if known. Failures are retried as those of a step are."""
     for attempt in range(1, max_attempts + 1):
         try:
             return await _request_summary(model, request)

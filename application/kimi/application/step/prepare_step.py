@@ -1,4 +1,4 @@
-"""What happens between the beginning of a step and its model call (runtime spec 5.1)."""
+"""Preparation of the history before the model call of a step (runtime spec 5.1)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from kimi.application.step.reminders import add_reminders
 
 
 async def prepare_step(conversation: Conversation) -> None:
-    """Bring the history into the state in which the model shall see it. Raises StoreFailed.
+    """Append notifications and reminders to the history before the model sees it. Raises StoreFailed.
 
-    A scratch context gets nothing: it will be gone, and what was announced there would count as announced.
+    A scratch context is left alone: it is discarded, but what was announced there would count as announced.
     """
     if conversation.context.is_scratch:
         return

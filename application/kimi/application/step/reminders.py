@@ -1,4 +1,4 @@
-"""What is added to the history before a step: reminders of plan mode and of absence (runtime spec 5.5)."""
+"""The reminders that are added to the history before a step: plan mode and away mode (runtime spec 5.5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AFK_REMINDER = (
 
 
 def add_reminders(conversation: Conversation) -> None:
-    """Append all reminders that are due as one user message; one that fails is logged and left out."""
+    """Append all due reminders as one user message; a reminder that raises is logged and left out."""
     texts = [text for reminder in _REMINDERS if (text := _try_reminder(reminder, conversation)) is not None]
     if texts:
         conversation.context.append(Message("user", tuple(TextPart(text) for text in texts)))
@@ -45,7 +45,7 @@ def _plan_reminder(conversation: Conversation) -> str | None:
 
 
 def _afk_reminder(conversation: Conversation) -> str | None:
-    """Once while the stored flag is on; again when a compaction has taken the reminder away."""
+    """Return the reminder if the stored flag is on and the history lacks it; a compaction may have removed it."""
     if conversation.subagent is not None or not (conversation.policy.afk and conversation.files.state.afk):
         return None
     is_already_reminded = any(

@@ -1,4 +1,4 @@
-"""The step loop of a turn: model, content, tool calls, results, again (runtime spec 5.1)."""
+"""The step loop of a turn: call the model, run its tool calls, repeat (runtime spec 5.1)."""
 
 from __future__ import annotations
 
@@ -28,32 +28,34 @@ from kimi.domain.tools.repeat_guard import STOP_AT
 from kimi.domain.turn import TurnStatus
 
 PARTS_PER_CHECKPOINT: Final = 32
-"""How many parts of a stream are passed on in one go before other turns of the process get theirs."""
+"""The number of streamed parts that are emitted before other tasks of the process may run."""
 
 
 @dataclass(slots=True)
 class StepOutcome:
-    """What a step came to: whether the turn goes on, and why the model stopped."""
+    """The outcome of a step: whether the turn continues, and the end of the model's response."""
 
     should_continue: bool
     response_end: ResponseEnd
 
 
 async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatModel, random: Random) -> TurnStatus:
-    """Run steps until the model calls no more tools, or a limit is reached.
+    """Run steps until the model calls no more tools, or the limit of steps is reached.
 
-    Raises ChatProviderError when a step fails for good, StoreFailed when the disk does.
+    Raises ChatProviderError when a step fails after all retries, StoreFailed when the disk fails.
     """
     for number in range(1, conversation.turns.limits.max_steps + 1):
-        conversation.events.emit_nowait(StepBegin(number))  # with the next line one step: a cancel finds it open
+        # No await between these two lines: the end of a cancelled turn must find every announced step open.
+        conversation.events.emit_nowait(StepBegin(number))
         turn.step = number
         turn.total_steps += 1
         await conversation.events.channel.wait_for_capacity()
         await compact_if_needed(conversation, model, random)
         discard_dmail(conversation)
+        # The checkpoint is set after compaction, which would remove it, and before the notifications and reminders.
         conversation.context.append(*next_checkpoint_records(conversation))
         await prepare_step(conversation)
-        model = conversation.model or model  # it may have been switched
+        model = conversation.model or model  # a client may have switched it during the last step
         outcome = await _run_step(conversation, turn, model, random)
         turn.step = 0
         await announce_plan_mode(conversation)
@@ -61,20 +63,20 @@ async def run_steps(conversation: Conversation, turn: RunningTurn, model: ChatMo
             return TurnStatus("cancelled")
         steered = await inject_steers(conversation, turn, model)
         if not outcome.should_continue and not steered:
-            turn.accepts_steers = False
+            turn.accepts_steers = False  # no await since the queue was found empty, so no accepted steer is lost
             return TurnStatus("finished", stop_reason=outcome.response_end.stop_reason)
     return TurnStatus("max_steps_reached", steps=conversation.turns.limits.max_steps)
 
 
 async def _run_step(conversation: Conversation, turn: RunningTurn, model: ChatModel, random: Random) -> StepOutcome:
-    """One model call with its retries, and the calls that it asks for."""
+    """Call the model, with retries, and run the tool calls that it asks for."""
     for attempt in range(1, conversation.turns.limits.max_attempts + 1):
         outcome = await _attempt_step(conversation, turn, model)
         if isinstance(outcome, StepOutcome):
             return outcome
         if not outcome.transient or attempt == conversation.turns.limits.max_attempts:
             raise outcome
-        turn.open_calls.clear()
+        turn.open_calls.clear()  # clients drop the calls of a failed attempt on StepRetry: they get no results
         await _back_off(conversation, turn.step, attempt, outcome, random)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -82,7 +84,7 @@ async def _run_step(conversation: Conversation, turn: RunningTurn, model: ChatMo
 async def _back_off(
     conversation: Conversation, step: int, attempt: int, error: ChatProviderError, random: Random
 ) -> None:
-    """Tell the client that the attempt failed, then wait."""
+    """Emit StepRetry, then wait until the next attempt."""
     wait = compute_retry_delay(attempt, error, random)
     status = error.status_code if isinstance(error, APIStatusError) else None
     limit = conversation.turns.limits.max_attempts
@@ -91,7 +93,7 @@ async def _back_off(
 
 
 class _StartedResponse(NamedTuple):
-    """A model call that worked: the stored message, the end of the stream, the calls, which have been started."""
+    """A successful model call: the stored message, the end of the stream, and the calls, which have been started."""
 
     message: Message
     response_end: ResponseEnd
@@ -101,16 +103,17 @@ class _StartedResponse(NamedTuple):
 async def _attempt_step(
     conversation: Conversation, turn: RunningTurn, model: ChatModel
 ) -> StepOutcome | ChatProviderError:
-    """One attempt of a step. A failure of the model is returned: calls that had started are cancelled first."""
+    """Run one attempt of a step. An error of the model is returned, after calls that had started are cancelled."""
     response: _StartedResponse | ChatProviderError | None = None
     try:
         async with anyio.create_task_group() as tasks:
+            # The error is returned, not raised: raised, the group would wrap it together with those of the calls.
             response = await _call_model(conversation, turn, model, StepCalls(conversation, turn, tasks))
             if isinstance(response, ChatProviderError):
                 tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise _first_error(group) from None
-    assert response is not None  # the group swallows only its own cancellation
+    assert response is not None  # the group suppresses only its own cancellation
     if isinstance(response, ChatProviderError):
         return response
     rejected = turn.has_rejected_call = response.calls.is_rejected
@@ -123,7 +126,7 @@ async def _attempt_step(
 async def _call_model(
     conversation: Conversation, turn: RunningTurn, model: ChatModel, calls: StepCalls
 ) -> _StartedResponse | ChatProviderError:
-    """Call the model, store its message, then let the calls go."""
+    """Call the model, store its message, then start the calls that wait for it."""
     try:
         message, end = await _stream_response(conversation, turn, model, calls)
     except ChatProviderError as error:
@@ -137,7 +140,7 @@ async def _call_model(
 async def _stream_response(
     conversation: Conversation, turn: RunningTurn, model: ChatModel, calls: StepCalls
 ) -> tuple[Message, ResponseEnd]:
-    """Pass the model's parts on as they come, and put them together."""
+    """Emit the model's parts as they arrive, and return the assembled message with the end of the stream."""
     merger, parts, end = PartMerger(), list[MergedPart](), ResponseEnd()
     emit, passed = conversation.events.emit, 0
 
@@ -158,14 +161,13 @@ async def _stream_response(
                 item = _ensure_unique_id(item, turn, conversation)
                 turn.open_calls.append(item.id)
             elif isinstance(item, ToolCallPart) and not merger.is_growing_call:
-                continue  # a piece of no call means nothing to anybody
+                continue  # an argument piece that belongs to no call is dropped
             if done := merger.push(item):
                 collect_parts(done)
             await emit(item)
             passed += 1
-            if (
-                passed % PARTS_PER_CHECKPOINT == 0
-            ):  # the network may have brought thousands at once: others want their turn
+            # Thousands of parts may have arrived at once, and `emit` does not yield: let other tasks run in between.
+            if passed % PARTS_PER_CHECKPOINT == 0:
                 await anyio.lowlevel.checkpoint()
     collect_parts(merger.flush())
     content = tuple(part for part in parts if not isinstance(part, ToolCall))
@@ -176,7 +178,7 @@ async def _stream_response(
 
 
 def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error to report for several that happened at once: the first one."""
+    """Return the first of several errors that happened at once; it is the one to report."""
     error = group.exceptions[0]
     return (
         _first_error(cast("BaseExceptionGroup[BaseException]", error))
@@ -186,15 +188,17 @@ def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _ensure_unique_id(call: ToolCall, turn: RunningTurn, conversation: Conversation) -> ToolCall:
-    """`call`, with a fresh id if it has none, or that of another call of the step (tools spec 1.7), or that of a
-    request whose late answer would be taken for its own.
+    """Return `call`, with a new id if it has none or if its id is taken (tools spec 1.7).
+
+    An id is taken by another call of the step, or by an orphaned request: a late answer to that request would be
+    taken for an answer to this call.
     """
     taken = call.id in turn.open_calls or call.id in conversation.events.pending_requests.orphaned
     return replace(call, id=conversation.resources.new_id()) if taken or not call.id else call
 
 
 def _has_visible_content(content: tuple[ContentPart, ...]) -> bool:
-    """Whether there is anything for the user: text that is not empty, or a medium."""
+    """Return whether `content` has something for the user: text that is not empty, or media."""
     return any(part.text if isinstance(part, TextPart) else not isinstance(part, ThinkPart) for part in content)
 
 

@@ -1,6 +1,6 @@
-"""Use-case run-flow: the nodes of a flow one after the other, each a complete turn inside the running one.
+"""Use-case run-flow: run the nodes of a flow in order, each as a complete nested turn (runtime spec 5.6, 7.4).
 
-All of them speak into the same history (runtime spec 5.6, 7.4). `play` runs one of them: it raises what a turn raises.
+All nodes share one history. `run_nested_turn` runs a node; its exceptions, those of a turn, pass through.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RunNestedTurn: TypeAlias = Callable[[UserInput], Awaitable[TurnStatus]]
 async def run_flow(
     conversation: Conversation, turn: RunningTurn, flow: Flow, run_nested_turn: RunNestedTurn
 ) -> TurnStatus:
-    """Run `flow` from its begin to its end; out of moves, the status tells how many steps they took."""
+    """Run `flow` from its begin to its end. The status `max_steps_reached` after `MAX_MOVES` nodes holds the steps."""
     status = await _run_nodes(conversation, turn, flow, run_nested_turn, MAX_MOVES)
     return status or TurnStatus("max_steps_reached", steps=turn.total_steps)
 
@@ -39,7 +39,7 @@ async def run_ralph(
     iterations: int,
     run_nested_turn: RunNestedTurn,
 ) -> TurnStatus:
-    """Repeat a prompt until the model says STOP, at most `iterations` times (-1: without limit)."""
+    """Repeat a prompt until the model answers STOP, at most `iterations` times; -1 means without limit."""
     limit = None if iterations < 0 else iterations + 1
     status = await _run_nodes(conversation, turn, build_ralph_flow(user_input), run_nested_turn, limit)
     if status is None:
@@ -52,7 +52,10 @@ async def run_ralph(
 async def _run_nodes(
     conversation: Conversation, turn: RunningTurn, flow: Flow, run_nested_turn: RunNestedTurn, max_moves: int | None
 ) -> TurnStatus | None:
-    """None when more moves would be needed. A turn that did not finish, or was rejected, ends the flow."""
+    """Run nodes until the flow ends; return None when it needs more than `max_moves` nodes.
+
+    A nested turn that did not finish, or in which the user rejected a call, ends the flow.
+    """
     position, moves = flow.begin, 0
     status = TurnStatus("finished")
     while position != flow.end:
@@ -76,7 +79,7 @@ async def _run_nodes(
 async def _run_node(
     conversation: Conversation, turn: RunningTurn, node: FlowNode, run_nested_turn: RunNestedTurn
 ) -> tuple[TurnStatus, str | None]:
-    """Play a node; a decision is asked for again while its answer chooses none of the branches."""
+    """Run a node and return its status and choice; a decision is repeated while its answer names no branch."""
     status = await run_nested_turn(build_node_input(node))
     choice = parse_choice(_last_answer(conversation))
     for _ in range(MAX_CHOICE_RETRIES):

@@ -1,4 +1,4 @@
-"""Use-case run-turn: one prompt from TurnBegin to TurnEnd (runtime spec 5.1, wire spec 7)."""
+"""Use-case run-turn: run one prompt from TurnBegin to TurnEnd (runtime spec 5.1, wire spec 7)."""
 
 from __future__ import annotations
 
@@ -42,14 +42,15 @@ async def run_turn(
 ) -> TurnStatus:
     """Run `turn`, which `conversation.turns.begin` returned, on this input.
 
-    When this returns or raises, TurnEnd is out and the driver has dealt with it.
+    When this returns or raises, TurnEnd was emitted and the driver has handled it.
 
-    Cancelling `turn.scope` ends it with status `cancelled`: every pending request is resolved, every announced
-    call gets a result, in events and in the history.
+    Cancelling `turn.scope` ends the turn with status `cancelled`: every pending request is resolved, and every
+    announced call gets a result, in the events and in the history.
 
-    Raises ModelError (no usable model, capability missing, provider failed), StoreFailed (the disk said no).
+    Raises ModelError (no usable model, capability missing, provider failed), StoreFailed (the disk failed).
     """
     try:
+        # Shielded, as is the end: clients expect both events also from a turn that is cancelled before it starts.
         with anyio.CancelScope(shield=True):
             await conversation.events.emit(TurnBegin(user_input))
         status = TurnStatus("cancelled")
@@ -62,20 +63,21 @@ async def run_turn(
             turn.is_cancelled = True  # a subagent's turn, cancelled with the call that it is part of
             raise
         finally:
+            # After the poll for notifications has been cancelled, so that it emits nothing behind TurnEnd.
             with anyio.CancelScope(shield=True):
                 await _finish_turn(conversation, turn, failed)
                 await conversation.events.join()
         return status
     finally:
-        conversation.turns.end()
+        conversation.turns.end()  # last: the next turn must not begin before the driver has handled TurnEnd
 
 
 async def _run_with_hooks(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random
 ) -> TurnStatus:
-    """The turn between its hooks: the prompt may be blocked, and the end put off."""
+    """Run the turn between its hooks, which may block the prompt or make the turn continue."""
     await conversation.session.mark_last()
-    await anyio.lowlevel.checkpoint()  # cancelled before it began: nothing of it is stored
+    await anyio.lowlevel.checkpoint()  # a turn that was cancelled before it began stores nothing of its prompt
     try:
         if (reason := await run_prompt_hooks(conversation, user_input)) is not None:
             await conversation.events.emit(TextPart(reason))
@@ -89,7 +91,7 @@ async def _run_with_hooks(
 
 async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
     command = parse_command(join_text(user_input))
-    if command is None or conversation.subagent is not None:  # what a model writes to its subagent is no command
+    if command is None or conversation.subagent is not None:  # a prompt that a model wrote is never a command
         return await _run_prompt(conversation, turn, user_input, random)
     run = find_command(conversation, command.name)
     if run is None:
@@ -102,7 +104,7 @@ async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: U
 async def _run_prompt(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random
 ) -> TurnStatus:
-    """Answer what the user wrote, and go on by itself where that is configured (runtime spec 5.6)."""
+    """Answer the prompt, and repeat it where iterations are configured (runtime spec 5.6)."""
     title = shorten_title(join_text(user_input))
     iterations = conversation.turns.limits.ralph_iterations
     if iterations == 0 or conversation.subagent is not None:
@@ -116,9 +118,9 @@ async def _run_prompt(
 async def _run_skill_command(
     conversation: Conversation, turn: RunningTurn, command: Command, media: tuple[ContentPart, ...], random: Random
 ) -> TurnStatus:
-    """`/skill:<name>` and `/flow:<name>`: the commands that the files of the skills make (runtime spec 7.3, 7.4).
+    """Run `/skill:<name>` or `/flow:<name>`, the commands that skill files define (runtime spec 7.3, 7.4).
 
-    What was sent with the words, pictures for instance, goes to the model behind the text of the skill.
+    `media`, the parts of the prompt that are not text, are sent to the model after the text of the skill.
     """
     skills = conversation.resources.skills
     if (skill := skills.find(SKILL_PREFIX, command.name)) is not None:
@@ -147,9 +149,9 @@ async def _run_skill_command(
 async def _run_nested_turn(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, *, random: Random, title: str = ""
 ) -> TurnStatus:
-    """A complete turn inside of `turn`, which stays open and takes steers in between as well."""
+    """Run a complete turn inside `turn`, which stays open and accepts steers between nested turns as well."""
     turn.has_rejected_call = False
-    with anyio.CancelScope(shield=True):
+    with anyio.CancelScope(shield=True):  # for each TurnBegin there is a TurnEnd, as in `run_turn`
         await conversation.events.emit(TurnBegin(user_input))
     failed = True
     try:
@@ -167,7 +169,7 @@ async def _run_nested_turn(
 async def _answer_input(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random, title: str = ""
 ) -> TurnStatus:
-    """Put the input into the history and let the model answer it. `title` is for a session without one."""
+    """Append the input to the history and run steps to answer it. `title` names a session that has no title."""
     model = conversation.model
     if model is None:
         raise ModelNotSet
@@ -175,7 +177,7 @@ async def _answer_input(
     if missing := missing_capabilities(parts, model.capabilities):
         raise CapabilityMissing(model.name, missing)
     conversation.context.ensure_system_prompt()
-    turn.repeat_guard = RepeatGuard()  # what the user asks for again is no repetition of the model's
+    turn.repeat_guard = RepeatGuard()  # calls that the user asks for again do not count as repeated by the model
     conversation.context.append(*next_checkpoint_records(conversation), Message("user", parts))
     await _save_title_and_modes(conversation, title)
     if conversation.toolset.servers is not None:
@@ -186,7 +188,7 @@ async def _answer_input(
 
 
 async def _save_title_and_modes(conversation: Conversation, title: str) -> None:
-    """The first real prompt names the session. Modes that are on are stored with it, in one write."""
+    """Store the title of the first real prompt and the active modes, in one write."""
     if conversation.subagent is not None:
         return
 
@@ -197,7 +199,7 @@ async def _save_title_and_modes(conversation: Conversation, title: str) -> None:
 
 
 async def _finish_turn(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
-    """Close what is still open, with the messages that came too late for an answer, and end the turn."""
+    """Close what is still open, append the steers that came too late for an answer, and emit TurnEnd."""
 
     async def close() -> None:
         if not turn.scope.cancel_called:
@@ -211,9 +213,11 @@ async def _finish_turn(conversation: Conversation, turn: RunningTurn, failed: bo
 async def _emit_turn_end(
     conversation: Conversation, turn: RunningTurn, failed: bool, close: Callable[[], Awaitable[None]] | None = None
 ) -> None:
-    """Answer what is still open, in the history and in events, and end the turn, after `close`."""
+    """Answer open calls in the history and in events, call `close`, then emit TurnEnd."""
+    # A failed nested turn has closed them already; the outer turn then emits no second results.
     has_open_calls = failed and not turn.is_closed
     turn.is_closed = failed
+    # The history first: it stays valid even if the events cannot be stored.
     unannounced_calls = _answer_open_calls(conversation, turn) if has_open_calls else []
     try:
         for call_id in unannounced_calls:
@@ -229,9 +233,10 @@ async def _emit_turn_end(
 
 
 def _answer_open_calls(conversation: Conversation, turn: RunningTurn) -> list[str]:
-    """Answer every call in the history, at the latest when the disk takes more; return the calls whose result the
-    client still has to get: on cancel each that it was told of, after a failed model stream only those that were
-    stored (wire spec 7.4, 7.6).
+    """Answer every open call in the history; return the ids of the calls whose results must still be announced.
+
+    Answers that cannot be stored become pending records. After a cancellation, every call that was announced gets a
+    result; after a failed model stream, only the calls that are stored do (wire spec 7.4, 7.6).
     """
     stored = [] if conversation.context.has_pending_records else find_unanswered_calls(conversation.history.messages)
     answers = [

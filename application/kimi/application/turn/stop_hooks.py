@@ -1,4 +1,4 @@
-"""The Stop event: a turn that is about to finish may be sent on once (wire spec 4.5; R-143)."""
+"""The Stop hooks, which may make a turn continue once when it is about to finish (wire spec 4.5; R-143)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from kimi.domain.turn import TurnStatus
 async def run_stop_hooks(
     conversation: Conversation, turn: RunningTurn, status: TurnStatus, model: ChatModel | None, random: Random
 ) -> TurnStatus:
-    """Fire Stop for a turn that has come to `status`; return the status that it really ends with.
+    """Run the Stop hooks of a turn that is about to end with `status`; return the status that it ends with.
 
-    A block with a reason makes the model go on, with the reason as the user's message; Stop then fires again and a
-    block is ignored. The turn takes steers meanwhile, and goes on for them too. Raises what `run_steps` raises.
+    A block with a reason makes the model continue, with the reason as a user message; Stop then fires again and a
+    block is ignored. The turn accepts steers while the hooks run, and continues for them too. Raises what `run_steps`
+    raises.
     """
     is_continuation = False
     while (
