@@ -1,4 +1,4 @@
-"""Use-case background: the tasks of a conversation, waiting for one, ending all with the program (runtime spec 7.8)."""
+"""Use-case background: the background tasks of a conversation, from first use to shutdown (runtime spec 7.8)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from kimi.domain.background import BackgroundTask
 
 STOP_TIMEOUT_S = 0.8
-"""How long the end of the program waits for tasks to end, in seconds. They end without it, too."""
+"""Seconds that shutdown waits for tasks to end. Tasks that take longer still end, but nothing waits for them."""
 
 
 class BackgroundTaskRegistry:
-    """The background tasks of a conversation, opened when they are first asked for; without `open_tasks` none."""
+    """The background tasks of a conversation, opened on first use. Without `open_tasks` there are none."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class BackgroundTaskRegistry:
 
     @property
     def settings(self) -> BackgroundSettings:
-        """Limits and times."""
+        """The limits and timeouts of background tasks."""
         self._settings = self._settings or BackgroundSettings()
         return self._settings
 
@@ -43,24 +43,24 @@ class BackgroundTaskRegistry:
 
     @property
     def tasks(self) -> BackgroundTasks | None:
-        """The tasks; None where there can be none."""
+        """The background tasks; None where they are not available."""
         if self._tasks is None and self._open_tasks is not None:
             self._tasks = self._open_tasks()
         return self._tasks
 
     def stop_all(self) -> None:
-        """Ask the tasks to end, if there are any."""
+        """Ask all tasks to end, without waiting for them."""
         if self._tasks is not None:
             self._tasks.stop_all()
 
     async def wait_until_stopped(self) -> None:
-        """Wait a moment until they have ended."""
+        """Wait until all tasks have ended, at most `STOP_TIMEOUT_S` seconds."""
         if self._tasks is not None:
             await self._tasks.wait_until_stopped(STOP_TIMEOUT_S)
 
 
 async def wait_for_task(tasks: BackgroundTasks, task_id: str, timeout_s: float, poll_s: float) -> BackgroundTask | None:
-    """The task when it has ended, or as it is after `timeout_s` seconds; None for an unknown id."""
+    """Return the task when it has ended, or its state after `timeout_s` seconds; None for an unknown id."""
     deadline = anyio.current_time() + timeout_s
     while True:
         task = tasks.find(task_id)
@@ -72,7 +72,7 @@ async def wait_for_task(tasks: BackgroundTasks, task_id: str, timeout_s: float, 
 
 @asynccontextmanager
 async def wait_for_tasks_on_exit(registry: BackgroundTaskRegistry) -> AsyncGenerator[None, None]:
-    """Wait on leaving until the tasks have ended that `stop_all` asked to: `STOP_TIMEOUT_S` at most."""
+    """Wait on exit until the tasks that `stop_all` asked to end have ended, at most `STOP_TIMEOUT_S` seconds."""
     try:
         yield
     finally:
@@ -81,7 +81,7 @@ async def wait_for_tasks_on_exit(registry: BackgroundTaskRegistry) -> AsyncGener
 
 @asynccontextmanager
 async def stop_tasks_on_exit(registry: BackgroundTaskRegistry) -> AsyncGenerator[None, None]:
-    """Ask the tasks to end on leaving."""
+    """Ask the tasks to end on exit. `wait_for_tasks_on_exit`, further out, waits for them."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The context of a conversation: what the model gets to read, in memory and on disk."""
+"""The context of a conversation: the history that the model reads, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kimi.domain.history.session import ContextRecord, SystemPromptRecord
 class ConversationContext:
     """The only writer of the history and of its file.
 
-    It stores first, then changes the memory: when a method raises StoreFailed the history is unchanged.
+    Each method stores first and changes the memory afterwards: when it raises StoreFailed, the history is unchanged.
     """
 
     def __init__(self, files: SessionFiles, load_system_prompt: LoadSystemPrompt) -> None:
@@ -26,54 +26,55 @@ class ConversationContext:
 
     @property
     def history(self) -> History:
-        """The records as they stand now; another object after `replace_history` and inside of a scratch context."""
+        """The current history; a different object after `replace_history` and inside a scratch context."""
         return self._history
 
     @property
     def version(self) -> int:
-        """A number that changes when the history is another one; it stays when records are appended."""
+        """A number that changes when the history is replaced, but not when records are appended."""
         return self._version
 
     @property
     def is_scratch(self) -> bool:
-        """Whether nothing of the context is stored now; see `scratch_context`."""
+        """Whether the context is a scratch context, of which nothing is stored."""
         return self._is_scratch
 
     @property
     def has_pending_records(self) -> bool:
-        """Whether records wait that could not be stored. They answer every call that the history leaves open."""
+        """Whether there are records that could not be stored. They answer every open call of the history."""
         return bool(self._pending_records)
 
     def append(self, *records: ContextRecord) -> None:
-        """Store records, those that wait before them, and add them to the history. Raises StoreFailed."""
+        """Store the pending records and then these, and add all of them to the history. Raises StoreFailed."""
         due = records
         if not self._is_scratch:
             due = (*self._pending_records, *records)
+            # Stored before anything is changed in memory: after StoreFailed the same records are still pending.
             self._files.append_context(due)
             self._pending_records.clear()
         for record in due:
             self._history.append(record)
 
     def add_pending_records(self, *records: ContextRecord) -> None:
-        """Keep records that could not be stored: they go before the next ones, when there is room again."""
+        """Keep records that could not be stored; the next `append` stores them first."""
         self._pending_records += records
 
     def replace_history(self, records: Sequence[ContextRecord]) -> None:
-        """Start the context anew with these records; the old file is kept (R-64). Raises StoreFailed."""
+        """Replace the whole history by these records; the old file is kept (R-64). Raises StoreFailed."""
         if not self._is_scratch:
             self._files.rotate_context(records)
             self._pending_records.clear()
         self._set_history(History(records))
 
     def ensure_system_prompt(self) -> str:
-        """Return the frozen system prompt of the session; make and store it when there is none yet."""
+        """Return the system prompt of the session; render and store it when there is none yet. Raises StoreFailed."""
         if self._history.system_prompt is None:
             self._freeze_system_prompt(self._load_system_prompt())
         return self._history.system_prompt or ""
 
     @contextmanager
     def scratch_context(self) -> Generator[None, None, None]:
-        """A context of its own with the same system prompt; nothing of it is stored, and it is gone on leaving."""
+        """Use a temporary context with the same system prompt. It is not stored, and is discarded on exit."""
         prompt = SystemPromptRecord(self.ensure_system_prompt())
         kept = self._history
         self._set_history(History([prompt]))
@@ -91,7 +92,7 @@ class ConversationContext:
     def _freeze_system_prompt(self, text: str) -> None:
         record = SystemPromptRecord(text)
         if self._history.records:
-            # Files of old generations lack the record: it must be the first line all the same.
+            # A file of an older version lacks the record, which must be the first line.
             self.replace_history([record, *self._history.records])
         else:
             self.append(record)

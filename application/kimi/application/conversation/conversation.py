@@ -1,6 +1,6 @@
-"""One live conversation, as the parts that its use-cases share.
+"""A live conversation: the state that its use-cases share.
 
-State only: every verb is a use-case in a module of its own. Each part is the only writer of its state.
+The use-cases are in modules of their own. Each part of the conversation is the only writer of its state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationResources:
-    """What a conversation may use beside model and tools. Background tasks and project are the main agent's only."""
+    """What a conversation uses besides model and tools. Only the main agent has background tasks and a project."""
 
     now: Now
     new_id: NewId
@@ -42,26 +42,26 @@ class ConversationResources:
     background: BackgroundTaskRegistry = field(default_factory=BackgroundTaskRegistry)
     load_project: LoadProject | None = None
     plans_dir: str | None = None
-    """Where plan files are; None where there can be none."""
+    """The directory of plan files; None where plan mode is not available."""
 
     def require_project(self) -> Project:
-        """Return the place where the agent works. Raises StateError where there is none."""
+        """Return the project in which the agent works. Raises StateError when there is none."""
         if self.load_project is None:
             raise StateError("This command is not supported here")
         return self.load_project()
 
 
 class FeatureStates:
-    """What single features remember of a conversation: one value of each class, made when it is first asked for.
+    """The state of single features in a conversation: one value per class, created on first use.
 
-    The class stands in the module of its feature, which alone reads and writes the value.
+    Each class is defined in the module of its feature, and only that module reads and writes the value.
     """
 
     def __init__(self) -> None:
         self._values: dict[type[object], object] = {}
 
     def get(self, kind: type[T]) -> T:
-        """The value of this class, which is made without arguments."""
+        """Return the value of class `kind`; it is created without arguments on first use."""
         if kind not in self._values:
             self._values[kind] = kind()
         return cast("T", self._values[kind])
@@ -69,10 +69,10 @@ class FeatureStates:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Conversation:
-    """The state that the use-cases of one conversation share: parts, of which none is ever exchanged.
+    """The state that the use-cases of one conversation share. Its parts are never replaced.
 
-    The conversation of a subagent, which `build_subagent_conversation` makes, has a session, a context, tools and
-    turns of its own. Permissions, hooks, pending requests, client and event channel belong to the user: it shares them.
+    The conversation of a subagent, which `build_subagent_conversation` builds, has its own session, context, tools and
+    turns. It shares permissions, hooks, pending requests, client and event channel with its parent.
     """
 
     session: ConversationSession
@@ -97,7 +97,7 @@ class Conversation:
 
     @property
     def history(self) -> History:
-        """What the model gets to read, as it stands now."""
+        """The current history, which the model reads."""
         return self.context.history
 
     @property
@@ -107,27 +107,27 @@ class Conversation:
 
     @property
     def policy(self) -> Policy:
-        """What may be done, as it stands now."""
+        """The current policy, which decides which actions need approval."""
         return self.permissions.policy
 
     @property
     def client(self) -> Client:
-        """Who reads the events and answers the requests."""
+        """The client that reads the events and answers the requests."""
         return self.events.client
 
     @property
     def subagent(self) -> SubagentIdentity | None:
-        """Which subagent speaks here; None for the main agent."""
+        """The identity of the subagent whose conversation this is; None for the main agent."""
         return self.events.subagent
 
     @property
     def turn(self) -> RunningTurn | None:
-        """The turn that runs now."""
+        """The turn that is running; None between turns."""
         return self.turns.current
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has ever happened in this session."""
+        """Whether the session is new and its history is empty."""
         return not self.files.is_resumed and not self.history.records
 
 
@@ -139,7 +139,7 @@ def build_subagent_conversation(
     toolset: Toolset,
     load_system_prompt: LoadSystemPrompt,
 ) -> Conversation:
-    """The conversation of a subagent over `files`, a child of `parent`."""
+    """Return the conversation of a subagent, stored in `files`, as a child of `parent`."""
     shared = parent.resources
     return Conversation(
         session=ConversationSession(files),

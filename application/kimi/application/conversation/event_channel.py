@@ -1,4 +1,4 @@
-"""The event channel of a conversation: bounded, ordered, one reader."""
+"""The event channel of a conversation: a bounded, ordered queue with one reader."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from kimi.domain.events.event import Event
 
 
 class Delivery(NamedTuple):
-    """An event on its way to the driver, with its envelope where the recorder has encoded it already."""
+    """An event for the driver, with its envelope if the recorder has encoded it already."""
 
     event: Event
     envelope: bytes | None
 
 
 class EventChannel:
-    """Hands events from the conversation to its driver, in order.
+    """Delivers events from the conversation to its driver, in order and in batches.
 
-    A sender whose event finds `limit` others waiting waits until the driver has taken what is there, so a client
-    that does not read slows the turn down and memory stays flat. Sending costs no switch of task while there is
-    room: a burst is handed over in one piece.
+    A sender waits while more than `limit` events are queued, so a client that does not read slows the turn down and
+    memory use is bounded. Below the limit, sending does not yield: a burst of events is delivered as one batch.
     """
 
     def __init__(self, limit: int = 1024) -> None:
@@ -35,7 +34,8 @@ class EventChannel:
     def put_nowait(self, delivery: Delivery) -> None:
         """Queue an event; the sender calls `wait_for_capacity` before the next one. After `close` it is dropped.
 
-        A sender that is cancelled while it waits has delivered its event all the same: it is recorded already.
+        Queueing and waiting are separate, so that an event that is recorded already is delivered even if its sender
+        is cancelled while it waits.
         """
         if self._closed:
             return
@@ -46,19 +46,20 @@ class EventChannel:
 
     @property
     def unfinished(self) -> int:
-        """How many events the driver has not dealt with."""
+        """The number of events that the driver has not handled yet, including the batch that it holds."""
         return self._unfinished
 
     async def wait_for_capacity(self) -> None:
-        """Wait while the channel is over its limit."""
+        """Wait while more than `limit` events are queued. Returns at once after `close`."""
         while len(self._queue) > self._limit and not self._closed:
             await self._batch_taken.wait()
 
     async def receive(self) -> list[Delivery]:
-        """All events that wait, at least one; empty only after `close`.
+        """Wait for events and return all that are queued; the list is empty only after `close`.
 
-        Taking the next batch tells the channel that the last one was dealt with.
+        The call also marks the previous batch as handled.
         """
+        # Before the wait: `join` returns when the driver comes back for more, not when the next event arrives.
         self._finish_batch()
         while not self._queue and not self._closed:
             await self._not_empty.wait()
@@ -67,12 +68,12 @@ class EventChannel:
         return batch
 
     async def join(self) -> None:
-        """Wait until the driver has dealt with every event sent so far."""
+        """Wait until the driver has handled every event. Returns at once after `close`."""
         while self._unfinished and not self._closed:
             await self._batch_taken.wait()
 
     def close(self) -> None:
-        """Nobody reads any more: wake everybody who waits. Idempotent."""
+        """Drop all further events and wake up all waiting tasks, because the reader is gone. Idempotent."""
         self._closed = True
         self._unfinished = 0
         self._not_empty.set()
@@ -80,6 +81,8 @@ class EventChannel:
 
     def _finish_batch(self) -> None:
         self._unfinished = len(self._queue)
+        # Setting the event wakes all senders and `join`, which check again. The next waits need a new event, except
+        # after `close`, where nothing may wait any more.
         self._batch_taken.set()
         if not self._closed:
             self._batch_taken = anyio.Event()

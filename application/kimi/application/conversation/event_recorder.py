@@ -1,4 +1,4 @@
-"""Writing the event log: each event once, streamed parts merged (wire spec 8.2, 8.4)."""
+"""Recording of events in the event log, with streamed parts merged (wire spec 8.2, 8.4)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _UNRECORDED_TYPES = (ApprovalRequest, ApprovalResponse, HookRequest)
 
 
 class EventRecorder:
-    """Appends events to the log of a session before the driver sees them.
+    """Appends events to the event log of a session before the driver sees them.
 
-    What is still being merged is written at the next event that cannot be merged, or by `flush`.
+    Streamed parts are merged; the merged part is written at the next event that cannot be merged, or by `flush`.
     """
 
     def __init__(self, files: SessionFiles, now: Now) -> None:
@@ -23,7 +23,7 @@ class EventRecorder:
         self._now = now
         self._merger = PartMerger()
         self._late_pieces: list[str] | None = None
-        """Pieces of a call that was written before it was whole; None when there is no such call."""
+        """Argument pieces of a call that was written before it was complete; None when there is no such call."""
         self._part_started_at = 0.0
 
     def record(self, event: Event) -> bytes | None:
@@ -32,7 +32,7 @@ class EventRecorder:
             self._merge(event)
             return None
         if isinstance(event, INTERNAL_TYPES):
-            return None  # without a flush: a call may start while the next one still streams, which stays one record
+            return None  # without a flush: a call may start while the next one still streams, and that is one record
         self.flush()
         self._late_pieces = None
         if isinstance(event, _UNRECORDED_TYPES):
@@ -42,7 +42,7 @@ class EventRecorder:
         return envelope
 
     def flush(self) -> None:
-        """Write the part that is still being merged. What comes of it afterwards is written as a piece."""
+        """Write the part that is still being merged. Pieces that arrive for it later are written separately."""
         self._write_late_pieces()
         for part in self._merger.flush():
             self._files.append_event(encode_event(part), self._part_started_at)

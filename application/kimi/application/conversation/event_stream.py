@@ -1,4 +1,4 @@
-"""The event stream of a conversation: the one way to its driver (wire spec 4.3, 7.11, 8.2)."""
+"""The event stream of a conversation, through which all events reach its driver (wire spec 4.3, 7.11, 8.2)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from kimi.domain.agents.subagent import SubagentIdentity
 
 _UNWRAPPED_TYPES = (*REQUEST_TYPES, ApprovalResponse)
-"""What the user deals with goes to the top level as it is."""
+"""The events of a subagent that are sent unwrapped, because the user answers them or they close such a request."""
 
 
 class EventStream:
-    """Events to the driver in order, the requests that wait for its client, and who that client is.
+    """The events for the driver in order, the requests that wait for its client, and the client itself.
 
-    An event is recorded first, then delivered. With a `parent` the stream is that of the `subagent`: what it says goes
-    into a log of its own and, wrapped, onto the stream of its parent, whose channel, requests and client it shares.
+    An event is recorded first, then delivered. With a `parent` this is the stream of `subagent`: its events go into a
+    log of their own and, wrapped, to the stream of the parent, whose channel, requests and client it shares.
     """
 
     def __init__(
@@ -46,46 +46,56 @@ class EventStream:
 
     @property
     def client(self) -> Client:
-        """Who reads the events and answers the requests."""
+        """The client that reads the events and answers the requests."""
         return self._client
 
     def set_client(self, client: Client) -> None:
-        """Take what a client has said of itself. Only `negotiate_initialize` calls it."""
+        """Set the client, as it has described itself. Only `negotiate_initialize` calls this."""
         self._client = client
 
     async def emit(self, event: Event) -> None:
-        """Record an event, deliver it, then wait for room on the channel. Raises StoreFailed; the event is then not
-        delivered. When it is cancelled the event is out."""
+        """Record an event, deliver it, then wait while the channel is full.
+
+        The event is delivered even when the call is cancelled. Raises StoreFailed; the event is then not delivered.
+        """
+        # Recorded and delivered without an await in between: the log and the driver see the same order of events.
         self.emit_nowait(event)
         await self.channel.wait_for_capacity()
 
     def emit_nowait(self, event: Event) -> None:
-        """`emit` without waiting for room on the channel. Raises StoreFailed."""
+        """Record and deliver an event without waiting, even if the channel is full.
+
+        Callers use it where a cancellation must not come between the event and their next line; they call
+        `channel.wait_for_capacity` afterwards. Raises StoreFailed; the event is then not delivered.
+        """
         if self._relay is not None:
             self._relay.send(event)
         else:
             self.channel.put_nowait(Delivery(event, self._recorder.record(event)))
 
     async def join(self) -> None:
-        """Wait until the driver has dealt with every event; a subagent's are waited for by its parent."""
+        """Wait until the driver has handled every event. Returns at once for a subagent: the turn of its parent waits."""
         if self._relay is None:
             await self.channel.join()
 
     def flush(self) -> None:
-        """Write the part of the event log that is still being merged."""
+        """Write the streamed part that is still being merged to the event log."""
         self._recorder.flush()
 
     def observe_requests(self, observe: Callable[[Event], None]) -> None:
-        """Call `observe` for each request and answer of this subagent, before the driver sees it. It must not raise."""
+        """Call `observe` for each request and answer of this subagent before the driver sees it.
+
+        `observe` must not raise. Does nothing for the main agent.
+        """
         if self._relay is not None:
             self._relay.observe_requests = observe
 
 
 class SubagentRelay:
-    """Records the events of a subagent in its own log, then hands them on in `SubagentEvent`s.
+    """Records the events of a subagent in its own log, then forwards them in `SubagentEvent`s.
 
-    Text and tool calls are handed on merged, not in pieces; of a subagent in the background requests only.
-    `emit_nowait` takes an event without waiting.
+    Text and tool calls are forwarded merged, not in pieces. For a subagent in the background only requests and their
+    answers are forwarded. `emit_nowait` is that of the parent's stream.
     """
 
     def __init__(
@@ -99,14 +109,15 @@ class SubagentRelay:
         self.observe_requests: Callable[[Event], None] | None = None
 
     def send(self, event: Event) -> None:
-        """Record and hand on what is complete with this event. Raises StoreFailed."""
+        """Record and forward everything that is complete with this event. Raises StoreFailed."""
         if isinstance(event, PART_TYPES):
             for done in self._merger.push(event):
                 self._forward(done)
             return
         if isinstance(event, INTERNAL_TYPES):
-            self._emit_nowait(event)  # without a flush, as in `EventRecorder`; it names its agent itself
+            self._emit_nowait(event)  # without a flush, as in `EventRecorder`; unwrapped, as it holds the agent id
             return
+        # The merged part was streamed before this event, so it goes first.
         for done in self._merger.flush():
             self._forward(done)
         if isinstance(event, _UNWRAPPED_TYPES):
@@ -120,5 +131,5 @@ class SubagentRelay:
         self._files.append_event(encode_event(event), self._now())
         subagent = self._identity
         if subagent.task_id is not None:
-            return  # beside all turns: the stream tells of its requests and of its end only (wire spec 4.2)
+            return  # in the background: only its requests and its end are announced (wire spec 4.2)
         self._emit_nowait(SubagentEvent(subagent.call_id, subagent.agent_id, subagent.type, event))

@@ -1,4 +1,4 @@
-"""Who watches the events of a conversation: commands of the configuration, subscriptions of the client."""
+"""The hooks of a conversation: commands of the configuration, subscriptions of the client."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class DetachedHookBatch:
-    """Hooks of one event that nobody waits for. `owner` is the turn that they were fired in.
+    """The hooks of one event that run detached, so that nothing waits for them.
 
-    `is_resolved` says that HookResolved is out: nothing more of the batch goes onto the stream.
+    `owner` is the turn in which they were fired. With `is_resolved`, HookResolved was emitted: the batch emits no
+    further events.
     """
 
     owner: object
@@ -33,10 +34,10 @@ class DetachedHookBatch:
 
 
 class HookRegistry:
-    """The hooks that a conversation and its subagents share. State only; the verbs are in `run_hooks`.
+    """The hooks that a conversation and its subagents share; `run_hooks` runs them.
 
-    `run` runs a command; `session_id` and `work_dir` are what hooks are told. `detached_batches` holds the batches of
-    hooks that nobody waits for until their turn ends.
+    `run` runs a command. `session_id` and `work_dir` are passed to every hook. `detached_batches` holds the batches of
+    detached hooks whose turn has not ended.
     """
 
     def __init__(
@@ -61,20 +62,20 @@ class HookRegistry:
 
     @property
     def task_group(self) -> TaskGroup | None:
-        """Where hooks run that nobody waits for; without it they are waited for after all."""
+        """The task group of detached hooks; without one they are awaited like all others."""
         return self._task_group
 
     def set_task_group(self, tasks: TaskGroup | None) -> None:
-        """Let detached hooks run here; None when the group is about to end."""
+        """Set the task group of detached hooks; None when the group is about to end."""
         self._task_group = tasks
 
     @property
     def all_hooks(self) -> tuple[Hook, ...]:
-        """Commands first, each kind in its order."""
+        """All hooks: first the commands, then the subscriptions, each in their own order."""
         return (*self.commands, *self.subscriptions)
 
     def subscribe(self, subscriptions: Iterable[HookSubscription]) -> None:
-        """Replace the client's subscriptions; those to unknown events are left out (W-46)."""
+        """Replace the subscriptions of the client; those to unknown events are logged and ignored (W-46)."""
         wanted = tuple(subscriptions)
         self.subscriptions = tuple(hook for hook in wanted if hook.event in HOOK_EVENTS)
         self.watched_events = frozenset(hook.event for hook in self.all_hooks)
@@ -84,12 +85,13 @@ class HookRegistry:
         _report_bad_matchers(self.subscriptions)
 
     def start_detached(self, tasks: TaskGroup, run: Callable[[], Awaitable[None]]) -> None:
-        """Run hooks that nobody waits for. `run` raises nothing but cancellation."""
+        """Start `run` as a detached task of the group `tasks`. `run` must not raise."""
+        # Counted here and not in the task, which may not have begun when `wait_until_idle` is called.
         self._running += 1
         tasks.start_soon(self._run_detached, run)
 
     async def wait_until_idle(self) -> None:
-        """Wait until none of those runs."""
+        """Wait until no detached hooks are running."""
         while self._running:
             self._idle = anyio.Event()
             await self._idle.wait()

@@ -1,4 +1,4 @@
-"""The model of a conversation, what was chosen, and the models to choose from."""
+"""The model of a conversation, the user's choice, and the models to choose from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A model by its alias in the configuration, "" for one that only the environment describes, and if it thinks."""
+    """A chosen model and whether it thinks. `alias` is "" for a model that only the environment describes."""
 
     alias: str
     thinking: bool
@@ -23,16 +23,16 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class ModelCatalog:
-    """The models that a conversation can use: `initial` is the one of the start, None when none was configured."""
+    """The models that a conversation can use. `initial` is the model at start-up, None when none was configured."""
 
     initial: ModelSettings | None
     configured: Mapping[str, ModelSettings]
     open_model: Callable[[ModelSettings], ChatModel]
-    """Raises ConfigError: the model cannot be used as it is configured."""
+    """Opens a model. Raises ConfigError when it cannot be used as it is configured."""
 
 
 class ModelSelection:
-    """The model that a conversation uses. It changes by the use-cases of `switch_model` only."""
+    """The model that a conversation uses. Only the use-cases in `switch_model` change it."""
 
     def __init__(self, model: ChatModel | None, load_catalog: Callable[[], ModelCatalog] | None = None) -> None:
         self._model = model
@@ -46,22 +46,22 @@ class ModelSelection:
 
     @property
     def choice(self) -> ModelChoice | None:
-        """What was chosen; None until another model than that of the start is chosen."""
+        """The user's choice; None until a model is chosen."""
         return self._choice
 
     def require_catalog(self) -> ModelCatalog:
-        """Return the models to choose from. Raises StateError where there is no choice."""
+        """Return the models to choose from. Raises StateError when the model cannot be switched."""
         if self._load_catalog is None:
             raise StateError("The model cannot be switched here")
         return self._load_catalog()
 
     def use(self, model: ChatModel, choice: ModelChoice | None = None) -> None:
-        """Use this model from the next step on; without `choice` what was chosen stays."""
+        """Use this model from the next step on. Without `choice` the last choice is kept."""
         self._model = model
         self._choice = choice or self._choice
 
 
 def models_by_alias(models: ModelCatalog) -> dict[str, ModelSettings]:
-    """What can be chosen, by alias: that of the start as it was started, the others as they are configured."""
+    """Return the models to choose from by alias: the initial one as it was started, the others as configured."""
     started = {models.initial.alias: models.initial} if models.initial is not None and models.initial.is_usable else {}
     return {**models.configured, **started}

@@ -1,4 +1,4 @@
-"""The registry of pending requests: one place, each is resolved exactly once."""
+"""The registry of pending requests, which resolves each request exactly once."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class _PendingRequest:
 
 
 class PendingRequests:
-    """Requests that wait for an answer, by id, oldest first.
+    """Requests that wait for an answer of the client, by id, oldest first.
 
-    After `close` the other side is gone: everything that waits, and everything asked later, is refused.
-    `refused_results` then holds the results of the external calls that were waiting, by tool call id. `orphaned` are
-    the ids of those calls that nobody waits for any more and that were never answered: their answers may still come.
+    After `close` the client is gone: all pending requests and all later ones are refused. `refused_results` then holds
+    the results of the external calls that were pending, by tool call id. `orphaned` holds the ids of external calls
+    whose wait was cancelled before they were answered: their answers may still arrive.
     """
 
     def __init__(self) -> None:
@@ -49,16 +49,16 @@ class PendingRequests:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the other side is gone."""
+        """Whether the client is gone."""
         return self._closed
 
     def find(self, request_id: str) -> Request | None:
-        """The waiting request with this id."""
+        """Return the pending request with this id, None if there is none."""
         entry = self._pending.get(request_id)
         return entry.request if entry else None
 
     def list_requests(self) -> Sequence[Request]:
-        """What waits now, oldest first."""
+        """Return the pending requests, oldest first."""
         return [entry.request for entry in self._pending.values()]
 
     async def ask(
@@ -69,26 +69,28 @@ class PendingRequests:
         *,
         shares_approval: bool = True,
     ) -> Answer:
-        """Announce a request and wait for its answer. Cancellation takes it out of the registry.
+        """Announce a request and wait for its answer. Cancellation removes it from the registry.
 
-        `memory_key` is what approval for the session of this request would remember; one that `shares_approval` is
-        approved together with any other of the same key.
+        `memory_key` is the key under which an approval for the session is remembered. A request with
+        `shares_approval` is approved together with any other request of the same key.
         """
         if self._closed:
             return build_refusal(request)
         entry = _PendingRequest(request, memory_key, shares_approval)
+        # Registered before it is announced: the answer may arrive while `announce` still waits for the channel.
         self._pending[request.id] = entry
         try:
             await announce(request)
             await entry.resolved.wait()
         finally:
+            # `resolve` has removed an answered request, so one that is still registered was cancelled unanswered.
             unanswered = self._pending.pop(request.id, None) is not None
             if unanswered and isinstance(request, ToolCallRequest):
                 self.orphaned.add(request.id)
         return entry.answer or build_refusal(request)
 
     def resolve(self, request_id: str, answer: Answer) -> bool:
-        """Give the answer; False when nothing with this id waits: an unknown, late or second answer."""
+        """Answer a request; return False when none with this id is pending (unknown, late or second answer)."""
         entry = self._pending.pop(request_id, None)
         if entry is None:
             return False
@@ -97,28 +99,31 @@ class PendingRequests:
         return True
 
     def memory_key(self, request_id: str) -> str | None:
-        """What approval of this waiting request for the session would remember."""
+        """Return the key under which an approval of this pending request for the session is remembered."""
         entry = self._pending.get(request_id)
         return entry.memory_key if entry else None
 
     def approve_matching(self, memory_key: str) -> None:
-        """Approve every waiting approval request that would be remembered under `memory_key` and may be released."""
+        """Approve every pending approval request that has this key and `shares_approval`."""
         for entry in list(self._pending.values()):
             if isinstance(entry.request, ApprovalRequest) and entry.memory_key == memory_key and entry.shares_approval:
                 self.resolve(entry.request.id, ApprovalAnswer("approve"))
 
     def close(self) -> None:
-        """The other side is gone: refuse everything, now and from now on. Idempotent."""
-        self._closed = True
+        """Refuse all pending requests and all later ones, because the client is gone. Idempotent."""
+        self._closed = True  # first, so that a task that wakes up and asks again is refused
         for entry in list(self._pending.values()):
+            # Kept apart from the answer: the turn may be cancelled before the call returns this result.
             if isinstance(entry.request, ToolCallRequest):
                 self.refused_results[entry.request.id] = CONNECTION_CLOSED
             self.resolve(entry.request.id, build_refusal(entry.request))
 
 
 def build_refusal(request: Request, result: ToolReturnValue = CONNECTION_CLOSED) -> Answer:
-    """The answer that a request gets when nobody can answer it, or not properly; `result` is for a tool call
-    (wire spec 4.7)."""
+    """Return the answer to a request that the client cannot answer, or has answered in a wrong form (wire spec 4.7).
+
+    `result` is the result of a refused tool call.
+    """
     match request:
         case ApprovalRequest():
             return ApprovalAnswer("reject")

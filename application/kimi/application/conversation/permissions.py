@@ -1,4 +1,4 @@
-"""The permissions of a conversation: its policy, and what the session state stores of it."""
+"""The permissions of a conversation: its policy, part of which is stored in the session state."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ ChangeState: TypeAlias = Callable[[SessionState], SessionState]
 
 
 def keep_state(state: SessionState) -> SessionState:
-    """Change nothing."""
+    """Return `state` unchanged."""
     return state
 
 
 class Permissions:
     """The only writer of the modes and the remembered approvals, in memory and in the session state.
 
-    A conversation and its subagents share one, so a change counts for all of them at once. A change is stored first
-    and counts when it is stored: when the store raises StoreFailed, the policy is unchanged. `remember_answer` is the
-    one exception. `state_lock` guards every change of the state of `files`, also those of others.
+    A conversation and its subagents share one object, so a change applies to all of them at once. A change is stored
+    first and applies afterwards: when the store raises StoreFailed, the policy is unchanged. `remember_answer` is the
+    only exception. `state_lock` guards every change of the state of `files`, also changes by other writers.
     """
 
     def __init__(self, policy: Policy, files: SessionFiles, state_lock: Lock) -> None:
@@ -41,7 +41,7 @@ class Permissions:
 
     @property
     def policy(self) -> Policy:
-        """What may be done, as it stands now."""
+        """The current policy, which decides which actions need approval."""
         return self._policy
 
     def switch_modes(
@@ -54,7 +54,7 @@ class Permissions:
     ) -> None:
         """Switch modes in one write; None leaves a mode as it is, in memory and on disk.
 
-        `change_state` changes what else is stored with the switch. Raises StoreFailed.
+        `change_state` makes other changes to the state in the same write. Raises StoreFailed.
         """
         policy = self._policy
         switched = replace(
@@ -65,7 +65,7 @@ class Permissions:
         )
 
         def apply(state: SessionState) -> SessionState:
-            # Not the modes of the policy: those of a flag are not stored by the switch of another one.
+            # From the stored state, not from the policy: a mode that a flag set is not stored by switching another.
             return replace(
                 change_state(state),
                 yolo=state.yolo if yolo is None else yolo,
@@ -76,15 +76,15 @@ class Permissions:
         self._store(apply, switched)
 
     def remember(self, key: str) -> None:
-        """Approve an action for the session. Raises StoreFailed."""
+        """Approve the action with this key for the session. Raises StoreFailed."""
         self._store_remembered(self._policy.remembered | {key})
 
     def remember_answer(self, key: str) -> None:
-        """Approve an action because the user has answered so, also where that cannot be stored.
+        """Approve an action for the session because the user answered so, even if that cannot be stored.
 
-        The exception to "disk first": the client is promised that later calls do not ask (tools spec 5.2, T-100), and
-        its answer has no response that could tell of a failure. What is not stored holds until the process ends, or
-        is stored together with the next approval.
+        This is the exception to "store first": the client relies on later calls not asking (tools spec 5.2, T-100),
+        and its answer has no response that could report a failure. An approval that is not stored holds until the
+        process ends, or is stored together with the next one.
         """
         try:
             self.remember(key)
@@ -93,22 +93,22 @@ class Permissions:
             self._policy = replace(self._policy, remembered=self._policy.remembered | {key})
 
     def forget(self, keys: Set[str]) -> None:
-        """Ask again about actions that were approved for the session. Raises StoreFailed."""
+        """Remove approvals for the session, so that these actions are asked about again. Raises StoreFailed."""
         if keys & self._policy.remembered:
             self._store_remembered(self._policy.remembered - keys)
 
     def restore_modes(self, policy: Policy) -> None:
-        """Take the modes that `policy` has; the session was open with it before in this process.
+        """Take the modes of `policy`, with which this session was open before in the same process.
 
-        The disk is not touched: it holds what was switched, and modes of a flag are not stored before a prompt.
+        Nothing is stored: switched modes are stored already, and modes of a flag are stored at the first prompt.
         """
         self._policy = replace(self._policy, yolo=policy.yolo, afk=policy.afk, plan=policy.plan)
 
     async def save_active_modes(self, change_state: ChangeState) -> None:
-        """Store the modes that are on, and what `change_state` changes, if that is not stored yet. Raises StoreFailed.
+        """Store the modes that are on and the changes of `change_state`, if they are not stored yet.
 
-        Modes of a flag are stored so at the first prompt. Those that are off are left alone: only a switch takes back
-        what is stored, not a run that lacks the flag (tools spec 5.4).
+        This stores the modes of a flag at the first prompt. Modes that are off are not stored: only a switch removes
+        a stored mode, not a run without the flag (tools spec 5.4). Raises StoreFailed.
         """
 
         def apply(old: SessionState) -> SessionState:
@@ -116,14 +116,14 @@ class Permissions:
             return replace(state, yolo=state.yolo or self._policy.yolo, afk=state.afk or self._policy.afk)
 
         def save() -> None:
-            # The lock is held from disk to memory by a switch as well, so this never stores a mode that is being
+            # `_store` holds the lock until the policy is changed as well, so this never stores a mode that is being
             # switched off.
             with self._state_lock:
                 self._files.save_state(apply(self._files.state))
 
         if apply(self._files.state) != self._files.state:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(save)  # other sessions do not wait for the disk
+                await anyio.to_thread.run_sync(save)  # in a thread, so that other sessions do not wait for the disk
 
     def _store_remembered(self, remembered: frozenset[str]) -> None:
         self._store(

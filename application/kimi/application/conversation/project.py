@@ -1,4 +1,4 @@
-"""What the slash commands that deal with files may use: the place where the agent works."""
+"""The project in which the agent works, for the slash commands that deal with files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kimi.domain.permissions.path_rules import PathScopes
 
 @dataclass(frozen=True, slots=True)
 class LocatedPath:
-    """A path as it was meant, absolute, and where it really leads."""
+    """A path that the user wrote: made absolute, and with all symbolic links resolved."""
 
     absolute: str
     real: str
@@ -20,26 +20,26 @@ class LocatedPath:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Ports of the commands. A path that the user writes is relative to the work directory; `~` is their home."""
+    """The ports of the commands. A path that the user writes is relative to the work directory; `~` is the home."""
 
     workspace: Workspace
     locate: Callable[[str], Awaitable[LocatedPath]]
     load_path_scopes: Callable[[], Awaitable[PathScopes]]
-    """What belongs to the workspace now, and which files hold secrets."""
+    """Returns the directories that belong to the workspace now, and which files hold secrets."""
     list_tree: Callable[[str], str]
-    """Two levels of a directory, for the model; what cannot be read is left out. It blocks."""
+    """Returns two levels of a directory as text for the model, without unreadable entries. Blocks."""
     load_instructions: Callable[[], str]
-    """The text of the project's AGENTS.md files; empty when there is none. It blocks."""
+    """Returns the text of the project's AGENTS.md files, empty when there is none. Blocks."""
     open_stored_session: Callable[[str], Awaitable[SessionFiles | None]]
-    """Another session of the work dir. Raises SessionError."""
+    """Opens another session of the work directory; None when there is none. Raises SessionError."""
 
 
 LoadProject: TypeAlias = Callable[[], Project]
-"""Made when the first command needs it: start-up time."""
+"""Called when the first command needs the project, which keeps the work out of start-up."""
 
 
 def parse_path_argument(arguments: str) -> str:
-    """The path that a command was given: one pair of quotes around it is dropped."""
+    """Return the path in the arguments of a command, without one pair of quotes around it."""
     if len(arguments) > 1 and arguments[0] == arguments[-1] and arguments[0] in "\"'":
         return arguments[1:-1]
     return arguments

@@ -1,4 +1,4 @@
-"""The turn that runs in a conversation, and who may begin one."""
+"""The running turn of a conversation, and the slot that admits one turn at a time."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ IDLE = "No agent turn is in progress"
 
 @dataclass(slots=True)
 class RunningTurn:
-    """The turn that runs now. Cancelling `scope` ends it; `step` is the number of the open step or 0."""
+    """A turn that is running. Cancelling `scope` ends it; `step` is the number of the open step, 0 between steps."""
 
     id: str
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     step: int = 0
     open_calls: list[str] = field(default_factory=list[str])
-    """Calls that the client was told of and that have no result yet, in order."""
+    """The ids of the calls that were announced to the client and have no result yet, in order."""
     steers: deque[UserInput] = field(default_factory=deque["UserInput"])
-    """Messages that were accepted while the turn ran and are not part of it yet."""
+    """Messages that were accepted during the turn and are not in the history yet."""
     accepts_steers: bool = True
     held_answers: dict[str, Message] = field(default_factory=dict[str, Message])
-    """Answers that are known but wait for an earlier call of the same message, by call id."""
+    """Tool messages that wait for the result of an earlier call of the same assistant message, by call id."""
     repeat_guard: RepeatGuard = field(default_factory=RepeatGuard)
-    """Calls that the model repeats; another one after each new prompt."""
+    """Counts the calls that the model repeats; replaced at each new prompt."""
     is_cancelled: bool = False
-    """Whether it was cancelled, by its own scope or together with what it is part of."""
+    """Whether the turn was cancelled, by its own scope or by one around it."""
     is_closed: bool = False
-    """Whether everything was closed that its failure left open."""
+    """Whether all calls that a failure left open have been answered."""
     has_rejected_call: bool = False
-    """Whether the user rejected a call without a word."""
+    """Whether the user rejected a call without feedback."""
     total_steps: int = 0
-    """In all turns inside of this one together."""
+    """The number of steps in this turn and all turns nested in it."""
 
 
 class TurnSlot:
-    """The place for the one turn that may run in a conversation, and the limits of each turn."""
+    """The slot for the one turn that may run in a conversation, and the limits of each turn."""
 
     def __init__(self, limits: TurnLimits, new_id: NewId) -> None:
         self.limits = limits
@@ -54,13 +54,13 @@ class TurnSlot:
 
     @property
     def current(self) -> RunningTurn | None:
-        """The turn that runs now."""
+        """The turn that is running; None between turns."""
         return self._current
 
     def begin(self) -> RunningTurn:
-        """Mark a turn as running; `run_turn` ends it. Raises StateError when one runs already.
+        """Mark a turn as running; `run_turn` ends it. Raises StateError when one is running already.
 
-        Apart from `run_turn`, so that a driver can refuse a second prompt before it starts a task for it.
+        This is separate from `run_turn`, so that a driver can refuse a second prompt before it starts a task for it.
         """
         if self._current is not None:
             raise StateError(BUSY)
@@ -68,5 +68,5 @@ class TurnSlot:
         return self._current
 
     def end(self) -> None:
-        """Mark that no turn runs any more. Only `run_turn` calls it, when everything of the turn is out."""
+        """Mark the turn as ended. Only `run_turn` calls this, after the driver has handled all events of the turn."""
         self._current = None

@@ -1,4 +1,4 @@
-"""The opened session of a conversation: its files, and the state that is stored with it."""
+"""The open session of a conversation: its files and its stored state."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kimi.domain.history.session import SessionState
 
 
 class ConversationSession:
-    """The files of a session, which this conversation alone has open.
+    """The files of a session, which only this conversation has open.
 
-    `state_lock` guards every change of the stored state: it is read, changed and written in one piece, also by threads.
+    `state_lock` guards every change of the stored state, which threads read, change and write as well.
     """
 
     def __init__(self, files: SessionFiles, mark_last: Callable[[str], None] | None = None) -> None:
@@ -24,14 +24,15 @@ class ConversationSession:
         self._mark_last = mark_last
 
     def update_state(self, change: Callable[[SessionState], SessionState]) -> None:
-        """Change the stored state. Raises StoreFailed."""
+        """Store the result of `change` as the new state. Raises StoreFailed."""
         with self.state_lock:
             self.files.save_state(change(self.files.state))
 
     async def mark_last(self) -> None:
-        """Make this the session that `--continue` means: once, at its first turn, so that a kill finds it.
+        """Make this the session that `--continue` opens. Called at each turn, does so at the first one.
 
-        Also when that turn is cancelled already: it has begun. Raises StoreFailed; the next turn then tries again.
+        Done at the beginning of the turn, so that `--continue` finds the session after a kill, and shielded, because a
+        turn that is already cancelled counts as well. Raises StoreFailed; the next turn then tries again.
         """
         if self._mark_last is None:
             return

@@ -1,4 +1,4 @@
-"""The skills of a conversation: their commands, and what `/skill:<name>` says to the model (runtime spec 7.3)."""
+"""The skills of a conversation, their commands, and the message of `/skill:<name>` (runtime spec 7.3)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _read_no_skill(path: str) -> str:
 
 
 class SkillRegistry:
-    """The skills that were found when somebody first asked for them."""
+    """The skills of a conversation, loaded on first use."""
 
     def __init__(self, load: LoadSkills = _load_no_skills, read: ReadSkill = _read_no_skill) -> None:
         self._load = load
@@ -34,23 +34,23 @@ class SkillRegistry:
 
     @property
     def skills(self) -> Sequence[Skill]:
-        """All of them, by name."""
+        """All skills, sorted by name."""
         if self._skills is None:
             self._skills = sorted(self._load(), key=lambda skill: skill.name.casefold())
         return self._skills
 
     def list_commands(self) -> list[CommandInfo]:
-        """The commands as clients list them: all skills, then all flows."""
+        """Return the commands in the order in which clients list them: all skills, then all flows."""
         flows = (skill for skill in self.skills if skill.flow is not None)
         return [*_list_typeable_commands(SKILL_PREFIX, self.skills), *_list_typeable_commands(FLOW_PREFIX, flows)]
 
     def find(self, prefix: str, command: str) -> Skill | None:
-        """The skill that the command names after this prefix."""
+        """Return the skill that `command` names after `prefix`, None if there is none."""
         name = command.removeprefix(prefix)
         return next((skill for skill in self.skills if skill.name == name), None) if name != command else None
 
     def build_message(self, skill: Skill, arguments: str) -> str | None:
-        """What the model is told for `/skill:<name> arguments`; None when the file cannot be read."""
+        """Return the message for the model for `/skill:<name> arguments`; None when the file cannot be read."""
         try:
             return skill_message(self._read(skill.path), arguments)
         except (OSError, ValueError) as error:
@@ -59,7 +59,7 @@ class SkillRegistry:
 
 
 def _list_typeable_commands(prefix: str, skills: Iterable[Skill]) -> Iterator[CommandInfo]:
-    """Those that can be typed: not every name of a file makes a command."""
+    """Yield the commands that can be typed; not every name of a skill is a valid command name."""
     for skill in skills:
         name = f"{prefix}{skill.name}"
         command = parse_command(f"/{name}")
