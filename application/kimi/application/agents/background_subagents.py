@@ -1,5 +1,6 @@
-"""A subagent in the background: it works beside the turns of its parent, and its end is told like that of any task
-(runtime spec 7.8; tools spec 3.13).
+"""Subagents in the background, which run beside the turns of their parent (runtime spec 7.8; tools spec 3.13).
+
+The end of such a subagent is announced as that of any other background task.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ UNAVAILABLE = "background tasks are not available here"
 
 @dataclass(slots=True)
 class StartedSubagent:
-    """A subagent that works in the background, and the task that stands for it."""
+    """A subagent that was started in the background, and its background task."""
 
     task: BackgroundTask
     agent_id: str
@@ -43,7 +44,7 @@ class StartedSubagent:
 
 @dataclass(slots=True)
 class _StopSignal:
-    """What somebody who wants the work to end does: the first reason counts."""
+    """Cancels the work of a background subagent and keeps the reason; the first reason counts."""
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     reason: str = ""
@@ -59,9 +60,10 @@ def start_in_background(
     call_id: str,
     describe_failure: Callable[[SubagentResult], str],
 ) -> StartedSubagent | SubagentResult:
-    """Start `subagent_task` beside the turns; return the background task at once, or a result when that cannot be.
+    """Start `subagent_task` in the background; return the background task, or a result when it cannot be started.
 
-    `describe_failure` puts a failure into words. The work ends with the task, with its time, or with the conversation.
+    `describe_failure` returns the text of a failed result. The subagent is cancelled when its background task is
+    stopped, its time is up, or the conversation ends.
     """
     parent = subagents.parent
     tasks, group = parent.resources.background.tasks, parent.resources.hooks.task_group
@@ -80,7 +82,8 @@ def start_in_background(
         subagent.files.close()
         return SubagentResult("failed", str(error))
     identity = subagent.build_identity(call_id, task.id)
-    subagents.running_ids.add(identity.agent_id)  # before the next call looks
+    # Here and not in the task, which begins later: the next call could resume the same subagent before that.
+    subagents.running_ids.add(identity.agent_id)
     run = _BackgroundRun(subagents, tasks, replace(subagent_task, timeout_s=timeout_s), stop_signal, describe_failure)
     group.start_soon(run.execute, subagent, identity)
     return StartedSubagent(task, identity.agent_id, identity.type, subagent.resumed)
@@ -96,7 +99,7 @@ class _BackgroundRun:
     pending_approval_ids: set[str] = field(default_factory=set[str])
 
     async def execute(self, subagent: Subagent, identity: SubagentIdentity) -> None:
-        """Work, and keep the stored state of the task right, whatever happens."""
+        """Run the subagent, and keep the stored status of its background task correct in every case."""
         result: SubagentResult | None = None
         try:
             self._record_status(identity, "running")
@@ -109,11 +112,12 @@ class _BackgroundRun:
                     partial(self._update_pending_approvals, identity),
                 )
         finally:
+            # No await from here on: the status must be stored also when the conversation is being cancelled.
             self.subagents.running_ids.discard(identity.agent_id)
             self._record_result(identity, result)
 
     def _update_pending_approvals(self, identity: SubagentIdentity, event: Event) -> None:
-        """Several calls of the subagent may wait for an approval at a time."""
+        """Set the status by the number of pending approvals; several calls may wait for one at the same time."""
         if isinstance(event, ApprovalRequest):
             self.pending_approval_ids.add(event.id)
         elif isinstance(event, ApprovalResponse):
@@ -127,9 +131,8 @@ class _BackgroundRun:
         if result is not None and result.outcome == "completed":
             self._write_output(identity, head + result.text)
             self._record_status(identity, "completed")
-        elif (
-            result is None or self.subagents.parent.events.pending_requests.is_closed
-        ):  # refused because nobody was there any more
+        # After the client is gone requests are refused, so any other result counts as killed.
+        elif result is None or self.subagents.parent.events.pending_requests.is_closed:
             self._record_status(identity, "killed", self.stop_signal.reason or "The conversation has ended.")
         else:
             reason = self.describe_failure(result)

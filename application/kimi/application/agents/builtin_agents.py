@@ -1,4 +1,4 @@
-"""The agents that the program brings along (runtime spec 6.4)."""
+"""The built-in agents (runtime spec 6.4)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ BUILTIN_AGENTS: Final[dict[str, AgentDeclaration]] = {
     "default": _DEFAULT_AGENT,
     "okabe": extend_agent(_DEFAULT_AGENT, _OKABE_AGENT),
 }
-"""What each built-in agent states, for `--agent` and for `extend`."""
+"""The declaration of each built-in agent, for `--agent` and for `extend`."""
 
 
 def build_builtin_agent(name: str) -> AgentSpec:

@@ -1,7 +1,7 @@
-"""Use-case run-subagent: a child conversation that works for one call of its parent (runtime spec 6.5, 6.6).
+"""Use-case run-subagent: run a child conversation for one tool call of its parent (runtime spec 6.5, 6.6).
 
-The child runs the same `run_turn`. Its events reach the parent's stream wrapped, its requests unwrapped; policy and
-waiting requests are the parent's own. It ends with the call that started it, whatever ends that.
+The child runs the same `run_turn`. Its events reach the parent's stream wrapped, its requests unwrapped; it shares
+policy and pending requests with the parent. It runs inside the call that started it and is cancelled with that call.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ SubagentOutcome: TypeAlias = Literal[
 ]
 
 OpenNamedModel: TypeAlias = Callable[[str], ChatModel]
-"""Alias of the configuration -> a model. Raises KeyError: no such alias; ConfigError: it cannot be used."""
+"""Opens the model of an alias. Raises KeyError for an unknown alias, ConfigError for a model that cannot be used."""
 
 OpenChild: TypeAlias = Callable[[AgentSpec, SubagentFiles, ChatModel | None, SubagentIdentity], Conversation]
-"""A conversation of this agent over these files, a child of the one that the use-case belongs to."""
+"""Opens a conversation of this agent, stored in these files, as a child of the registry's parent."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentTask:
-    """What a subagent shall do. Without `resume_agent_id` a new one is made; `timeout_s` None sets no limit."""
+    """The task of a subagent. Without `resume_agent_id` a new subagent is created; `timeout_s` None sets no limit."""
 
     description: str
     prompt: str
@@ -70,10 +70,10 @@ class SubagentTask:
 
 @dataclass(frozen=True, slots=True)
 class SubagentResult:
-    """What became of a task.
+    """The result of a task.
 
-    `text` is the subagent's answer if `outcome` is `completed`, else what went wrong. `limit_or_status` belongs to it:
-    the limit of steps, the seconds, or the HTTP status.
+    `text` is the subagent's answer if `outcome` is `completed`, else the reason. `limit_or_status` is the number of
+    steps for `max_steps`, the seconds for `timed_out`, and the HTTP status for `api_error`.
     """
 
     outcome: SubagentOutcome
@@ -86,9 +86,9 @@ class SubagentResult:
 
 @dataclass(slots=True)
 class SubagentRegistry:
-    """The subagents of one conversation: the types there are, those that work now, and what they are made of.
+    """The subagents of one conversation: the types to choose from, the running ones, and the functions to open them.
 
-    `types` may grow while the conversation lives. `load_git_context` returns a few lines on the repository, or nothing.
+    `types` may grow while the conversation is open. `load_git_context` returns a few lines on the repository, or "".
     """
 
     parent: Conversation
@@ -101,7 +101,7 @@ class SubagentRegistry:
 
 @dataclass(slots=True)
 class Subagent:
-    """A subagent that is ready to work: what is stored of it, and what it works with."""
+    """A subagent that is ready to run: its stored record, its type, its model and its files."""
 
     record: SubagentRecord
     spec: AgentSpec
@@ -110,28 +110,28 @@ class Subagent:
     resumed: bool
 
     def build_identity(self, call_id: str, task_id: str | None = None) -> SubagentIdentity:
-        """Who it is while it works for this call."""
+        """Return its identity while it works for call `call_id`, or as background task `task_id`."""
         return SubagentIdentity(self.record.agent_id, self.record.type, call_id, self.spec.ask_commands, task_id)
 
     def build_result(self, outcome: SubagentOutcome, text: str = "", limit_or_status: int = 0) -> SubagentResult:
-        """A result of this subagent."""
+        """Return a result with the ids of this subagent."""
         record = self.record
         return SubagentResult(outcome, text, record.agent_id, record.type, self.resumed, limit_or_status)
 
 
 async def run_subagent(subagents: SubagentRegistry, subagent_task: SubagentTask, call_id: str) -> SubagentResult:
-    """Carry out `subagent_task` for the call `call_id` of the parent; only cancellation comes out as an exception."""
+    """Run a subagent for the call `call_id` of the parent and return its result; failures are results, too."""
     subagent = prepare_subagent(subagents, subagent_task)
     if isinstance(subagent, SubagentResult):
         return subagent
     return await run_prepared_subagent(subagents, subagent, subagent_task, subagent.build_identity(call_id))
 
 
-# --- which subagent ---------------------------------------------------------------------------------------------
+# --- preparing --------------------------------------------------------------------------------------------------
 
 
 def prepare_subagent(subagents: SubagentRegistry, subagent_task: SubagentTask) -> Subagent | SubagentResult:
-    """Return a new subagent, or the one to resume; a result when the task cannot be carried out."""
+    """Return a new subagent or the one to resume; return a result when the task cannot be run."""
     try:
         return _find_or_create_subagent(subagents, subagent_task)
     except Exception as error:
@@ -151,7 +151,7 @@ def _find_or_create_subagent(subagents: SubagentRegistry, subagent_task: Subagen
         files.record if files is not None and files.record is not None else _create_record(subagents, subagent_task)
     )
     if record.agent_id in subagents.running_ids:
-        # What is stored of one that is about to begin in the background is older than that.
+        # A subagent that is about to start in the background still has the stored status of its last run.
         status = record.status if record.status in RUNNING_STATUSES else RUNNING_STATUSES[1]
         return SubagentResult("still_running", status, record.agent_id)
     kind = subagents.types.get(record.type)
@@ -181,7 +181,7 @@ def _create_record(subagents: SubagentRegistry, subagent_task: SubagentTask) -> 
     )
 
 
-# --- its work ---------------------------------------------------------------------------------------------------
+# --- running ----------------------------------------------------------------------------------------------------
 
 
 async def run_prepared_subagent(
@@ -191,18 +191,19 @@ async def run_prepared_subagent(
     identity: SubagentIdentity,
     observe_requests: Callable[[Event], None] | None = None,
 ) -> SubagentResult:
-    """Work within the time, and keep the stored state of the subagent right in every case, cancellation too.
+    """Run a subagent within its timeout, and store its status in every case, also when it is cancelled.
 
     `observe_requests` is called for each request and answer of the subagent.
     """
     parent, files = subagents.parent, subagent.files
     subagents.running_ids.add(identity.agent_id)
-    status: SubagentStatus = "killed"
+    status: SubagentStatus = "killed"  # what a cancellation, which skips all assignments below, leaves
     try:
         files.save_record(
             subagent.record.with_status(RUNNING_STATUSES[identity.task_id is not None], parent.resources.now())
         )
         files.save_prompt(subagent_task.prompt)
+        # Assigned before the scope, which leaves it in place when the time is up.
         result = subagent.build_result("timed_out", limit_or_status=int(subagent_task.timeout_s or 0))
         with anyio.move_on_after(subagent_task.timeout_s):
             result = await _run_child_conversation(subagents, subagent, subagent_task, identity, observe_requests)
@@ -211,6 +212,8 @@ async def run_prepared_subagent(
         logger.exception("subagent %s failed", identity.agent_id)
         status, result = "failed", subagent.build_result("failed", str(error))
     finally:
+        # Without an await, so that it runs under cancellation. The id is released after the status is stored: a
+        # resume in between would read an old status.
         _save_status(subagent, status, parent.resources.now())
         subagents.running_ids.discard(identity.agent_id)
         files.close()
@@ -221,7 +224,7 @@ def _save_status(subagent: Subagent, status: SubagentStatus, time: float) -> Non
     record = subagent.files.record or subagent.record
     try:
         subagent.files.save_record(record.with_status(status, time))
-    except Exception:  # the outcome of the work counts more; a session that is opened again puts the state right
+    except Exception:  # the result of the work matters more; opening the session again corrects the status
         logger.exception("the state of subagent %s could not be stored", record.agent_id)
 
 
@@ -236,9 +239,8 @@ async def _run_child_conversation(
     child = subagents.open_child(spec, subagent.files, subagent.model, identity)
     if observe_requests is not None:
         child.events.observe_requests(observe_requests)
-    hook_conversation = (
-        subagents.parent if identity.task_id is None else child
-    )  # between turns nothing of hooks is announced
+    # In the background the parent may have no open turn. The child has none here, so its hooks emit no events.
+    hook_conversation = subagents.parent if identity.task_id is None else child
     prompt = subagent_task.prompt
     if spec.git_context and not subagent.resumed and (git_context := await subagents.load_git_context()):
         prompt = f"<git-context>\n{git_context}\n</git-context>\n\n{prompt}"
@@ -254,7 +256,7 @@ async def _run_child_conversation(
 
 
 async def _run_child_turn(subagent: Subagent, child: Conversation, prompt: str) -> SubagentResult:
-    """One turn of the subagent, and what its last message says."""
+    """Run one turn of the subagent and return the text of its last message as a result."""
     try:
         status = await run_turn(child, child.turns.begin(), prompt)
     except APIStatusError as error:
@@ -278,7 +280,7 @@ def _evaluate_child_turn(subagent: Subagent, child: Conversation, status: TurnSt
 
 
 def create_subagent_type(subagents: SubagentRegistry, name: str, system_prompt: str, tools: tuple[str, ...]) -> bool:
-    """Add a type that was made up in the conversation; False when there is one of this name."""
+    """Add a type that the model has defined; return False when the name is taken."""
     if name in subagents.types:
         return False
     spec = AgentSpec(name=name, tools=tools, prompt_text=system_prompt)
@@ -287,7 +289,7 @@ def create_subagent_type(subagents: SubagentRegistry, name: str, system_prompt: 
 
 
 def format_subagent_types(types: Mapping[str, SubagentType]) -> str:
-    """The types for the description of a tool, one a line."""
+    """Return the types for the description of a tool, one per line."""
     return "\n".join(f"- `{name}`: {_describe_type(kind)}" for name, kind in types.items())
 
 

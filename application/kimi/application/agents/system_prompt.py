@@ -1,4 +1,4 @@
-"""The system prompt of the built-in agents, and the arguments that every prompt may use (runtime spec 6.2)."""
+"""The system prompt of the built-in agents, and the arguments of all prompts (runtime spec 6.2)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ the outcome can be checked."""
 
 @dataclass(frozen=True, slots=True)
 class ProjectText:
-    """What is known of the place where the agent works. `listing` is a two-level tree of the work dir."""
+    """What the prompt says about the project. `listing` is a two-level tree of the work directory.
+
+    `additional_dirs` are pairs of a path and its listing.
+    """
 
     work_dir: str
     listing: str
@@ -78,7 +81,7 @@ class ProjectText:
 
 
 def build_prompt_arguments(project: ProjectText, shell: Shell, *, now: str, system: str, skills: str) -> dict[str, str]:
-    """What every system prompt may name. `now` is local time in ISO 8601 with its offset."""
+    """Return the arguments that every system prompt may use. `now` is local time in ISO 8601 with its offset."""
     return {
         "KIMI_NOW": now,
         "KIMI_WORK_DIR": project.work_dir,
@@ -93,7 +96,7 @@ def build_prompt_arguments(project: ProjectText, shell: Shell, *, now: str, syst
 
 
 def render_builtin_prompt(arguments: Mapping[str, str]) -> str:
-    """The system prompt of the built-in agents, from the arguments above (an agent file may have replaced some)."""
+    """Return the system prompt of the built-in agents. An agent file may have replaced some of the `arguments`."""
     role = arguments["ROLE_ADDITIONAL"]
     return _PROMPT_TEMPLATE.format(
         role=f"\n{role}\n" if role else "",
@@ -111,9 +114,9 @@ def render_builtin_prompt(arguments: Mapping[str, str]) -> str:
 def render_agent_prompt(
     agent: AgentSpec, arguments: Mapping[str, str], render_template: Callable[[str, Mapping[str, str]], str]
 ) -> str:
-    """The system prompt of an agent; what it states itself wins over the built-in arguments (runtime spec 6.2).
+    """Return the system prompt of an agent; its own arguments override the built-in ones (runtime spec 6.2).
 
-    `render` fills in a template file; raises what it raises.
+    `render_template` renders a template file; its exceptions pass through.
     """
     if agent.prompt_text is not None:
         return agent.prompt_text
@@ -126,7 +129,7 @@ def render_agent_prompt(
 
 
 def check_prompts(agent: AgentSpec, load_prompt: Callable[[AgentSpec], str]) -> None:
-    """Try the templates of an agent and its subagents, so that mistakes end the start and not a turn.
+    """Render the templates of an agent and its subagents, so that mistakes are found at start-up and not in a turn.
 
     Raises ConfigError.
     """

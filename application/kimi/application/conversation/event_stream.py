@@ -74,7 +74,7 @@ class EventStream:
             self.channel.put_nowait(Delivery(event, self._recorder.record(event)))
 
     async def join(self) -> None:
-        """Wait until the driver has handled every event. Returns at once for a subagent: the turn of its parent waits."""
+        """Wait until the driver has handled every event. Returns at once for a subagent, whose parent's turn waits."""
         if self._relay is None:
             await self.channel.join()
 

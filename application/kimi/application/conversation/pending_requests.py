@@ -111,7 +111,7 @@ class PendingRequests:
 
     def close(self) -> None:
         """Refuse all pending requests and all later ones, because the client is gone. Idempotent."""
-        self._closed = True  # first, so that a task that wakes up and asks again is refused
+        self._closed = True
         for entry in list(self._pending.values()):
             # Kept apart from the answer: the turn may be cancelled before the call returns this result.
             if isinstance(entry.request, ToolCallRequest):

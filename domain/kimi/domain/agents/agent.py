@@ -1,6 +1,6 @@
-"""Agents: what an agent is made of, how agent files inherit (runtime spec 6; tools spec 3).
+"""Agents: their specification, and how agent files inherit from each other (runtime spec 6; tools spec 3).
 
-Pure: reading files and rendering prompts is the business of adapters.
+Adapters read the files and render the prompts.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Final, TypedDict
 from kimi.domain.errors import ConfigError
 
 BUILTIN_PROMPT: Final = "builtin:default"
-"""Stands for the path of a system prompt: the one that the program brings along."""
+"""Used as the path of a system prompt; means the built-in system prompt."""
 
 
 def bare_tool_name(tool_id: str) -> str:
-    """The last part of a tool's id; of a built-in tool this is its name."""
+    """Return the last part of a tool's id; for a built-in tool this is its name."""
     return tool_id.rpartition(":")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """An agent, complete.
+    """The complete specification of an agent.
 
     `prompt_path` is an absolute path or `BUILTIN_PROMPT`; `prompt_text`, if not None, is the system prompt itself and
     no template. `tools` are ids in the order in which the model sees the tools. `model` is an alias of the
-    configuration. `ask_commands` makes every command line a question unless yolo or afk is on; `git_context` gives a
-    new instance the state of the repository.
+    configuration. With `ask_commands` every command line needs approval unless yolo or afk is on. With `git_context`
+    the prompt of a new subagent starts with the state of the repository.
     """
 
     name: str
@@ -44,23 +44,23 @@ class AgentSpec:
 
 @dataclass(frozen=True, slots=True)
 class SubagentType:
-    """A kind of subagent that an agent may start; `description` is for the model that chooses."""
+    """A type of subagent that an agent may start. `description` helps the model to choose a type."""
 
     description: str
     spec: AgentSpec
 
 
 class SubagentDeclaration(TypedDict):
-    """An entry of `subagents`: an absolute path and a description."""
+    """An entry of `subagents` in an agent file. `path` is absolute."""
 
     path: str
     description: str
 
 
 class AgentDeclaration(TypedDict, total=False):
-    """What an agent file states. Paths are absolute: they were relative to the file that stated them.
+    """The fields of an agent file. Paths are absolute; in the file they are relative to it.
 
-    `own_subagents` are those of built-in agents; a file states `subagents`.
+    `subagents` are those of an agent file, `own_subagents` those of a built-in agent.
     """
 
     name: str
@@ -76,8 +76,9 @@ class AgentDeclaration(TypedDict, total=False):
 
 
 def extend_agent(base: AgentDeclaration, extension: AgentDeclaration) -> AgentDeclaration:
-    """What holds when `own` extends `base`: each stated field replaces the base's, only the arguments of the prompt
-    are merged one by one (R-113).
+    """Return `base` with the fields of `extension`, which replace those of `base`.
+
+    Only the arguments of the prompt are merged one by one (R-113).
     """
     merged = base | extension
     merged["system_prompt_args"] = {**base.get("system_prompt_args", {}), **extension.get("system_prompt_args", {})}
@@ -89,9 +90,9 @@ def extend_agent(base: AgentDeclaration, extension: AgentDeclaration) -> AgentDe
 def build_agent_spec(
     declaration: AgentDeclaration, subagents: Mapping[str, SubagentType], builtin_ids: Collection[str]
 ) -> AgentSpec:
-    """The agent that was stated, its subagents loaded. `builtin_ids` are those of all built-in tools.
+    """Return the specification of a declared agent with these subagents.
 
-    Raises ConfigError when something required is missing.
+    `builtin_ids` are the ids of all built-in tools. Raises ConfigError when a required field is missing.
     """
     name, prompt_path, tools = declaration.get("name"), declaration.get("system_prompt_path"), declaration.get("tools")
     if not name:
@@ -115,8 +116,9 @@ def build_agent_spec(
 def select_tools(
     tools: Iterable[str] | None, excluded: Iterable[str] | None, builtin_ids: Collection[str]
 ) -> tuple[str, ...]:
-    """The ids of `tools` in order, each once, without those that are excluded. A bare name in either stands for the
-    built-in tool of that name.
+    """Return the ids of `tools` in order, without duplicates and without the excluded ones.
+
+    A bare name in `tools` or `excluded` means the built-in tool of that name.
     """
     id_by_name = {bare_tool_name(tool_id): tool_id for tool_id in builtin_ids}
     left_out = {id_by_name.get(text, text) for text in excluded or ()}
@@ -125,7 +127,7 @@ def select_tools(
 
 
 def check_tools(spec: AgentSpec, is_known: Callable[[str], bool]) -> None:
-    """Raises ConfigError that names every tool id, of the agent and its subagents, that nothing answers to."""
+    """Check the tools of an agent and its subagents. Raises ConfigError with all ids that are not known."""
     named = [*spec.tools, *(one for kind in spec.subagents.values() for one in kind.spec.tools)]
     unknown = [one for one in dict.fromkeys(named) if not is_known(one)]
     if unknown:
