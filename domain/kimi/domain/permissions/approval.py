@@ -1,7 +1,7 @@
-"""Approvals: what a call would do, what the policy says of it, what is remembered (tools spec 5).
+"""Approvals: proposed actions, the policy that decides on them, and remembered approvals (tools spec 5).
 
-Tools state a `ProposedAction`; `check_policy` alone judges it. The function is pure and monotone: a wider allow rule
-never allows less, a wider deny rule never allows more.
+Tools state a `ProposedAction`; only `check_policy` decides on it. That function is pure and monotone: a wider allow
+rule never allows less, a wider deny rule never allows more.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ActionKind: TypeAlias = Literal["command", "path", "mcp", "external", "other"]
 
 @dataclass(frozen=True, slots=True)
 class ProposedAction:
-    """What a prepared call would do.
+    """The action that a prepared call would perform.
 
-    `action` is the key that clients see and that approval for the session remembers; `remember_as` replaces it
-    in the memory where the visible action is too wide (an MCP call: `mcp:SERVER/TOOL`). `subject` is what rules
+    `action` is the key that clients see and under which approval for the session is remembered. `remember_as` replaces
+    it there when the visible action is too wide (an MCP call: `mcp:SERVER/TOOL`). `subject` is the text that rules
     match and narrower scopes compare: the command line, the real path, or `SERVER/TOOL`. `allowed_in_plan_mode` marks
-    what plan mode allows, `allowed_by_config` what the user's own configuration allows like an allow rule.
+    an action that plan mode allows, `allowed_by_config` one that the user's configuration allows like an allow rule.
     """
 
     action: str
@@ -43,7 +43,7 @@ class ProposedAction:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of the user's own configuration; None matches anything. Patterns are shell globs."""
+    """A rule of the user's configuration. Patterns are shell globs; None matches anything."""
 
     decision: Decision
     tool: str | None = None
@@ -53,11 +53,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Modes, rules and memory of one conversation.
+    """The modes, rules and remembered approvals of one conversation.
 
-    `afk` is the away mode, which belongs to the session; `unattended` says that this run of the program has nobody
-    to ask, and is never stored. `plan` is plan mode: commands, MCP and external calls are never approved without
-    the user.
+    `afk` is the away mode of the session. `unattended` means that this run of the program has no user to ask; it is
+    never stored. `plan` is plan mode: commands, MCP and external calls are never approved without the user.
     """
 
     yolo: bool = False
@@ -70,17 +69,17 @@ class Policy:
 
     @property
     def is_user_absent(self) -> bool:
-        """Whether there is nobody who could be asked."""
+        """Whether there is no user who could be asked."""
         return self.afk or self.unattended
 
     def remember(self, proposed_action: ProposedAction) -> Policy:
-        """This policy with the action approved for the session."""
+        """Return this policy with the action approved for the session."""
         return replace(self, remembered=self.remembered | {memory_key(proposed_action, self.scope)})
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyDecision:
-    """A decision and where it comes from."""
+    """A decision on a proposed action, and the part of the policy that it comes from."""
 
     decision: Decision
     origin: DecisionOrigin
@@ -92,18 +91,18 @@ _PLAN_RESTRICTED_KINDS = frozenset({"command", "mcp", "external"})
 def check_policy(
     policy: Policy, tool: str, proposed_action: ProposedAction, *, remembered: bool = True
 ) -> PolicyDecision:
-    """Decide whether `tool` may do the action. The first that matches wins: deny rules, plan mode, modes, memory,
-    allow rules.
+    """Decide whether `tool` may perform the action.
 
-    Plan mode never allows a command, an MCP or an external call by itself; with nobody there it denies. Without
-    `remembered`, memory and allow rules do not count: only yolo and afk allow.
+    The first match wins, in this order: deny rules, plan mode, modes, remembered approvals, allow rules. Plan mode
+    never allows a command, an MCP or an external call by itself; it denies them when the user is absent. Without
+    `remembered`, remembered approvals and allow rules do not count: only yolo and afk allow.
     """
     if any(rule.decision == "deny" and _is_denied_by(rule, tool, proposed_action) for rule in policy.rules):
         return PolicyDecision("deny", "rule")
     if policy.plan and proposed_action.kind in _PLAN_RESTRICTED_KINDS and not proposed_action.allowed_in_plan_mode:
         return PolicyDecision("deny" if policy.is_user_absent else "ask", "plan")
     if proposed_action.kind == "external":
-        return PolicyDecision("allow", "default")  # outside plan mode the client answers for its own tools
+        return PolicyDecision("allow", "default")  # outside plan mode the client is responsible for its own tools
     if policy.yolo:
         return PolicyDecision("allow", "yolo")
     if policy.is_user_absent:
@@ -120,13 +119,16 @@ def check_policy(
 
 
 def is_denied_by_rule(policy: Policy, tool: str, subject: str) -> bool:
-    """Whether a deny rule forbids a call of `tool` that nobody is asked about; `subject` is that of an action."""
+    """Return whether a deny rule forbids a call of `tool` that needs no approval.
+
+    `subject` has the form of `ProposedAction.subject`.
+    """
     action = ProposedAction("", "", subject=subject)
     return any(rule.decision == "deny" and _is_denied_by(rule, tool, action) for rule in policy.rules)
 
 
 def memory_key(proposed_action: ProposedAction, scope: SessionScope) -> str:
-    """What approval for the session stores for the action in this scope (tools spec 5.6)."""
+    """Return the key under which approval of the action for the session is stored, in this scope (tools spec 5.6)."""
     action = proposed_action.remember_as or proposed_action.action
     if scope == "action" or proposed_action.kind in ("mcp", "external"):
         return action
@@ -143,7 +145,7 @@ def _memory_prefix(proposed_action: ProposedAction) -> str:
 
 
 def _is_denied_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
-    """Whether a deny rule matches any command that can be seen in a line, or the line as a whole."""
+    """Return whether a deny rule matches any visible command of a line, or the line as a whole."""
     if not _is_covered_by(rule, tool, proposed_action):
         return False
     if rule.match is None:
@@ -152,7 +154,7 @@ def _is_denied_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> boo
 
 
 def _is_allowed_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
-    """Whether an allow rule matches every simple command of a line that holds nothing hidden."""
+    """Return whether an allow rule matches every simple command of a line that hides no command."""
     if not _is_covered_by(rule, tool, proposed_action):
         return False
     if rule.match is None:
@@ -170,7 +172,7 @@ def _is_covered_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bo
 
 
 def _shell_language(proposed_action: ProposedAction) -> str:
-    """Of the command line."""
+    """Return the shell language of the command line."""
     return next((block.language for block in proposed_action.display if isinstance(block, ShellBlock)), "bash")
 
 

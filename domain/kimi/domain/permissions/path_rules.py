@@ -1,7 +1,7 @@
-"""What a path allows: workspace roots, sensitive files, our own files (tools spec 2).
+"""Access rules for paths: workspace roots, sensitive files, files of the program itself (tools spec 2).
 
-Pure: the real path, every symlink resolved, is handed in. Decisions look at the real path, messages at the path
-as it was given. All functions take absolute, normalised paths unless they say otherwise.
+The functions do not touch the disk: callers pass the real path, with every symlink resolved. Decisions use the real
+path, messages the path as the model wrote it. Paths are absolute and normalised unless a function says otherwise.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ SENSITIVE_PATTERNS = (
 """Files that hold secrets (tools spec 2.3): a name, or the last components of a path; shell globs."""
 
 _PROCESS_ENVIRONMENTS = ("/proc/*/environ", "/proc/*/task/*/environ")
-"""Where Linux shows the variables of a process, ours with API keys among them."""
+"""Where Linux shows the environment of a process; that of the program itself holds API keys."""
 
 NOT_SENSITIVE_PATTERNS = (".env.example", ".env.sample", ".env.template", "*.pub")
-"""Names that the patterns above would catch although they are meant to be read."""
+"""Names that `SENSITIVE_PATTERNS` match although the files hold no secrets."""
 
 OWN_FILES = (
     *("config.toml", "config.json", "config.json.bak", "mcp.json", "kimi.json", "device_id"),
     *("credentials", "mcp-oauth", "sessions", "user-history"),
 )
-"""What tools may neither read nor change below the share directory (tools spec 2.3, T-45)."""
+"""Files below the share directory that tools may neither read nor change (tools spec 2.3, T-45)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPath:
-    """A path as the model wrote it, and what it means lexically.
+    """A path as the model wrote it, and its lexical interpretation.
 
-    `expanded` is the path after `~` expansion, for messages; `absolute` is resolved against the work dir with
-    `.` and `..` removed by text alone.
+    `expanded` is the path after `~` expansion, for messages. `absolute` is joined to the work directory, with `.` and
+    `..` removed without looking at the disk.
     """
 
     original: str
@@ -59,10 +59,10 @@ class NamedPath:
 
 @dataclass(frozen=True, slots=True)
 class PathScopes:
-    """The parts of the file system that differ in rights.
+    """The parts of the file system with different access rights.
 
-    `workspace`, `readable` and `protected` hold each root both as it is named and as it really is.
-    `sensitive` and `not_sensitive` are the user's additions to the two lists above.
+    `workspace`, `readable` and `protected` hold each root twice: as it is named and as its real path. `sensitive` and
+    `not_sensitive` are the user's additions to `SENSITIVE_PATTERNS` and `NOT_SENSITIVE_PATTERNS`.
     """
 
     workspace: tuple[str, ...]
@@ -76,7 +76,7 @@ class PathScopes:
 
 @dataclass(frozen=True, slots=True)
 class PathDenied:
-    """The path may not be used: what the model reads, and one line for the user."""
+    """The path may not be used. `message` is for the model, `brief` is one line for the user."""
 
     message: str
     brief: str
@@ -84,7 +84,7 @@ class PathDenied:
 
 @dataclass(frozen=True, slots=True)
 class PathAllowed:
-    """The path may be used. `action` is what has to be approved for it; None when nothing has."""
+    """The path may be used. `action` is the action that needs approval, None when no approval is needed."""
 
     is_in_workspace: bool
     action: str | None = None
@@ -95,7 +95,7 @@ PathAccess: TypeAlias = PathDenied | PathAllowed
 
 
 def interpret_path(original: str, *, work_dir: str, home: str, windows: bool = False) -> NamedPath:
-    """What `given` means: only `~` and `~/...` stand for the home directory; relative to the work dir."""
+    """Return the interpretation of `original`, relative to the work directory. Only `~` and `~/...` mean the home."""
     if windows:
         from kimi.domain.permissions.windows_paths import to_native_windows_path  # only where it is needed
 
@@ -110,15 +110,15 @@ def interpret_path(original: str, *, work_dir: str, home: str, windows: bool = F
 
 
 def is_within(path: str, roots: Iterable[str], *, windows: bool = False) -> bool:
-    """Whether `path` is one of `roots` or below one. By components, never by string prefix."""
+    """Return whether `path` is one of `roots` or below one. Compares components, never string prefixes."""
     parts = _split_components(path, windows)
     return any(parts[: len(root)] == root for root in (_split_components(root, windows) for root in roots))
 
 
 def is_sensitive(path: str, scopes: PathScopes) -> bool:
-    """Whether the path matches the list of files with secrets, or is one of our own.
+    """Return whether the path matches the patterns of files with secrets, or is a file of the program itself.
 
-    Upper and lower case are the same here: some file systems do not tell them apart.
+    Case is ignored, because some file systems ignore it.
     """
     if is_protected(path, scopes):
         return True
@@ -128,7 +128,7 @@ def is_sensitive(path: str, scopes: PathScopes) -> bool:
 
 
 def is_protected(path: str, scopes: PathScopes) -> bool:
-    """Whether it is one of our own files, outside the roots that are readable all the same."""
+    """Return whether the path is a file of the program itself and not below a readable root."""
     if not scopes.protected or is_within(path, scopes.readable, windows=scopes.windows):
         return False
     return _is_own_file(path, scopes)
@@ -144,7 +144,7 @@ def check_read_access(named_path: NamedPath, real_path: str, scopes: PathScopes)
 
 
 def check_read_location(named_path: NamedPath, real_path: str, scopes: PathScopes) -> PathAccess:
-    """The part of `check_read_access` that asks where the path is, not what it holds: a search filters its results."""
+    """Decide by location only whether the path may be read; a search checks each of its results for secrets itself."""
     if refused := _check_path_form(named_path, "read", scopes):
         return refused
     if is_within(real_path, (*scopes.workspace, *scopes.readable), windows=scopes.windows):
@@ -175,7 +175,7 @@ def check_write_access(
 
 
 def glob_to_regex(component: str) -> str:
-    """A regular expression for one component of a shell glob: `*`, `?`, `[...]`, `[!...]`; no flags, no anchors."""
+    """Return a regular expression, without anchors, for one component of a shell glob: `*`, `?`, `[...]`, `[!...]`."""
     pieces: list[str] = []
     at = 0
     while at < len(component):
@@ -214,7 +214,7 @@ def _expand_home(path: str, home: str) -> str:
 
 
 def _strip_double_root(path: str) -> str:
-    """POSIX leaves `//x` alone; for us it is `/x`."""
+    """Return `//x`, which POSIX normalisation keeps, as `/x`."""
     return path[1:] if path.startswith("//") else path
 
 
@@ -234,7 +234,7 @@ def _check_path_form(named_path: NamedPath, verb: AccessVerb, scopes: PathScopes
 
 
 def _is_encodable(path: str) -> bool:
-    """Whether the system can be asked for it: not with a NUL, not with a lone surrogate from the JSON text."""
+    """Return whether the path can be passed to the system: it holds no NUL and no lone surrogate from the JSON text."""
     try:
         return b"\0" not in path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -285,7 +285,7 @@ def _compile_sensitive_patterns(
 
 
 def _compile_patterns(patterns: Sequence[str]) -> re.Pattern[str]:
-    """One expression for all of them: this runs once per file of a search."""
+    """Return one expression for all patterns, because it is matched once per file of a search."""
     usable = [pattern.casefold() for pattern in patterns if pattern.strip("/")]
     rooted = [_pattern_to_regex(pattern) for pattern in usable if pattern.startswith("/")]
     anywhere = [_pattern_to_regex(pattern) for pattern in usable if not pattern.startswith("/")]
@@ -294,6 +294,6 @@ def _compile_patterns(patterns: Sequence[str]) -> re.Pattern[str]:
 
 
 def _pattern_to_regex(pattern: str) -> str:
-    """A name stands for the last component; a path for its last components, or any run of them."""
+    """Return the expression of one pattern: a name matches the last component, a path any run of components."""
     parts = [glob_to_regex(part) for part in pattern.strip("/").split("/")]
     return "/".join(parts) + (r"\Z" if len(parts) == 1 and not pattern.startswith("/") else r"(?:/|\Z)")

@@ -6,25 +6,25 @@ import re
 
 _HIDING_SIGNS = ("`", "$(", "<(", ">(", "<<", "${", "$'")
 _LINE_CONTINUATION = "\\\n"
-"""A backslash at the end of a line: bash takes both away before it looks for anything else."""
+"""A backslash at the end of a line: bash removes both before it parses anything else."""
 
 _POWERSHELL_HIDING = re.compile(r"""\\["';|&\n(#]|@["']|[\u2018-\u201f]""")
-"""There a backslash is a letter like any other, texts span lines between `@"` and `"@`, and bent quotes quote too."""
+"""In PowerShell a backslash escapes nothing, strings span lines between `@"` and `"@`, and curly quotes quote too."""
 
 _DEV_NULL_REDIRECT = re.compile(r">>?\s*/dev/null(?![^\s;|&])")
-"""The one redirection that changes no file."""
+"""The only redirection that changes no file."""
 
 _COMMAND_PREFIX_WORDS = re.compile(r"(?:[{!]|(?:if|then|elif|else|while|until|do|time)(?!\S)|\w+\+?=\S*|\s)+")
 """Words that may stand before the name of a command."""
 
 
 def split_simple_commands(line: str, language: str = "bash") -> list[str] | None:
-    """The simple commands of `line`, split at `&& || ; | &` and newlines outside quotes.
+    """Return the simple commands of `line`, split at `&& || ; | &` and newlines outside quotes.
 
-    None when the line holds what could hide a command from a rule: command or process substitution, a heredoc, a
-    parameter expansion with braces, a string with escapes of its own (`$'…'`), a subshell or a function, a comment
-    (quotes in it quote nothing), output that goes into a file, or quoting that does not close; in PowerShell also what
-    it does not read as bash does.
+    Return None when the line holds syntax that could hide a command from a rule: command or process substitution, a
+    heredoc, a parameter expansion with braces, a string with its own escapes (`$'…'`), a subshell or a function, a
+    comment (quotes in it quote nothing), redirection into a file, or an unclosed quote; in PowerShell also syntax that
+    PowerShell reads differently from bash.
     """
     joined = line.replace(_LINE_CONTINUATION, "")
     if any(sign in line or sign in joined for sign in _HIDING_SIGNS):
@@ -36,8 +36,11 @@ def split_simple_commands(line: str, language: str = "bash") -> list[str] | None
 
 
 def find_visible_commands(line: str) -> list[str]:
-    """The same for any line, as far as its commands can be seen: each as it stands, and without quotes and what
-    precedes its name (`then`, `{`, `NAME=value`)."""
+    """Return the simple commands that are visible in any line, also one that hides others.
+
+    Each command is returned twice: as it is written, and without quotes and the words that precede its name (`then`,
+    `{`, `NAME=value`).
+    """
     commands = _split_at_operators(line)[0]
     return [*commands, *(_strip_prefix_words(command) for command in commands)]
 
@@ -49,7 +52,7 @@ def _strip_prefix_words(command: str) -> str:
 
 
 def _split_at_operators(line: str) -> tuple[list[str], bool]:
-    """What stands between the operators outside quotes; is that certain to be what the shell sees?"""
+    """Return the commands between the operators outside quotes, and whether the shell is certain to see the same."""
     commands: list[str] = []
     start, quote, escaped, plain = 0, "", False, True
     for at, char in enumerate(line):

@@ -9,7 +9,7 @@ _DRIVE = re.compile(r"^(?:/cygdrive)?/([A-Za-z])(?:/(.*))?$", re.DOTALL)
 
 
 def to_native_windows_path(path: str) -> str:
-    """`/c/x` and `/cygdrive/c/x` as `c:\\x`, `//server/share` as `\\\\server\\share`; anything else unchanged."""
+    """Return `/c/x` and `/cygdrive/c/x` as `c:\\x`, `//server/share` as `\\\\server\\share`, other paths unchanged."""
     if path.startswith("//"):
         return path.replace("/", "\\")
     drive = _DRIVE.match(path)
@@ -20,16 +20,16 @@ def to_native_windows_path(path: str) -> str:
 
 
 def canonicalise_windows_path(path: str) -> str:
-    """A path with slashes in which every component is the name that Windows really opens.
+    """Return the path with forward slashes, each component replaced by the name that Windows opens.
 
-    Of `\\\\?\\c:\\x` and `\\\\.\\c:\\x` the prefix, which leads to the same file, is left out.
+    The prefix of `\\\\?\\c:\\x` and `\\\\.\\c:\\x` is removed: the path means the same file without it.
     """
     slashed = _DEVICE.sub(lambda found: "//" if found[1] else "", path.replace("\\", "/"))
     return "/".join(canonicalise_windows_name(part) for part in slashed.split("/"))
 
 
 def canonicalise_windows_name(component: str) -> str:
-    """The name that Windows really opens: without a stream suffix and without trailing dots and spaces.
+    """Return the name that Windows opens: without a stream suffix and without trailing dots and spaces.
 
     `.env::$DATA` and `.env. ` both open `.env`. A drive such as `C:` stays as it is.
     """
