@@ -1,6 +1,6 @@
-"""Where hooks fire, what each is told, and what a block does there (runtime spec 7.5, wire spec 4.5).
+"""The points at which hooks fire, and the effect of a block at each of them (runtime spec 7.5, wire spec 4.5).
 
-The turn-ending `Stop` is in `stop_hooks`, start and end of a session in `session_hooks_lifespan`.
+`Stop`, at the end of a turn, is in `stop_hooks`; the start and end of a session are in `session_hooks_lifespan`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def run_hooks(conversation: Conversation, event: str, target: str, details
 
 
 async def fire_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> None:
-    """`run_hooks.fire_hooks`, as above."""
+    """Call `run_hooks.fire_hooks`, which is imported only when a hook watches the event."""
     if event in conversation.resources.hooks.watched_events:
         from kimi.application.hooks.run_hooks import fire_hooks
 
@@ -42,7 +42,7 @@ async def fire_hooks(conversation: Conversation, event: str, target: str, detail
 
 
 async def close_late_hooks(conversation: Conversation) -> None:
-    """`run_hooks.close_late_hooks`, as above."""
+    """Call `run_hooks.close_late_hooks`, which is imported only when there are detached hooks."""
     if conversation.resources.hooks.detached_batches:
         from kimi.application.hooks.run_hooks import close_late_hooks
 
@@ -52,7 +52,7 @@ async def close_late_hooks(conversation: Conversation) -> None:
 async def run_pre_tool_hooks(
     conversation: Conversation, call: ToolCall, arguments: JsonObject
 ) -> ToolReturnValue | None:
-    """PreToolUse: the error result when a hook forbids the call, else None."""
+    """Run PreToolUse hooks; return the error result when one blocks the call, else None."""
     verdict = await run_hooks(conversation, "PreToolUse", call.function.name, _tool_call_details(call, arguments))
     if verdict.action == "allow":
         return None
@@ -63,7 +63,7 @@ async def run_pre_tool_hooks(
 async def fire_post_tool_hooks(
     conversation: Conversation, call: ToolCall, arguments: JsonObject, result: ToolReturnValue
 ) -> None:
-    """PostToolUse or PostToolUseFailure: a tool has run. Nothing waits for it."""
+    """Fire PostToolUse or PostToolUseFailure after a tool has run, without waiting for the hooks."""
     event = "PostToolUseFailure" if result.is_error else "PostToolUse"
     if event not in conversation.resources.hooks.watched_events:
         return
@@ -73,9 +73,9 @@ async def fire_post_tool_hooks(
 
 
 async def run_prompt_hooks(conversation: Conversation, user_input: UserInput) -> str | None:
-    """UserPromptSubmit: the text to answer with when a hook forbids the prompt, else None.
+    """Run UserPromptSubmit hooks; return the text to answer with when one blocks the prompt, else None.
 
-    A hook sees the text of a prompt in parts as well (R-142). What a model writes to its subagent is no prompt.
+    Hooks get the text of a prompt that consists of parts as well (R-142). The prompt of a subagent fires no hooks.
     """
     if conversation.subagent is not None:
         return None
@@ -85,7 +85,10 @@ async def run_prompt_hooks(conversation: Conversation, user_input: UserInput) ->
 
 
 async def run_stop_failure_hooks(conversation: Conversation, error: Exception) -> None:
-    """StopFailure: the turn ends with an error. Its verdict means nothing, but a client has time to answer."""
+    """Run StopFailure hooks when a turn ends with an error; their answers are ignored.
+
+    The call waits for them, so that the client can answer before the turn ends.
+    """
     if conversation.subagent is not None:
         return
     name = type(error).__name__
@@ -96,32 +99,32 @@ async def run_stop_failure_hooks(conversation: Conversation, error: Exception) -
 
 
 async def run_subagent_start_hooks(conversation: Conversation, agent_type: str, prompt: str) -> None:
-    """SubagentStart, in the conversation that starts it: an agent of type `agent_type` begins."""
+    """Run SubagentStart hooks before a subagent of type `agent_type` begins; their answers are ignored."""
     await run_hooks(
         conversation, "SubagentStart", agent_type, {"agent_name": agent_type, "prompt": prompt[:MAX_SUBAGENT_CHARS]}
     )
 
 
 async def fire_subagent_stop_hooks(conversation: Conversation, agent_type: str, response: str) -> None:
-    """SubagentStop: it has reported. Nothing waits for it."""
+    """Fire SubagentStop after a subagent has returned its result, without waiting for the hooks."""
     await fire_hooks(
         conversation, "SubagentStop", agent_type, {"agent_name": agent_type, "response": response[:MAX_SUBAGENT_CHARS]}
     )
 
 
 async def run_pre_compact_hooks(conversation: Conversation, trigger: str, token_count: int) -> None:
-    """PreCompact; `trigger` is `auto`, `manual` or `manual-with-prompt`."""
+    """Run PreCompact hooks; their answers are ignored. `trigger` is `auto`, `manual` or `manual-with-prompt`."""
     await run_hooks(conversation, "PreCompact", trigger, {"trigger": trigger, "token_count": token_count})
 
 
 async def fire_post_compact_hooks(conversation: Conversation, trigger: str, estimated_token_count: int) -> None:
-    """PostCompact. Nothing waits for it."""
+    """Fire PostCompact without waiting for the hooks."""
     details = {"trigger": trigger, "estimated_token_count": estimated_token_count}
     await fire_hooks(conversation, "PostCompact", trigger, details)
 
 
 async def fire_notification_hooks(conversation: Conversation, notification: Notification, sink: str) -> None:
-    """Notification: one was given to `sink`. Nothing waits for it."""
+    """Fire Notification after one was sent to `sink` ("llm" or "wire"), without waiting for the hooks."""
     details = {
         "sink": sink,
         "notification_type": notification.type,

@@ -1,8 +1,8 @@
-"""Use-case run-hooks: which hooks watch an event, all of them in parallel, the first block wins (wire spec 4.5).
+"""Use-case run-hooks: run all hooks that match an event in parallel; the first block wins (wire spec 4.5).
 
-The first is the first in the order commands, then subscriptions, whichever of them answers first. What fails, takes
-too long or makes no sense allows. Inside a turn a batch is framed by HookTriggered and HookResolved; outside of one
-nothing goes onto the stream and only commands run.
+"First" means the order commands, then subscriptions, not the order of the answers. A hook that fails, times out or
+answers nonsense allows. Inside a turn a batch starts with HookTriggered and ends with HookResolved; outside a turn no
+events are emitted and only commands run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AskHook: TypeAlias = Callable[[], Awaitable[HookAnswer]]
 
 @dataclass(frozen=True, slots=True)
 class _HookInvocation:
-    """An event that something watches: the hooks that match, and what they are told."""
+    """An event that hooks watch, with the hooks that match and the payload that they get."""
 
     event: str
     target: str
@@ -46,9 +46,9 @@ class _HookInvocation:
 
 
 async def run_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> HookAnswer:
-    """Fire `event` and wait for the verdict. `details` is what hooks learn beyond event, session and directory.
+    """Fire `event`, wait for all hooks and return the first block, or allow.
 
-    Raises StoreFailed; nothing else but cancellation.
+    `details` is added to the payload, which holds event, session and work directory. Raises StoreFailed.
     """
     invocation = _match_hooks(conversation, event, target, details)
     if invocation is None:
@@ -56,9 +56,8 @@ async def run_hooks(conversation: Conversation, event: str, target: str, details
     if conversation.turn is None:
         return await _run_matched_hooks(conversation, invocation)
     answer, started_at = ALLOW, anyio.current_time()
-    conversation.events.emit_nowait(
-        HookTriggered(event, target, len(invocation.hooks))
-    )  # a cancel cannot come before the next line
+    # Emitted without waiting: a cancellation between the event and the `try` would leave out HookResolved.
+    conversation.events.emit_nowait(HookTriggered(event, target, len(invocation.hooks)))
     try:
         await conversation.events.channel.wait_for_capacity()
         answer = await _run_matched_hooks(conversation, invocation)
@@ -69,9 +68,10 @@ async def run_hooks(conversation: Conversation, event: str, target: str, details
 
 
 async def fire_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> None:
-    """Fire `event` without waiting: its verdict means nothing. Raises StoreFailed.
+    """Fire `event` without waiting for the hooks, whose answers are ignored. Raises StoreFailed.
 
-    Commands may outlive the turn; its end settles what was asked of the client and closes the batch on the stream.
+    Commands may outlive the turn. The end of the turn resolves the requests to the client and emits HookResolved.
+    Without a task group for detached hooks, this waits for them.
     """
     hooks = conversation.resources.hooks
     if hooks.task_group is None:
@@ -83,6 +83,8 @@ async def fire_hooks(conversation: Conversation, event: str, target: str, detail
     batch = DetachedHookBatch(
         conversation.turn, event, target, anyio.current_time(), is_resolved=conversation.turn is None
     )
+    # Up to the start of the batch there is no await: a cancellation or the end of the turn finds it registered,
+    # announced and started, or not at all.
     if not batch.is_resolved:
         hooks.detached_batches.append(batch)
         conversation.events.emit_nowait(HookTriggered(event, target, len(invocation.hooks)))
@@ -91,9 +93,9 @@ async def fire_hooks(conversation: Conversation, event: str, target: str, detail
 
 
 async def close_late_hooks(conversation: Conversation) -> None:
-    """The turn ends: nothing that was fired in it goes onto the stream any more (wire spec 4.6, 4.7).
+    """Close all detached batches of the current turn, which is ending (wire spec 4.6, 4.7).
 
-    Raises StoreFailed.
+    They emit no further events. Raises StoreFailed.
     """
     for batch in [batch for batch in conversation.resources.hooks.detached_batches if batch.owner is conversation.turn]:
         await _close_batch(conversation, batch, ALLOW)
@@ -103,13 +105,14 @@ async def _run_late_batch(conversation: Conversation, invocation: _HookInvocatio
     try:
         answer = await _run_matched_hooks(conversation, invocation, batch)
         await _close_batch(conversation, batch, answer)
-    except Exception:  # in nobody's turn: there is nobody to report to
+    except Exception:  # the turn may be over, so there is nothing to report the error to
         logger.exception("the hooks of %s failed", invocation.event)
 
 
 async def _close_batch(conversation: Conversation, batch: DetachedHookBatch, answer: HookAnswer) -> None:
     if batch.is_resolved:
         return
+    # Marked before the first await: the end of the turn and the batch itself may both close it.
     batch.is_resolved = True
     conversation.resources.hooks.detached_batches.remove(batch)
     for request_id in batch.request_ids:
@@ -118,7 +121,7 @@ async def _close_batch(conversation: Conversation, batch: DetachedHookBatch, ans
 
 
 def _match_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> _HookInvocation | None:
-    """The hooks that match, and what they are told; None when there are none."""
+    """Return the hooks that match with their payload; None when no hook matches."""
     hooks = conversation.resources.hooks
     if event not in hooks.watched_events:
         return None
@@ -134,7 +137,7 @@ def _match_hooks(conversation: Conversation, event: str, target: str, details: J
 async def _run_matched_hooks(
     conversation: Conversation, invocation: _HookInvocation, batch: DetachedHookBatch | None = None
 ) -> HookAnswer:
-    """Ask all hooks at once; the first block in their order, or allow."""
+    """Run all hooks in parallel; return the first block in their order, or allow."""
     answers = [ALLOW] * len(invocation.hooks)
 
     async def ask(index: int, hook: Hook) -> None:
@@ -149,7 +152,7 @@ async def _run_matched_hooks(
 async def _run_hook(
     conversation: Conversation, hook: Hook, invocation: _HookInvocation, batch: DetachedHookBatch | None
 ) -> HookAnswer:
-    """The verdict of one hook. Fails open."""
+    """Run one hook and return its answer; a hook that fails allows."""
     ask: AskHook = (
         partial(conversation.resources.hooks.run_command, hook, invocation.payload)
         if isinstance(hook, CommandHook)
@@ -168,11 +171,11 @@ async def _ask_client(
     invocation: _HookInvocation,
     batch: DetachedHookBatch | None,
 ) -> HookAnswer:
-    """Ask the client; its silence allows, and so does everything once it is gone."""
+    """Send a HookRequest to the client and return its answer; allow on a timeout and when the client is gone."""
     request_id = conversation.resources.new_id().replace("-", "")[:12]
     request = HookRequest(request_id, subscription.id, invocation.event, invocation.target, invocation.payload)
     if batch is not None:
-        if batch.is_resolved:
+        if batch.is_resolved:  # the turn has ended since the batch was started: the client expects no requests
             return ALLOW
         batch.request_ids.append(request_id)
     with anyio.move_on_after(clamp_timeout_s(subscription)):

@@ -1,4 +1,4 @@
-"""The hooks of a session's start and end, and the place where hooks run that nobody waits for."""
+"""The hooks at the start and end of a session, and the task group of detached hooks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kimi.application.hooks.hook_points import fire_hooks, run_hooks
 logger = logging.getLogger(__name__)
 
 MAX_SESSION_END_S = 5.0
-"""How long SessionEnd, and what is still running, may take."""
+"""The maximum time in seconds for SessionEnd and the hooks that are still running."""
 
 
 def _no_deadline() -> float:
@@ -26,10 +26,10 @@ def _no_deadline() -> float:
 async def session_hooks_lifespan(
     conversation: Conversation, time_left: Callable[[], float] = _no_deadline
 ) -> AsyncGenerator[None, None]:
-    """SessionStart on entering, without waiting for it; SessionEnd on leaving, however that comes.
+    """Fire SessionStart on entry, without waiting for the hooks; run SessionEnd on exit in every case.
 
-    Leaving takes at most `MAX_SESSION_END_S` seconds, or `time_left()` if less, plus the time to kill what still
-    runs then. An exception of the body comes out as it is.
+    The exit takes at most `MAX_SESSION_END_S` seconds, or `time_left()` if that is less, plus the time to kill the
+    hooks that still run then. An exception of the body is raised unchanged, not wrapped in a group.
     """
     failed: BaseException | None = None
     async with anyio.create_task_group() as tasks:
@@ -41,10 +41,11 @@ async def session_hooks_lifespan(
         except BaseException as error:
             if isinstance(error, anyio.get_cancelled_exc_class()):
                 raise
-            failed = error  # the group would wrap it
+            failed = error  # raised below, because the group would wrap it
         finally:
             if conversation.resources.hooks.commands:
                 await _run_session_end_hooks(conversation, max(0.0, min(MAX_SESSION_END_S, time_left())))
+            # Removed before it is cancelled, so that no new hook starts in a group that is ending.
             conversation.resources.hooks.set_task_group(None)
             tasks.cancel_scope.cancel()
     if failed is not None:
