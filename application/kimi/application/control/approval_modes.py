@@ -1,4 +1,4 @@
-"""Use-case: how much a conversation asks, as one choice (acp spec 3.9). Session state, never configuration."""
+"""Use-case modes: the approval modes as one choice of session state, never of configuration (acp spec 3.9)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 
 def mode_from_policy(policy: Policy) -> Mode:
-    """The mode that a policy amounts to; plan mode counts before the others."""
+    """Return the mode that matches a policy; plan mode takes precedence over the others."""
     if policy.plan:
         return "plan"
     return "afk" if policy.afk else "yolo" if policy.yolo else "default"
 
 
 def switch_mode(conversation: Conversation, mode: Mode) -> None:
-    """Let the conversation ask as much as `mode` says, from the next tool call on.
+    """Switch to `mode` from the next tool call on.
 
-    Plan mode leaves the approvals as they are, so that they are there again after it. Raises StoreFailed; nothing has
+    Plan mode keeps yolo and afk as they are, so that they apply again after it. Raises StoreFailed; nothing has
     changed then.
     """
     yolo, afk = mode == "yolo", mode == "afk"

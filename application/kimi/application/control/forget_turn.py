@@ -1,4 +1,4 @@
-"""Use-case: take the last prompt and what came of it out of the context (acp spec 1.9, `refusal`)."""
+"""Use-case forget-turn: remove the last prompt and its answer from the context (acp spec 1.9, `refusal`)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from kimi.domain.history.session import CheckpointRecord
 
 
 def next_checkpoint_id(conversation: Conversation) -> int:
-    """Where the context stands before a prompt, for `forget_since_checkpoint`."""
+    """Return the id of the next checkpoint, to be passed to `forget_since_checkpoint` after the prompt."""
     return conversation.history.next_checkpoint
 
 
 def forget_since_checkpoint(conversation: Conversation, checkpoint_id: int) -> bool:
-    """Let the context be what it was at the mark; the event log stays. No turn may be running.
+    """Restore the context to its state before the checkpoint; the event log is unchanged. No turn may be running.
 
-    False when the mark is not there any more: the context was compacted or cleared since. Raises StoreFailed.
+    Return False when the checkpoint no longer exists because the context was compacted or cleared. Raises StoreFailed.
     """
     if CheckpointRecord(checkpoint_id) not in conversation.history.records:
         return False

@@ -1,4 +1,4 @@
-"""Use-case servers: when a turn waits for MCP servers, and who is told how they stand (tools spec 4.2, 4.3)."""
+"""Use-case servers: connect to MCP servers, wait for them, and report their status (tools spec 4.2, 4.3)."""
 
 from __future__ import annotations
 
@@ -21,47 +21,48 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_SHUTDOWN_S: Final = 3.0
-"""How long servers may take to end, at most."""
+"""The maximum time in seconds that servers may take to end."""
 
 MIN_SHUTDOWN_S: Final = 0.3
 BROKEN_STATES: Final = ("failed", "unauthorized")
 
 
 def mcp_status(conversation: Conversation) -> McpStatus | None:
-    """How the servers of a conversation stand now; None when it has none."""
+    """Return the current status of the servers; None when the conversation has none."""
     servers = conversation.toolset.servers
     return servers.status() if servers else None
 
 
 def list_servers(conversation: Conversation) -> Sequence[SourceServer]:
-    """The servers one by one, with the reason why one cannot be used, and the tools as they describe them."""
+    """Return the servers, each with its state, the reason why it cannot be used, and the tools as it describes them."""
     servers = conversation.toolset.servers
     return servers.servers() if servers else ()
 
 
 def start_servers(conversation: Conversation) -> None:
-    """Begin to connect, unless that has begun. Returns at once."""
+    """Start to connect in the background, unless that has been started."""
     if conversation.toolset.servers is not None:
         conversation.toolset.servers.source.start()
 
 
 def reload_servers(conversation: Conversation, servers: Sequence[McpServer] | None = None) -> None:
-    """Connect again what is not connected; with `servers` take these instead. Their tools count from the next step.
+    """Reconnect servers that are not connected, or use `servers` instead. Their tools are offered from the next step.
 
-    A conversation that was opened without any server gets none: it is opened anew for that.
+    A conversation that was opened without servers gets none; it must be opened again for that.
     """
     if conversation.toolset.servers is not None:
         conversation.toolset.servers.reload(servers)
 
 
 async def wait_for_servers(conversation: Conversation) -> None:
-    """Before the first model call: give the servers a moment to connect, and say so. Raises StoreFailed.
+    """Wait for the servers to connect before the first model call, and announce it. Raises StoreFailed.
 
-    Only the first turn waits; a server that is late is there for the step after.
+    Only the first turn waits. A server that connects later is offered from the step after.
     """
     servers = conversation.toolset.servers
     if servers is None:
         return
+    # Marked before the wait: a turn that is cancelled while it waits has had its wait.
     first, servers.has_waited = not servers.has_waited and conversation.subagent is None, True
     if first:
         servers.source.start()
@@ -72,14 +73,15 @@ async def wait_for_servers(conversation: Conversation) -> None:
 
 async def _wait_for_connections(conversation: Conversation, servers: ServerTools) -> None:
     await conversation.events.emit(StatusUpdate(mcp_status=servers.status()))
-    conversation.events.emit_nowait(MCPLoadingBegin())  # a cancel cannot come before the next line
+    # Emitted without waiting: a cancellation between the event and the `try` would leave out MCPLoadingEnd.
+    conversation.events.emit_nowait(MCPLoadingBegin())
     try:
         await conversation.events.channel.wait_for_capacity()
         with anyio.move_on_after(servers.settings.first_turn_wait_ms / 1000):
             await servers.source.wait_for_first_connect()
     finally:
         with anyio.CancelScope(shield=True):
-            conversation.toolset.visible_specs()  # gives names to the tools, for the status
+            conversation.toolset.visible_specs()  # assigns the names of the tools, which the status shows
             await conversation.events.emit(StatusUpdate(mcp_status=servers.status()))
             await conversation.events.emit(MCPLoadingEnd())
     servers.failed_in_status = _broken_server_names(servers)
@@ -90,7 +92,7 @@ def _broken_server_names(servers: ServerTools) -> frozenset[str]:
 
 
 async def report_server_changes(conversation: Conversation) -> None:
-    """Before a step: tell of servers that have failed since, and forget approvals of tools that have changed.
+    """Report servers that have failed, and forget approvals of tools that have changed. Called before each step.
 
     Raises StoreFailed.
     """
@@ -103,7 +105,7 @@ async def report_server_changes(conversation: Conversation) -> None:
 
 
 def _drop_changed_approvals(conversation: Conversation, servers: ServerTools) -> None:
-    """Ask again about tools that are described otherwise than when they were approved, also in an earlier run.
+    """Forget approvals of tools whose description has changed since they were approved, in this or an earlier run.
 
     Raises StoreFailed.
     """
@@ -125,7 +127,7 @@ def _drop_changed_approvals(conversation: Conversation, servers: ServerTools) ->
             conversation.permissions.forget({key, *marks})
         elif not marks and conversation.subagent is None:
             conversation.permissions.remember(description_fingerprint(tool))
-    # Only now: a change whose forgetting could not be stored has to be found again, else the tool would stay approved.
+    # Last: after StoreFailed the change must be found again at the next step, else the tool would stay approved.
     servers.accept_changed_tools()
 
 
@@ -159,9 +161,9 @@ def _build_notification(conversation: Conversation, server: SourceServer) -> Not
 async def servers_lifespan(
     conversation: Conversation, servers: ServerTools | None, time_left: Callable[[], float], *, connect: bool
 ) -> AsyncGenerator[None, None]:
-    """The conversation has these servers while the context is open. They begin to connect at once with `connect`.
+    """Use these servers in the conversation while the context is open. With `connect` they start to connect at once.
 
-    Raises ConfigError: one that is required cannot be used; nothing of any is left then.
+    Raises ConfigError when a required server cannot be used; all servers are stopped then.
     """
     if servers is None:
         yield
@@ -173,13 +175,17 @@ async def servers_lifespan(
             servers.source.start()
         yield
     finally:
+        # Shielded, but bounded in time: servers are processes that must not outlive the conversation.
         with anyio.CancelScope(shield=True):
             await servers.source.stop_and_wait(max(MIN_SHUTDOWN_S, min(MAX_SHUTDOWN_S, time_left())))
 
 
 @asynccontextmanager
 async def stop_servers_on_exit(conversation: Conversation) -> AsyncGenerator[None, None]:
-    """Ask the servers to end on leaving; the outer `servers_lifespan` waits for them."""
+    """Ask the servers to end on exit, without waiting; the outer `servers_lifespan` waits for them.
+
+    So the servers end while the contexts in between are closed.
+    """
     try:
         yield
     finally:
@@ -188,7 +194,7 @@ async def stop_servers_on_exit(conversation: Conversation) -> AsyncGenerator[Non
 
 
 async def _wait_for_required_servers(servers: ServerTools) -> None:
-    """Wait for the servers without which there is to be no start. Raises ConfigError: one cannot be used."""
+    """Wait until all required servers are connected. Raises ConfigError when one of them cannot be used."""
     required = {server.name for server in servers.settings.servers if server.required and server.enabled}
     if not required:
         return

@@ -1,4 +1,4 @@
-"""Use-case set-mode: plan mode on and off (wire spec 3.5, runtime spec 7.6)."""
+"""Use-case set-mode: switch plan mode on and off (wire spec 3.5, runtime spec 7.6)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kimi.domain.history.session import SessionState
 
 @dataclass(slots=True)
 class _PlanAnnouncements:
-    """Who does not know yet that plan mode was switched."""
+    """Whether client and model must still be notified that plan mode was switched."""
 
     is_client_due: bool = False
     is_model_due: bool = False
 
 
 async def set_plan_mode(conversation: Conversation, enabled: bool) -> None:
-    """Switch plan mode, remember it with the session, announce it also when nothing changed.
+    """Switch plan mode, store it with the session, and announce it even when nothing changed.
 
-    Raises StateError where there is no place for plan files, StoreFailed.
+    Raises StateError when there is no directory for plan files, StoreFailed.
     """
     switch_plan_mode(conversation, enabled)
     await announce_plan_mode(conversation)
@@ -33,9 +33,10 @@ async def set_plan_mode(conversation: Conversation, enabled: bool) -> None:
 def switch_plan_mode(
     conversation: Conversation, enabled: bool, *, yolo: bool | None = None, afk: bool | None = None
 ) -> None:
-    """`set_plan_mode` for a tool: the client is told when the step is over, after its result (wire spec 7.13).
+    """Switch plan mode and store it; the client is notified at the end of the step (wire spec 7.13).
 
-    `yolo` and `afk` are switched in the same write; None leaves them as they are.
+    A tool calls this, so that the client gets the result of the call first. `yolo` and `afk` are switched in the same
+    write; None leaves them as they are. Raises StateError when there is no directory for plan files, StoreFailed.
     """
     _require_plans_dir(conversation)
     was_enabled = conversation.policy.plan
@@ -48,27 +49,30 @@ def switch_plan_mode(
 
 
 async def announce_plan_mode(conversation: Conversation) -> None:
-    """Tell the client whether plan mode is on, if it does not know."""
+    """Notify the client whether plan mode is on, if it has not been notified since the last switch."""
     if conversation.feature_states.get(_PlanAnnouncements).is_client_due:
         emit_plan_mode_nowait(conversation)
         await conversation.events.channel.wait_for_capacity()
 
 
 def emit_plan_mode_nowait(conversation: Conversation) -> None:
-    """Tell the client without waiting for room on the channel. Raises StoreFailed."""
+    """Notify the client whether plan mode is on, without waiting for the channel. Raises StoreFailed."""
     conversation.feature_states.get(_PlanAnnouncements).is_client_due = False
     conversation.events.emit_nowait(StatusUpdate(plan_mode=conversation.policy.plan))
 
 
 def take_plan_reminder(conversation: Conversation) -> bool:
-    """Whether the model is to be told in full that plan mode is on: once after each time that it was switched on."""
+    """Return whether the full reminder of plan mode is due, and clear that; it is due once after each switch to on."""
     announcements = conversation.feature_states.get(_PlanAnnouncements)
     is_due, announcements.is_model_due = announcements.is_model_due, False
     return is_due
 
 
 def resolve_plan_file(conversation: Conversation) -> str:
-    """The path of the session's plan file; it need not exist. Raises StateError where there is no place for it."""
+    """Return the path of the session's plan file, which need not exist.
+
+    The first call stores its name. Raises StateError when there is no directory for plan files, StoreFailed.
+    """
     directory = _require_plans_dir(conversation)
     if conversation.files.state.plan_slug is None:
         conversation.session.update_state(_make_plan_naming(conversation))
@@ -76,7 +80,7 @@ def resolve_plan_file(conversation: Conversation) -> str:
 
 
 def find_active_plan_file(conversation: Conversation) -> str | None:
-    """The one file that may be changed while plan mode is on; None while it is off, or has no place."""
+    """Return the only file that may be changed in plan mode; None when plan mode is off or has no directory."""
     return (
         resolve_plan_file(conversation)
         if conversation.policy.plan and conversation.resources.plans_dir is not None
@@ -91,7 +95,7 @@ def _require_plans_dir(conversation: Conversation) -> str:
 
 
 def _make_plan_naming(conversation: Conversation) -> ChangeState:
-    """Return the change that names the plan. A plan keeps its name for the session, so that a restart finds it."""
+    """Return the change that names the plan file. The name is kept for the session, so that a restart finds it."""
 
     def name_plan(state: SessionState) -> SessionState:
         if state.plan_slug is not None:

@@ -1,4 +1,4 @@
-"""Use-case resolve-request: the answer to a waiting approval, tool call, question or hook."""
+"""Use-case resolve-request: resolve a pending approval, tool call, question or hook with the client's answer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ logger = logging.getLogger(__name__)
 
 
 def resolve_request(conversation: Conversation, request_id: str, answer: Answer) -> bool:
-    """Resolve a request; False when nothing with this id waits (unknown, late or second answer).
+    """Resolve a request; return False when none with this id is pending (unknown, late or second answer).
 
-    Approval for the session stores the request's key and releases every waiting request of the same key. The one
-    who waits announces the outcome, so this never blocks the reader of a client's answers.
+    Approval for the session stores the key of the request and approves every pending request with the same key. The
+    task that waits for the answer announces it, so this call never blocks the reader of the client's messages.
     """
+    # Read first: resolving removes the request from the registry.
     key = conversation.events.pending_requests.memory_key(request_id)
     if not conversation.events.pending_requests.resolve(request_id, answer):
         logger.info("answer to a request that does not wait: %s", request_id)

@@ -1,4 +1,4 @@
-"""Use-case titles: what a session is called."""
+"""Use-case titles: set and read the title of a session."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MAX_TITLE = 200
 
 
 def set_title(conversation: Conversation, text: str) -> str:
-    """Name the session: one line, at most 200 characters. Return the title as it is stored. Raises StoreFailed."""
+    """Set the title of the session, one line of at most 200 characters; return it as stored. Raises StoreFailed."""
     title = shorten_title(text, MAX_TITLE)
     conversation.session.update_state(lambda state: replace(state, custom_title=title))
     return title
 
 
 def session_title(conversation: Conversation) -> str | None:
-    """The title that was set, by the user or by the first prompt."""
+    """Return the title that the user or the first prompt has set, if any."""
     return conversation.files.state.custom_title

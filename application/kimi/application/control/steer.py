@@ -1,7 +1,7 @@
-"""Use-case steer: a message for the turn that runs (wire spec 3.4).
+"""Use-case steer: add a user message to the running turn (wire spec 3.4).
 
-Acceptance and the end of the turn are decided without a switch of task between check and change, so a message is
-either part of the turn, announced by SteerInput, or refused.
+A message is either refused, or becomes part of the turn and is announced by SteerInput. No await separates the check
+from the change, neither when a message is accepted nor when the turn ends, so no message is lost in between.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kimi.domain.events.event import SteerInput
 
 
 def steer(conversation: Conversation, user_input: UserInput) -> None:
-    """Queue a message for the running turn. Raises StateError when no turn would take it any more."""
+    """Queue a message for the running turn. Raises StateError when no turn accepts messages."""
     turn = conversation.turn
     if turn is None or not turn.accepts_steers or turn.scope.cancel_called:
         raise StateError(IDLE)
@@ -24,9 +24,9 @@ def steer(conversation: Conversation, user_input: UserInput) -> None:
 
 
 async def inject_steers(conversation: Conversation, turn: RunningTurn, model: ChatModel) -> bool:
-    """Put what was queued into the history, in order; return whether there was anything.
+    """Append the queued messages to the history in order; return whether there were any.
 
-    Raises CapabilityMissing for content that the model cannot take.
+    Raises CapabilityMissing for content that the model does not support.
     """
     injected = False
     while turn.steers:
@@ -39,7 +39,7 @@ async def inject_steers(conversation: Conversation, turn: RunningTurn, model: Ch
 
 
 async def append_late_steers(conversation: Conversation, turn: RunningTurn) -> None:
-    """The turn ends otherwise than by cancel: what it accepted stays in the history for the next one."""
+    """Append the queued messages of a turn that ends without being cancelled, for the next turn to read."""
     turn.accepts_steers = False
     while turn.steers:
         await _inject_steer(conversation, turn.steers.popleft())

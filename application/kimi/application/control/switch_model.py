@@ -1,6 +1,6 @@
-"""Use-case switch-model: another model of the configuration, or thinking on and off, for one conversation.
+"""Use-case switch-model: change the model or switch thinking on and off, for one conversation.
 
-The choice belongs to the session and never changes the configuration (acp spec 4.1, 4.5).
+The choice is stored with the session and never changes the configuration (acp spec 4.1, 4.5).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kimi.domain.errors import StateError
 
 
 def thinking_choices(model: ModelSettings) -> tuple[bool, ...]:
-    """What can be chosen about thinking: nothing for a model that cannot, only True for one that always does."""
+    """Return the choices for thinking: none for a model that cannot think, only True for one that always does."""
     if "always_thinking" in model.capabilities:
         return (True,)
     return (False, True) if "thinking" in model.capabilities else ()
 
 
 def current_choice(conversation: Conversation) -> ModelChoice | None:
-    """What the conversation uses now; None without a model."""
+    """Return the model that the conversation uses now, and whether it thinks; None without a model."""
     started = conversation.models.require_catalog().initial
     if conversation.models.choice is None and started is not None:
         return ModelChoice(started.alias, bool(started.thinking))
@@ -30,19 +30,22 @@ def current_choice(conversation: Conversation) -> ModelChoice | None:
 
 
 def switch_model(conversation: Conversation, alias: str | None = None, thinking: bool | None = None) -> ModelChoice:
-    """`use_model`, remembered with the session. Raises StoreFailed: the choice holds, but could not be stored."""
+    """Call `use_model` and store the choice with the session.
+
+    Raises what `use_model` raises, and StoreFailed when the choice applies but could not be stored.
+    """
     choice = use_model(conversation, alias, thinking)
     conversation.session.update_state(lambda state: replace(state, model_alias=choice.alias, thinking=choice.thinking))
     return choice
 
 
 def use_model(conversation: Conversation, alias: str | None = None, thinking: bool | None = None) -> ModelChoice:
-    """Use another model, or let it think or not, from the next step on.
+    """Use another model, or switch thinking, from the next step on; return the resulting choice.
 
-    None keeps what is. Thinking is set to what the model can do: the result tells.
+    None keeps the current value. `thinking` is adjusted to what the model supports.
 
     Raises:
-        StateError: no model has this alias; those that there are are named.
+        StateError: no model has this alias; the message lists the known ones.
         ConfigError: the model cannot be used as it is configured. Nothing has changed then.
     """
     models, now = conversation.models.require_catalog(), current_choice(conversation)
@@ -53,20 +56,20 @@ def use_model(conversation: Conversation, alias: str | None = None, thinking: bo
     thinking_setting = is_thinking if choices else None
     choice = ModelChoice(settings.alias, is_thinking)
     conversation.models.use(models.open_model(settings.model_copy(update={"thinking": thinking_setting})), choice)
-    conversation.toolset.reset_builtin_tools()  # some tools are for certain models only
+    conversation.toolset.reset_builtin_tools()  # some tools are available with certain models only
     return choice
 
 
 def use_unlisted_model(conversation: Conversation, model: ChatModel) -> None:
-    """Use a model that no configuration names, until another one is chosen; nothing of it is stored."""
+    """Use a model that is not in the configuration until another one is chosen. Nothing is stored."""
     conversation.models.use(model)
     conversation.toolset.reset_builtin_tools()
 
 
 def reload_model(conversation: Conversation) -> None:
-    """Open the model in use anew: the configuration has changed. What was chosen stays.
+    """Open the current model again, because the configuration has changed. The choice is kept.
 
-    A model that is not usable any more is left as it is. Raises ConfigError as `switch_model`.
+    A model that is no longer usable stays as it is. Raises ConfigError as `use_model` does.
     """
     settings = resolve_chosen_model(conversation)
     if settings is not None and settings.is_usable:
@@ -74,7 +77,7 @@ def reload_model(conversation: Conversation) -> None:
 
 
 def resolve_chosen_model(conversation: Conversation) -> ModelSettings | None:
-    """The settings of the model that a conversation uses, with what was chosen about thinking."""
+    """Return the settings of the current model, with the chosen value of thinking."""
     choice, models = current_choice(conversation), conversation.models.require_catalog()
     settings = models_by_alias(models).get(choice.alias) if choice is not None else models.initial
     if settings is None or choice is None or conversation.models.choice is None:
