@@ -1,4 +1,4 @@
-"""`/add-dir [path]`: a directory that becomes part of the workspace of the session (runtime spec 7.2)."""
+"""`/add-dir [path]`: add a directory to the workspace of the session (runtime spec 7.2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from kimi.domain.permissions.path_rules import is_within
 
 
 async def add_directory(conversation: Conversation, arguments: str) -> None:
-    """List the directories of the workspace, or add one: stored with the session, told to the model."""
+    """Without arguments, list the directories of the workspace; else add one.
+
+    The directory is stored with the session and announced to the model. Raises StoreFailed.
+    """
     project = conversation.resources.require_project()
     if arguments:
         text = await _add_to_workspace(conversation, project, parse_path_argument(arguments))

@@ -1,4 +1,4 @@
-"""`/yolo [on|off]` and `/afk [on|off]`: how much the conversation asks (tools spec 5.4)."""
+"""`/yolo [on|off]` and `/afk [on|off]`: switch auto-approval and away mode (tools spec 5.4)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kimi.domain.content.parts import TextPart
 
 
 async def switch_yolo(conversation: Conversation, arguments: str) -> None:
-    """Switch auto-approval on or off, and remember it with the session. Raises StoreFailed; nothing changes then."""
+    """Switch auto-approval on or off, and store it with the session. Raises StoreFailed; nothing changes then."""
     yolo = _parse_switch(arguments, conversation.policy.yolo)
     if yolo is None:
         await conversation.events.emit(TextPart("Usage: /yolo [on|off]; without a word it switches."))
@@ -21,7 +21,10 @@ async def switch_yolo(conversation: Conversation, arguments: str) -> None:
 
 
 async def switch_afk(conversation: Conversation, arguments: str) -> None:
-    """Switch away mode on or off: nobody is asked, everything is approved. Raises StoreFailed as `switch_yolo`."""
+    """Switch away mode on or off, in which the user is not asked and every action is approved.
+
+    Raises StoreFailed; nothing changes then.
+    """
     afk = _parse_switch(arguments, conversation.policy.afk)
     if afk is None:
         await conversation.events.emit(TextPart("Usage: /afk [on|off]; without a word it switches."))
@@ -32,8 +35,8 @@ async def switch_afk(conversation: Conversation, arguments: str) -> None:
 
 
 def _parse_switch(arguments: str, current: bool) -> bool | None:
-    """The state that the words after a switch ask for, None when they make no sense.
+    """Return the state that the arguments ask for, None when they are not understood.
 
-    Whoever writes `/yolo off` must never get it switched on.
+    No arguments mean the opposite of `current`; `off` must never switch a mode on.
     """
     return {"": not current, "on": True, "off": False}.get(arguments.lower())

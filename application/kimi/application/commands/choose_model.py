@@ -1,4 +1,4 @@
-"""`/model [name] [on|off]`: another model for this session, or thinking on and off (acp spec 3.8)."""
+"""`/model [name] [on|off]`: switch the model of the session, or its thinking (acp spec 3.8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _THINKING = {"on": True, "off": False}
 
 
 async def run_model_command(conversation: Conversation, arguments: str) -> None:
-    """Switch and say so, or without arguments say what there is. What cannot be used is said, and nothing changes."""
+    """Switch the model and report it; without arguments, list the models.
+
+    A model that cannot be used is reported, and nothing changes.
+    """
     try:
         text = _switch(conversation, arguments.split()) if arguments else _list_models(conversation)
     except (StateError, ConfigError) as error:

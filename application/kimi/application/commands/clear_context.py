@@ -1,4 +1,4 @@
-"""`/clear`: the conversation begins anew (runtime spec 7.2)."""
+"""`/clear`: clear the context of the conversation (runtime spec 7.2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kimi.domain.history.session import ContextRecord, SystemPromptRecord
 
 
 async def clear_context(conversation: Conversation, arguments: str) -> None:
-    """Forget the context but for the system prompt; the old file is kept beside the new one. Raises StoreFailed."""
+    """Remove everything but the system prompt from the context; the old file is kept. Raises StoreFailed."""
     prompt = conversation.history.system_prompt
     records: list[ContextRecord] = [] if prompt is None else [SystemPromptRecord(prompt)]
     conversation.context.replace_history(records)

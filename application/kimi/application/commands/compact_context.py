@@ -1,4 +1,4 @@
-"""`/compact [instruction]`: an earlier part of the context gives way to a summary (runtime spec 5.4, 7.2)."""
+"""`/compact [instruction]`: replace the older part of the context by a summary (runtime spec 5.4, 7.2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DONE = "The context has been compacted."
 
 
 async def compact_context(conversation: Conversation, instruction: str) -> None:
-    """Compact now. Raises ModelNotSet, ChatProviderError, StoreFailed; the old context then stays."""
+    """Compact now. Raises ModelNotSet, ChatProviderError, StoreFailed; the context is then unchanged."""
     if conversation.history.next_checkpoint == 0:
         await conversation.events.emit(TextPart(_EMPTY))
         return

@@ -1,4 +1,4 @@
-"""`/export [path]`: the conversation as a Markdown file (runtime spec 7.2)."""
+"""`/export [path]`: write the conversation to a Markdown file (runtime spec 7.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kimi.domain.history.transcript import render_transcript
 
 
 async def export_markdown(conversation: Conversation, arguments: str) -> None:
-    """Write what the model knows of the conversation to a new file; without a path to one in the work dir."""
+    """Write the history to a new file; without a path, to a file in the work directory."""
     project = conversation.resources.require_project()
     messages = tuple(conversation.history.messages)
     if not messages:
@@ -35,7 +35,10 @@ async def export_markdown(conversation: Conversation, arguments: str) -> None:
 
 
 async def _write_file(project: Project, requested_path: str, default_name: str, content: bytes) -> str:
-    """Write the file and return what to say. A directory gets a file of the usual name. Nothing is overwritten."""
+    """Write the file and return a message for the user. Existing files are not overwritten.
+
+    If the path is a directory, a file named `default_name` is written into it.
+    """
     place = await project.locate(requested_path or default_name)
     found = await project.workspace.stat(place.real)
     if found is not None and found.kind == "directory":

@@ -1,4 +1,4 @@
-"""`/import <file or session id>`: text from elsewhere as reference for the model (runtime spec 7.2)."""
+"""`/import <file or session id>`: add a file or another session to the context as reference (runtime spec 7.2)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SECRET_WARNING = "Note: the name of this file says that it may hold secrets; th
 
 
 class _ImportDenied(Exception):
-    """The import cannot be; the text says why."""
+    """The import is refused; the text is the reason for the user."""
 
 
 async def import_context(conversation: Conversation, arguments: str) -> None:
-    """Append the text of a file or of another session to the history, as reference and not as orders."""
+    """Append the text of a file or of another session to the history, marked as data that holds no instructions."""
     path_or_session_id = parse_path_argument(arguments)
     try:
         text = (
@@ -77,7 +77,7 @@ def _check_context_size(conversation: Conversation, source: str, text: str) -> N
 
 
 async def _load_file_text(project: Project, requested_path: str) -> tuple[str, str, str] | None:
-    """Where it comes from, the text, and a warning or nothing; None when there is no file of this name."""
+    """Return the source, the text and a warning, which may be empty; None when there is no file of this name."""
     place = await project.locate(requested_path)
     try:
         found = await project.workspace.stat(place.real)

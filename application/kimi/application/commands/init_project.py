@@ -1,4 +1,4 @@
-"""`/init`: the agent looks at the code and writes AGENTS.md, outside of the conversation (runtime spec 7.2)."""
+"""`/init`: let the agent analyse the code and write AGENTS.md, in a scratch context (runtime spec 7.2)."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _MISSING_NOTICE = "<system>The person has run /init, but the project has no AGEN
 
 
 async def init_project(conversation: Conversation, arguments: str) -> TurnStatus:
-    """Let the agent write AGENTS.md in a context that is not kept, then tell the conversation what the file says.
+    """Let the agent write AGENTS.md in a scratch context, then append the text of the file to the history.
 
-    Raises ModelNotSet, ChatProviderError, StoreFailed; the conversation then knows nothing of it.
+    Raises ModelNotSet, ChatProviderError, StoreFailed; the history is then unchanged.
     """
     project, model, turn = conversation.resources.require_project(), conversation.model, conversation.turn
     if model is None:

@@ -1,4 +1,4 @@
-"""`/plan [on|off|view|clear]`: plan mode by command (runtime spec 7.6)."""
+"""`/plan [on|off|view|clear]`: switch plan mode, show or remove the plan (runtime spec 7.6)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _NO_PLAN = "There is no plan yet."
 
 
 async def run_plan_command(conversation: Conversation, arguments: str) -> None:
-    """Switch plan mode, show the plan, or remove it. Raises StateError where there is no place for plan files."""
+    """Switch plan mode, show the plan, or remove it.
+
+    Raises StateError when there is no directory for plan files, StoreFailed.
+    """
     match arguments.lower():
         case "":
             text = await _switch_plan_mode(conversation, not conversation.policy.plan)

@@ -1,6 +1,6 @@
-"""Slash commands of the agent: a table from name to use-case (runtime spec 7.2).
+"""The slash commands of the agent: a table from name to use-case (runtime spec 7.2).
 
-The handshake lists them, so a command is imported when it is run, not before (start-up time).
+The handshake lists the commands, so the module of a command is imported only when it runs (start-up time).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kimi.domain.command import CommandInfo
 from kimi.domain.turn import TurnStatus
 
 RunCommand: TypeAlias = Callable[[Conversation, str], Awaitable[TurnStatus | None]]
-"""A command gets the conversation and the text after its name; it returns how the turn ended, None for `finished`."""
+"""Runs a command with the text after its name; returns the status of the turn, None for `finished`."""
 
 
 class CommandRow(NamedTuple):
-    """A command, and where it is: `module:function` below this package, the function a `RunCommand`."""
+    """A command and its location: `module:function` below this package, where the function is a `RunCommand`."""
 
     info: CommandInfo
     location: str
@@ -53,22 +53,22 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
         "side_question:run_btw_command",
     ),
 )
-"""In the order in which clients list them."""
+"""The commands of every conversation, in the order in which clients list them."""
 
 MODEL_COMMAND: Final = CommandRow(
     CommandInfo("model", "Use another model, or let it think or not: [name] [on|off]"),
     "choose_model:run_model_command",
 )
-"""For clients that say in `initialize` that they want it: others choose models their own way."""
+"""Only for clients that ask for it in `initialize`; other clients have their own way to choose models."""
 
 
 def list_agent_commands(conversation: Conversation) -> tuple[CommandInfo, ...]:
-    """All commands of the conversation, as clients list them."""
+    """Return all commands of the conversation, those of skills included, in the order in which clients list them."""
     return (*(row.info for row in _available_commands(conversation)), *conversation.resources.skills.list_commands())
 
 
 def find_command(conversation: Conversation, name: str) -> RunCommand | None:
-    """The command with this exact name or alias."""
+    """Return the command with this exact name or alias, None if there is none."""
     for row in _available_commands(conversation):
         if name == row.info.name or name in row.info.aliases:
             return load_command(row)

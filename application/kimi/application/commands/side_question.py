@@ -1,5 +1,6 @@
-"""`/btw <question>`: a question beside the work. The model answers it with what the conversation knows, calls no tool,
-and nothing of it enters the context (runtime spec 8; wire spec 4.2, BtwBegin and BtwEnd).
+"""`/btw <question>`: ask a side question (runtime spec 8; wire spec 4.2, BtwBegin and BtwEnd).
+
+The model answers from the history without calling tools, and neither question nor answer enters the context.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kimi.domain.history.history import find_unanswered_calls
 logger = logging.getLogger(__name__)
 
 MIN_PROTOCOL_VERSION = (1, 9)
-"""Clients of this protocol version know the two events; the others get the answer as text."""
+"""Clients of this protocol version or later know the two events; other clients get the answer as text."""
 
 _QUESTION_PROMPT = """\
 <system>This is a question beside the work. Answer it shortly from what you know already. Call no tool: nothing would \
@@ -31,7 +32,7 @@ _USAGE = "Usage: /btw <question>"
 
 
 async def run_btw_command(conversation: Conversation, arguments: str) -> None:
-    """Answer the question; one without text gets a line of usage. Raises ModelNotSet, StoreFailed."""
+    """Answer the question; without one, show how the command is used. Raises ModelNotSet, StoreFailed."""
     if not arguments.strip():
         await conversation.events.emit(TextPart(_USAGE))
         return
@@ -41,16 +42,17 @@ async def run_btw_command(conversation: Conversation, arguments: str) -> None:
 
 
 async def answer_side_question(conversation: Conversation, question: str) -> BtwEnd:
-    """Ask the model `question`, also while a turn runs, and announce question and answer.
+    """Ask the model `question`, also while a turn runs, and emit the question and the answer as events.
 
-    What fails is the `error` of the result. Cancellation ends the request; BtwEnd goes out all the same.
+    A failure of the model is the `error` of the result. Cancellation ends the request; BtwEnd is emitted in any case.
     Raises ModelNotSet, StoreFailed.
     """
     if conversation.model is None:
         raise ModelNotSet
     begin = BtwBegin(conversation.resources.new_id(), question)
     end = BtwEnd(begin.id, None, "The question was cancelled.")
-    conversation.events.emit_nowait(begin)  # a cancel cannot come before the next line
+    # Emitted without waiting: a cancellation between the event and the `try` would leave out BtwEnd.
+    conversation.events.emit_nowait(begin)
     try:
         await conversation.events.channel.wait_for_capacity()
         end = await _answer_question(conversation, begin)
@@ -70,7 +72,7 @@ async def _answer_question(conversation: Conversation, begin: BtwBegin) -> BtwEn
 
 
 async def _request_answer(conversation: Conversation, question: str) -> str:
-    """The text of the answer. The tools are named all the same: providers want them where the history has calls."""
+    """Return the text of the answer. Tools are passed, because providers require them when the history has calls."""
     model, history = conversation.model, conversation.history
     assert model is not None
     messages = [*_drop_unanswered_calls(history.messages), user_message(_QUESTION_PROMPT.format(question=question))]
@@ -86,7 +88,7 @@ async def _request_answer(conversation: Conversation, question: str) -> str:
 
 
 def _drop_unanswered_calls(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages up to the last one whose calls have not all been answered."""
+    """Return the messages before the last assistant message if one of its calls is unanswered, else all of them."""
     if not find_unanswered_calls(messages):
         return messages
     last = max(index for index, message in enumerate(messages) if message.role == "assistant")
