@@ -1,4 +1,4 @@
-"""Use-case export-session: one stored session as an archive to hand on (runtime spec 1.6)."""
+"""Use-case export-session: write a stored session and its logs to an archive (runtime spec 1.6)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Protocol
 from kimi.application.codec.envelope import encode_json
 
 MAX_LOG_DISTANCE_S = 2 * 24 * 3600
-"""How far from the session, or from now, a log may have been written that goes with it."""
+"""The maximum time in seconds between a log and the session, or the present, for the log to be included."""
 MAX_LOG_BYTES = 100 * 1024 * 1024
-"""How much of logs goes with a session."""
+"""The maximum size in bytes of all included logs together."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file to archive: its name in the archive, its path, its size in bytes, when it was written (Unix seconds)."""
+    """A file to archive: its name in the archive, its path, its size in bytes, its last change in Unix seconds."""
 
     name: str
     path: str
@@ -28,7 +28,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session with all its files; the times are those of its first and last event in Unix seconds, if known."""
+    """A session with all its files. The times of its first and last event are in Unix seconds, if known."""
 
     id: str
     files: Sequence[StoredFile]
@@ -37,28 +37,31 @@ class StoredSession:
 
 
 class SessionArchives(Protocol):
-    """Where sessions are looked up and archives are written. Methods raise `StoreFailed`."""
+    """Finds sessions and writes archives. All methods raise StoreFailed."""
 
     def last(self) -> str | None:
-        """The session that was last used in the work dir."""
+        """Return the id of the session that was last used in the work directory."""
         ...
 
     def find(self, session_id: str) -> StoredSession | None:
-        """The session of that id, in the work dir or else in any other; None also for what cannot be an id."""
+        """Return the session with this id, in the work directory or else in any other.
+
+        None when there is no such session, or when `session_id` is not a valid id.
+        """
         ...
 
     def logs(self) -> Sequence[StoredFile]:
-        """The log files of the program."""
+        """Return the log files of the program."""
         ...
 
     def write(self, path: str, manifest: bytes, files: Iterable[StoredFile]) -> None:
-        """Write the archive, private to its owner; at `path` is the whole of it, or what was there before."""
+        """Write the archive atomically, readable by its owner only; a failure leaves an existing file as it was."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """Where the archive is, and whether logs are in it."""
+    """The path of the archive, and whether it holds logs."""
 
     path: str
     with_logs: bool
@@ -67,9 +70,9 @@ class ExportResult:
 def export_session(
     archives: SessionArchives, session_id: str, output: str | None, *, program_info: Mapping[str, str], now: float
 ) -> ExportResult | None:
-    """Write `session-<id>.zip` into the current directory, or `output`; None when there is no such session.
+    """Write `session-<id>.zip` into the current directory, or `output`; return None when there is no such session.
 
-    `about` says which program and system wrote it. Raises StoreFailed.
+    `program_info` describes the program and the system in the manifest. Raises StoreFailed.
     """
     session = archives.find(session_id)
     if session is None:
@@ -81,7 +84,7 @@ def export_session(
 
 
 def build_manifest(session: StoredSession, program_info: Mapping[str, str], now: float) -> Mapping[str, str | None]:
-    """What `manifest.json` says. Nothing that a user or a model wrote is in it, and no setting."""
+    """Return the content of `manifest.json`. It holds no text of the user or the model, and no settings."""
     return {
         "session_id": session.id,
         "exported_at": _format_time(now),
@@ -92,7 +95,10 @@ def build_manifest(session: StoredSession, program_info: Mapping[str, str], now:
 
 
 def select_logs(session: StoredSession, logs: Iterable[StoredFile], now: float) -> list[StoredFile]:
-    """The logs that were written near the session or near now, the newest first until they are too much together."""
+    """Return the logs within `MAX_LOG_DISTANCE_S` of the session or of `now`, newest first.
+
+    Logs that would exceed `MAX_LOG_BYTES` in total are left out.
+    """
     first = session.first_activity if session.first_activity is not None else now
     last = session.last_activity if session.last_activity is not None else first
     chosen: list[StoredFile] = []
@@ -106,7 +112,7 @@ def select_logs(session: StoredSession, logs: Iterable[StoredFile], now: float) 
 
 
 def _format_time(time: float | None) -> str | None:
-    """A time as ISO 8601 in UTC; None for none and for what is no date."""
+    """Return a time as ISO 8601 in UTC; None for None and for numbers that are no valid time."""
     if time is None:
         return None
     try:

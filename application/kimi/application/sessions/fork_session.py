@@ -1,6 +1,6 @@
-"""Use-cases fork and undo: a new session that goes on from the end of an earlier turn (runtime spec 4.6).
+"""Use-cases fork and undo: create a new session that continues from an earlier turn (runtime spec 4.6).
 
-The old session stays as it is. Turns are those of the event log, counted from 0: what the user sent, commands included.
+The old session is unchanged. Turns are those of the event log, slash commands included, counted from 0.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _MARK_PREFIXES = frozenset(f'{{"type":"{kind}"'.encode() for kind in _MARK_KINDS
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """The session without the turn, and what the user had sent: they may want to change it and send it again."""
+    """The new session, and the input of the removed turn, which the user may want to change and send again."""
 
     session_id: str
     user_input: UserInput
 
 
 def load_turns(files: SessionFiles) -> list[PastTurn]:
-    """The turns of a session, oldest first, for the user to choose from. Reads the whole log. Raises StoreFailed."""
+    """Return the turns of a session, oldest first. Reads the whole event log. Raises StoreFailed."""
     return collect_past_turns(_read_marks(files.events()))
 
 
 async def fork(store: SessionStore, source: SessionFiles, new_id: NewId, turn: int | None = None) -> str:
-    """A new session with all turns up to `turn`, that one included, or with all there are; return its id.
+    """Create a session with all turns up to and including `turn`, or with all turns; return its id.
 
-    It is called `Fork: <title>` and is closed again: open it like any other. Nothing that was approved in the old
-    session holds in it. No turn of `source` may be running.
+    Its title is `Fork: <title>`, it is not open, and it has none of the approvals of the old session. No turn of
+    `source` may be running.
 
-    Raises StateError when there is no such turn, StoreFailed; then no new session is left.
+    Raises StateError when there is no such turn, StoreFailed; no new session is left then.
     """
     turns = await anyio.to_thread.run_sync(load_turns, source)
     if turn is not None:
@@ -54,9 +54,9 @@ async def fork(store: SessionStore, source: SessionFiles, new_id: NewId, turn: i
 
 
 async def undo(store: SessionStore, source: SessionFiles, new_id: NewId, turn: int | None = None) -> UndoResult:
-    """A new session `Undo: <title>` with the turns before `turn`, or before the last one; otherwise as `fork`.
+    """Create a session `Undo: <title>` with the turns before `turn`, or before the last one; otherwise as `fork`.
 
-    What tools did to files is not undone.
+    Changes that tools made to files are not undone.
     """
     turns = await anyio.to_thread.run_sync(load_turns, source)
     wanted = len(turns) - 1 if turn is None else turn
@@ -83,7 +83,7 @@ async def _copy_session(
     finally:
         target.close()
         if not done:
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True):  # a cancelled fork must not leave a partial session
                 await store.delete(session_id)
     return session_id
 
@@ -91,16 +91,16 @@ async def _copy_session(
 def _fill_session(
     source: SessionFiles, target: SessionFiles, turns: list[PastTurn], turn: int | None, title_prefix: str
 ) -> None:
-    """Fill the new session: its log, its context, its state. Raises StoreFailed."""
+    """Write the event log, the context and the state of the new session. Raises StoreFailed."""
     whole = turn is None or turn == len(turns) - 1
     for envelope, time in islice(source.timed_events(), None if whole else _count_events(turns, turn or 0)):
         target.append_event(envelope, time)
     contexts = chain([source.load_context()], source.older_contexts())
     oldest, *newer = reversed(list(contexts) if turn is None else select_contexts_after(turn, contexts, turns))
     target.append_context(oldest)
-    for records in newer:  # the older ones come along: it may be forked again, further back
+    for records in newer:  # older contexts are copied too, so that the new session can be forked at an earlier turn
         target.rotate_context(records)
-    target.load_context()  # stores the answers of calls that were cut off
+    target.load_context()  # stores answers for the calls that the last turn left open
     old = source.state
     first = join_text(turns[0].user_input) if turns else ""
     title = shorten_title(old.custom_title or first) or "Untitled"
@@ -109,7 +109,7 @@ def _fill_session(
 
 
 def _count_events(turns: list[PastTurn], turn: int) -> int:
-    """How many events of the log belong to the turns up to this one."""
+    """Return the number of events of the log that belong to the turns up to and including this one."""
     if turn < 0:
         return 0
     end = turns[turn].end
@@ -125,7 +125,10 @@ def _read_marks(envelopes: Iterable[bytes]) -> Iterator[TurnMark]:
 
 
 def _may_be_mark(envelope: bytes) -> bool:
-    """Could this be an event of a turn's? Others in the form that this program writes are not parsed."""
+    """Return whether the envelope may be a mark of a turn, judged without parsing it.
+
+    Envelopes in another form than this program writes always may, and are parsed.
+    """
     end = envelope.find(b'"', 9, 64)
     return not envelope.startswith(b'{"type":"') or envelope[: end + 1] in _MARK_PREFIXES
 

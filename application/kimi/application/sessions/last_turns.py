@@ -1,4 +1,4 @@
-"""Use-case last-turns: the end of a stored session, for a user who comes back to it (runtime spec 8, R-156)."""
+"""Use-case last-turns: load the last turns of a session that the user resumes (runtime spec 8, R-156)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from kimi.domain.tools.tool import ToolReturnValue
 
 DEFAULT_TURN_COUNT = 5
 MAX_BYTES = 20 * 1024 * 1024
-"""A longer log is not read: the context tells the rest."""
+"""The maximum size of a log in bytes; for a longer log the turns are taken from the context."""
 
 _TURN_BEGIN_PREFIX = b'{"type":"TurnBegin"'
 _RESET_COMMANDS = frozenset({"clear", "reset"})
 _PROGRAM_MESSAGE = re.compile(r"\s*<(?:system>|system-reminder>|notification\s)")
-"""How messages of the program begin, which stand in the context as messages of the user."""
+"""Matches the beginning of messages that the program has added to the context as user messages."""
 
 
 def load_last_turns(
     files: SessionFiles, context: Sequence[ContextRecord], count: int = DEFAULT_TURN_COUNT
 ) -> list[Event]:
-    """The events of the last turns, at most `count`, since the context was cleared last.
+    """Return the events of the last turns, at most `count`, since the context was last cleared.
 
-    They come from the log, or from the context when the log is too long, or tells of something else. Blocks: use a
-    thread. Raises StoreFailed.
+    They come from the log, or from the context when the log is too long or does not match the context. Blocks: call
+    it in a thread. Raises StoreFailed.
     """
     window = _read_last_envelopes(files.events(), count)
     if window is not None:
@@ -44,7 +44,7 @@ def load_last_turns(
 
 
 def _read_last_envelopes(envelopes: Iterable[bytes], count: int) -> list[bytes] | None:
-    """The envelopes of the last turns; None for a log that is too long."""
+    """Return the envelopes of the last turns; None for a log that is too long."""
     turns: deque[list[bytes]] = deque(maxlen=count)
     size = 0
     for envelope in envelopes:
@@ -67,7 +67,7 @@ def _is_context_reset(envelope: bytes) -> bool:
 
 
 def _matches_context(events: Sequence[Event], context: Sequence[ContextRecord]) -> bool:
-    """Whether log and context are of the same conversation. Without a prompt in either there is nothing to compare."""
+    """Return whether the log belongs to the same conversation as the context; True for a context without prompts."""
     logged = [join_text(event.user_input) for event in events if isinstance(event, TurnBegin)]
     stored = {join_text(one.content) for one in context if isinstance(one, Message) and _is_user_message(one)}
     if not stored:

@@ -1,4 +1,4 @@
-"""Use-case negotiate-initialize: what the client is and brings, what it gets told (wire spec 3.1, 5.1)."""
+"""Use-case negotiate-initialize: apply a client's capabilities and external tools (wire spec 3.1, 5.1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ExternalToolOffer:
 
 @dataclass(frozen=True, slots=True)
 class RejectedTool:
-    """A refused tool and why."""
+    """A tool that was refused, and the reason."""
 
     name: str
     reason: str
@@ -37,7 +37,7 @@ class RejectedTool:
 
 @dataclass(frozen=True, slots=True)
 class InitializeOutcome:
-    """What the handshake came to; `accepted` and `rejected` keep the order of the offers, each name once."""
+    """The result of the handshake. `accepted` and `rejected` are in the order of the offers, each name once."""
 
     commands: tuple[CommandInfo, ...]
     accepted: tuple[str, ...]
@@ -53,7 +53,7 @@ def negotiate_initialize(
     check_arguments: CheckArguments,
     external_timeout_s: float,
 ) -> InitializeOutcome:
-    """Take the client's tools and capabilities. May be repeated; a tool of the same name is replaced.
+    """Apply the client's tools and capabilities. May be repeated; a tool of the same name is replaced.
 
     Raises StateError while a turn runs; nothing has changed then.
     """
@@ -79,7 +79,7 @@ def negotiate_initialize(
 
 
 def set_client(conversation: Conversation, client: Client) -> None:
-    """Take the capabilities of the client: tools that it could not serve are hidden from the model."""
+    """Set the client, and hide the tools from the model that this client could not serve."""
     conversation.events.set_client(client)
     conversation.toolset.hide(hidden_tools(client))
 
@@ -92,7 +92,7 @@ def _find_schema_error(check_schema: CheckSchema, schema: JsonObject) -> str | N
 
 
 def hidden_tools(client: Client) -> frozenset[str]:
-    """The tools that the model is not offered because this client could not serve them."""
+    """Return the names of the tools that are hidden from the model because this client could not serve them."""
     return frozenset(name for name, capability in CLIENT_TOOLS.items() if not getattr(client, capability))
 
 

@@ -1,4 +1,4 @@
-"""Use-case open-session: which session, in what state (runtime spec 4.5)."""
+"""Use-case open-session: open or create a session, and build its approval policy (runtime spec 4.5)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SessionSelector:
-    """Which session a driver wants: one by id (created when unknown), the last one, or a new one."""
+    """Selects the session to open: one by id (created when unknown), the last one, or a new one."""
 
     session_id: str | None = None
     last: bool = False
@@ -40,9 +40,9 @@ async def open_session(store: SessionStore, selector: SessionSelector, new_id: N
 
 
 def save_additional_dirs(files: SessionFiles, settings: Settings) -> None:
-    """Make the directories that were given at the start part of the session, but for those inside the work dir.
+    """Add the directories of the command line to the session, except for those inside the work directory.
 
-    A failure is logged: they count for this run in any case.
+    A failure is logged, because this run uses the directories in any case.
     """
     state = files.state
     new = [
@@ -57,10 +57,10 @@ def save_additional_dirs(files: SessionFiles, settings: Settings) -> None:
 
 
 def build_policy(settings: Settings, state: SessionState, *, resumed: bool) -> Policy:
-    """The approval policy of an opened session.
+    """Return the approval policy of an opened session.
 
-    What was approved for the session holds again; yolo and afk do not come back by themselves, unless the
-    configuration says so (tools spec 5.4).
+    Approvals for the session are restored. yolo and afk are restored only if the configuration says so (tools spec
+    5.4).
     """
     restore = settings.session.restore_yolo
     return Policy(

@@ -1,4 +1,4 @@
-"""Use-case replay: the stored events of a session again, in order, in today's form (wire spec 8.5)."""
+"""Use-case replay: read the stored events of a session in order, in the current form (wire spec 8.5)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_PREFIX_LENGTH = max(len(prefix) for prefix in _PREFIXES)
 
 
 class ReplayedEvent(NamedTuple):
-    """A stored event: its type, its envelope, and the request in it if it is one."""
+    """A stored event: its type, its envelope, and the decoded request if it is one."""
 
     type: str
     envelope: bytes
@@ -32,10 +32,10 @@ class ReplayedEvent(NamedTuple):
 
 
 def replay(files: SessionFiles) -> Iterator[ReplayedEvent]:
-    """Everything recorded until now, read as it is asked for; what cannot be understood is left out.
+    """Yield all recorded events, read lazily; events that cannot be decoded are left out.
 
-    Nothing is executed and nothing waits for an answer. Events in the form that this program writes are passed on
-    as they are; everything else is parsed and written anew.
+    Nothing is executed, and requests do not wait for an answer. Events in the form that this program writes are
+    yielded as they are; all others are decoded and encoded again.
     """
     for envelope in files.events():
         name = _match_event_type(envelope)
@@ -46,7 +46,7 @@ def replay(files: SessionFiles) -> Iterator[ReplayedEvent]:
 
 
 def _match_event_type(envelope: bytes) -> str | None:
-    """The type of an envelope as `encode_event` writes it: no blanks between its members."""
+    """Return the type of an envelope in the exact form of `encode_event`, without blanks; else None."""
     end = envelope.find(b'","payload":{', 9, _MAX_PREFIX_LENGTH + 1)
     return _PREFIXES.get(envelope[: end + 13]) if end > 0 else None
 

@@ -1,4 +1,4 @@
-"""Use-case restore-session: an opened session goes on with what it had, in every driver (runtime spec 4.5, R-167)."""
+"""Use-case restore-session: restore model, modes and directories of an opened session (runtime spec 4.5, R-167)."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SuspendedState:
-    """What a session that is opened again by the same process had when it was suspended."""
+    """The policy and model of a session when it was suspended, for opening it again in the same process."""
 
     policy: Policy
     model_choice: ModelChoice | None
 
 
 def log_unrestored(text: str) -> None:
-    """Write to the log what could not be restored: this driver has nowhere to show it."""
+    """Log what could not be restored, for drivers that cannot show it to the user."""
     logger.warning("%s", text)
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
-    """What a driver adds to the restoring of a session.
+    """Options of a driver for restoring a session.
 
-    `report` is called with each sentence for the user about what could not be restored. `persisted_dirs` are the
-    additional directories of this start that become part of the session; None means all of the settings'.
+    `report` is called with a sentence for the user for each thing that could not be restored. `persisted_dirs` are the
+    additional directories that become part of the session; None means all directories of the settings.
     """
 
     report: Callable[[str], None] = log_unrestored
@@ -47,10 +47,10 @@ class RestoreOptions:
 
 
 def restore_session(conversation: Conversation, settings: Settings, options: RestoreOptions) -> None:
-    """Restore the model and the modes of a session, join its directories with those of this start, and mark the
-    subagents failed that worked when its process ended.
+    """Restore the model and the modes of a session, and store the additional directories of this start with it.
 
-    Approvals and stored modes hold since the conversation was made (`build_policy`). Raises StoreFailed.
+    Subagents that were running when the last process ended are marked as failed. Approvals and stored modes are
+    restored earlier, by `build_policy`. Raises StoreFailed.
     """
     files = conversation.files
     persisted = settings.additional_dirs if options.persisted_dirs is None else tuple(options.persisted_dirs)
@@ -64,12 +64,12 @@ def restore_session(conversation: Conversation, settings: Settings, options: Res
 
 
 def capture_state(conversation: Conversation) -> SuspendedState:
-    """What the conversation has now that is to be restored when its session is opened again by this process."""
+    """Return the state that is restored when this process opens the session again."""
     return SuspendedState(conversation.policy, conversation.models.choice)
 
 
 def fail_interrupted_subagents(files: SessionFiles, time: float) -> None:
-    """Mark the subagents failed that worked when the process of the session ended. Raises StoreFailed."""
+    """Mark the subagents as failed that were running when the last process ended. Raises StoreFailed."""
     agent_ids = files.list_subagent_ids()
     if not agent_ids:
         return
@@ -83,9 +83,9 @@ def fail_interrupted_subagents(files: SessionFiles, time: float) -> None:
 
 
 def _restore_model(conversation: Conversation, settings: Settings, suspended: SuspendedState | None) -> str | None:
-    """Use the model that was chosen for the session; return why not.
+    """Use the model that was chosen for the session; return None, or the reason why it cannot be used.
 
-    A choice of this process comes before the flags of its start, and those before a choice of an earlier one.
+    A choice made in this process takes precedence over command line flags, and those over a stored choice.
     """
     state = conversation.files.state
     alias, thinking = state.model_alias, state.thinking
