@@ -1,4 +1,4 @@
-"""What an MCP server asks during a call becomes a question to the user (tools spec 4.9)."""
+"""Elicitation: turn the request of an MCP server during a call into questions to the user (tools spec 4.9)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ async def answer_elicitation(
     may_ask: Callable[[], bool],
     elicitation: Elicitation,
 ) -> ElicitationAnswer:
-    """The user's answer; a refusal when nobody can be asked, or when it cannot be asked as a few questions."""
+    """Ask the user and return the answer.
+
+    The elicitation is declined when the user cannot be asked, or when it needs a URL or more than `MAX_QUESTIONS`
+    questions.
+    """
     fields = _schema_fields(elicitation)
     if not may_ask() or elicitation.url is not None or len(fields) > MAX_QUESTIONS:
         logger.info("an elicitation was declined: %s", elicitation.message)
@@ -46,7 +50,7 @@ async def answer_elicitation(
 
 
 def _answer_text(answer: Any) -> str:
-    """Several choices come as a list, or joined already (wire spec 4.4)."""
+    """Return an answer as text; clients send several choices as a list or joined already (wire spec 4.4)."""
     return _CHOICE_SEPARATOR.join(map(str, cast("list[Any]", answer))) if isinstance(answer, list) else str(answer)
 
 
@@ -99,7 +103,7 @@ def _field_label(name: str, field: JsonObject) -> str:
 
 
 def _question_body(text: str, field: JsonObject) -> str:
-    """Choices that are no options have to be written, so they must be seen."""
+    """Return the body of a question. It lists the choices that do not fit into the options, for the user to type."""
     choices = _field_choices(field)
     return "\n".join(
         filter(None, [text, f"Choices: {_CHOICE_SEPARATOR.join(choices)}" if len(choices) > MAX_OPTIONS else ""])
@@ -107,7 +111,7 @@ def _question_body(text: str, field: JsonObject) -> str:
 
 
 def _question_options(field: JsonObject) -> list[str]:
-    """Two to four; what is not among them can be written by the user."""
+    """Return two to four options; the user can type any other answer."""
     choices = list(_field_choices(field))[:MAX_OPTIONS]
     if not choices and field.get("default") is not None:
         choices = [_answer_text(field["default"])]
@@ -118,7 +122,7 @@ def _question_options(field: JsonObject) -> list[str]:
 
 
 def _field_choices(field: JsonObject) -> dict[str, Any]:
-    """What there is to choose from, if that is limited: how the user reads it, and what the server gets."""
+    """Return the choices of a field as a mapping from label to value; empty when any value is allowed."""
     if field.get("type") == "boolean":
         return {_YES: True, _NO: False}
     source: Any = field.get("items") if field.get("type") == "array" else field
@@ -138,7 +142,7 @@ def _field_choices(field: JsonObject) -> dict[str, Any]:
 
 
 def _convert_answer(field: JsonObject, text: str) -> object:
-    """The answer as the field wants it. Raises ValueError."""
+    """Return the answer converted to the type of the field. Raises ValueError."""
     match field.get("type"):
         case "boolean":
             if text.lower() in ("yes", "true", "no", "false"):
@@ -158,7 +162,7 @@ def _convert_answer(field: JsonObject, text: str) -> object:
 
 
 def _resolve_choice(field: JsonObject, word: str) -> object:
-    """The choice that goes by `word`, or is it; any word where choices are not limited. Raises ValueError."""
+    """Return the choice with label or value `word`; `word` itself when any value is allowed. Raises ValueError."""
     choices = _field_choices(field)
     if word in choices:
         return choices[word]

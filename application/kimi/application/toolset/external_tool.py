@@ -1,4 +1,4 @@
-"""A tool that the client runs: its `run` asks with a tool-call request (wire spec 5, tools spec 3.17)."""
+"""External tools, which the client runs on a ToolCallRequest (wire spec 5, tools spec 3.17)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error
 
 
 class ExternalTool:
-    """A tool of the connected client. `timeout_s` of 0 means that the client may take as long as it likes.
+    """A tool of the connected client. A `timeout_s` of 0 means no timeout.
 
-    Outside plan mode nothing is asked before it runs: what it may do is the client's own business.
+    Outside plan mode it runs without approval, because the client is responsible for its own tools.
     """
 
     def __init__(self, spec: ToolSpec, check: CheckArguments, timeout_s: float) -> None:
@@ -29,7 +29,7 @@ class ExternalTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """Validate against the client's schema; the client gets the raw argument text."""
+        """Validate the arguments against the client's schema; the client gets the raw text of the arguments."""
         reason = self._check_arguments(self.spec.parameters, arguments)
 
         async def run() -> ToolReturnValue:

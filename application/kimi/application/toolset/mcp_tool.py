@@ -1,4 +1,4 @@
-"""A tool of an MCP server: what its call would do, the call, and what the model reads of it (tools spec 4.6, 4.7)."""
+"""Tools of MCP servers: their proposed actions, calls and results (tools spec 4.6, 4.7)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ FINGERPRINT_DIGITS: Final = 16
 TOOL_ERROR: Final = "Tool returned an error. The output may be error message or incomplete output"
 
 SpillText: TypeAlias = Callable[[str], Awaitable[str | None]]
-"""A text -> the path of a new file that keeps it for the session; None where there is none."""
+"""Writes a text to a new file of the session and returns its path; None when there is no place for files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerToolDeps:
-    """What all tools of a conversation's servers share. `may_ask` says whether a question reaches the user now."""
+    """The dependencies of all server tools of a conversation. `may_ask` returns whether the user can be asked now."""
 
     source: ToolSource
     check_arguments: CheckArguments
@@ -54,7 +54,7 @@ class ServerToolDeps:
 
 
 class ServerTool:
-    """A tool of a server, under the name that the model is given; the server's own name stands everywhere else."""
+    """A tool of a server. `spec.name` is its name for the model; everything else uses the server's name for it."""
 
     def __init__(self, name: str, tool: SourceTool, server: McpServer, deps: ServerToolDeps) -> None:
         self.spec = _build_spec(name, tool, server)
@@ -64,7 +64,7 @@ class ServerTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """Validate against the server's schema; every call is a question unless the configuration grants it."""
+        """Validate the arguments against the server's schema; every call needs approval unless configured otherwise."""
         fault = self._deps.check_arguments(self.spec.parameters, arguments)
         if fault is not None:
             error = tool_error(f"Error validating JSON arguments: {fault}", "Invalid arguments")
@@ -90,7 +90,10 @@ class ServerTool:
         )
 
     async def _call_server(self, arguments: JsonObject, context: ToolCallContext) -> ToolReturnValue:
-        """Raises SourceCallFailed, which is told to the model like any error of a tool's body (tools spec 4.6)."""
+        """Call the server and return the result.
+
+        Raises SourceCallFailed, which `run_call` turns into an error result (tools spec 4.6).
+        """
         from kimi.application.toolset.elicitation import answer_elicitation  # start-up time
 
         server, name = self.tool.server, self.tool.name
@@ -110,7 +113,7 @@ class ServerTool:
         return await self._limit_result(replace(result, message=TOOL_ERROR if result.is_error else ""))
 
     async def _limit_result(self, result: ToolReturnValue) -> ToolReturnValue:
-        """`result` within its budget; the whole text of one that is cut is kept in a file of the session."""
+        """Return `result` within its size budget; the full text of a truncated one is kept in a file of the session."""
         cut = fit_result_to_budget(result, self._deps.max_chars)
         text = _result_text(result)
         if len(text) <= self._deps.max_chars or isinstance(cut.output, str):
@@ -121,23 +124,23 @@ class ServerTool:
 
 
 def approval_key(tool: SourceTool) -> str:
-    """What approval for the session of a tool is stored as (tools spec 5.6)."""
+    """Return the key under which approval of a tool for the session is stored (tools spec 5.6)."""
     return f"mcp:{tool.server}/{tool.name}"
 
 
 def description_fingerprint(tool: SourceTool) -> str:
-    """What is stored beside an approval: how the tool was described then. No action can be the same text."""
+    """Return the entry that is stored with an approval: a hash of the tool's description. It equals no action's key."""
     described = json.dumps([tool.description, tool.parameters, tool.read_only], sort_keys=True)
     return f"{FINGERPRINT_PREFIX}{sha256(described.encode()).hexdigest()[:FINGERPRINT_DIGITS]} {approval_key(tool)}"
 
 
 def fingerprinted_approval(entry: str) -> str | None:
-    """The approval that an entry of `description_fingerprint` stands beside; None for any other."""
+    """Return the key of the approval that a fingerprint entry belongs to; None for other entries."""
     return entry[len(FINGERPRINT_PREFIX) + FINGERPRINT_DIGITS + 1 :] if entry.startswith(FINGERPRINT_PREFIX) else None
 
 
 def _is_allowed_by_config(tool: SourceTool, server: McpServer) -> bool:
-    """Does the configuration allow the call? What a server says of itself counts only where it is trusted."""
+    """Return whether the configuration allows the call. Annotations of a server count only if they are trusted."""
     if server.approval == "read_only_allow":
         return server.trust_annotations and tool.read_only
     return server.approval == "allow"

@@ -1,4 +1,4 @@
-"""The tools that MCP servers lend to one conversation: their names, which of them are offered, what has changed."""
+"""The tools of MCP servers in one conversation: their names, which are offered, and which have changed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _CLIENT_STATE: Final[Mapping[ServerState, McpServerState]] = {"disabled": "faile
 
 
 class ServerTools:
-    """The servers' side of a toolset. A name that the model has seen stays that tool's for the session.
+    """The tools of MCP servers in a toolset. A name that the model has seen belongs to its tool for the whole session.
 
-    With `only` it is that of a subagent: the same connections, but only those servers.
+    With `server_filter` only these servers are used; a subagent uses the connections of its parent that way.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ServerTools:
         self._lost_servers: frozenset[str] = frozenset()
         self._refreshed_for: object = None
         self.has_waited = False
-        """Whether the first turn has had its wait."""
+        """Whether the first turn has waited for the servers."""
         self.failed_in_status: frozenset[str] = frozenset()
         """The broken servers that the last status showed."""
         self.failed_announced: frozenset[str] = frozenset()
@@ -49,54 +49,54 @@ class ServerTools:
 
     @property
     def source(self) -> ToolSource:
-        """Where the tools come from."""
+        """The source of the tools."""
         return self._deps.source
 
     @property
     def shown_names(self) -> Collection[str]:
-        """The names that the model knows."""
+        """The names that were offered to the model."""
         return self._shown_names.values()
 
     def servers(self) -> Sequence[SourceServer]:
-        """The servers as they stand now."""
+        """Return the servers with their current states."""
         servers = self._deps.source.servers()
         return [server for server in servers if self._server_filter is None or server.name in self._server_filter]
 
     def list_tools(self, reserved: frozenset[str]) -> Sequence[Tool]:
-        """The tools that the model may be offered, in a stable order; no name of them is one of `reserved`."""
+        """Return the tools that may be offered to the model, in a stable order; none has a name in `reserved`."""
         self._refresh(reserved)
         return list(self._tools.values())
 
     def find(self, name: str, reserved: frozenset[str]) -> Tool | None:
-        """The tool that goes by `name`."""
+        """Return the tool that has this name for the model, None if there is none."""
         self._refresh(reserved)
         return self._tools.get(name)
 
     def mark_shown(self) -> None:
-        """The model is offered what `list_tools` returned last: these names are fixed now."""
+        """Fix the names of the tools that `list_tools` returned last, because the model now knows them."""
         self._shown_names.update({origin: name for origin, name in self._names.items() if name in self._tools})
 
     def begin_turn(self) -> None:
-        """From now on the tools of servers that cannot be used are not offered; during a turn they stay."""
+        """Stop offering the tools of servers that cannot be used. During a turn the offered servers do not change."""
         self._lost_servers = frozenset(server.name for server in self.servers() if _is_lost(server))
         self._refreshed_for = None
 
     def find_changed_tools(self) -> Sequence[SourceTool]:
-        """The tools that have another description or schema than when they were last accepted."""
+        """Return the tools whose description or schema has changed since `accept_changed_tools` was last called."""
         if self._compared_version == self._deps.source.version:
             return ()
         tools = [tool for server in self.servers() for tool in server.tools]
         return [tool for tool in tools if self._last_compared.get(ToolOrigin(tool.server, tool.name), tool) != tool]
 
     def accept_changed_tools(self) -> None:
-        """Compare with the tools as they are now from now on."""
+        """Take the current descriptions and schemas as the ones that later changes are compared with."""
         if self._compared_version != self._deps.source.version:
             self._compared_version = self._deps.source.version
             tools = [tool for server in self.servers() for tool in server.tools]
             self._last_compared |= {ToolOrigin(tool.server, tool.name): tool for tool in tools}
 
     def reload(self, servers: Sequence[McpServer] | None = None) -> None:
-        """Take these servers, or the same again; see `ToolSource.reload`."""
+        """Use these servers, or reload the current ones; see `ToolSource.reload`."""
         if servers is not None:
             self.settings = self.settings.model_copy(update={"servers": tuple(servers)})
             self._configured = {server.name: server for server in servers}
@@ -109,12 +109,12 @@ class ServerTools:
         )
 
     def for_subagents(self) -> ServerTools | None:
-        """The same for a subagent; None when no server is lent to them."""
+        """Return the server tools of subagents; None when no server is configured for them."""
         lent = frozenset(server.name for server in self.settings.servers if server.subagents == "inherit")
         return ServerTools(self.settings, self._deps, lent) if lent else None
 
     def status(self) -> McpStatus:
-        """What clients are told of the servers."""
+        """Return the status of the servers for clients."""
         servers = tuple(self._server_status(server) for server in self.servers())
         return McpStatus(
             loading=any(server.status in ("pending", "connecting") for server in servers),
@@ -125,7 +125,7 @@ class ServerTools:
         )
 
     def exposed_name(self, tool: SourceTool) -> str:
-        """The name of a tool for the model, as far as it has one already."""
+        """Return the name of a tool for the model; the server's name for it when none has been assigned yet."""
         return self._names.get(ToolOrigin(tool.server, tool.name), tool.name)
 
     def _server_status(self, server: SourceServer) -> McpServerStatus:

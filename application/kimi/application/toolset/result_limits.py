@@ -1,4 +1,4 @@
-"""The size budget for results from outside: external tools and MCP servers (tools spec 4.7)."""
+"""The size budget for results of external tools and MCP servers (tools spec 4.7)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_ALL_MEDIA_BYTES = 10 * 1024 * 1024
 
 
 def truncation_note(chars: int) -> str:
-    """What ends a text that was cut at `chars` characters."""
+    """Return the note at the end of a text that was truncated at `chars` characters."""
     return (
         f"\n\n[Output truncated: exceeded {chars} character limit. "
         "Use pagination or more specific queries to get remaining content.]"
@@ -31,7 +31,7 @@ class _BudgetUsage:
 
 
 def fit_result_to_budget(result: ToolReturnValue, chars: int = MAX_TEXT_CHARS) -> ToolReturnValue:
-    """`result` with at most `chars` characters of text and 8 media parts; what is cut or dropped is said."""
+    """Return `result` with at most `chars` characters of text and 8 media parts, with notes on what was removed."""
     if isinstance(result.output, str):
         if len(result.output) <= chars:
             return result

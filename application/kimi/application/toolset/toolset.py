@@ -1,4 +1,4 @@
-"""The tools of one conversation: names, conflicts, hidden ones (tools spec 1.2, 4.8; wire spec 5.1)."""
+"""The tools of one conversation, found by name and offered to the model (tools spec 1.2, 4.8; wire spec 5.1)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from kimi.application.toolset.mcp_tools import ServerTools
 
 TOOL_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What a tool name may look like: every provider takes such names."""
+"""Matches valid tool names, which every provider accepts."""
 
 BuiltinSpecs: TypeAlias = Mapping[str, Callable[[], ToolSpec]]
-"""The id of every built-in tool -> its spec, loaded when it is asked for, whether or not the tool can be used."""
+"""Maps the id of every built-in tool, usable or not, to a function that loads its spec."""
 
 _NO_SPECS: BuiltinSpecs = {}
 
 
 class Toolset:
-    """Built-in tools by id, made when first needed, the client's external tools, and those of MCP servers, if any.
+    """The built-in tools, created on first use, the external tools of the client, and the tools of MCP servers.
 
-    A name that a built-in tool has is never given to another tool, hidden or not; servers get what is left. Changes
-    count from the next model call on, because a step reads `specs_for_model` once.
+    No other tool gets the name of a built-in tool, even a hidden one; server tools get the names that remain. Changes
+    apply from the next model call on, because a step reads `specs_for_model` once.
 
-    `builtin_specs` are those of all tools that come with the program, whether or not the agent has them.
+    `builtin_specs` are the specs of all built-in tools, whether or not the agent has them.
     """
 
     def __init__(self, make_tool: MakeTool, tool_ids: Iterable[str], builtin_specs: BuiltinSpecs = _NO_SPECS) -> None:
@@ -45,38 +45,41 @@ class Toolset:
 
     @property
     def hidden_names(self) -> frozenset[str]:
-        """The tools that the model is not offered; calls find them all the same."""
+        """The names of the tools that are not offered to the model; calls still find them."""
         return self._hidden_names
 
     def hide(self, names: frozenset[str]) -> None:
-        """Offer all tools but these."""
+        """Offer all tools except these to the model."""
         self._hidden_names = names
 
     @property
     def servers(self) -> ServerTools | None:
-        """The tools of MCP servers; None without any server."""
+        """The tools of MCP servers; None when there are no servers."""
         return self._servers
 
     def use_servers(self, servers: ServerTools | None) -> None:
-        """Take the tools of these servers, too."""
+        """Use the tools of these servers as well."""
         self._servers = servers
 
     @property
     def builtin_names(self) -> frozenset[str]:
-        """The names of the agent's tools; of built-in ones known without making them, from the last part of their
-        ids. Only a tool of somebody else has to be made to know its name.
+        """The names of the agent's tools.
+
+        The name of a built-in tool is the last part of its id. If the agent has other tools, all tools are created,
+        because only the created tool knows its name.
         """
         names = frozenset(bare_tool_name(tool_id) for tool_id in self._ids)
         return names if self._builtin_specs.keys() >= set(self._ids) else names.union(self._load_builtin_tools())
 
     def find(self, name: str) -> Tool | None:
-        """The tool that a call by this name means; hidden tools can be found."""
+        """Return the tool with this name, also a hidden one; None if there is none."""
         own = self._load_builtin_tools().get(name) or self._external.get(name)
         return own or (self.servers.find(name, self._reserved_names()) if self.servers else None)
 
     def find_spec(self, name: str) -> ToolSpec | None:
-        """What is known of the tool of this name. Built-in tools that the agent lacks are known too: subagents may have
-        them, and so may an earlier part of the session.
+        """Return the spec of the tool with this name; None for an unknown tool.
+
+        Built-in tools that the agent lacks are found as well: subagents or earlier turns may have called them.
         """
         if name in self._id_by_name:
             if name not in self._known_specs:
@@ -86,26 +89,26 @@ class Toolset:
         return tool.spec if tool else None
 
     def key_argument(self, name: str) -> str | None:
-        """The argument that titles a call by this name."""
+        """Return the name of the argument that is shown in the title of a call; None if there is none."""
         tool = self.find(name)
         return tool.spec.key_argument if tool else None
 
     def visible_specs(self) -> Sequence[ToolSpec]:
-        """What the model is offered, in a stable order."""
+        """Return the specs of the tools that are offered to the model, in a stable order."""
         tools = [*self._load_builtin_tools().values(), *self._external.values()]
         if self.servers is not None:
             tools += self.servers.list_tools(self._reserved_names())
         return [tool.spec for tool in tools if tool.spec.name not in self.hidden_names]
 
     def specs_for_model(self) -> Sequence[ToolSpec]:
-        """`visible` for a model call: from then on these names mean these tools."""
+        """Return `visible_specs` for a model call, and fix the names of the server tools among them."""
         specs = self.visible_specs()
         if self.servers is not None:
             self.servers.mark_shown()
         return specs
 
     def add_external(self, tool: Tool) -> str | None:
-        """Add or replace an external tool; the reason when its name is refused."""
+        """Add or replace an external tool; return the reason when its name is refused, else None."""
         name = tool.spec.name
         if name in self.builtin_names or (self.servers and name in self.servers.shown_names):
             return "conflicts with builtin tool"
@@ -115,11 +118,11 @@ class Toolset:
         return None
 
     def reset_builtin_tools(self) -> None:
-        """Make the built-in tools anew when they are next needed: which are available may have changed."""
+        """Create the built-in tools again on their next use, because other tools may be available now."""
         self._builtin_cache = None
 
     def _reserved_names(self) -> frozenset[str]:
-        """The names that no server's tool gets: built-in ones are among them even where the agent lacks that tool."""
+        """Return the names that no server tool gets, those of built-in tools that the agent lacks included."""
         return self.builtin_names.union(self._external, self._id_by_name)
 
     def _load_builtin_tools(self) -> dict[str, Tool]:
@@ -129,10 +132,10 @@ class Toolset:
 
 
 def make_tools(make_tool: MakeTool, tool_ids: Iterable[str]) -> dict[str, Tool]:
-    """The available tools for these ids, by name; unavailable ones are left out.
+    """Return the tools for these ids by name, without those that are not available.
 
     Raises:
-        ConfigError: some ids are unknown; all of them are named (tools spec 1.2).
+        ConfigError: some ids are unknown; the message lists all of them (tools spec 1.2).
     """
     tools: dict[str, Tool] = {}
     unknown: list[str] = []
