@@ -1,4 +1,4 @@
-"""The configuration file, as use-cases read and change it (runtime spec 2.7)."""
+"""The port through which use-cases read and change the configuration file (runtime spec 2.7)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ConfigChanges: TypeAlias = Mapping[tuple[str, ...], str | int | bool | Sequence[
 
 @dataclass(frozen=True, slots=True)
 class ConfigSummary:
-    """What a configuration file holds: providers with whether they have a key, models with their provider."""
+    """A summary of a configuration file: providers and whether they have a key, models and their providers."""
 
     providers: Mapping[str, bool]
     models: Mapping[str, str]
@@ -20,13 +20,13 @@ class ConfigSummary:
 
 
 class ConfigurationFile(Protocol):
-    """One configuration file; `path` is where it is."""
+    """A configuration file at `path`."""
 
     @property
     def path(self) -> str: ...
 
     def read(self) -> ConfigSummary:
-        """Return what is configured; a default file that is missing is created, as at any start.
+        """Return a summary of the file. A missing default file is created, as at any start of the program.
 
         Raises:
             ConfigError: the file cannot be used.

@@ -1,4 +1,4 @@
-"""Use-case doctor: which checks there are, run side by side and reported in their order."""
+"""Use-case doctor: run all checks concurrently and report their findings in a fixed order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def build_checks(
 
 
 def build_checks_without_settings(error: KimiError, find_terminal: FindTerminal) -> list[Check]:
-    """Return what is left to check when the configuration cannot be read, for the reason in `error`."""
+    """Return the checks that are possible when the configuration cannot be read because of `error`."""
     return [
         _make_async(lambda: report_broken_configuration(error)),
         _make_async(lambda: check_terminal(find_terminal())),
@@ -78,7 +78,7 @@ def _make_async(check: Callable[[], Finding]) -> Check:
 
 
 async def run_checks(checks: Sequence[Check], show: ShowFinding) -> None:
-    """Run all checks side by side; show each finding as soon as those before it have been shown."""
+    """Run all checks concurrently; show each finding as soon as those before it have been shown."""
     slots = [_FindingSlot() for _ in checks]
     async with anyio.create_task_group() as tasks:
         for check, slot in zip(checks, slots, strict=True):
@@ -88,7 +88,7 @@ async def run_checks(checks: Sequence[Check], show: ShowFinding) -> None:
 
 
 class _FindingSlot:
-    """The place of a finding in the report, which keeps the order whichever check ends first."""
+    """The slot of a finding in the report, which keeps the order of the checks whichever ends first."""
 
     def __init__(self) -> None:
         self._ready = anyio.Event()
@@ -97,7 +97,7 @@ class _FindingSlot:
     async def fill(self, check: Check) -> None:
         try:
             self._finding = await check()
-        except Exception as error:  # a check that breaks is a finding, and the others go on
+        except Exception as error:  # a check that raises is a finding; the other checks continue
             self._finding = Finding("doctor", "failed", f"A check failed. {type(error).__name__}: {error}")
         self._ready.set()
 

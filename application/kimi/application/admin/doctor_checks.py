@@ -1,4 +1,4 @@
-"""The checks of `kimi doctor`: each says in one line what it found, and how to mend what is wrong."""
+"""The checks of `kimi doctor`: each returns a finding of one line, with advice if something is wrong."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from kimi.domain.errors import (
 FindingStatus: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
 
 KeyVariables: TypeAlias = Mapping[str, str]
-"""Type of a provider -> the environment variable whose key is used instead of the configured one."""
+"""Maps the type of a provider to the environment variable whose key is used instead of the configured one."""
 
 ENDPOINT_S: Final = 30.0
-"""How long the endpoint may take to begin its answer, in seconds."""
+"""The timeout in seconds for the beginning of the endpoint's answer."""
 
 MCP_S: Final = 15.0
-"""How long an MCP server may take to list its tools, in seconds; less when its configuration says so."""
+"""The timeout in seconds for an MCP server to list its tools; a shorter configured timeout is used instead."""
 
 RIPGREP_S: Final = 6.0
-"""How long the search for ripgrep may take, in seconds."""
+"""The timeout in seconds for finding ripgrep."""
 
 SETUP: Final = "Run 'kimi setup'."
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check; `advice` says what to do about it."""
+    """The result of a check. `advice` says what the user can do about it."""
 
     name: str
     status: FindingStatus
@@ -55,27 +55,27 @@ class Finding:
 # --- ports -----------------------------------------------------------------------------------------------------
 
 TryWrite: TypeAlias = Callable[[str], None]
-"""Creates the directory if it is missing and writes a file of some size into it, which is gone then. Raises OSError."""
+"""Creates the directory if it is missing, and writes and removes a file of some size in it. Raises OSError."""
 
 IsReadableByOthers: TypeAlias = Callable[[str], bool]
 """Whether other users of this machine can read the file; False when that is unknown."""
 
 ResolveProxy: TypeAlias = Callable[[str], str | None]
-"""Returns the proxy for requests to a URL, without its password; None without one. Raises ConfigError: it cannot be
-used, or needs a library that is missing."""
+"""Returns the proxy for requests to a URL, without its password; None without one. Raises ConfigError when it cannot be
+used or needs a library that is missing."""
 
 OpenConfiguredModel: TypeAlias = Callable[[], AbstractAsyncContextManager[ChatModel | None]]
-"""Opens the model that would answer a prompt, None when there is none. Raises ConfigError: it cannot be used."""
+"""Opens the model that would answer a prompt, None when there is none. Raises ConfigError when it cannot be used."""
 
 CountServerTools: TypeAlias = Callable[[McpServer], Awaitable[int]]
-"""Connects to a server, counts its tools and disconnects. Raises McpUnauthorized, ConfigError, and whatever the library
-raises; a process that was started has ended also after cancellation."""
+"""Connects to a server, counts its tools and disconnects. Raises McpUnauthorized, ConfigError, and any exception of the
+library. A process that was started has ended when the call returns, raises or is cancelled."""
 
 FindRipgrep: TypeAlias = Callable[[], Awaitable[str | None]]
-"""Returns the ripgrep that searches would use; None when none starts."""
+"""Returns the ripgrep that searches would use; None when there is none that starts."""
 
 FindTerminal: TypeAlias = Callable[[], "TerminalKind | None"]
-"""Returns the terminal that the program runs on; None when input or output is none."""
+"""Returns the terminal that the program runs on; None when input or output is not a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class TerminalKind:
 
 @dataclass(frozen=True, slots=True)
 class DoctorProbes:
-    """What the checks try out, bound to the settings that are checked."""
+    """The functions that the checks call to try things out, bound to the settings that are checked."""
 
     try_write: TryWrite
     is_readable_by_others: IsReadableByOthers
@@ -103,7 +103,7 @@ class DoctorProbes:
 
 
 def report_broken_configuration(error: KimiError) -> Finding:
-    """Say that the configuration, or the command line, could not be read."""
+    """Return the finding that the configuration or the command line could not be read."""
     advice = "Correct it, or the command line; 'kimi setup' needs a file that can be read."
     return Finding("configuration", "failed", str(error), advice)
 
@@ -122,14 +122,14 @@ def check_files(path: str, share_dir: str, probes: DoctorProbes) -> Finding:
 
 
 def check_model(model: ModelSettings | None) -> Finding:
-    """Check that there is a model that a prompt could go to."""
+    """Check that there is a model that can answer a prompt."""
     if model is None or not model.is_usable:
         return Finding("model", "failed", "No model is configured.", SETUP)
     return Finding("model", "ok", f"{model.model} of provider '{model.provider_name}' ({model.type}).")
 
 
 def check_key(model: ModelSettings | None, key_variables: KeyVariables, environ: Mapping[str, str]) -> Finding:
-    """Check that there is a key, and say where it comes from."""
+    """Check that there is an API key, and report where it comes from."""
     if model is None or not _has_endpoint(model):
         return Finding("key", "skipped", "No provider that could need one.")
     variable = key_variables.get(model.type)
@@ -146,7 +146,7 @@ def check_key(model: ModelSettings | None, key_variables: KeyVariables, environ:
 
 
 def check_proxy(model: ModelSettings | None, resolve_proxy: ResolveProxy) -> Finding:
-    """Check the way that requests to the provider take."""
+    """Check the proxy for requests to the provider."""
     url = model.base_url if model else ""
     if not _parse_host(url):
         return Finding("proxy", "skipped", "No provider to reach.")
@@ -182,7 +182,7 @@ async def check_endpoint(
 
 
 async def check_mcp_server(server: McpServer, default_timeout_ms: int, count_tools: CountServerTools) -> Finding:
-    """Connect to a server and see what it offers."""
+    """Connect to a server and count its tools."""
     name = f"mcp {server.name}"
     if not server.enabled:
         return Finding(name, "skipped", "It is switched off.")
@@ -202,7 +202,7 @@ async def check_mcp_server(server: McpServer, default_timeout_ms: int, count_too
 
 
 async def check_ripgrep(find_ripgrep: FindRipgrep) -> Finding:
-    """Check that the fast search program is there."""
+    """Check that ripgrep, the fast search program, is available."""
     with anyio.move_on_after(RIPGREP_S):
         if (path := await find_ripgrep()) is not None:
             return Finding("ripgrep", "ok", f"{path} is used.")
@@ -211,7 +211,7 @@ async def check_ripgrep(find_ripgrep: FindRipgrep) -> Finding:
 
 
 def check_terminal(terminal: TerminalKind | None) -> Finding:
-    """Check that the interactive shell could be used here; None stands for no terminal at all."""
+    """Check that the interactive shell can be used here. None means that there is no terminal."""
     if terminal is None:
         return Finding("terminal", "skipped", "Input and output are no terminal.")
     if terminal.name in ("", "dumb") and not terminal.is_windows:
@@ -223,13 +223,13 @@ def check_terminal(terminal: TerminalKind | None) -> Finding:
     return Finding("terminal", "ok", f"{terminal.name or 'Console'}, {terminal.encoding}.")
 
 
-# --- what they have in common ----------------------------------------------------------------------------------
+# --- shared by the checks --------------------------------------------------------------------------------------
 
 
 async def _ask_model(open_model: OpenConfiguredModel) -> None:
-    """Send the question; the connection is closed with the first piece of the answer."""
+    """Send the question, and close the connection after the first piece of the answer."""
     async with open_model() as model:
-        assert model is not None  # it is usable
+        assert model is not None  # the caller has checked that a model is configured
         async with model.stream("Answer in one word.", [user_message("Say: ok")], (), 0) as items:
             async for _ in items:
                 return
@@ -243,7 +243,7 @@ def _has_endpoint(model: ModelSettings) -> bool:
 def _advise_on_error(
     error: KimiError, model: ModelSettings, key_variables: KeyVariables, resolve_proxy: ResolveProxy
 ) -> str:
-    """Return how to mend what the endpoint complained of."""
+    """Return advice for an error of the endpoint."""
     match error:
         case AuthExpired():
             return "Enter an API key with 'kimi setup'."
@@ -295,7 +295,7 @@ def _is_local_url(url: str) -> bool:
 
 
 def _needs_no_key(model: ModelSettings) -> bool:
-    """Whether it is a server on this machine, or has Google Cloud's credentials or a header that stands for the key."""
+    """Whether the model needs no key: its server is local, or Google Cloud credentials or a header replace the key."""
     headers = {name.lower() for name in model.custom_headers}
     return (
         _is_local_url(model.base_url) or model.has_machine_credentials or bool(headers & {"authorization", "x-api-key"})

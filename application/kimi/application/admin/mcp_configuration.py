@@ -1,4 +1,4 @@
-"""Use-cases over the MCP servers of the user: add, remove, switch, find, forget a login (tools spec 4.5)."""
+"""Use-cases for the MCP servers of the user: add, remove, enable, find, remove a login (tools spec 4.5)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kimi.domain.errors import KimiError
 McpTransport: TypeAlias = Literal["stdio", "http", "sse"]
 
 McpEntries: TypeAlias = dict[str, Any]
-"""Servers by name, each as it is written in the file: the JSON edge."""
+"""Servers by name, each as parsed JSON of the file."""
 
 
 class McpCommandError(KimiError):
-    """A command of `kimi mcp` cannot do what it was asked."""
+    """A command of `kimi mcp` cannot be carried out; the text says why."""
 
 
 class McpConfiguration(Protocol):
-    """`mcp.json`; `path` is where it is. Reading it raises UsageError when it cannot be used (R-19)."""
+    """The file `mcp.json` at `path`. Reading it raises UsageError when it cannot be used (R-19)."""
 
     @property
     def path(self) -> str: ...
@@ -30,14 +30,14 @@ class McpConfiguration(Protocol):
         ...
 
     def edit(self) -> AbstractContextManager[McpEntries]:
-        """Yield the entries to be changed: they are written when the block ends without an error.
+        """Yield the entries for changes, and write them when the block ends without an error.
 
-        Other processes that edit the file wait meanwhile. Raises ConfigError: the file cannot be written.
+        Other processes that edit the file wait meanwhile. Raises ConfigError when the file cannot be written.
         """
         ...
 
     def parse(self, name: str, entry: object) -> McpServer:
-        """Return the server that an entry describes. Raises nothing: `config_error` says what is wrong with it."""
+        """Return the server that an entry describes. An invalid entry does not raise: it sets `config_error`."""
         ...
 
 
@@ -45,7 +45,7 @@ class McpLogins(Protocol):
     """The stored logins of remote servers."""
 
     def has_login(self, server: McpServer) -> bool:
-        """Whether there is a login, which may have expired; nothing is asked over the network."""
+        """Whether there is a login, which may have expired. Does not use the network."""
         ...
 
     def forget(self, server: McpServer) -> None:
@@ -57,7 +57,7 @@ class McpLogins(Protocol):
 
 
 def add_server(configuration: McpConfiguration, name: str, entry: Mapping[str, Any]) -> None:
-    """Store a server that can be used; it replaces one of the same name."""
+    """Store a server, which must be usable; it replaces a server of the same name."""
     if not name.strip():
         raise McpCommandError("Give the server a name.")
     if (reason := configuration.parse(name, entry).config_error) is not None:
@@ -74,7 +74,7 @@ def remove_server(configuration: McpConfiguration, name: str) -> None:
 
 
 def set_server_enabled(configuration: McpConfiguration, name: str, enabled: bool) -> None:
-    """Let sessions use a server, or leave it in the file unused."""
+    """Enable a server for sessions, or disable it but keep it in the file."""
     with configuration.edit() as entries:
         entry = find_entry(entries, name)
         if not isinstance(entry, dict):
@@ -94,7 +94,7 @@ def build_stdio_entry(
 ) -> dict[str, Any]:
     """Return the entry of a server that is a process: `targets` is its command line, `env` holds KEY=VALUE.
 
-    Raises McpCommandError: options of another transport, no command, or a variable of another form.
+    Raises McpCommandError for options of another transport, a missing command, or a variable of another form.
     """
     if not targets:
         raise McpCommandError("For stdio transport, provide the command to start the MCP server after `--`.")
@@ -111,7 +111,7 @@ def build_remote_entry(
 ) -> dict[str, Any]:
     """Return the entry of a server at a URL, the only one of `targets`; `headers` holds KEY:VALUE.
 
-    Raises McpCommandError: options of another transport, no URL or several, or a header of another form.
+    Raises McpCommandError for options of another transport, no URL or several, or a header of another form.
     """
     if env:
         raise McpCommandError("--env is only supported for stdio transport.")
@@ -143,19 +143,19 @@ def list_servers(configuration: McpConfiguration) -> Iterator[McpServer]:
 
 
 def find_entry(entries: McpEntries, name: str) -> Any:
-    """Return the entry of a server, which may be of any kind. Raises McpCommandError: there is none."""
+    """Return the entry of a server, of whatever type. Raises McpCommandError when there is none."""
     if name not in entries:
         raise McpCommandError(f"MCP server '{name}' not found.")
     return entries[name]
 
 
 def find_server(configuration: McpConfiguration, name: str) -> McpServer:
-    """Return a server of the file, also one that cannot be used. Raises McpCommandError: there is none."""
+    """Return a server of the file, also an unusable one. Raises McpCommandError when there is none."""
     return configuration.parse(name, find_entry(configuration.read(), name))
 
 
 def find_remote_server(configuration: McpConfiguration, name: str) -> McpServer:
-    """Return a server that is reached at a URL. Raises McpCommandError: it is another one, or cannot be used."""
+    """Return a server at a URL. Raises McpCommandError when the server has another transport or cannot be used."""
     server = find_server(configuration, name)
     if server.config_error is not None:
         raise McpCommandError(f"MCP server '{name}' cannot be used. {server.config_error}")
@@ -168,7 +168,7 @@ def find_remote_server(configuration: McpConfiguration, name: str) -> McpServer:
 
 
 def find_login_server(configuration: McpConfiguration, name: str) -> McpServer:
-    """Return a remote server that the user can log in at. Raises McpCommandError: this one has no logins."""
+    """Return a remote server that supports logins. Raises McpCommandError when this server does not."""
     server = find_remote_server(configuration, name)
     if not _uses_oauth(server):
         raise McpCommandError(f"MCP server '{name}' does not use OAuth. Add with --auth oauth.")
@@ -176,12 +176,12 @@ def find_login_server(configuration: McpConfiguration, name: str) -> McpServer:
 
 
 def needs_login(server: McpServer, logins: McpLogins) -> bool:
-    """Whether sessions cannot use the server before the user has logged in."""
+    """Whether the user must log in before sessions can use the server."""
     return _uses_oauth(server) and not logins.has_login(server)
 
 
 def forget_login(configuration: McpConfiguration, name: str, logins: McpLogins) -> None:
-    """Remove the login at a remote server. Raises McpCommandError: there is no such server, or the disk said no."""
+    """Remove the login at a remote server. Raises McpCommandError when there is no such server, or the disk fails."""
     server = find_remote_server(configuration, name)
     try:
         logins.forget(server)

@@ -1,4 +1,4 @@
-"""What of an MCP server may be shown: names and harmless values stay, secrets are hidden (tools spec 4.5; R-48)."""
+"""Masking of the secrets of an MCP server, for output that keeps names and harmless values (tools spec 4.5; R-48)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 IsReference: TypeAlias = Callable[[str], bool]
-"""Whether a text only names a variable, like `${TOKEN}`, so that it says nothing of its value."""
+"""Whether a text only names a variable, like `${TOKEN}`, and so does not reveal its value."""
 
 HIDDEN: Final = "***"
 
@@ -18,7 +18,7 @@ _SECRET_FREE_KEYS: Final = frozenset(
         *("approval", "trust_annotations", "subagents"),
     }
 )
-"""Keys whose values hold no secrets, apart from those that occur elsewhere in the entry."""
+"""Keys whose values hold no secrets, except for secrets that occur elsewhere in the entry, too."""
 
 
 def mask_server_secrets(text: str, secrets: Iterable[str]) -> str:
@@ -41,7 +41,7 @@ def _hide_values(entry: Mapping[str, Any], is_reference: IsReference) -> dict[st
 
 
 def _hide_value(value: Any, is_reference: IsReference) -> Any:
-    """Keep names, and what only says where the secret is: `oauth`, `${VARIABLE}`."""
+    """Hide a value, but keep names and references that only say where the secret is: `oauth`, `${VARIABLE}`."""
     if isinstance(value, dict):
         return {key: _hide_value(inner, is_reference) for key, inner in cast(dict[str, Any], value).items()}
     harmless = value == "oauth" or (isinstance(value, str) and is_reference(value))

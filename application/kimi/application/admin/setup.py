@@ -1,4 +1,4 @@
-"""Use-case setup: which changes of the configuration a provider, a key and a model make (runtime spec 1.6, 2.7)."""
+"""Use-case setup: the changes of the configuration for a provider, a key and a model (runtime spec 1.6, 2.7)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kimi.domain.errors import KimiError
 CAPABILITIES: Final = ("always_thinking", "image_in", "thinking", "video_in")
 
 PLACEHOLDER_KEY: Final = "none"
-"""What stands for the key of a server that wants none: some refuse requests without any."""
+"""The key for a server that needs none; some servers refuse requests without any key."""
 
 
 class SetupError(KimiError):
-    """What was asked for cannot be written.
+    """The requested setup cannot be written.
 
-    Each `{}` of the template stands for one of `names`, which come from the user or the file and may hold anything. Who
-    shows the error on a terminal escapes them.
+    Each `{}` of the template stands for one of `names`, which come from the user or the file and may hold any text. A
+    caller that shows the error on a terminal must escape them.
     """
 
     def __init__(self, template: str, *names: str) -> None:
@@ -32,10 +32,10 @@ class SetupError(KimiError):
 
 @dataclass(frozen=True, slots=True)
 class SetupOptions:
-    """What is decided before the first question. With a `provider` (a preset) nothing is asked.
+    """The options of the command line. With a `provider` (a preset) the user is not asked anything.
 
-    `api_key_env` names the variable with the key. `remove_key` removes the key of the provider instead, which is then
-    the name of one in the configuration.
+    `api_key_env` names the variable with the key. `remove_key` removes the key of `provider` instead, which is then
+    the name of a configured provider.
     """
 
     provider: str | None = None
@@ -49,7 +49,7 @@ class SetupOptions:
 
 @dataclass(frozen=True, slots=True)
 class SetupContext:
-    """What a setup starts from. `key_variables`: type of a provider -> the variable whose key is used at each start."""
+    """The context of a setup. `key_variables` maps provider types to the variables whose keys override stored ones."""
 
     known: ConfigSummary
     environ: Mapping[str, str]
@@ -62,7 +62,7 @@ class SetupContext:
 
 @dataclass(frozen=True, slots=True)
 class SetupValues:
-    """Everything that is written. `api_key` is None to keep the one that is there."""
+    """The values that a setup writes. With `api_key` None the stored key is kept."""
 
     preset: ProviderPreset
     base_url: str
@@ -73,13 +73,13 @@ class SetupValues:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-# --- what is written -------------------------------------------------------------------------------------------
+# --- values and changes ----------------------------------------------------------------------------------------
 
 
 def resolve_values(options: SetupOptions, preset: ProviderPreset, context: SetupContext) -> SetupValues:
-    """Return what the options say, and the preset where they say nothing.
+    """Return the values of the options, with those of the preset as defaults.
 
-    Raises SetupError: something is missing that has no default, or cannot be used.
+    Raises SetupError when a value without a default is missing, or a value cannot be used.
     """
     if not (base_url := options.base_url or preset.base_url):
         raise SetupError(f"The provider '{preset.name}' needs --base-url.")
@@ -122,7 +122,7 @@ def build_key_removal(provider: str) -> ConfigChanges:
 
 
 def find_preset(presets: Sequence[ProviderPreset], name: str) -> ProviderPreset:
-    """Return the preset with this name. Raises SetupError: there is none."""
+    """Return the preset with this name. Raises SetupError when there is none."""
     for preset in presets:
         if preset.name == name:
             return preset
@@ -134,9 +134,9 @@ def find_preset(presets: Sequence[ProviderPreset], name: str) -> ProviderPreset:
 
 
 def resolve_api_key(options: SetupOptions, preset: ProviderPreset, context: SetupContext) -> str | None:
-    """Return the key to write, None to keep the one that is there. It is empty where a variable is read at each start.
+    """Return the key to write; None keeps the stored one, and "" is for a variable that is read at each start.
 
-    Raises SetupError: the named variable holds no key, or the provider needs one and none is there.
+    Raises SetupError when the named variable holds no key, or when the provider needs a key and there is none.
     """
     variable = context.key_variables.get(preset.type)
     named = options.api_key_env
@@ -149,20 +149,20 @@ def resolve_api_key(options: SetupOptions, preset: ProviderPreset, context: Setu
 
 
 def choose_default_key(preset: ProviderPreset, context: SetupContext) -> str | None:
-    """Return what is written when no key was given: None keeps the one that is there."""
+    """Return the key to write when the user entered none; None keeps the stored one."""
     if context.has_stored_key(preset):
         return None
     return "" if preset.needs_key or preset.variables else PLACEHOLDER_KEY
 
 
 def choose_listing_key(preset: ProviderPreset, api_key: str | None, context: SetupContext) -> str | None:
-    """Return the key to ask the provider for its models with; None when there is no common way to ask it."""
+    """Return the key for listing the provider's models; None when the provider has no standard way to list them."""
     variable = context.key_variables.get(preset.type)
     return None if variable is None else api_key or context.environ.get(variable) or ""
 
 
 def find_overriding_variable(values: SetupValues, context: SetupContext) -> str | None:
-    """Return the variable whose key is used instead of the one that is written; None when there is none."""
+    """Return the variable whose key is used instead of the written one; None when there is none."""
     variable = context.key_variables.get(values.preset.type)
     return variable if variable and values.api_key and context.environ.get(variable) else None
 
@@ -173,9 +173,9 @@ def find_providers_with_key(known: ConfigSummary) -> list[str]:
 
 
 def find_provider_with_key(known: ConfigSummary, named: str | None) -> str:
-    """Return the provider whose key is to be removed: the one that is named, else the only one with a key.
+    """Return the provider whose key is to be removed: `named`, else the only one with a key.
 
-    Raises SetupError: it is not known, or one of several has to be named.
+    Raises SetupError when the provider is not known, or when several have a key and none is named.
     """
     with_key = find_providers_with_key(known)
     if named is not None and named in known.providers:
@@ -200,11 +200,11 @@ def _read_api_key(variable: str, environ: Mapping[str, str]) -> str:
     return key
 
 
-# --- values that can be used -----------------------------------------------------------------------------------
+# --- validation ------------------------------------------------------------------------------------------------
 
 
 def validate_url(text: str) -> str:
-    """Return an address that requests can be sent to. Raises SetupError."""
+    """Return `text` as the URL of an endpoint. Raises SetupError."""
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -216,7 +216,7 @@ def validate_url(text: str) -> str:
 
 
 def validate_model(text: str) -> str:
-    """Return the id of a model; clients that look for it in the file cannot read quotation marks. Raises SetupError."""
+    """Return the id of a model. Raises SetupError for quotation marks, which clients cannot read in the file."""
     if not text or not text.isprintable() or '"' in text or "\\" in text:
         raise SetupError("The id of the model must not be empty, nor hold quotation marks or backslashes.")
     return text
@@ -232,7 +232,7 @@ def parse_context_size(text: str) -> int:
 
 
 def validate_capabilities(names: Iterable[str]) -> tuple[str, ...]:
-    """Return known capabilities in alphabetical order; `none` stands for none. Raises SetupError."""
+    """Return known capabilities in alphabetical order; the name `none` means no capabilities. Raises SetupError."""
     found = sorted({name.lower() for name in names} - {"none"})
     if unknown := [name for name in found if name not in CAPABILITIES]:
         raise SetupError(f"There is no capability {{!r}}; there are {', '.join(CAPABILITIES)}.", unknown[0])
