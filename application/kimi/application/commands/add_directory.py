@@ -28,10 +28,10 @@ async def add_directory(conversation: Conversation, arguments: str) -> None:
 
 
 async def _add_to_workspace(conversation: Conversation, project: Project, requested_path: str) -> str:
-    place = await project.locate(requested_path)
-    if (reason := await _find_directory_problem(project, place.absolute, place.real)) is not None:
+    located = await project.locate(requested_path)
+    if (reason := await _find_directory_problem(project, located.absolute, located.real)) is not None:
         return reason
-    path = place.absolute
+    path = located.absolute
     tree = await anyio.to_thread.run_sync(project.list_tree, path)
     conversation.session.update_state(lambda state: replace(state, additional_dirs=(*state.additional_dirs, path)))
     conversation.context.ensure_system_prompt()

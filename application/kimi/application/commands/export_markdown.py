@@ -39,12 +39,12 @@ async def _write_file(project: Project, requested_path: str, default_name: str, 
 
     If the path is a directory, a file named `default_name` is written into it.
     """
-    place = await project.locate(requested_path or default_name)
-    found = await project.workspace.stat(place.real)
+    located = await project.locate(requested_path or default_name)
+    found = await project.workspace.stat(located.real)
     if found is not None and found.kind == "directory":
-        place = await project.locate(os.path.join(place.absolute, default_name))
-        found = await project.workspace.stat(place.real)
+        located = await project.locate(os.path.join(located.absolute, default_name))
+        found = await project.workspace.stat(located.real)
     if found is not None:
-        return f"There is a file already, name another one: {place.absolute}"
-    await project.workspace.write(place.real, content, None)
-    return f"The conversation has been exported to {place.absolute}"
+        return f"There is a file already, name another one: {located.absolute}"
+    await project.workspace.write(located.real, content, None)
+    return f"The conversation has been exported to {located.absolute}"

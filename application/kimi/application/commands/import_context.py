@@ -78,21 +78,21 @@ def _check_context_size(conversation: Conversation, source: str, text: str) -> N
 
 async def _load_file_text(project: Project, requested_path: str) -> tuple[str, str, str] | None:
     """Return the source, the text and a warning, which may be empty; None when there is no file of this name."""
-    place = await project.locate(requested_path)
+    located = await project.locate(requested_path)
     try:
-        found = await project.workspace.stat(place.real)
+        found = await project.workspace.stat(located.real)
     except (OSError, ValueError) as error:
-        raise _ImportDenied(f"The file cannot be read: {place.absolute}: {error}") from None
+        raise _ImportDenied(f"The file cannot be read: {located.absolute}: {error}") from None
     if found is None:
         return None
     if found.kind != "file":
-        raise _ImportDenied(f"This is not a file: {place.absolute}")
-    zones = await project.load_path_scopes()
-    if is_protected(place.absolute, zones) or is_protected(place.real, zones):
-        raise _ImportDenied(f"Files of this program are not imported: {place.absolute}")
-    secret = is_sensitive(place.absolute, zones) or is_sensitive(place.real, zones)
-    content = await _read_text(project, place.real, found.size)
-    return f"file {os.path.basename(place.absolute)}", content, f"\n{_SECRET_WARNING}" if secret else ""
+        raise _ImportDenied(f"This is not a file: {located.absolute}")
+    scopes = await project.load_path_scopes()
+    if is_protected(located.absolute, scopes) or is_protected(located.real, scopes):
+        raise _ImportDenied(f"Files of this program are not imported: {located.absolute}")
+    secret = is_sensitive(located.absolute, scopes) or is_sensitive(located.real, scopes)
+    content = await _read_text(project, located.real, found.size)
+    return f"file {os.path.basename(located.absolute)}", content, f"\n{_SECRET_WARNING}" if secret else ""
 
 
 async def _read_text(project: Project, path: str, size: int) -> str:

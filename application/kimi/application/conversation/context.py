@@ -46,13 +46,13 @@ class ConversationContext:
 
     def append(self, *records: ContextRecord) -> None:
         """Store the pending records and then these, and add all of them to the history. Raises StoreFailed."""
-        due = records
+        unsaved = records
         if not self._is_scratch:
-            due = (*self._pending_records, *records)
+            unsaved = (*self._pending_records, *records)
             # Stored before anything is changed in memory: after StoreFailed the same records are still pending.
-            self._files.append_context(due)
+            self._files.append_context(unsaved)
             self._pending_records.clear()
-        for record in due:
+        for record in unsaved:
             self._history.append(record)
 
     def add_pending_records(self, *records: ContextRecord) -> None:

@@ -53,11 +53,11 @@ async def run_pre_tool_hooks(
     conversation: Conversation, call: ToolCall, arguments: JsonObject
 ) -> ToolReturnValue | None:
     """Run PreToolUse hooks; return the error result when one blocks the call, else None."""
-    verdict = await run_hooks(conversation, "PreToolUse", call.function.name, _tool_call_details(call, arguments))
-    if verdict.action == "allow":
+    answer = await run_hooks(conversation, "PreToolUse", call.function.name, _tool_call_details(call, arguments))
+    if answer.action == "allow":
         return None
     logger.info("call %s of %s: blocked by a hook", call.id, call.function.name)
-    return tool_error(verdict.reason or CALL_BLOCKED, "Hook blocked")
+    return tool_error(answer.reason or CALL_BLOCKED, "Hook blocked")
 
 
 async def fire_post_tool_hooks(
@@ -80,8 +80,8 @@ async def run_prompt_hooks(conversation: Conversation, user_input: UserInput) ->
     if conversation.subagent is not None:
         return None
     text = join_text(user_input)
-    verdict = await run_hooks(conversation, "UserPromptSubmit", text, {"prompt": text})
-    return None if verdict.action == "allow" else verdict.reason or PROMPT_BLOCKED
+    answer = await run_hooks(conversation, "UserPromptSubmit", text, {"prompt": text})
+    return None if answer.action == "allow" else answer.reason or PROMPT_BLOCKED
 
 
 async def run_stop_failure_hooks(conversation: Conversation, error: Exception) -> None:

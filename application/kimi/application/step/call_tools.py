@@ -241,8 +241,8 @@ async def _authorize_action(
 
     Return None when the call may run, else the outcome that says why it may not.
     """
-    verdict = _evaluate_policy(conversation, conversation.policy, call, action)
-    decision, origin = verdict.decision, str(verdict.origin)
+    policy_decision = _evaluate_policy(conversation, conversation.policy, call, action)
+    decision, origin = policy_decision.decision, str(policy_decision.origin)
     answer = ApprovalAnswer("approve")
     if decision == "ask":
         answer = await _request_approval(conversation, turn, call, action)

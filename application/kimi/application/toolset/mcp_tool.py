@@ -147,10 +147,10 @@ def _is_allowed_by_config(tool: SourceTool, server: McpServer) -> bool:
 
 
 def _build_spec(name: str, tool: SourceTool, server: McpServer) -> ToolSpec:
-    told = tool.description.strip()[:MAX_DESCRIPTION] or NO_DESCRIPTION
+    description = tool.description.strip()[:MAX_DESCRIPTION] or NO_DESCRIPTION
     head = f"This is an MCP (Model Context Protocol) tool from MCP server `{tool.server}`."
     kind = "read" if server.trust_annotations and tool.read_only else "other"
-    return ToolSpec(name, f"{head}\n\n{told}", tool.parameters, kind=kind, trusted_text=False)
+    return ToolSpec(name, f"{head}\n\n{description}", tool.parameters, kind=kind, trusted_text=False)
 
 
 def _result_text(result: ToolReturnValue) -> str:

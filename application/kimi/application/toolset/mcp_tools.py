@@ -110,8 +110,8 @@ class ServerTools:
 
     def for_subagents(self) -> ServerTools | None:
         """Return the server tools of subagents; None when no server is configured for them."""
-        lent = frozenset(server.name for server in self.settings.servers if server.subagents == "inherit")
-        return ServerTools(self.settings, self._deps, lent) if lent else None
+        inherited = frozenset(server.name for server in self.settings.servers if server.subagents == "inherit")
+        return ServerTools(self.settings, self._deps, inherited) if inherited else None
 
     def status(self) -> McpStatus:
         """Return the status of the servers for clients."""

@@ -30,12 +30,12 @@ async def run_stop_hooks(
         and conversation.subagent is None
     ):
         turn.accepts_steers = model is not None
-        verdict = await run_hooks(conversation, "Stop", "", {"stop_hook_active": is_continuation})
+        answer = await run_hooks(conversation, "Stop", "", {"stop_hook_active": is_continuation})
         if model is None or conversation.events.pending_requests.is_closed:
             break
         goes_on = False
-        if verdict.action == "block" and verdict.reason and not is_continuation:
-            reason_message = Message("user", (TextPart(verdict.reason),))
+        if answer.action == "block" and answer.reason and not is_continuation:
+            reason_message = Message("user", (TextPart(answer.reason),))
             conversation.context.ensure_system_prompt()
             conversation.context.append(*next_checkpoint_records(conversation), reason_message)
             goes_on = is_continuation = True

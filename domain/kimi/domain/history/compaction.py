@@ -136,9 +136,9 @@ def build_compacted_context(
     records.append(CheckpointRecord(0))
     tokens = sum(map(estimate_message, kept))
     if summary:
-        standing = Message("user", (TextPart(SUMMARY_HEADER), *summary))
-        tokens += summary_tokens or estimate_message(standing)
-        records.append(standing)
+        summary_message = Message("user", (TextPart(SUMMARY_HEADER), *summary))
+        tokens += summary_tokens or estimate_message(summary_message)
+        records.append(summary_message)
         if reminder:
             kept = [*kept, user_message(reminder)]
             tokens += estimate_message(kept[-1])

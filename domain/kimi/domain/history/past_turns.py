@@ -170,9 +170,11 @@ def _locate_answered_prompts(records: Sequence[ContextRecord], prompts: Sequence
     for index in range(len(prompts) - 1, -1, -1):
         if prompts[index].is_answered:
             known = places.get(join_text(prompts[index].user_input), [])
-            for place in range(bisect_left(known, limit) - 1, -1, -1):
-                if _find_first_answer(records, known[place]) and _is_message_of(records, known[place], prompts[index]):
-                    found[index] = limit = known[place]
+            for at in range(bisect_left(known, limit) - 1, -1, -1):
+                if _find_first_answer(records, known[position]) and _is_message_of(
+                    records, known[position], prompts[index]
+                ):
+                    found[index] = limit = known[at]
                     break
     return found
 
@@ -245,14 +247,14 @@ def _locate_in_gap(
 ) -> dict[int, int]:
     """Return positions for the `missing` prompts; both arguments are in search order."""
     found: dict[int, int] = {}
-    waiting = list(missing)
+    pending = list(missing)
     for position in filter(lambda one: _is_user_message(records[one]), positions):
         place = next(
-            (i for i, index in enumerate(waiting) if _may_begin_prompt(records, position, prompts[index])), None
+            (i for i, index in enumerate(pending) if _may_begin_prompt(records, position, prompts[index])), None
         )
         if place is not None:
-            found[waiting[place]] = position
-            del waiting[: place + 1]
+            found[pending[place]] = position
+            del pending[: place + 1]
     return found
 
 

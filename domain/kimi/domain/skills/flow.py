@@ -112,11 +112,11 @@ class Diagram:
     def _collect_reachable(self, begin: str) -> list[str]:
         """Return the ids of the reachable nodes, in the order of a walk from the begin node."""
         seen = {begin: None}
-        waiting = [begin]
-        while waiting:
-            fresh = [edge.target for edge in self._edges.get(waiting.pop(), ()) if edge.target not in seen]
+        pending = [begin]
+        while pending:
+            fresh = [edge.target for edge in self._edges.get(pending.pop(), ()) if edge.target not in seen]
             seen.update(dict.fromkeys(fresh))
-            waiting += fresh
+            pending += fresh
         return list(seen)
 
     def _check_labels(self, node_id: str) -> None:

@@ -151,12 +151,12 @@ def _make_service_settings(name: str, configured: ServiceConfig | None) -> Servi
 
 
 def _make_loop_settings(configured: LoopSettings, flags: Flags) -> LoopSettings:
-    given = {
+    stated = {
         "max_steps_per_turn": flags.max_steps_per_turn,
         "max_retries_per_step": flags.max_retries_per_step,
         "max_ralph_iterations": flags.max_ralph_iterations,
     }
-    return configured.model_copy(update={name: value for name, value in given.items() if value is not None})
+    return configured.model_copy(update={name: value for name, value in stated.items() if value is not None})
 
 
 # --- configuration ---------------------------------------------------------------------------------------------

@@ -56,8 +56,10 @@ def normalize_proxy_url(proxy: str) -> str:
         raise ConfigError(_UNUSABLE) from None
     if scheme is None or not host:
         raise ConfigError(_UNUSABLE)
-    place = parts.netloc.removesuffix(":") if port is not None else f"{parts.netloc.removesuffix(':')}:{_PORTS[scheme]}"
-    return f"{scheme}://{place}"
+    address = (
+        parts.netloc.removesuffix(":") if port is not None else f"{parts.netloc.removesuffix(':')}:{_PORTS[scheme]}"
+    )
+    return f"{scheme}://{address}"
 
 
 _UNUSABLE = "The proxy in the environment must be an http://, https://, socks4:// or socks5:// URL with a host."

@@ -102,12 +102,12 @@ class HttpSession:
         """
         response = await self._send_request(request)
         # Nothing may await between here and `try`: a cancellation there would leak the connection.
-        given = HttpResponse(response, self._limits)
+        opened = HttpResponse(response, self._limits)
         try:
-            yield given
+            yield opened
         finally:
-            given.stop_watching()
-            if given.is_released:
+            opened.stop_watching()
+            if opened.is_released:
                 self._start_draining(response)
             else:
                 _close_at_once(response)

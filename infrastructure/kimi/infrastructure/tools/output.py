@@ -157,8 +157,8 @@ class HeadTailBuffer:
             self._spill_file.close()
 
     def _format_gap(self, dropped: int) -> str:
-        place = f"; full output: {self._spill_file.path}" if self._spill_file is not None else ""
-        return f"[...truncated {dropped} chars{place}]\n"
+        spill_note = f"; full output: {self._spill_file.path}" if self._spill_file is not None else ""
+        return f"[...truncated {dropped} chars{spill_note}]\n"
 
     def _add_text(self, text: str) -> None:
         if not text:

@@ -111,10 +111,10 @@ def _parse_results(body: bytes) -> list[SearchResult]:
 def _parse_result(source: Any) -> SearchResult:
     if not isinstance(source, dict):
         raise TypeError
-    given = cast("dict[str, Any]", source)
+    fields = cast("dict[str, Any]", source)
 
     def text(key: str) -> str:
-        value = given.get(key)
+        value = fields.get(key)
         return value if isinstance(value, str) else ""
 
     return SearchResult(text("title"), text("url"), text("snippet"), text("content"), text("date"))

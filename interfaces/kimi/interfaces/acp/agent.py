@@ -133,11 +133,11 @@ class AcpAgent:
 
     async def _fork_session(self, params: RpcParams) -> JsonObject:
         self._handshake.require_credentials()
-        source_id, place = _require_text(params, "sessionId"), parse_location(params)
+        source_id, location = _require_text(params, "sessionId"), parse_location(params)
         async with self._sessions.lock_changes(source_id):
-            new_id, place = await self._copy_session(source_id, place)
+            new_id, location = await self._copy_session(source_id, location)
         # No lock on the copy: the client learns its id from the answer, so no other request can name it yet.
-        session = self._build_session(new_id, place)
+        session = self._build_session(new_id, location)
         async with self._sessions.open_session(session) as live:
             return {"sessionId": new_id, **_build_opening_result(session, live)}
 
@@ -150,15 +150,15 @@ class AcpAgent:
     async def _resolve_session(self, params: RpcParams) -> OpenSession:
         """Return the session that load or resume names: one that is already open, or one from the store."""
         self._handshake.require_credentials()
-        session_id, place = _require_text(params, "sessionId"), parse_location(params)
+        session_id, location = _require_text(params, "sessionId"), parse_location(params)
         session = self._sessions.find(session_id)
         if session is None:
-            place = await anyio.to_thread.run_sync(locate_stored_session, self._catalog, session_id, place)
-            return self._build_session(session_id, place)
-        if session.location.cwd != place.cwd:
-            raise invalid_params("session belongs to another directory", cwd=place.cwd)
+            location = await anyio.to_thread.run_sync(locate_stored_session, self._catalog, session_id, location)
+            return self._build_session(session_id, location)
+        if session.location.cwd != location.cwd:
+            raise invalid_params("session belongs to another directory", cwd=location.cwd)
         if session.prompt_queue.is_empty:
-            await self._sessions.update_location(session, place)
+            await self._sessions.update_location(session, location)
         return session
 
     async def _copy_session(self, source_id: str, location: SessionLocation) -> tuple[str, SessionLocation]:
@@ -229,12 +229,12 @@ class AcpAgent:
 
     async def _prompt(self, params: RpcParams) -> JsonObject:
         session = self._sessions.get(_require_text(params, "sessionId"))
-        given = _parse_prompt(params)
+        user_input = _parse_prompt(params)
         ticket = session.prompt_queue.enqueue()  # before the first await: a cancel that follows must find it (A-70)
         # From here on `$/cancel_request` ends the prompt, not the handler: its answer is a stop reason, not an error.
         self._cancel_callbacks[_request_key(current_request().id)] = ticket.cancel
         try:
-            return await self._run_prompt(session, ticket, given)
+            return await self._run_prompt(session, ticket, user_input)
         finally:
             session.prompt_queue.remove(ticket)
 
@@ -275,13 +275,13 @@ class AcpAgent:
         from kimi.application.control.steer import steer  # start-up time
 
         session = self._sessions.get(_require_text(params, "sessionId"))
-        given = _parse_prompt(params)
+        user_input = _parse_prompt(params)
         live = self._sessions.find_live(session)
         try:
             if live is None:
                 raise StateError("The session is suspended")
-            live.check_content(given)
-            steer(live.conversation, given)
+            live.check_content(user_input)
+            steer(live.conversation, user_input)
         except StateError:
             return {"outcome": "promptRequired", "reason": "noRunningTurn"}
         return {"outcome": "injected"}

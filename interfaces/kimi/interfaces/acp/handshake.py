@@ -54,9 +54,9 @@ class Handshake:
         """
         if not isinstance(params, dict):
             raise invalid_params("params: must be an object")
-        given = cast("dict[str, Any]", params)
-        self.client_capabilities = parse_client_capabilities(given.get("clientCapabilities"))
-        self.client = _parse_client(given.get("clientInfo"))
+        fields = cast("dict[str, Any]", params)
+        self.client_capabilities = parse_client_capabilities(fields.get("clientCapabilities"))
+        self.client = _parse_client(fields.get("clientInfo"))
         self._is_initialized = True
         return {
             "protocolVersion": PROTOCOL_VERSION,
@@ -87,8 +87,8 @@ class Handshake:
 
 
 def _parse_client(info: object) -> Client:
-    given = cast("dict[str, Any]", info) if isinstance(info, dict) else {}
-    name, version = (value if isinstance(value, str) else None for value in (given.get("name"), given.get("version")))
+    fields = cast("dict[str, Any]", info) if isinstance(info, dict) else {}
+    name, version = (value if isinstance(value, str) else None for value in (fields.get("name"), fields.get("version")))
     return Client(
         name, version, _WIRE_VERSION, supports_question=True, supports_plan_mode=True, wants_model_command=True
     )

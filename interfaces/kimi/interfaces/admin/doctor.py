@@ -95,8 +95,8 @@ class DoctorReport:
         shown = replace(finding, message=_clean_text(finding.message), advice=_clean_text(finding.advice))
         self._found.append(shown)
         if not self._as_json:
-            said = shown.message if shown.message.endswith((".", "!", "?")) else f"{shown.message}."
-            words = [f"{shown.status:<8}", f"{escape_line(shown.name)}:", said, shown.advice]
+            sentence = shown.message if shown.message.endswith((".", "!", "?")) else f"{shown.message}."
+            words = [f"{shown.status:<8}", f"{escape_line(shown.name)}:", sentence, shown.advice]
             self._print(" ".join(word for word in words if word))
 
     def finish(self) -> int:

@@ -161,14 +161,14 @@ def _open_subagent_conversation(
 
 def _create_child_container(session: SessionContainer, spec: AgentSpec, files: SubagentFiles) -> SessionContainer:
     """A container beside that of the parent. What was put in the place of a tool there holds here too."""
-    given = {name: getattr(session, name) for name in session.dependencies if name != "open_child"}
+    dependencies = {name: getattr(session, name) for name in session.dependencies if name != "open_child"}
     shared = {name: getattr(session, name) for name in ("workspace", "path_policy", "conversation")}
     own = {
         "agent": providers.Object(spec),
         "files": providers.Object(files),
         "file_record": providers.Object(session.file_record().fork_for_subagent()),
     }
-    child = _create_container(**given | shared | own)
+    child = _create_container(**dependencies | shared | own)
     for tool_id, provider in session.tools.providers.items():
         for replacement in cast("_OverridableProvider", provider).overridden:
             cast("_OverridableProvider", child.tools.providers[tool_id]).override(replacement)

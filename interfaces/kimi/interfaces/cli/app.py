@@ -231,7 +231,7 @@ def root(
         return None
     if acp_setup and not acp:
         raise UsageError("Only 'kimi acp' and '--acp' have a setup; use 'kimi setup'", "--setup")
-    given = {
+    used_options = {
         "--print": print_mode,
         "--acp": acp or command == "acp",
         "--wire": wire,
@@ -248,7 +248,7 @@ def root(
     }
     flags = Flags(
         work_dir=_make_absolute(work_dir) or os.getcwd(),
-        ui=_select_ui(given),
+        ui=_select_ui(used_options),
         verbose=verbose,
         debug=debug,
         add_dirs=_make_all_absolute(add_dir),
@@ -275,7 +275,7 @@ def root(
         max_retries_per_step=max_retries_per_step,
         max_ralph_iterations=max_ralph_iterations,
     )
-    check_option_conflicts(flags, given)
+    check_option_conflicts(flags, used_options)
     if command is not None:
         context.meta[_FLAGS_KEY] = flags
         return None

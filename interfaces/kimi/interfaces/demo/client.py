@@ -147,9 +147,9 @@ class WireClient:
         """Return the error for a server that has ended, with what it wrote to its stderr."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
-        said = " ".join(self._read_stderr().split())[:400]
+        error_text = " ".join(self._read_stderr().split())[:400]
         return DemoFailed(
-            f"The kimi process ended early with status {self._process.poll()}: {said or 'no reason given'}"
+            f"The kimi process ended early with status {self._process.poll()}: {error_text or 'no reason given'}"
         )
 
     def _read_stderr(self) -> str:

@@ -149,8 +149,10 @@ class _PrintDriver:
         read = BlockReader(self._process.streams.stdin_fd).read  # its end is not that of the process
         terminal = os.isatty(self._process.streams.stdin_fd)
         limit = self._app.settings().wire.max_line_bytes
-        async with aclosing(read_prompts(self._flags, read, stdin_is_terminal=terminal, max_line_bytes=limit)) as given:
-            async for user_input in given:
+        async with aclosing(
+            read_prompts(self._flags, read, stdin_is_terminal=terminal, max_line_bytes=limit)
+        ) as inputs:
+            async for user_input in inputs:
                 await self._stdout.write(self._output.render_prompt(user_input))
                 if (failure := await self._run_turn(user_input)) is not None:
                     await self._stdout.write(self._output.render_failure(failure))

@@ -81,10 +81,10 @@ async def start_new_session(session: ShellSession, arguments: str) -> SessionOut
 
 async def choose_session(session: ShellSession, arguments: str) -> SessionOutcome | None:
     """`/sessions`: go on with another one."""
-    place = session.shell_context
-    settings = place.settings
-    picked = await pick_session(session.ui, settings.share_dir, settings.work_dir, place.conversation.id)
-    return None if picked is None or picked == place.conversation.id else SwitchSession(SessionSelector(picked))
+    context = session.shell_context
+    settings = context.settings
+    picked = await pick_session(session.ui, settings.share_dir, settings.work_dir, context.conversation.id)
+    return None if picked is None or picked == context.conversation.id else SwitchSession(SessionSelector(picked))
 
 
 async def show_or_set_title(session: ShellSession, arguments: str) -> None:
@@ -97,7 +97,7 @@ async def show_or_set_title(session: ShellSession, arguments: str) -> None:
 
 async def undo_turn(session: ShellSession, arguments: str) -> SessionOutcome | None:
     """`/undo`: a session without the chosen turn and those after it; its text goes into the input."""
-    place = session.shell_context
+    context = session.shell_context
     turns = await anyio.to_thread.run_sync(load_turns, session.conversation.files)
     if not turns:
         session.ui.show(Note("There is nothing to undo yet.", "warning"))
@@ -107,14 +107,14 @@ async def undo_turn(session: ShellSession, arguments: str) -> SessionOutcome | N
     if picked is None:
         return None
     chosen = turns[len(turns) - 1 - picked.positions[0]].index
-    undone = await undo(place.app.store(), session.conversation.files, place.app.new_id(), chosen)
+    undone = await undo(context.app.store(), session.conversation.files, context.app.new_id(), chosen)
     return SwitchSession(SessionSelector(undone.session_id), prefill=join_text(undone.user_input))
 
 
 async def fork_session(session: ShellSession, arguments: str) -> SessionOutcome:
     """`/fork`: go on in a copy."""
-    place = session.shell_context
-    forked = await fork(place.app.store(), session.conversation.files, place.app.new_id())
+    context = session.shell_context
+    forked = await fork(context.app.store(), session.conversation.files, context.app.new_id())
     session.ui.show(Note(f"Forked. The session before: kimi -r {session.conversation.id}"))
     return SwitchSession(SessionSelector(forked))
 

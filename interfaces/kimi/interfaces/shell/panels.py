@@ -123,8 +123,8 @@ def build_approval_menu(request: ApprovalRequest) -> Menu:
     by = f" (subagent {request.subagent_type})" if request.subagent_type else ""
     if request.source_description:
         by += f" - {request.source_description}"
-    told = any(isinstance(block, DiffBlock | ShellBlock | BriefBlock) for block in request.display)
-    preview = ApprovalPreview(request.display, "" if told else request.description)
+    is_shown = any(isinstance(block, DiffBlock | ShellBlock | BriefBlock) for block in request.display)
+    preview = ApprovalPreview(request.display, "" if is_shown else request.description)
     title = f"{request.sender}{by} wants to: {request.action}"
     return Menu(title, APPROVAL_OPTIONS, detail=request.description, preview=preview)
 

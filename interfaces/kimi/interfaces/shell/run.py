@@ -116,12 +116,12 @@ class _ShellRun:
         self.session_id: str | None = None
 
     async def serve(self) -> int:
-        front = create_terminal_ui(self._settings, self._environ)
+        ui = create_terminal_ui(self._settings, self._environ)
         status = 0
         self._main_scope = anyio.CancelScope()
-        async with front.terminal_lifespan(), self._process.watch(self._end, on_interrupt=self._interrupt):
+        async with ui.terminal_lifespan(), self._process.watch(self._end, on_interrupt=self._interrupt):
             with self._main_scope:
-                status = await self._run_from_start(front)
+                status = await self._run_from_start(ui)
         return status
 
     async def _run_from_start(self, ui: TerminalUI) -> int:
@@ -171,15 +171,15 @@ class _ShellRun:
         opening = open_conversation(app, selector, time_left=self._process.time_left, restore_options=options)
         async with opening as conversation:
             self.session_id = conversation.id
-            place = ShellContext(app, conversation, self._settings, self._flags, self._environ, self._editor)
+            context = ShellContext(app, conversation, self._settings, self._flags, self._environ, self._editor)
             files = WorkDirFiles(self._settings.work_dir, walk_files)
             try:
                 with self._process.track_session(conversation):
-                    return await self._serve_session(ui, place, files, prefill)
+                    return await self._serve_session(ui, context, files, prefill)
             finally:
                 files.close()
                 self._session = None
-                self._flags, self._editor = place.flags, place.editor  # chosen for the sessions that follow too
+                self._flags, self._editor = context.flags, context.editor  # chosen for the sessions that follow too
 
     async def _serve_session(
         self, ui: TerminalUI, shell_context: ShellContext, files: WorkDirFiles, prefill: str

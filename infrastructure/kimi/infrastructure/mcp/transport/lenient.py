@@ -156,8 +156,8 @@ def _replace_unknown_block(block: object) -> object:
 
 def _complete_tool(tool: object) -> dict[str, Any] | None:
     """Return the tool with often forgotten members added; None if it is malformed."""
-    given = cast("dict[str, Any]", tool) if isinstance(tool, dict) else {}
-    found = {key: given[key] for key in _TOOL_KEYS if key in given}
+    fields = cast("dict[str, Any]", tool) if isinstance(tool, dict) else {}
+    found = {key: fields[key] for key in _TOOL_KEYS if key in fields}
     schema = found.get("inputSchema")
     if isinstance(schema, dict):
         found = {**found, "inputSchema": {"type": "object", **cast("dict[str, Any]", schema)}}

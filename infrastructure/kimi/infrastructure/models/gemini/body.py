@@ -93,8 +93,8 @@ def encode_unit(messages: Sequence[Message], rules: GeminiMessageRules) -> bytes
     if messages[0].role == "tool":
         raise ChatProviderError("The history holds a tool result without the call that it answers.")
     results = [message for message in messages if message.role == "tool"]
-    said = [message for message in messages if message.role != "tool"]
-    turns = [_build_turn(said, rules)]
+    spoken_messages = [message for message in messages if message.role != "tool"]
+    turns = [_build_turn(spoken_messages, rules)]
     calls = messages[0].tool_calls
     if calls or results:
         turns.append({"role": "user", "parts": _build_results(calls, results, rules)})

@@ -150,8 +150,8 @@ def make_vertex_resolver(settings: ModelSettings, http: HttpClient, environ: Map
                 f"No Google Cloud project is known: set {_PROJECT_VARIABLE} in the env of provider "
                 f"'{settings.provider_name}'."
             )
-        place = f"projects/{quote(project, safe='')}/locations/{quote(_find_location(environ), safe='')}"
-        url = f"{_build_vertex_base_url(settings, environ)}/{place}/{path}{_METHOD}"
+        parent_path = f"projects/{quote(project, safe='')}/locations/{quote(_find_location(environ), safe='')}"
+        url = f"{_build_vertex_base_url(settings, environ)}/{parent_path}/{path}{_METHOD}"
         return GeminiEndpoint(url, {"Authorization": f"Bearer {token}"})
 
     return resolve_endpoint

@@ -66,8 +66,8 @@ def _make_answer(history: Sequence[Message]) -> Iterator[ModelItem]:
         return
     yield ThinkPart("Somebody wants to see what I can do. ")
     yield ThinkPart("A tool call is worth more than words.")
-    said = " ".join(message_text(last).split())[:60]
-    yield from _split_words(_OPENING.format(said=said.replace("*", "")) + _ASKING)
+    prompt_text = " ".join(message_text(last).split())[:60]
+    yield from _split_words(_OPENING.format(said=prompt_text.replace("*", "")) + _ASKING)
     yield ToolCall(f"demo-{uuid4().hex[:8]}", Function("Shell", json.dumps({"command": _COMMAND})))
 
 

@@ -193,8 +193,8 @@ def parse_usage(usage: Mapping[str, Any]) -> TokenUsage:
     """Parse a usage object. Cached tokens are counted separately."""
     details: Mapping[str, Any] = usage.get("input_tokens_details") or {}
     cached = int(details.get("cached_tokens") or 0)
-    given = int(usage.get("input_tokens") or 0)
-    return TokenUsage(max(0, given - cached), int(usage.get("output_tokens") or 0), cached)
+    input_tokens = int(usage.get("input_tokens") or 0)
+    return TokenUsage(max(0, input_tokens - cached), int(usage.get("output_tokens") or 0), cached)
 
 
 def _make_event_error(event: Json) -> ChatProviderError:

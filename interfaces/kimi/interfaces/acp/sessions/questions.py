@@ -60,10 +60,10 @@ def parse_form_answer(request: QuestionRequest, result: JsonObject | None) -> Qu
     content: Any = None if result is None or result.get("action") != "accept" else result.get("content")
     if not isinstance(content, dict):
         return DISMISSED_ANSWER
-    given = cast("JsonObject", content)
+    fields = cast("JsonObject", content)
     answers: JsonDict = {}
     for number, question in enumerate(request.questions):
-        answer = _parse_form_choice(question, given.get(f"q{number}"), given.get(f"q{number}_other"))
+        answer = _parse_form_choice(question, fields.get(f"q{number}"), fields.get(f"q{number}_other"))
         if answer:
             answers[question.question] = answer
     return QuestionAnswer(answers)

@@ -334,8 +334,8 @@ class SessionUpdateTranslator:
         self._calls.start_turn(self._turn.id)
         if self._is_replaying and self._is_user_prompt(event):
             found += build_user_chunks(event.user_input, f"{self._turn.id}-user")
-        waiting, self._held_notifications = self._held_notifications, []
-        for notification in waiting:
+        held, self._held_notifications = self._held_notifications, []
+        for notification in held:
             found += self._translate_notification(notification)
         return found + self._mcp_loading.report_failures(self._turn.id)
 

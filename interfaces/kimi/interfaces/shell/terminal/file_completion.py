@@ -52,10 +52,10 @@ class WorkDirFiles:
             self._git_process.kill()
 
     def _list_directory(self, directory: str) -> Sequence[str]:
-        place = os.path.normpath(os.path.join(self._work_dir, directory or "."))
+        path = os.path.normpath(os.path.join(self._work_dir, directory or "."))
         prefix = f"{directory}/" if directory else ""
         try:
-            with os.scandir(place) as entries:
+            with os.scandir(path) as entries:
                 found = [f"{prefix}{one.name}{'/' if one.is_dir() else ''}" for one in entries if one.name != ".git"]
         except OSError:
             return ()

@@ -184,14 +184,14 @@ class PanelView:
         room = rows - 3 - bool(menu.tabs) - 2 * menu.typing  # an empty line, the title, the hint
         if menu.tabs:
             fragments += _render_tab_row(self._tabs, columns)
-        waiting = self._panel_lock.statistics().tasks_waiting
-        more = f"  [{waiting} more]" if waiting else ""
+        waiting_tasks = self._panel_lock.statistics().tasks_waiting
+        more = f"  [{waiting_tasks} more]" if waiting_tasks else ""
         title = truncate_to_width(fit_one_line(menu.title, 400), columns - len(more))
         fragments.append(("class:panel.title", f"{title}{more}\n"))
         if menu.detail and menu.preview is None:
-            told = menu.detail.split("\n")[: max(0, min(4, room - 3))]
-            room -= len(told)
-            fragments += [("", truncate_to_width(fit_one_line(line, 400), columns) + "\n") for line in told]
+            detail_lines = menu.detail.split("\n")[: max(0, min(4, room - 3))]
+            room -= len(detail_lines)
+            fragments += [("", truncate_to_width(fit_one_line(line, 400), columns) + "\n") for line in detail_lines]
         shown = _select_visible_options(menu, max(1, room - 2 * (menu.preview is not None)))
         fragments += self._render_preview(menu, room - len(shown))
         for position, option in shown:
