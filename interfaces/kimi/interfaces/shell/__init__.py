@@ -1,1 +1,1 @@
-"""The interactive shell: a person at a terminal (runtime spec 8)."""
+"""The interactive shell for a user at a terminal (runtime spec 8)."""

@@ -1,4 +1,4 @@
-"""The commands of the shell itself (runtime spec 8, R-157). What the agent knows too goes to it as typed text."""
+"""The shell's own commands (runtime spec 8, R-157). The agent's commands are sent to it as typed text."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ STOPPED_BY_USER = "Stopped by the user"
 
 
 async def exit_shell(session: ShellSession, arguments: str) -> SessionOutcome:
-    """`/exit`."""
+    """`/exit`: leave the shell."""
     return Exit()
 
 
 async def show_help(session: ShellSession, arguments: str) -> None:
-    """`/help`: keys and commands."""
+    """`/help`: show keys and commands."""
     keys = _format_columns(KEYS)
     commands = _format_columns(
         [
@@ -70,12 +70,12 @@ def _format_columns(rows: Sequence[tuple[str, str]]) -> str:
 
 
 async def show_version(session: ShellSession, arguments: str) -> None:
-    """`/version`."""
+    """`/version`: show the version."""
     session.ui.show(Note(f"kimi {__version__}"))
 
 
 async def start_new_session(session: ShellSession, arguments: str) -> SessionOutcome:
-    """`/new` and `/clear`: another session; an empty one leaves nothing behind."""
+    """`/new` and `/clear`: begin another session. A session without content is not kept."""
     return SwitchSession(SessionSelector())
 
 
@@ -88,7 +88,7 @@ async def choose_session(session: ShellSession, arguments: str) -> SessionOutcom
 
 
 async def show_or_set_title(session: ShellSession, arguments: str) -> None:
-    """`/title TEXT`."""
+    """`/title [TEXT]`: set the title, then show it."""
     if arguments:
         set_title(session.conversation, arguments)
     title = session_title(session.conversation)
@@ -120,12 +120,12 @@ async def fork_session(session: ShellSession, arguments: str) -> SessionOutcome:
 
 
 async def reload_configuration(session: ShellSession, arguments: str) -> SessionOutcome:
-    """`/reload`: read the configuration again and go on with this session."""
+    """`/reload`: read the configuration again and continue this session."""
     return SwitchSession(SessionSelector(session.conversation.id), reload=True)
 
 
 async def show_debug(session: ShellSession, arguments: str) -> None:
-    """`/debug`: what one needs to know when something is wrong."""
+    """`/debug`: show facts that help to find an error."""
     conversation, settings = session.conversation, session.shell_context.settings
     facts = (
         ("session", conversation.id),
@@ -143,14 +143,14 @@ async def show_debug(session: ShellSession, arguments: str) -> None:
 
 
 async def show_hooks(session: ShellSession, arguments: str) -> None:
-    """`/hooks`: which are configured."""
+    """`/hooks`: list the configured hooks."""
     hooks = session.conversation.resources.hooks.commands
     lines = [f"{hook.event}  {hook.matcher or '*'}  {fit_one_line(hook.command)}" for hook in hooks]
     session.ui.show(OutputBlock("\n".join(lines)) if lines else Note("No hooks are configured."))
 
 
 async def show_mcp(session: ShellSession, arguments: str) -> None:
-    """`/mcp [reload]`: the servers, their state and their tools."""
+    """`/mcp [reload]`: list the servers with their state and tools, or connect the failed ones again."""
     servers = list_servers(session.conversation)
     if not servers:
         session.ui.show(Note("No MCP servers are configured: `kimi mcp add` does that."))
@@ -170,7 +170,7 @@ async def show_mcp(session: ShellSession, arguments: str) -> None:
 
 
 async def show_tasks(session: ShellSession, arguments: str) -> None:
-    """`/task`: background tasks; one can be looked at or stopped."""
+    """`/task`: let the user pick a background task, show its output, and offer to stop it."""
     tasks = session.conversation.resources.background.tasks
     found = tasks.list_tasks() if tasks else ()
     if tasks is None or not found:
@@ -195,12 +195,12 @@ async def _confirm_stop(ui: TerminalUI, task_id: str) -> bool:
 
 
 async def show_changelog(session: ShellSession, arguments: str) -> None:
-    """`/changelog`."""
+    """`/changelog`: say where the changes are listed."""
     session.ui.show(Note(f"This is kimi {__version__}. What changed stands in CHANGELOG.md of its repository."))
 
 
 async def ask_side_question(session: ShellSession, arguments: str) -> None:
-    """`/btw QUESTION`, also while a turn runs."""
+    """`/btw QUESTION`: answer a side question, also while a turn runs."""
     from kimi.application.commands.side_question import answer_side_question  # start-up time
 
     if not arguments:
@@ -209,7 +209,7 @@ async def ask_side_question(session: ShellSession, arguments: str) -> None:
 
 
 async def show_not_provided(session: ShellSession, arguments: str) -> None:
-    """Commands of kimi-cli for a hosted service, which this program does not have."""
+    """Refuse a command of kimi-cli that belongs to a hosted service."""
     session.ui.show(Note("This command belongs to a hosted service and is not provided here.", "warning"))
 
 
@@ -242,7 +242,7 @@ _COMMAND_ROWS: tuple[_CommandRow, ...] = (
 
 
 def _collect_names(rows: Sequence[_CommandRow], wanted: set[str]) -> frozenset[str]:
-    """These commands by all their names."""
+    """Return all names of these commands, aliases included."""
     return frozenset(name for row in rows if row[0] in wanted for name in (row[0], *row[1]))
 
 
@@ -264,7 +264,7 @@ COMMAND_TABLE = _build_command_table(_COMMAND_ROWS)
 
 
 def list_commands(shell_context: ShellContext) -> list[CommandInfo]:
-    """The commands of shell and agent; where both have one, the shell's. What is only refused is not listed."""
+    """Return the commands of shell and agent by name. The shell's wins over the agent's; refused ones are left out."""
     others = [
         info for info in list_agent_commands(shell_context.conversation) if info.name not in COMMAND_TABLE.handlers
     ]
@@ -275,5 +275,5 @@ def list_commands(shell_context: ShellContext) -> list[CommandInfo]:
 
 
 def build_completion_sources(shell_context: ShellContext, files: Callable[[str], Sequence[str]]) -> CompletionSources:
-    """What completes in a session."""
+    """Return what `/` and `@` complete to in a session."""
     return CompletionSources(commands=lambda: list_commands(shell_context), files=files)

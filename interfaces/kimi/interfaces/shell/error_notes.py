@@ -1,4 +1,4 @@
-"""Errors of a turn or command for a person: what happened, by class, and what to do (runtime spec 8)."""
+"""Notes for the user about an error of a turn or command, with a remedy by its class (runtime spec 8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_MODEL = (
 
 
 def build_error_notes(error: Exception) -> tuple[Note, ...]:
-    """The notes for an error, without secrets: what a provider says may repeat the key."""
+    """Return the notes for an error, without secrets: a provider's message may repeat the key."""
     if isinstance(error, ModelNotSet):
         return (Note(NO_MODEL, "error"),)
     message = mask_secrets(str(error)) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Questions to the person as pure state: `(panel, key) -> panel or answer`. Drawing and key bindings are elsewhere."""
+"""Panels with questions to the user, as pure functions: `(menu, key) -> menu or answer`. Nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MenuKey: TypeAlias = Literal["up", "down", "left", "right", "enter", "escape", "
 
 @dataclass(frozen=True, slots=True)
 class MenuOption:
-    """One line to choose. `wants_text`: choosing it asks for words."""
+    """One option of a menu. With `wants_text` the user enters text after choosing it."""
 
     label: str
     description: str = ""
@@ -31,7 +31,7 @@ class MenuOption:
 
 @dataclass(frozen=True, slots=True)
 class MenuSelection:
-    """What was chosen: positions in the order of the options, and words where they were asked for."""
+    """The chosen options by their positions, and the entered text. `toggled`: Ctrl-A was pressed instead."""
 
     positions: tuple[int, ...]
     text: str = ""
@@ -40,9 +40,10 @@ class MenuSelection:
 
 @dataclass(frozen=True, slots=True)
 class Menu:
-    """A list with one line marked.
+    """A list of options with one marked by the cursor.
 
-    `typing`: the marked option waits for words. `chosen` counts with `multi` only. `toggle_label` names Ctrl-A.
+    `typing`: the user enters the text of the marked option. `chosen` is used with `multi` only. `toggle_label` says
+    what Ctrl-A does; empty means nothing.
     """
 
     title: str
@@ -60,11 +61,11 @@ class Menu:
 
 
 MenuOutcome: TypeAlias = Menu | MenuSelection | None
-"""The menu as it is now, what was picked, or None: dismissed."""
+"""The changed menu, the selection that answers it, or None when it was dismissed."""
 
 
 def press_key(menu: Menu, key: MenuKey) -> MenuOutcome:
-    """What a key does to a menu that is not waiting for words, except Escape, which ends that."""
+    """Apply a key to a menu. While the user enters text, only Escape is passed here; it goes back to the list."""
     if key == "escape":
         return replace(menu, typing=False) if menu.typing else None
     if key == "enter":
@@ -80,7 +81,7 @@ def press_key(menu: Menu, key: MenuKey) -> MenuOutcome:
 
 
 def press_number(menu: Menu, number: int) -> MenuOutcome:
-    """A digit chooses the option with this number, counted from 1."""
+    """Choose the option with this number, counted from 1; other numbers change nothing."""
     if not 1 <= number <= len(menu.options):
         return menu
     menu = replace(menu, cursor=number - 1)
@@ -90,7 +91,7 @@ def press_number(menu: Menu, number: int) -> MenuOutcome:
 
 
 def enter_text(menu: Menu, text: str) -> MenuOutcome:
-    """The words for the marked option were entered; without any the list is back."""
+    """Accept the text for the marked option; blank text goes back to the list."""
     if not text.strip():
         return replace(menu, typing=False)
     if menu.multi:
@@ -119,7 +120,7 @@ APPROVAL_OPTIONS = (
 
 
 def build_approval_menu(request: ApprovalRequest) -> Menu:
-    """The panel of an approval."""
+    """Return the menu of an approval request."""
     by = f" (subagent {request.subagent_type})" if request.subagent_type else ""
     if request.source_description:
         by += f" - {request.source_description}"
@@ -130,7 +131,7 @@ def build_approval_menu(request: ApprovalRequest) -> Menu:
 
 
 def build_approval_answer(picked: MenuSelection | None) -> ApprovalAnswer:
-    """The decision; a panel that was dismissed rejects."""
+    """Return the decision of the user; a dismissed panel rejects."""
     position = picked.positions[0] if picked and picked.positions else 2
     if position == 0:
         return ApprovalAnswer("approve")
@@ -144,7 +145,7 @@ def build_approval_answer(picked: MenuSelection | None) -> ApprovalAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TabbedMenus:
-    """Several menus of which one is shown; all must be answered."""
+    """Several menus, one of them shown. The user must answer all."""
 
     menus: tuple[Menu, ...]
     answers: tuple[MenuSelection | None, ...]
@@ -152,12 +153,12 @@ class TabbedMenus:
 
     @property
     def current_menu(self) -> Menu:
-        """The one that is shown."""
+        """The menu that is shown."""
         return self.menus[self.current_index]
 
 
 def build_question_menus(request: QuestionRequest) -> TabbedMenus:
-    """The panel of a question request."""
+    """Return the menus of a question request, one for each question."""
     titles = tuple(question.header or f"Question {n}" for n, question in enumerate(request.questions, start=1))
     shown = titles if len(titles) > 1 else ()
     menus = tuple(_build_question_menu(question, shown, n) for n, question in enumerate(request.questions))
@@ -180,12 +181,12 @@ def _build_question_menu(question: Question, tabs: tuple[str, ...], tab: int) ->
 
 
 def change_tab(tabs: TabbedMenus, step: int) -> TabbedMenus:
-    """Another question, to the right or to the left."""
+    """Show the menu that is `step` tabs to the right, around the ends."""
     return replace(tabs, current_index=(tabs.current_index + step) % len(tabs.menus))
 
 
 def apply_menu_outcome(tabs: TabbedMenus, outcome: MenuOutcome) -> TabbedMenus | tuple[MenuSelection, ...] | None:
-    """What came of a key in the shown menu: the tabs as they are now, all answers, or None: dismissed."""
+    """Apply the outcome of the shown menu; return the changed tabs, all answers, or None when it was dismissed."""
     if outcome is None:
         return None
     if isinstance(outcome, Menu):
@@ -203,7 +204,7 @@ def _replace_item(items: tuple[_Item, ...], position: int, item: _Item) -> tuple
 
 
 def build_question_answer(request: QuestionRequest, picked: Sequence[MenuSelection] | None) -> QuestionAnswer:
-    """Question text to the chosen label, labels joined by commas, or the person's own words."""
+    """Return the answers by question text: the chosen labels and the user's own text, joined by commas."""
     answers: dict[str, str] = {}
     for question, one in zip(request.questions, picked or (), strict=False):
         labels = [question.options[at].label for at in one.positions if at < len(question.options)]

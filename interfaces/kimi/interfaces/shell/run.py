@@ -1,4 +1,4 @@
-"""`kimi` without a mode: one user at a terminal, session after session (runtime spec 8)."""
+"""Run the interactive shell: the terminal, and one session after another (runtime spec 8)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NEEDS_TERMINAL: Final = (
     'Use `kimi --print -p "..."` for a single answer, or `kimi --wire` from a program.\n'
 )
 _EXIT_RULES: Final = ExitRules(timeout_status=None, immediate_signals=frozenset())
-"""The shell has no watchdog: it must leave the terminal as it was. How long the hooks of the end take is bounded."""
+"""The shell has no watchdog, because it must restore the terminal. The time of the session-end hooks is bounded."""
 
 _FROM_ENVIRONMENT: Final = {
     "KIMI_BASE_URL": "the base URL",
@@ -68,9 +68,9 @@ _FROM_ENVIRONMENT: Final = {
 
 
 def run_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
-    """Serve the user at the terminal until they leave; returns the exit status. With `--prompt` one turn only.
+    """Serve the user at the terminal until they leave, with `--prompt` for one turn only; return the exit status.
 
-    Raises KimiError for what makes a start impossible. Without a terminal it says so, with status 1.
+    Without a terminal it writes an error to stderr and returns 1. Raises KimiError when the shell cannot start.
     """
     if not (os.isatty(streams.stdin_fd) and os.isatty(streams.stdout_fd)):
         streams.write_error(NEEDS_TERMINAL)
@@ -80,7 +80,7 @@ def run_shell(flags: Flags, settings: Settings, streams: Streams) -> int:
 
 
 async def _ask_unless_interrupted(ui: TerminalUI, ask: Callable[[], Awaitable[str | None]]) -> str | None:
-    """What was asked before there is a session; None after Ctrl-C."""
+    """Return the answer of a dialogue that runs before the first session; None after Ctrl-C or Ctrl-D."""
     answer: str | None = None
 
     async def watch() -> None:
@@ -96,13 +96,13 @@ async def _ask_unless_interrupted(ui: TerminalUI, ask: Callable[[], Awaitable[st
 
 
 class StartableTerminalUI(TerminalUI, Protocol):
-    """A front that holds the terminal while its context is open."""
+    """A terminal UI that owns the terminal while its context is open."""
 
     def terminal_lifespan(self) -> AbstractAsyncContextManager[None]: ...
 
 
 class _ShellRun:
-    """A run of the shell: the terminal, and one session after the other."""
+    """One run of the shell. It owns the terminal and runs one session after the other."""
 
     _main_scope: anyio.CancelScope
 
@@ -138,7 +138,7 @@ class _ShellRun:
         return await self._run_sessions(ui, choice)
 
     async def _run_sessions(self, ui: TerminalUI, selector: SessionSelector) -> int:
-        """Run sessions until the user leaves. One that cannot be opened leads back to the one before."""
+        """Run sessions until the user leaves. When a session cannot be opened, the one before is opened again."""
         outcome: SessionOutcome = SwitchSession(selector)
         before: SessionSelector | None = None
         while isinstance(outcome, SwitchSession):
@@ -158,7 +158,7 @@ class _ShellRun:
         return outcome.status
 
     def _load_settings(self, *, with_editor: bool) -> None:
-        """Read the configuration again. An editor that was chosen meanwhile stays, unless that was to be read, too."""
+        """Read the configuration again. An editor chosen in this run stays, unless `with_editor` reads it, too."""
         self._settings = load_settings(self._flags, self._environ)
         hide_secrets(self._settings.secret_values)
         self._settings_flags = self._flags
@@ -210,22 +210,23 @@ class _ShellRun:
         return await session.run(first, warm_up=partial(warm_up, shell_context.app))
 
     def _end(self) -> None:
-        """End the session that runs, and the shell with it."""
+        """End the running session and the shell."""
         if self._session is None:
             self._main_scope.cancel()
         else:
             self._session.end(Exit())
 
     def _interrupt(self) -> None:
-        """Interrupt what runs. Between sessions, and before there is one, an interrupt ends the shell."""
+        """Interrupt the running work. Without a session the interrupt ends the shell."""
         if self._session is None:
             self._main_scope.cancel()
+        # Ctrl-C signals the whole foreground process group: while a program has the terminal, the program handles it.
         elif not self._session.ui.lease.owns_interrupts:
             self._session.interrupt()
 
 
 def create_terminal_ui(settings: Settings, environ: Mapping[str, str]) -> StartableTerminalUI:
-    """The front that fits the terminal: drawn, or plain lines for screen readers and dumb terminals."""
+    """Return the UI that fits the terminal: a drawn screen, or plain lines for screen readers and dumb terminals."""
     if is_plain_terminal(environ):
         from kimi.interfaces.shell.terminal.line_ui import LineTerminalUI
 
@@ -244,7 +245,7 @@ def create_terminal_ui(settings: Settings, environ: Mapping[str, str]) -> Starta
 
 
 def is_plain_terminal(environ: Mapping[str, str]) -> bool:
-    """Whether a terminal without cursor movement is wanted, or the only one there is."""
+    """Whether the user asks for plain lines, or the terminal cannot move its cursor."""
     if environ.get("KIMI_PLAIN", "").lower() in ("1", "true", "yes", "on"):
         return True
     unknown = "" if sys.platform == "win32" else "dumb"
@@ -252,7 +253,7 @@ def is_plain_terminal(environ: Mapping[str, str]) -> bool:
 
 
 def detect_colour_system(environ: Mapping[str, str]) -> ColorSystem | None:
-    """The colours that the terminal has; None for a user who wants none (https://no-color.org)."""
+    """Return the colours that the terminal supports; None when NO_COLOR is set (https://no-color.org)."""
     if environ.get("NO_COLOR"):
         return None
     if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
@@ -261,7 +262,7 @@ def detect_colour_system(environ: Mapping[str, str]) -> ColorSystem | None:
 
 
 def build_status(session: ShellSession, shell_context: ShellContext) -> StatusBarState:
-    """What the status bar tells now."""
+    """Return the content of the status bar."""
     conversation, settings = shell_context.conversation, shell_context.settings
     policy, model = conversation.policy, conversation.model
     servers = mcp_status(conversation)
@@ -283,7 +284,7 @@ def build_status(session: ShellSession, shell_context: ShellContext) -> StatusBa
 
 
 async def load_past_blocks(session: ShellSession) -> list[Block]:
-    """The end of a session that is taken up again."""
+    """Return the blocks of the last turns of a resumed session."""
     from kimi.application.sessions.last_turns import load_last_turns  # start-up time
 
     conversation = session.conversation
@@ -301,7 +302,7 @@ async def load_past_blocks(session: ShellSession) -> list[Block]:
 
 
 def build_welcome(shell_context: ShellContext) -> Welcome:
-    """The panel at the start."""
+    """Return the welcome panel of a session."""
     notes: list[Note] = []
     if shell_context.conversation.model is None:
         notes.append(Note(NO_MODEL, "warning"))

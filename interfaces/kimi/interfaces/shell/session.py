@@ -1,4 +1,4 @@
-"""One session in the shell: what the person does becomes turns and commands, events become blocks and panels."""
+"""One session in the shell: user actions become turns and commands, events become blocks and panels."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ from kimi.interfaces.shell.terminal.terminal_ui import (
 logger = logging.getLogger(__name__)
 
 EXIT_WINDOW_S: Final = 2.0
-"""Within how many seconds the second Ctrl-C leaves."""
+"""A second Ctrl-C within so many seconds leaves the shell."""
 _AGENT_COMMANDS_IN_SHELL_MODE: Final = frozenset({"export", "import"})
 _EXIT_WORDS: Final = frozenset({"exit", "quit", "/exit", "/quit"})
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The shell ends with this status."""
+    """The outcome that ends the shell with this status."""
 
     status: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchSession:
-    """Another session takes over; `prefill` goes into its input, `reload`: everything configured is read again."""
+    """The outcome that switches to another session. `prefill` goes into its input; `reload` reads the configuration."""
 
     selector: SessionSelector
     prefill: str = ""
@@ -75,12 +75,12 @@ class SwitchSession:
 
 SessionOutcome: TypeAlias = Exit | SwitchSession
 ShellCommand: TypeAlias = Callable[["ShellSession", str], Awaitable["SessionOutcome | None"]]
-"""A command of the shell itself: gets the session and what stands behind its name."""
+"""A command of the shell itself. It takes the session and the text after the command's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandTable:
-    """The commands of the shell: how they are listed, what they do, which may run beside a turn or in shell mode."""
+    """The shell's commands: how they are listed, their handlers, and which may run during a turn or in shell mode."""
 
     infos: tuple[CommandInfo, ...] = ()
     handlers: dict[str, ShellCommand] = field(default_factory=dict[str, ShellCommand])
@@ -89,7 +89,7 @@ class CommandTable:
 
 
 class ShellSession:
-    """The state of one session in the shell: what runs, what waits, what was used of the context."""
+    """The state of one session in the shell: the running work, the queued input, and the context usage."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class ShellSession:
         self.failed = False
 
     async def run(self, first: EnteredInput | None = None, warm_up: Callable[[], None] | None = None) -> SessionOutcome:
-        """Serve the person until they leave or want another session. `first` is done as if it had been entered.
+        """Serve the user until they leave or switch sessions. `first` is run as if the user had entered it.
 
-        `warm_up` imports in a thread, while the person types, what the first turn needs.
+        `warm_up` runs in a thread while the user types. It imports what the first turn needs.
         """
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._pump_events)
@@ -136,13 +136,14 @@ class ShellSession:
             with self._reading_scope:
                 while not isinstance(one := await self.ui.read(), ExitRequested):
                     await self._handle_action(one)
+            # The event pump must still run here: a cancelled turn waits until its last events are delivered.
             with anyio.CancelScope(shield=True):
                 await self._cancel_pending_work()
             self._tasks.cancel_scope.cancel()
         return self._outcome
 
     async def run_once(self, entered: EnteredInput) -> bool:
-        """Do one thing and leave; gives whether it went well."""
+        """Run one input and leave; return whether it succeeded."""
         self._is_single_run = True
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._pump_events)
@@ -153,7 +154,7 @@ class ShellSession:
             self._tasks.cancel_scope.cancel()
         return not self.failed
 
-    # --- what the person does -----------------------------------------------------------------------------------
+    # --- user actions -------------------------------------------------------------------------------------------
 
     async def _handle_action(self, one: UserAction) -> None:
         match one:
@@ -182,7 +183,7 @@ class ShellSession:
             self._refresh_view()
 
     def _steer_or_queue(self, entered: EnteredInput) -> None:
-        if entered.is_shell_command:  # what is for the system's shell is none of the model's business
+        if entered.is_shell_command:  # the model must not see commands for the system's shell
             self._handle_entered(entered)
             return
         try:
@@ -191,7 +192,7 @@ class ShellSession:
             self._handle_entered(entered)
 
     def interrupt(self, *, may_exit: bool = True) -> None:
-        """Cancel what runs; with nothing to cancel, twice in a row means leaving."""
+        """Cancel the running work. When nothing runs, a second interrupt in a row leaves the shell."""
         turn = self.conversation.turn
         if turn is not None:
             turn.scope.cancel()
@@ -206,7 +207,7 @@ class ShellSession:
             self.ui.show(Note("Press Ctrl-C again to leave."))
 
     async def toggle_plan_mode(self) -> None:
-        """Switch plan mode."""
+        """Turn plan mode on or off."""
         try:
             await set_plan_mode(self.conversation, not self.conversation.policy.plan)
         except KimiError as error:
@@ -221,7 +222,7 @@ class ShellSession:
             self.interrupt(may_exit=False)
 
     def pop_queued(self) -> EnteredInput | None:
-        """Take back what was queued last."""
+        """Remove the input that was queued last and return it."""
         entered = self._queue.pop() if self._queue else None
         self._refresh_view()
         return entered
@@ -267,7 +268,7 @@ class ShellSession:
         return None
 
     def _find_shell_command(self, entered: EnteredInput) -> Command | None:
-        """The command of the shell itself that was typed, if it was one."""
+        """Return the shell's own command in the input; None when there is none."""
         command = parse_command(entered.text) if not entered.parts else None
         if command is None or command.name not in self.table.handlers:
             return None
@@ -318,7 +319,8 @@ class ShellSession:
         self.ui.show(*build_error_notes(error))
 
     async def _cancel_pending_work(self) -> None:
-        """Settle what waits, let the turn end."""
+        """Refuse the pending requests, cancel the turn, and wait up to 3 s for its end."""
+        # Requests first: from here on new ones are refused at once, so no call that is cancelled waits for the user.
         self.conversation.events.pending_requests.close()
         if (turn := self.conversation.turn) is not None:
             turn.scope.cancel()
@@ -326,7 +328,7 @@ class ShellSession:
             await self._idle.wait()
 
     async def _serve_single_run(self) -> None:
-        """What the person does while the only thing runs that is done: nothing can wait for its end."""
+        """Handle user actions during a single run. Input cannot be queued, because no other work follows."""
         while True:
             match await self.ui.read():
                 case InterruptRequested() | ExitRequested():
@@ -340,7 +342,7 @@ class ShellSession:
                 case one:
                     await self._handle_action(one)
 
-    # --- what the agent does ------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------
 
     async def _pump_events(self) -> None:
         try:
@@ -348,7 +350,7 @@ class ShellSession:
                 for delivery in batch:
                     self._show_event_safely(delivery.event)
         finally:
-            self.conversation.events.channel.close()  # a turn waits for its events to be looked at
+            self.conversation.events.channel.close()  # else a turn would wait for its events forever
 
     def _show_event_safely(self, event: Event) -> None:
         try:
@@ -360,11 +362,11 @@ class ShellSession:
         try:
             await anyio.to_thread.run_sync(warm_up, abandon_on_cancel=True)
             start_servers(self.conversation)
-        except Exception:  # whoever needs it will import it again, and report
+        except Exception:  # the first turn imports it again and reports the error
             logger.exception("importing ahead failed")
 
     async def _announce_ended_tasks(self) -> None:
-        """Between turns too the person hears when a background task has ended; a turn tells by itself."""
+        """Notify the user of ended background tasks between turns; a turn does that itself."""
         while True:
             await anyio.sleep(POLL_INTERVAL_S)
             if self.conversation.turn is not None or not self.conversation.resources.background.is_available:
@@ -375,7 +377,7 @@ class ShellSession:
                 logger.exception("a notification could not be stored")
 
     async def _keep_status_current(self) -> None:
-        """The status bar changes by itself too: the time, tasks, servers."""
+        """Redraw the status bar when the time, the background tasks or the MCP servers change."""
         shown = self._get_status()
         while True:
             await anyio.sleep(POLL_INTERVAL_S)
@@ -388,7 +390,7 @@ class ShellSession:
                 self.ui.show(*self.transcript.handle_event(event))
                 self._panel_scopes[event.id] = scope = (
                     anyio.CancelScope()
-                )  # before its task runs: what is settled is closed
+                )  # before its task runs: the request may be resolved first, and that must close the panel
                 self._tasks.start_soon(self._resolve_in_panel, event, scope)
             case ToolCallRequest() | HookRequest():
                 pass  # this client offers no tools and subscribes to no hooks
@@ -445,7 +447,7 @@ class ShellSession:
 
 
 def _is_agent_command(text: str) -> bool:
-    """Is this one of the agent's commands that work in shell mode too?"""
+    """Whether this is one of the agent's commands that work in shell mode too."""
     command = parse_command(text)
     return command is not None and command.name in _AGENT_COMMANDS_IN_SHELL_MODE
 

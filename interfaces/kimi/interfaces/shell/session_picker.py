@@ -1,4 +1,4 @@
-"""The session picker: newest first, here or in all directories (runtime spec 4.5, 8)."""
+"""The session picker: sessions of this or of all directories, newest first (runtime spec 4.5, 8)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ NO_SESSIONS = "There are no sessions of this directory yet."
 
 
 async def pick_session(ui: TerminalUI, share_dir: str, work_dir: str, current: str | None = None) -> str | None:
-    """Let the person choose a session of the work dir; None when they would not, or chose one of elsewhere: then the
-    command that resumes it has been shown.
+    """Let the user choose a session; return its id, None when none of the work directory was chosen.
+
+    For a session of another directory the command that resumes it is shown.
     """
     catalog = build_session_catalog(share_dir)
     everywhere = False
@@ -43,7 +44,7 @@ async def pick_session(ui: TerminalUI, share_dir: str, work_dir: str, current: s
 
 
 def build_session_menu(sessions: Sequence[SessionSummary], everywhere: bool, now: float, current: str | None) -> Menu:
-    """The sessions as a menu."""
+    """Return the menu of the sessions."""
     options = tuple(
         MenuOption(
             f"{shorten_title(one.title)} ({one.id[:8]})",
@@ -57,7 +58,7 @@ def build_session_menu(sessions: Sequence[SessionSummary], everywhere: bool, now
 
 
 def format_age(seconds: float) -> str:
-    """How long ago something was: `just now`, `5 min ago`, `3 h ago`, `2 days ago`."""
+    """Format an age: `just now`, `5 min ago`, `3 h ago`, `2 days ago`."""
     if seconds < 60:
         return "just now"
     if seconds < 3600:
@@ -68,5 +69,5 @@ def format_age(seconds: float) -> str:
 
 
 def format_resume_command(session: SessionSummary) -> str:
-    """What to type to go on with a session of another directory."""
+    """Return the command line that resumes a session of another directory."""
     return f"cd {shlex.quote(session.work_dir)} && kimi -r {shlex.quote(session.id)}"

@@ -1,4 +1,4 @@
-"""What the shell's commands and its screen know of the session they serve."""
+"""The state of a session that the shell's commands and status bar use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_BELL_AFTER_S = 10.0
 
 @dataclass(slots=True)
 class ShellContext:
-    """One session of the shell, with the process around it."""
+    """A conversation with the settings, flags and environment of the shell process."""
 
     app: App
     conversation: Conversation
@@ -32,18 +32,18 @@ class ShellContext:
 
     @property
     def bell_after_s(self) -> float:
-        """After how many seconds the end of a turn rings the bell."""
+        """The end of work that took at least this many seconds rings the bell."""
         text = self.environ.get("KIMI_BELL_AFTER_S", "")
         return float(text) if text.replace(".", "", 1).isdecimal() else DEFAULT_BELL_AFTER_S
 
     @property
     def home(self) -> str:
-        """The person's home directory."""
+        """The user's home directory."""
         return home_directory(self.environ)
 
     @property
     def model_name(self) -> str:
-        """The model as the person knows it."""
+        """The name of the model as the user configured it."""
         if self.conversation.model is None:
             return NO_MODEL_NAME
         if self.conversation.models.choice is not None and self.conversation.models.choice.alias:
@@ -53,21 +53,21 @@ class ShellContext:
 
     @property
     def is_thinking(self) -> bool:
-        """Does the model think before it answers?"""
+        """Whether the model thinks before it answers."""
         if self.conversation.models.choice is not None:
             return self.conversation.models.choice.thinking
         return bool(self.settings.model and self.settings.model.thinking)
 
     @property
     def branch(self) -> str:
-        """The branch of the work dir's repository, empty outside of one; looked up once."""
+        """The branch of the work directory's repository, empty outside of one; cached until `invalidate_branch`."""
         if self._branch is None:
             self._branch = find_git_branch(self.settings.work_dir)
         return self._branch
 
     @property
     def active_task_count(self) -> int:
-        """How many background tasks are active; looked up once a second."""
+        """The number of active background tasks, counted at most once a second."""
         if time.monotonic() - self._counted_at > 1:
             tasks = self.conversation.resources.background.tasks
             self._active_task_count = sum(task.is_active for task in tasks.list_tasks()) if tasks else 0
@@ -75,12 +75,12 @@ class ShellContext:
         return self._active_task_count
 
     def invalidate_branch(self) -> None:
-        """Something has run: the branch may be another one."""
+        """Look the branch up again at its next use: a command or turn may have changed it."""
         self._branch = None
 
 
 def find_git_branch(directory: str) -> str:
-    """The checked out branch, or the beginning of a commit; empty where there is no repository."""
+    """Return the checked-out branch, or the first 8 digits of a commit; empty outside of a repository."""
     while True:
         head = _read_git_head(os.path.join(directory, ".git"))
         if head is not None:
@@ -93,7 +93,7 @@ def find_git_branch(directory: str) -> str:
 
 
 def _read_git_head(git_path: str) -> str | None:
-    """The content of HEAD; in a worktree `.git` is a file that tells where it is."""
+    """Return the content of HEAD, None when it cannot be read. In a worktree `.git` is a file with the path to it."""
     try:
         if os.path.isfile(git_path):
             with open(git_path, encoding="utf-8") as file:

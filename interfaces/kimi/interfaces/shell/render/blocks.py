@@ -1,6 +1,6 @@
-"""What the shell shows, as values: every block is printed once and then belongs to the scrollback.
+"""The blocks that the shell shows, as values. Every block is printed once and then belongs to the scrollback.
 
-Texts in blocks are as they came; `paint` and `plain` make them harmless when they draw them.
+Texts in blocks are not sanitized; `painter` and `plain_blocks` neutralize them when they draw them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ToolCallState: TypeAlias = Literal["running", "ok", "error"]
 
 @dataclass(frozen=True, slots=True)
 class UserMessageBlock:
-    """What the person sent; `steer` for a message into a running turn."""
+    """The user's message; `steer` marks one that was sent into a running turn."""
 
     text: str
     media: int = 0
@@ -32,7 +32,7 @@ class MarkdownBlock:
 
 @dataclass(frozen=True, slots=True)
 class MarkdownCodeBlock:
-    """Lines of a code block of the assistant, which may go on in the next block; `goes_on`: it began in the last."""
+    """Lines of a code block of the assistant. With `is_continuation` it began in an earlier block."""
 
     language: str
     text: str
@@ -41,7 +41,7 @@ class MarkdownCodeBlock:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingSummaryBlock:
-    """Thinking that is over, folded: how long it took in seconds, and what it began with."""
+    """Finished thinking, folded: how long it took in seconds, and its first words."""
 
     seconds: float
     text: str
@@ -49,14 +49,14 @@ class ThinkingSummaryBlock:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingBlock:
-    """Thinking that goes on: its latest text."""
+    """Thinking that is still running, with its latest text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallBlock:
-    """A tool call: what it is about and, when it is over, how it went. `nested` is what a subagent does."""
+    """A tool call with its title and, once it has ended, its result. `nested` lists the calls of its subagent."""
 
     name: str
     title: str
@@ -71,7 +71,7 @@ class ToolCallBlock:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPreview:
-    """What an approval is about, at full length."""
+    """The action that an approval is about, in full."""
 
     display: tuple[DisplayBlock, ...]
     text: str = ""
@@ -79,7 +79,7 @@ class ApprovalPreview:
 
 @dataclass(frozen=True, slots=True)
 class PlanBlock:
-    """A plan that the person is about to be asked about."""
+    """A plan that the user is asked to approve."""
 
     text: str
     path: str
@@ -87,7 +87,7 @@ class PlanBlock:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sentence of the program itself."""
+    """A message of the program itself."""
 
     text: str
     level: NoteLevel = "info"
@@ -95,14 +95,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class OutputBlock:
-    """What a local command wrote, or a listing: lines as they are."""
+    """The output of a local command, or a listing; lines are kept as they are."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The first thing on the screen."""
+    """The welcome panel at the start of a session."""
 
     version: str
     directory: str

@@ -1,4 +1,4 @@
-"""A hunk of a change as numbered lines."""
+"""A hunk of a diff as numbered lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_COMPARED = 1500
 
 
 class DiffLine(NamedTuple):
-    """One line: its number in the new text (for removed ones in the old), its sign, its text made harmless."""
+    """One line: its number in the new text (in the old one if it was removed), its sign, its neutralized text."""
 
     number: int
     sign: Sign
@@ -28,7 +28,7 @@ class DiffLine(NamedTuple):
 
 
 def build_diff_lines(block: DiffBlock) -> list[DiffLine]:
-    """The lines of a hunk; of a summary the two sentences."""
+    """Return the lines of a hunk; for a summary, its two sentences."""
     if block.is_summary:
         return [DiffLine(1, "-", neutralize(block.old_text)), DiffLine(1, "+", neutralize(block.new_text))]
     old, new = _split_lines(block.old_text), _split_lines(block.new_text)

@@ -1,7 +1,7 @@
-"""Streamed Markdown in pieces that are final: each can be drawn once and never again.
+"""Splits streamed Markdown into final pieces, each of which is drawn once and never again.
 
-Work is linear in the text however it was cut, and what is still open stays small: long code blocks, lists and
-paragraphs are given out in parts.
+The work is linear in the text, however it is chunked. The open text stays small: long code blocks, lists and
+paragraphs are returned in parts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Piece = MarkdownBlock | MarkdownCodeBlock
 
 
 class MarkdownStream:
-    """Takes text as it comes and gives the pieces that are complete; `open_text` is what is not yet."""
+    """Takes text as it arrives and returns the pieces that are complete; it keeps the rest."""
 
     def __init__(self) -> None:
         self._line: list[str] = []
@@ -36,11 +36,11 @@ class MarkdownStream:
 
     @property
     def is_empty(self) -> bool:
-        """Is nothing open?"""
+        """Whether no text is open."""
         return not self._lines and not self._line_size
 
     def feed(self, text: str) -> list[Piece]:
-        """The next text; gives what is complete now."""
+        """Add text; return the pieces that are complete now."""
         done: list[Piece] = []
         *whole, rest = text.split("\n")
         for line in whole:
@@ -55,7 +55,7 @@ class MarkdownStream:
         return done
 
     def end(self) -> list[Piece]:
-        """The text is over: what was still open."""
+        """End the text; return the pieces that were still open."""
         done = list(self._process_line("".join(self._line))) if self._line else []
         self._line, self._line_size = [], 0
         done += self._flush_open_lines()
@@ -63,7 +63,7 @@ class MarkdownStream:
         return done
 
     def peek_open_piece(self, lines: int = 40) -> Piece | None:
-        """The end of what is open, at most `lines` lines; None when nothing is."""
+        """Return the end of the open text, at most `lines` lines; None when nothing is open."""
         if self.is_empty:
             return None
         shown = [*self._lines[-lines:], "".join(self._line)]
@@ -123,7 +123,7 @@ class MarkdownStream:
         return [MarkdownBlock(text)] if text.strip() else []
 
     def _split_long_line(self) -> list[Piece]:
-        """A line without end is given out up to its last blank, so that what is open stays small."""
+        """Split a long open line at its last blank, so that the open text stays small; return the complete part."""
         text = "".join(self._line)
         head, _, tail = text.rpartition(" ")
         head, tail = (head, tail) if head else (text, "")

@@ -1,6 +1,6 @@
-"""Blocks as coloured terminal text, by rich. Nothing of what others wrote reaches the terminal unneutralised.
+"""Draws blocks as coloured terminal text with rich. All text from outside is neutralized.
 
-The only control sequences in the result are colours and styles (SGR) of ours.
+The only control sequences in the result are the painter's own colours and styles (SGR).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Painter:
 
     @property
     def width(self) -> int:
-        """Columns."""
+        """The width of the terminal in columns."""
         return self._console.width
 
     @width.setter
@@ -118,7 +118,7 @@ class Painter:
         self._console = self._new_console(self._console.width)
 
     def paint(self, *blocks: Block) -> str:
-        """The blocks as text with SGR sequences; each ends with a line feed."""
+        """Return the blocks as text with SGR sequences; each ends with a line feed."""
         return "".join(map(self._paint_block, blocks))
 
     def _paint_block(self, block: Block) -> str:
@@ -130,7 +130,7 @@ class Painter:
         return text
 
     def render(self, *renderables: RenderableType) -> str:
-        """Anything that rich can draw, as text."""
+        """Return as text what rich draws."""
         with self._console.capture() as captured:
             for one in renderables:
                 self._console.print(one)
@@ -160,7 +160,7 @@ class _LeftHeading(Heading):
 
 
 class _SafeMarkdown(Markdown):
-    """Markdown in which HTML is text like any other, and links show where they lead."""
+    """Markdown that shows HTML as plain text and links with their targets."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _LeftHeading}
 
@@ -175,7 +175,7 @@ def _markdown_parser() -> MarkdownIt:
 
 
 def render_block(block: Block, theme: ThemeName) -> RenderableType:
-    """The block as something that rich can draw."""
+    """Return the block as a rich renderable."""
     match block:
         case UserMessageBlock(text=text, media=media, steer=steer):
             return _indent_under_sign(Text("»" if steer else "›", "user"), Text(_fold_user_text(text, media), "user"))
@@ -207,7 +207,7 @@ def render_block(block: Block, theme: ThemeName) -> RenderableType:
 
 
 def _fold_user_text(text: str, media: int) -> str:
-    """What the person sent; of much, the beginning."""
+    """Return the user's text; of a long one only the beginning."""
     lines = neutralize(text).split("\n")
     rest = len(lines) - USER_LINES
     shown = lines if rest <= 1 else [*lines[:USER_LINES], f"… {rest} more lines"]
@@ -219,7 +219,7 @@ def _shorten(text: str, characters: int = LINE_CHARACTERS) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds for a reader: `3s`, `1m 05s`, `2h 01m`."""
+    """Format seconds: `3s`, `1m 05s`, `2h 01m`."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -229,7 +229,7 @@ def format_duration(seconds: float) -> str:
 
 
 class _TruncatedLine:
-    """One line, cut at the right edge."""
+    """One line, truncated at the right edge."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
@@ -241,7 +241,7 @@ class _TruncatedLine:
 
 
 def _indent_under_sign(sign: Text, body: RenderableType) -> RenderableType:
-    """`body` with `sign` before its first line, the others indented by the same."""
+    """Return `body` with `sign` before its first line and the other lines indented by the width of `sign`."""
     return _SignIndented(sign, body)
 
 
@@ -291,7 +291,7 @@ def _render_call_outcome(block: ToolCallBlock) -> list[RenderableType]:
 
 
 def _render_output_head(text: str, whole: str) -> list[RenderableType]:
-    """The first lines of an output, each on one line, and how many more there are."""
+    """Return the first lines of an output, each on one row, and the number of lines that are left out."""
     lines = text.split("\n") if text else []
     rest = whole.count("\n") + 1 - OUTPUT_LINES if len(lines) > OUTPUT_LINES else 0
     shown: list[RenderableType] = [_TruncatedLine(Text(line, "faint")) for line in lines[:OUTPUT_LINES]]
@@ -314,7 +314,7 @@ def _render_welcome(block: Welcome) -> RenderableType:
 
 
 def render_display_blocks(display: tuple[DisplayBlock, ...], *, limit: int | None) -> list[RenderableType]:
-    """Display blocks; of a diff at most `limit` lines, and then of each line only the beginning."""
+    """Return display blocks as renderables. With `limit` a diff has at most that many lines, each one truncated."""
     found: list[RenderableType] = []
     for block in display:
         match block:

@@ -1,4 +1,4 @@
-"""Blocks as plain lines: for screen readers, dumb terminals and pipes. No colour, no cursor movement."""
+"""Formats blocks as plain lines for screen readers, dumb terminals and pipes: no colour, no cursor movement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARKS = {"pending": "[ ]", "in_progress": "[>]", "done": "[x]"}
 
 
 def format_block(block: Block) -> str:
-    """The block as text that ends with a line feed."""
+    """Return the block as text that ends with a line feed."""
     return "\n".join(_format_block_lines(block)) + "\n"
 
 
@@ -79,7 +79,7 @@ def _format_welcome(block: Welcome) -> list[str]:
 
 
 def format_display_blocks(display: tuple[DisplayBlock, ...]) -> list[str]:
-    """Display blocks as lines."""
+    """Return display blocks as lines."""
     lines: list[str] = []
     for block in display:
         match block:

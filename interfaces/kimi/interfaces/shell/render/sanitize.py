@@ -1,7 +1,7 @@
-"""What models, tools and files say, made harmless for a terminal.
+"""Makes text from models, tools and files harmless for a terminal.
 
-`neutralize` is the one function for it: every text of others passes through it on its way to the screen, so that no
-escape sequence of theirs can move the cursor, change a title, write to the clipboard, or hide what is there.
+Every text from outside passes through `neutralize` on its way to the screen, so that no escape sequence in it can
+move the cursor, change a title, write to the clipboard, or hide content.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _COLOURS = re.compile(r"\x1b\[[0-9;:]*[mK]")
 
 
 def neutralize(text: str) -> str:
-    """`text` in which every control character but line feed and tab is a visible sign; nothing is left out.
+    """Replace every control character except line feed and tab by a visible sign; nothing is left out.
 
-    The same for characters that reorder or hide others, and for halves of surrogate pairs, which no terminal can get.
+    Characters that reorder or hide others are replaced, too, and lone surrogates, which cannot be encoded.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -35,7 +35,7 @@ def neutralize(text: str) -> str:
 
 
 def clean_tool_output(text: str) -> str:
-    """The output of a command as a reader wants it: colours dropped, of a redrawn line what was there last."""
+    """Remove colours from the output of a command, and keep only the last state of a redrawn line."""
     text = text.replace("\r\n", "\n")
     if "\x1b" in text:
         text = _COLOURS.sub("", text)
@@ -45,23 +45,23 @@ def clean_tool_output(text: str) -> str:
 
 
 def _keep_last_redraw(line: str) -> str:
-    """What a line shows that goes back to its beginning: all after its last carriage return but one at its end."""
+    """Return what a redrawn line shows: the text after its last carriage return, ignoring one at its end."""
     return line[line.rfind("\r", 0, max(0, len(line) - 1)) + 1 :]
 
 
 def fit_one_line(text: str, width: int = 200) -> str:
-    """`text` on one line of at most `width` characters, neutral; an ellipsis stands for the rest."""
+    """Return `text` neutralized on one line of at most `width` characters; an ellipsis replaces the rest."""
     line = " ".join(neutralize(text[: width * 4]).split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def count_cells(text: str) -> int:
-    """How many columns `text` takes on a terminal."""
+    """Return how many columns `text` takes on a terminal."""
     return sum(map(_count_char_cells, text)) if not text.isascii() else len(text)
 
 
 def truncate_to_width(text: str, width: int) -> str:
-    """The beginning of `text` that fits into `width` columns, with an ellipsis when something is cut off."""
+    """Return the beginning of `text` that fits into `width` columns, with an ellipsis when it is truncated."""
     if count_cells(text) <= width:
         return text
     used, kept = 0, list[str]()

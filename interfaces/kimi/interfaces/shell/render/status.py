@@ -1,4 +1,4 @@
-"""The status bar: what stands there, and what is left out when the terminal is narrow."""
+"""The parts of the status bar, and which of them are left out on a narrow terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ StyledText = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class StatusBarState:
-    """What the bar tells. Tokens are counts; `tip` gives way first."""
+    """The values in the status bar. Tokens are counts; `tip` is left out first."""
 
     model: str
     directory: str
@@ -31,7 +31,7 @@ class StatusBarState:
 
 
 def fit_status_parts(status: StatusBarState, width: int) -> list[StyledText]:
-    """The bar for a terminal of `width` columns, most important first; what does not fit is left out."""
+    """Return the bar for a terminal of `width` columns, most important part first; what does not fit is left out."""
     parts: list[StyledText] = []
     room = width
     for style, text in _list_status_parts(status):
@@ -60,24 +60,24 @@ def _list_status_parts(status: StatusBarState) -> list[StyledText]:
 
 
 def format_context_usage(tokens: int, window: int) -> str:
-    """`context: 42.0% (4.2k/10.0k)`."""
+    """Format the context usage: `context: 42.0% (4.2k/10.0k)`."""
     if window <= 0:
         return f"context: {format_count(tokens)}"
     return f"context: {tokens / window * 100:.1f}% ({format_count(tokens)}/{format_count(window)})"
 
 
 def format_count(number: int) -> str:
-    """A count for a reader: 950, 4.2k, 1.0M."""
+    """Format a count: 950, 4.2k, 1.0M."""
     if number < 1000:
         return str(number)
     return f"{number / 1000:.1f}k" if number < 1_000_000 else f"{number / 1_000_000:.1f}M"
 
 
 def abbreviate_home(path: str, home: str) -> str:
-    """`path` with `~` for the home directory."""
+    """Return `path` with `~` in place of the home directory."""
     return "~" + path[len(home) :] if home and (path == home or path.startswith(home.rstrip("/") + "/")) else path
 
 
 def make_relative(path: str, root: str) -> str:
-    """`path` as seen from `root`, when it is below it."""
+    """Return `path` relative to `root` when it is below it, else unchanged."""
     return path[len(root) + 1 :] if root and path.startswith(root.rstrip("/") + "/") else path

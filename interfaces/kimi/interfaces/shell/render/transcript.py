@@ -1,6 +1,6 @@
-"""Events to blocks: what of a conversation is final and goes to the scrollback, and what is still open.
+"""Translates events to blocks: final ones for the scrollback, open ones for the live view.
 
-A pure translation but for the clock: it keeps what the screen shows as open and nothing else.
+The translation is pure except for the clock. It keeps only the open blocks.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class _OpenToolCall:
 
 
 class Transcript:
-    """What the person has been shown of the conversation, and what is open.
+    """Translates the events of one conversation and keeps its open blocks.
 
-    `key_argument` names the argument that titles a call of a tool; `now` is the clock in seconds; paths below
-    `root` are shown as seen from there.
+    `key_argument` returns the argument that is the title of a tool's calls; `now` is the clock in seconds; paths below
+    `root` are shown relative to it.
     """
 
     def __init__(self, key_argument: Callable[[str], str | None], now: Callable[[], float], root: str = "") -> None:
@@ -92,7 +92,7 @@ class Transcript:
         """What goes on beside text and calls, e.g. compaction; empty for nothing."""
 
     def handle_event(self, event: Event) -> list[Block]:
-        """The next event; gives the blocks that are final now."""
+        """Handle the next event; return the blocks that are final now."""
         match event:
             case TextPart(text=text):
                 return [*self._end_thinking(), *self._text.feed(text)]
@@ -113,7 +113,7 @@ class Transcript:
                 return self._handle_other_event(event)
 
     def list_open_blocks(self) -> list[Block]:
-        """What is open, as it looks now; bounded however long it has grown."""
+        """Return the open blocks as they look now, truncated to a bounded length."""
         found: list[Block] = []
         if self._thinking_size:
             found.append(ThinkingBlock("".join(self._thinking)[-SHOWN_THINKING:]))
@@ -241,13 +241,13 @@ class Transcript:
 
 
 def build_user_block(user_input: UserInput, *, steer: bool = False) -> UserMessageBlock:
-    """What the person sent, as a block."""
+    """Return the user's message as a block."""
     media = sum(not isinstance(part, TextPart) for part in as_parts(user_input))
     return UserMessageBlock(join_text(user_input, ""), media, steer)
 
 
 def extract_call_title(arguments: str, key: str | None) -> str:
-    """The argument that says what a call is about, from JSON text that may still be incomplete."""
+    """Return the value of the argument `key`, by default of a common one. The JSON text may still be incomplete."""
     for name in (key,) if key else _COMMON_KEYS:
         match = re.search(rf'"{re.escape(name)}"\s*:\s*("(?:[^"\\]|\\.)*|\d+)', arguments[:KEPT_ARGUMENTS])
         if match is not None:
@@ -256,7 +256,7 @@ def extract_call_title(arguments: str, key: str | None) -> str:
 
 
 def _unescape_json(text: str) -> str:
-    """The inside of a JSON string, or as much of it as there is."""
+    """Decode the inside of a JSON string, which may be incomplete."""
     simple = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
     def one(match: re.Match[str]) -> str:
@@ -268,7 +268,7 @@ def _unescape_json(text: str) -> str:
 
 
 def _build_notification_note(event: Notification) -> Note:
-    """What happened; the facts of a task are for the model, the person has /task."""
+    """Return a note with the title; the details of a task are for the model, and the user has /task."""
     about = f" ({event.source_id})" if event.category == "task" else f": {event.body}" if event.body else ""
     return Note(event.title + about, event.severity)
 

@@ -1,4 +1,4 @@
-"""An image of the system's clipboard, by whatever program the system has for it."""
+"""Read an image from the system's clipboard, with a program of the system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCRIPT = (
 
 
 def read_clipboard_image(environ: Mapping[str, str]) -> bytes | None:
-    """The image in PNG, None when there is none or no program to ask."""
+    """Return the image as PNG; None when the clipboard has none, or no program can read it."""
     for command in _list_clipboard_commands():
         if shutil.which(command[0], path=environ.get("PATH")) is None:
             continue

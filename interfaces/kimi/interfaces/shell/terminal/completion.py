@@ -28,7 +28,7 @@ class InputCompleter(Completer):
         self._work_dir = work_dir
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Completions for the text before the cursor."""
+        """Yield completions for the text before the cursor."""
         text = document.text_before_cursor
         if (match := _COMMAND.match(text)) is not None:
             yield from _complete_commands(self._commands(), match[1])
@@ -37,13 +37,13 @@ class InputCompleter(Completer):
 
     def _complete_files(self, typed: str) -> Iterator[Completion]:
         if os.path.isfile(os.path.join(self._work_dir, typed)) and typed:
-            return  # complete already: the menu goes away
+            return  # already complete: close the menu
         for path in rank_files(self._files(typed), typed)[:MAX_SHOWN]:
             yield Completion(path, start_position=-len(typed), display=fit_one_line(path))
 
 
 def is_command_name(text: str) -> bool:
-    """Is this a slash and what may be a name, or its beginning, and nothing else?"""
+    """Whether the text is a slash followed only by a name or the beginning of one."""
     return _COMMAND.match(text) is not None
 
 
@@ -60,14 +60,14 @@ def _complete_commands(commands: Sequence[CommandInfo], typed: str) -> Iterator[
 
 
 def rank_command(info: CommandInfo, typed: str) -> tuple[int, str] | None:
-    """How well a command fits what was typed, smaller is better; None for not at all."""
+    """Return how well a command matches the typed text; smaller is better, None is no match."""
     names = (info.name, *info.aliases)
     found = [rank for name in names if (rank := rank_name(name, typed)) is not None]
     return (min(found), info.name) if found else None
 
 
 def rank_name(name: str, typed: str) -> int | None:
-    """0 for equal, 1 for a beginning, 2 for a part, 3 for the letters in this order; None for none of it."""
+    """Return 0 for an equal name, 1 for a prefix, 2 for a substring, 3 for the letters in order; None is no match."""
     name, typed = name.lower(), typed.lower()
     if name == typed:
         return 0
@@ -80,7 +80,7 @@ def rank_name(name: str, typed: str) -> int | None:
 
 
 def rank_files(paths: Iterable[str], typed: str) -> list[str]:
-    """The paths that fit, best first: by their base name before by their directories, shorter ones first."""
+    """Return the matching paths, best first: matches in the base name before others, then shorter paths first."""
     ranked: list[tuple[int, int, str]] = []
     for path in paths:
         base = rank_name(os.path.basename(path.rstrip("/")), typed)

@@ -1,4 +1,4 @@
-"""The terminal's output, held back until a whole picture is there."""
+"""Terminal output that is deferred until a whole frame is drawn."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ logger = logging.getLogger(__name__)
 
 
 class DeferredOutput(Vt100_Output):
-    """While `held`, nothing is written: what is printed and what is drawn below it arrive together."""
+    """Writes nothing while `is_deferred`, so that printed blocks and the screen below them arrive in one write."""
 
     is_deferred = False
 
     @classmethod
     def for_terminal(cls, stdout: TextIO, term: str | None) -> DeferredOutput:
-        """The output of a terminal, which is never asked where its cursor is: slow lines answer late."""
+        """Return the output of a terminal. It never asks for the cursor's position, because slow lines answer late."""
         plain = Vt100_Output.from_pty(stdout, term=term)
         return cls(stdout, plain.get_size, term=term, enable_cpr=False)
 
     def flush(self) -> None:
-        """Write what has gathered, unless it is held. A terminal that went away gets nothing, and that is no failure:
-        what runs is ended in order all the same.
+        """Write the buffer, unless output is deferred.
+
+        A terminal that went away is not an error here: the running work must still end in order.
         """
         if self.is_deferred:
             return

@@ -1,4 +1,4 @@
-"""An external editor for the input (runtime spec 8)."""
+"""Edit the input in an external editor (runtime spec 8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FALLBACK_EDITORS = (("code", "--wait"), ("vim",), ("vi",), ("nano",))
 
 
 def find_editor_command(configured: str, environ: Mapping[str, str]) -> Sequence[str]:
-    """The editor and its options: configured, `$VISUAL`, `$EDITOR`, else the first usual one; empty for none."""
+    """Return the editor and its options: configured, `$VISUAL`, `$EDITOR`, else a common one; empty without any."""
     for named in (configured, environ.get("VISUAL", ""), environ.get("EDITOR", "")):
         if named.strip():
             return _split_command_line(named)
@@ -20,7 +20,7 @@ def find_editor_command(configured: str, environ: Mapping[str, str]) -> Sequence
 
 
 def _split_command_line(command_line: str) -> Sequence[str]:
-    """A command line as its words; one whose quotation marks do not match is the name of a program."""
+    """Split a command line into words; with unbalanced quotation marks the whole line names a program."""
     try:
         return shlex.split(command_line)
     except ValueError:
@@ -30,9 +30,9 @@ def _split_command_line(command_line: str) -> Sequence[str]:
 async def edit_text(
     command: Sequence[str], text: str, run: Callable[[Sequence[str]], Awaitable[int]]
 ) -> tuple[str | None, str]:
-    """What became of `text` in the editor, None when it was not changed; and what went wrong, or nothing.
+    """Return the edited `text`, None when it was not changed, and an error message, empty without an error.
 
-    `run` gives the terminal to a program and then its status; it raises OSError.
+    `run` runs a program on the terminal and returns its status. It may raise OSError.
     """
     if not command:
         return None, "There is no editor: set one with /editor."

@@ -1,4 +1,4 @@
-"""The files that `@` completes to: what is there at the top, or everything that no ignore file leaves out."""
+"""The files that `@` completes to: one directory, or the whole work directory without ignored files."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ FileWalker = Callable[[str], Sequence[str]]
 
 
 class WorkDirFiles:
-    """The files of a work dir, looked up again after a few seconds. Blocks: called from a thread of the completion.
+    """The files of a work directory, cached for a few seconds. Calls block; a thread of the completion makes them.
 
-    `walk` finds them where there is no git.
+    `walk` lists the files when there is no git.
     """
 
     def __init__(self, work_dir: str, walk: FileWalker) -> None:
@@ -37,7 +37,7 @@ class WorkDirFiles:
         self._closed = False
 
     def find_matching(self, typed: str) -> Sequence[str]:
-        """Candidates for what was typed after `@`: names relative to the work dir, directories with a slash."""
+        """Return candidates for the text after `@`: paths relative to the work directory, directories with a slash."""
         directory, _, name = typed.rpartition("/")
         if len(name) < MIN_SEARCH_CHARACTERS and (directory or len(typed) < MIN_SEARCH_CHARACTERS):
             return self._list_directory(directory)
@@ -46,7 +46,7 @@ class WorkDirFiles:
         return [*self._list_directory(directory), *found][:MAX_FILES] if directory else found[:MAX_FILES]
 
     def close(self) -> None:
-        """Nobody completes any more: a search that still runs, in a thread that is waited for, is given up."""
+        """Stop a running search. The interpreter waits for its thread, so a long search would delay the exit."""
         self._closed = True
         if self._git_process is not None:
             self._git_process.kill()
@@ -78,7 +78,7 @@ class WorkDirFiles:
         return self._files
 
     def _list_git_files(self) -> list[str] | None:
-        """What git knows or would add; None outside of a repository."""
+        """Return the files that git tracks or would add; None outside of a repository."""
         try:
             self._git_process = subprocess.Popen(
                 _GIT,

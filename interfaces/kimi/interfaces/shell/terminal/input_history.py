@@ -1,4 +1,4 @@
-"""What was typed before in this directory: `<share>/user-history/<md5 of the work dir>.jsonl` (runtime spec 8)."""
+"""The input history of a work directory: `<share>/user-history/<md5 of its path>.jsonl` (runtime spec 8)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_LOADED_BYTES = 2 * 1024 * 1024
 
 
 def history_path(share_dir: str, work_dir: str) -> str:
-    """The history file of a work dir."""
+    """Return the path of the history file of a work directory."""
     name = hashlib.md5(work_dir.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
     return os.path.join(share_dir, "user-history", f"{name}.jsonl")
 
@@ -24,7 +24,7 @@ def history_path(share_dir: str, work_dir: str) -> str:
 class FileHistory(History):
     """One JSON object `{"content": ...}` per line; the same entry twice in a row is kept once.
 
-    What cannot be read or written is logged: a prompt is never lost because of its history.
+    Errors of reading and writing are only logged: they must not stop a prompt.
     """
 
     def __init__(self, path: str) -> None:
@@ -33,19 +33,19 @@ class FileHistory(History):
         self._last: str | None = None
 
     def load_history_strings(self) -> Iterable[str]:
-        """All entries, newest first."""
+        """Return all entries, newest first."""
         entries = self._load_entries()
         self._last = entries[-1] if entries else None
         return reversed(entries)
 
     def append_string(self, string: str) -> None:
-        """Keep an entry, unless it is the last one again."""
+        """Add an entry, unless it equals the last one."""
         if string != self._last and string.strip():
             self._last = string
             super().append_string(string)
 
     def store_string(self, string: str) -> None:
-        """Add the entry to the file, which only its owner may read."""
+        """Append the entry to the file, which only its owner can read."""
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             line = json.dumps({"content": string}).encode() + b"\n"

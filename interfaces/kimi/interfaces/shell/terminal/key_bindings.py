@@ -1,4 +1,4 @@
-"""Key bindings of the input and of panels."""
+"""The key bindings of the input and of panels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Argument = TypeVar("_Argument")
 
 
 class InputActions(Protocol):
-    """What keys of the input do."""
+    """The actions that keys of the input start."""
 
     buffer: Buffer
 
@@ -45,7 +45,7 @@ class InputActions(Protocol):
 
 
 def create_input_bindings(actions: InputActions, typing: Condition, running: Condition) -> KeyBindings:
-    """The bindings that hold while the input has the focus; `running`: a turn runs."""
+    """Return the bindings of the input, active while `typing`; some need a turn that is `running`."""
     keys = KeyBindings()
     buffer = actions.buffer
     completing = Condition(lambda: buffer.complete_state is not None)
@@ -67,7 +67,7 @@ def create_input_bindings(actions: InputActions, typing: Condition, running: Con
     on("escape", where=running & ~completing)(actions.interrupt)
     on("c-d", where=Condition(lambda: not buffer.text))(actions.request_exit)
     on("c-d", where=Condition(lambda: bool(buffer.text)))(buffer.delete)
-    on("c-x", at_once=True)(actions.toggle_shell_mode)  # else `e` and others would make another key of it
+    on("c-x", at_once=True)(actions.toggle_shell_mode)  # else a second key, like `e`, makes another key
     on("s-tab")(actions.toggle_plan_mode)
     on("c-t")(actions.show_thought)
     on("c-v")(actions.paste_image)
@@ -97,7 +97,7 @@ def create_panel_bindings(
     shown: Condition,
     typing: Condition,
 ) -> KeyBindings:
-    """The bindings of a panel; while it waits for words (`typing`) only those that end this."""
+    """Return the bindings of a panel; while the user enters text (`typing`), only those that end it."""
     keys = KeyBindings()
     listing = shown & ~typing
     names: dict[str, MenuKey] = {

@@ -1,4 +1,4 @@
-"""Where things stand below the scrollback: what is open, panel or input, completions, status bar."""
+"""The layout below the scrollback: open blocks, panel or input, completions, status bar."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ STYLES: Mapping[ThemeName, Style] = {"dark": _build_style("ansicyan bold"), "lig
 
 @dataclass(frozen=True, slots=True)
 class ScreenParts:
-    """What stands in the rows around the input, asked for at each drawing."""
+    """The content of the rows around the input; the functions are called at each drawing."""
 
     live: Callable[[], StyleAndTextTuples]
     live_height: Callable[[], int]
@@ -64,7 +64,7 @@ class ScreenParts:
 
 
 def build_screen_layout(buffer: Buffer, panel: PanelView, parts: ScreenParts, panel_hidden: Condition) -> Layout:
-    """The layout; `free`: no panel is shown."""
+    """Return the layout. The input is shown while `panel_hidden` holds."""
     search = SearchToolbar()
     entry = Window(
         BufferControl(buffer, search_buffer_control=search.control, preview_search=True),

@@ -1,4 +1,4 @@
-"""The front for screen readers and dumb terminals: lines in, lines out, no cursor movement, no colour."""
+"""The terminal UI for screen readers and dumb terminals: lines in and out, no cursor movement, no colour."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ PROMPT = "> "
 
 
 class LineTerminalUI:
-    """Reads lines of stdin, writes lines to stdout. A line that ends in a backslash goes on in the next one, one that
-    begins with an exclamation mark is a command of the system's shell.
+    """Reads lines of stdin and writes lines to stdout.
+
+    A line that ends in a backslash continues in the next one. A line that begins with an exclamation mark is a command
+    for the system's shell.
     """
 
     is_interactive = False
@@ -40,15 +42,15 @@ class LineTerminalUI:
 
     @asynccontextmanager
     async def terminal_lifespan(self) -> AsyncGenerator[None, None]:
-        """Lines are read while this is open."""
+        """Read lines while the context is open."""
         async with BlockingPortal() as portal:
             threading.Thread(target=self._read_lines, args=(portal,), daemon=True).start()
             yield
 
     def _read_lines(self, portal: BlockingPortal) -> None:
-        """A daemon thread: a blocked read never holds up the end of the program."""
+        """Read stdin in a daemon thread, so that a blocked read does not delay the exit."""
         whole: list[str] = []
-        with suppress(RuntimeError):  # the program has ended meanwhile
+        with suppress(RuntimeError):  # the portal is closed: the program has ended
             for line in _read_stdin_lines():
                 text = line.rstrip("\r\n")
                 if text.endswith("\\"):
@@ -59,10 +61,10 @@ class LineTerminalUI:
             portal.call(self._line_sender.send_nowait, None)
 
     def begin_session(self, setup: SessionUISetup) -> None:
-        """Nothing completes here."""
+        """Do nothing: there is no completion."""
 
     async def read(self) -> UserAction:
-        """The next line; the end of the input leaves."""
+        """Return the next line as an action, the end of the input as an exit. Lines that answer a menu go to it."""
         while True:
             self._show_prompt()
             line = await self._line_receiver.receive()
@@ -84,12 +86,12 @@ class LineTerminalUI:
         self._write("".join(map(format_block, blocks)))
 
     def update(self, view: LiveView) -> None:
-        """Only the prompt depends on what runs."""
+        """Show the prompt when nothing runs."""
         self._busy = view.started_at is not None
         self._show_prompt()
 
     async def ask(self, menu: Menu) -> MenuSelection | None:
-        """List the options with numbers and read one; an empty line means no."""
+        """List the options with numbers and read a choice; an empty line dismisses the menu."""
         async with self._ask_lock:
             self._start_new_line()
             self._write(_format_menu(menu))
@@ -110,7 +112,7 @@ class LineTerminalUI:
                 return MenuSelection(positions)
 
     async def ask_all(self, tabs: TabbedMenus) -> tuple[MenuSelection, ...] | None:
-        """One after the other."""
+        """Ask one menu after the other."""
         answers: list[MenuSelection] = []
         for menu in tabs.menus:
             picked = await self.ask(menu)
@@ -120,6 +122,7 @@ class LineTerminalUI:
         return tuple(answers)
 
     async def _read_answer(self) -> str:
+        # `read` has the only receiver of lines. It hands the next line over while this event is set here.
         asking = self._answer_ready = anyio.Event()
         try:
             await asking.wait()
@@ -129,19 +132,19 @@ class LineTerminalUI:
         return self._answer_line
 
     def prefill(self, text: str) -> None:
-        """A line cannot be filled in: it is shown instead."""
+        """Show the text, because a line cannot be prefilled."""
         self._start_new_line()
         self._write(f"You had written: {neutralize(text)}\n")
 
     def ring_bell(self) -> None:
-        """Ring."""
+        """Ring the terminal's bell."""
         self._write("\a")
 
     def set_theme(self, name: str) -> None:
-        """There are no colours."""
+        """Do nothing: there are no colours."""
 
     async def run_program(self, command: Sequence[str], work_dir: str) -> int:
-        """Run a program on this terminal."""
+        """Run a program on this terminal, without input; return its status."""
         local = LocalProgram(command, work_dir, with_input=False)
         with self.lease.hold():
             try:
@@ -161,13 +164,13 @@ class LineTerminalUI:
 
     def _write(self, text: str) -> None:
         encoding = sys.stdout.encoding or "utf-8"
-        with suppress(OSError):  # a terminal that went away; what runs is ended in order all the same
+        with suppress(OSError):  # a terminal that went away: the running work must still end in order
             sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
             sys.stdout.flush()
 
 
 def _read_stdin_lines() -> Iterator[str]:
-    """Lines of stdin until it ends, or its terminal goes away."""
+    """Yield lines of stdin until it ends or its terminal goes away."""
     with suppress(OSError):
         yield from iter(sys.stdin.readline, "")
 

@@ -1,4 +1,4 @@
-"""A panel on the screen: which menu is shown, what keys do to it, how it is drawn."""
+"""A panel on the screen: shows a menu, applies keys to it, and draws it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from kimi.interfaces.shell.render.sanitize import fit_one_line, neutralize, trun
 from kimi.interfaces.shell.terminal.key_bindings import create_panel_bindings
 
 TYPING_WINDOW_S: Final = 0.7
-"""Who typed less than this long ago is typing still."""
+"""Seconds after the last key in which the user counts as still typing."""
 IGNORE_KEYS_S: Final = 0.7
-"""How long a panel that comes up then hears nothing."""
+"""Seconds for which a panel ignores keys when it appears while the user is typing."""
 _Outcome = tuple[MenuSelection, ...] | None
 
 
 class PanelView:
-    """Shows one panel at a time; those that come meanwhile wait their turn. `room`: columns and rows it may take."""
+    """Shows one panel at a time; others wait for the lock. `available_size` returns the columns and rows it may use."""
 
     _app: Application[None]
     _input_buffer: Buffer
@@ -86,21 +86,21 @@ class PanelView:
         )
 
     def attach(self, app: Application[None], input_buffer: Buffer) -> None:
-        """The application it is part of, and what gets the focus when no panel is left."""
+        """Connect the application, and the input that gets the focus when a panel closes."""
         self._app, self._input_buffer = app, input_buffer
 
     @property
     def is_shown(self) -> bool:
-        """Is there a panel?"""
+        """Whether a panel is shown."""
         return self._tabs is not None
 
     async def ask(self, menu: Menu) -> MenuSelection | None:
-        """Show one menu until it is answered; cancelling takes it away."""
+        """Show one menu until it is answered or dismissed; cancelling closes it."""
         picked = await self.ask_all(TabbedMenus((menu,), (None,)))
         return picked[0] if picked else None
 
     async def ask_all(self, tabs: TabbedMenus) -> _Outcome:
-        """The same for several."""
+        """Show several menus until all are answered, or one is dismissed."""
         async with self._panel_lock:
             self._closed = anyio.Event()
             self._outcome = None
@@ -116,7 +116,7 @@ class PanelView:
 
     @property
     def _is_ignoring_keys(self) -> bool:
-        """Who was just typing a sentence does not mean the panel that came up under their hands."""
+        """Whether keys are ignored: a user who was typing when the panel appeared did not mean the panel."""
         return time.monotonic() < self._accepts_keys_at
 
     @property
@@ -165,7 +165,7 @@ class PanelView:
         return False
 
     def _expand_preview(self) -> None:
-        """Ctrl-E: the whole preview goes to the scrollback, where it can be read at leisure."""
+        """Ctrl-E: print the whole preview to the scrollback and remove it from the panel."""
         if self._tabs is not None and self._current_menu.preview is not None:
             self._show(self._current_menu.preview)
             self._show_tabs(replace(self._tabs, menus=tuple(replace(menu, preview=None) for menu in self._tabs.menus)))
@@ -209,7 +209,7 @@ class PanelView:
         return [*head, ("class:tip", f"… {len(lines) - max_rows + 1} more lines, Ctrl-E shows all\n")]
 
     def _paint_preview(self, preview: ApprovalPreview) -> list[str]:
-        """The lines of a preview, drawn once for each width: a panel is drawn many times, and a change may be long."""
+        """Return the lines of a preview, cached for each width: a panel is drawn often, and a diff may be long."""
         known = self._preview_cache
         if known is None or known[0] is not preview or known[1] != self._painter.width:
             lines = self._painter.paint(preview).rstrip("\n").split("\n")
@@ -227,7 +227,7 @@ def _render_tab_row(tabs: TabbedMenus, columns: int) -> StyleAndTextTuples:
 
 
 def _select_visible_options(menu: Menu, max_rows: int) -> list[tuple[int, MenuOption]]:
-    """The options that fit, with the marked one among them."""
+    """Return the options that fit into `max_rows`, with the marked one among them."""
     first = max(0, min(menu.cursor - max_rows // 2, len(menu.options) - max_rows))
     return list(enumerate(menu.options))[first : first + max_rows]
 

@@ -1,4 +1,4 @@
-"""Pasted text and images: folded in the input, whole when they are sent (runtime spec 8)."""
+"""Pasted text and images: placeholders in the input, the whole content in the prompt (runtime spec 8)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image
 
 @dataclass(frozen=True, slots=True)
 class PastedImage:
-    """A picture that goes with a prompt."""
+    """An image that is sent with a prompt."""
 
     mime: str
     data: bytes
 
     @property
     def message_part(self) -> ImagePart:
-        """The picture as a part of the user's message."""
+        """The image as a part of the user's message."""
         return ImagePart(MediaUrl(f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"))
 
 
 def read_fold_thresholds(environ: Mapping[str, str]) -> tuple[int, int]:
-    """From how many characters or lines on pasted text is folded."""
+    """Return from how many characters and lines on pasted text is folded."""
     return (
         _parse_number(environ.get("KIMI_CLI_PASTE_CHAR_THRESHOLD"), FOLD_FROM_CHARACTERS),
         _parse_number(environ.get("KIMI_CLI_PASTE_LINE_THRESHOLD"), FOLD_FROM_LINES),
@@ -46,7 +46,7 @@ def _parse_number(text: str | None, default: int) -> int:
 
 @dataclass(slots=True)
 class PastedContent:
-    """What the placeholders in the input stand for. `cache` is the directory that keeps images."""
+    """The content behind the placeholders in the input. `cache` is the directory where images are kept."""
 
     limits: tuple[int, int] = (FOLD_FROM_CHARACTERS, FOLD_FROM_LINES)
     image_directory: str | None = None
@@ -54,7 +54,7 @@ class PastedContent:
     _images: dict[str, PastedImage] = field(default_factory=dict[str, PastedImage])
 
     def fold_text(self, text: str) -> str:
-        """What to put into the input for a pasted text."""
+        """Return what to insert for a pasted text: the text, or a placeholder when it is long."""
         lines = text.count("\n") + 1
         if len(text) <= self.limits[0] and lines <= self.limits[1]:
             return text
@@ -63,7 +63,7 @@ class PastedContent:
         return placeholder
 
     def add_image(self, image: PastedImage) -> str:
-        """The placeholder for an image, which is also stored in the cache."""
+        """Keep an image, also in the cache directory; return its placeholder."""
         name = f"{hashlib.sha256(image.data).hexdigest()[:12]}.{_SUFFIXES[image.mime]}"
         width, height = parse_image_size(image)
         placeholder = f"[image:{name},{width}x{height}]"
@@ -73,11 +73,11 @@ class PastedContent:
         return placeholder
 
     def expand_text(self, text: str) -> str:
-        """`text` with all folded texts in their places."""
+        """Return `text` with its placeholders replaced by the folded texts."""
         return _PLACEHOLDER.sub(lambda match: self._texts.get(match[0], match[0]), text)
 
     def split_into_parts(self, text: str) -> tuple[ContentPart, ...]:
-        """`text` as parts when it holds images, else none: then it is just `expand(text)`."""
+        """Return `text` as message parts when it has images; else none, and `expand_text` is the whole prompt."""
         if not any(placeholder in text for placeholder in self._images):
             return ()
         parts: list[ContentPart] = []
@@ -99,11 +99,11 @@ def _save_image(path: str, data: bytes) -> None:
         with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(data)
     except OSError:
-        pass  # the image goes with the prompt all the same
+        pass  # the image is sent with the prompt anyway
 
 
 def read_image(path: str) -> PastedImage | None:
-    """The picture in a file, None when it is none that models take."""
+    """Return the image in a file; None when it is none that models accept."""
     try:
         if os.path.getsize(path) > MAX_IMAGE_BYTES:
             return None
@@ -114,7 +114,7 @@ def read_image(path: str) -> PastedImage | None:
 
 
 def parse_image(data: bytes) -> PastedImage | None:
-    """The picture in these bytes."""
+    """Return the image in these bytes; None when its format is not accepted."""
     for mime, magic in (("image/png", b"\x89PNG\r\n\x1a\n"), ("image/jpeg", b"\xff\xd8\xff"), ("image/gif", b"GIF8")):
         if data.startswith(magic):
             return PastedImage(mime, data)
@@ -122,7 +122,7 @@ def parse_image(data: bytes) -> PastedImage | None:
 
 
 def parse_image_size(image: PastedImage) -> tuple[int, int]:
-    """Width and height in pixels; 0 and 0 when the header does not tell."""
+    """Return width and height in pixels; 0 and 0 when the header does not contain them."""
     data = image.data
     try:
         if image.mime == "image/png":

@@ -1,7 +1,7 @@
-"""The front on a real terminal: an input that stays live below, finished blocks above in the scrollback.
+"""The terminal UI on a real terminal: a live input at the bottom, finished blocks above it in the scrollback.
 
-Blocks are printed once. What is still open is drawn again at most ten times a second, and all that belongs together
-goes to the terminal in one write: nothing flickers.
+Blocks are printed once. Open blocks are redrawn at most ten times a second, and one frame is one write, so that
+nothing flickers.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from kimi.interfaces.shell.terminal.terminal_ui import (
 logger = logging.getLogger(__name__)
 
 REDRAW_S: Final = 0.1
-"""Seconds between two drawings of what is open, at least."""
+"""The least number of seconds between two drawings of the open blocks."""
 MIN_SHARED_ROWS: Final = 16
-"""Rows below which a panel has the window for itself."""
+"""In a window with fewer rows a panel hides the open blocks."""
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _DEPTHS: Final[Mapping[ColorSystem | None, ColorDepth]] = {
     None: ColorDepth.DEPTH_1_BIT,
@@ -70,7 +70,7 @@ _DEPTHS: Final[Mapping[ColorSystem | None, ColorDepth]] = {
 
 
 class ScreenTerminalUI:
-    """A person at a terminal. `colour` None: no colours; `work_dir` is where `@` names files."""
+    """The drawn terminal UI. `colour` None means no colours; `@` completes to files of `work_dir`."""
 
     is_interactive = True
     _key_action_tasks: TaskGroup
@@ -139,11 +139,11 @@ class ScreenTerminalUI:
         self.panel.attach(app, self.buffer)
         return app
 
-    # --- life ---------------------------------------------------------------------------------------------------
+    # --- lifespan -----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def terminal_lifespan(self) -> AsyncGenerator[None, None]:
-        """The terminal belongs to the screen while this is open; it is given back in order whatever happens."""
+        """Own the terminal while the context is open, and restore it on leaving."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._run_application)
             tasks.start_soon(self._redraw_periodically)
@@ -153,6 +153,8 @@ class ScreenTerminalUI:
                     yield
                     self._key_action_tasks.cancel_scope.cancel()
             finally:
+                # The last blocks are printed while the application still draws below them. Then it ends and restores
+                # the terminal; the shield lets it do so when the shell is cancelled.
                 self._flush_blocks()
                 if self._app.is_running:
                     self._app.exit()
@@ -167,6 +169,7 @@ class ScreenTerminalUI:
             logger.info("the terminal went away")
         finally:
             self._release_output()
+            # The application may fail before it has started: nothing may wait for it then.
             self._started.set()
             self._ended.set()
             self._action_sender.send_nowait(ExitRequested())
@@ -182,10 +185,10 @@ class ScreenTerminalUI:
     def _busy(self) -> bool:
         return self._view.started_at is not None
 
-    # --- the front ----------------------------------------------------------------------------------------------
+    # --- TerminalUI ---------------------------------------------------------------------------------------------
 
     def begin_session(self, setup: SessionUISetup) -> None:
-        """A session begins: its commands and files complete from now on."""
+        """Complete the commands and files of a new session from now on."""
         self._setup = setup
         completions = setup.completions
         self.buffer.completer = ThreadedCompleter(
@@ -193,29 +196,29 @@ class ScreenTerminalUI:
         )
 
     async def read(self) -> UserAction:
-        """The next thing that the person does."""
+        """Return the next action of the user."""
         return await self._action_receiver.receive()
 
     def show(self, *blocks: Block) -> None:
-        """Print blocks for good: at once, or with the next drawing while something runs."""
+        """Print blocks to the scrollback: at once, or with the next drawing while a turn or command runs."""
         self._pending += blocks
         if not self._busy:
             self._flush_blocks()
 
     def update(self, view: LiveView) -> None:
-        """Show this beside the scrollback from now on."""
+        """Show this view below the scrollback from now on."""
         changed = (view.started_at is None) != (self._view.started_at is None)
         self._view = view
         if changed or view.started_at is None:
             self._flush_blocks()
 
     async def ask(self, menu: Menu) -> MenuSelection | None:
-        """Let the person choose; one panel at a time."""
+        """Let the user choose in a panel, after the panels before it."""
         self._flush_blocks()
         return await self.panel.ask(menu)
 
     async def ask_all(self, tabs: TabbedMenus) -> tuple[MenuSelection, ...] | None:
-        """Several questions, each under a tab."""
+        """Let the user answer several menus, each under a tab."""
         self._flush_blocks()
         return await self.panel.ask_all(tabs)
 
@@ -226,15 +229,16 @@ class ScreenTerminalUI:
         self._redraw()
 
     def ring_bell(self) -> None:
-        """Ring."""
+        """Ring the terminal's bell."""
         self._output.bell()
         self._output.flush()
 
     async def run_program(self, command: Sequence[str], work_dir: str) -> int:
-        """Give the terminal to a program until it ends; what there is to show meanwhile waits."""
+        """Run a program on the terminal and return its status. Blocks that arrive meanwhile are printed after it."""
         from prompt_toolkit.application import run_in_terminal
 
         local = LocalProgram(command, work_dir, with_input=True)
+        # Print before the lease: while it is held, `_flush_blocks` does nothing, so that no frame disturbs the program.
         self._flush_blocks()
         self._release_output()
         try:
@@ -247,7 +251,7 @@ class ScreenTerminalUI:
             self._flush_blocks()
 
     def set_theme(self, name: str) -> None:
-        """Other colours from now on."""
+        """Use the colours of this theme from now on."""
         theme: ThemeName = "light" if name == "light" else "dark"
         self._painter.set_theme(theme)
         self._app.style = STYLES[theme]
@@ -260,7 +264,7 @@ class ScreenTerminalUI:
         return size.columns, size.rows
 
     def _flush_blocks(self) -> None:
-        """Print what is final, draw what is open; later, while a program has the terminal."""
+        """Print the pending blocks and draw the open ones. Does nothing while a program has the terminal."""
         if self.lease.is_held:
             return
         columns, rows = self._terminal_size()
@@ -273,7 +277,7 @@ class ScreenTerminalUI:
         self._redraw()
 
     def _paint_blocks(self, blocks: Sequence[Block]) -> str:
-        """The blocks in colour, or plain where that fails: what was said is never lost."""
+        """Paint blocks in colour, or as plain text when that fails, so that no content is lost."""
         try:
             return self._painter.paint(*blocks)
         except Exception:
@@ -281,9 +285,10 @@ class ScreenTerminalUI:
             return "".join(map(format_block, blocks))
 
     def _print_text(self, text: str) -> None:
+        # The screen is erased first, so that the text lands in the scrollback; the next rendering draws it below.
         if self._app.is_running:
             if isinstance(self._output, DeferredOutput):
-                self._output.is_deferred = True  # until it is drawn again: one write for all
+                self._output.is_deferred = True  # until the next rendering, which releases it: one write for all
             self._app.renderer.erase()
         self._output.write_raw(text.replace("\n", "\r\n"))
         self._output.flush()
@@ -323,7 +328,7 @@ class ScreenTerminalUI:
         self._redraw()
 
     def _available_panel_size(self) -> tuple[int, int]:
-        """What is left for a panel: below it stand a notice and the status bar."""
+        """Return the columns and rows left for a panel, above the notice and the status bar."""
         columns, rows = self._terminal_size()
         return columns, rows - self._live_height - len(self._format_queued_lines()) - 1 - bool(self._notice)
 
@@ -350,10 +355,10 @@ class ScreenTerminalUI:
         columns, _ = self._terminal_size()
         return [(style, text) for style, text in fit_status_parts(status, columns)]
 
-    # --- what keys do -------------------------------------------------------------------------------------------
+    # --- key actions --------------------------------------------------------------------------------------------
 
     def submit(self, *, steer: bool = False) -> None:
-        """Enter: send what was typed, or take the completion that is marked."""
+        """Enter: accept the marked completion, or send the input; with `steer` into the running turn."""
         if self._accept_completion():
             return
         text = self.buffer.text
@@ -382,14 +387,14 @@ class ScreenTerminalUI:
         return True
 
     def _is_command(self, name: str) -> bool:
-        """Is this the whole name of a command, or another name of it? Then there is nothing left to complete."""
+        """Whether this is the full name or an alias of a command, so that nothing is left to complete."""
         return any(name in (info.name, *info.aliases) for info in self._setup.completions.commands())
 
     def _remember_typing(self, buffer: Buffer) -> None:
         self._typed_at = time.monotonic() if buffer.text else 0.0
 
     def interrupt(self) -> None:
-        """Ctrl-C: stop what runs, else clear the input, else perhaps leave."""
+        """Ctrl-C: interrupt the running work, else clear the input, else ask to leave."""
         if self.buffer.text and not self._busy:
             self.buffer.reset()
             return
@@ -399,24 +404,24 @@ class ScreenTerminalUI:
         self._send_action(InterruptRequested(may_exit=False))
 
     def request_exit(self) -> None:
-        """Ctrl-D."""
+        """Ctrl-D: ask to leave."""
         self._send_action(ExitRequested())
 
     def toggle_shell_mode(self) -> None:
-        """Ctrl-X."""
+        """Ctrl-X: turn shell mode on or off."""
         self._shell_mode = not self._shell_mode
         self._redraw()
 
     def toggle_plan_mode(self) -> None:
-        """Shift-Tab."""
+        """Shift-Tab: turn plan mode on or off."""
         self._send_action(PlanModeToggled())
 
     def show_thought(self) -> None:
-        """Ctrl-T."""
+        """Ctrl-T: show the last thinking in full."""
         self._send_action(ThinkingRequested())
 
     def recall_queued(self) -> bool:
-        """Up, on an empty input: take back what was queued last."""
+        """Up, on an empty input: move the input that was queued last back into it; return whether there was one."""
         if self.buffer.text or not self._view.queued or (entered := self._setup.pop_queued()) is None:
             return False
         self._shell_mode = entered.is_shell_command
@@ -424,7 +429,7 @@ class ScreenTerminalUI:
         return True
 
     def paste(self, text: str) -> None:
-        """Text of the terminal's clipboard; the path of a picture is taken as the picture."""
+        """Insert text that the terminal pasted; the path of an image inserts the image."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         path = text.strip().strip("'\"").replace("\\ ", " ")
         if path.startswith("/") and "\n" not in path and self._setup.accepts_images():
@@ -435,7 +440,7 @@ class ScreenTerminalUI:
         self.buffer.insert_text(self._pasted.fold_text(text))
 
     def paste_image(self) -> None:
-        """Ctrl-V: a picture of the system's clipboard."""
+        """Ctrl-V: insert the image in the system's clipboard."""
         if self._setup.accepts_images():
             self._key_action_tasks.start_soon(self._run_safely, self._paste_clipboard_image)
         else:
@@ -452,7 +457,7 @@ class ScreenTerminalUI:
         self.buffer.insert_text(self._pasted.add_image(image))
 
     def open_editor(self) -> None:
-        """Ctrl-O: change the input in an editor; a turn goes on meanwhile."""
+        """Ctrl-O: edit the input in an editor; a running turn continues meanwhile."""
         self._key_action_tasks.start_soon(self._run_safely, self._edit_input)
 
     async def _edit_input(self) -> None:
@@ -486,7 +491,7 @@ class ScreenTerminalUI:
 
 
 def _max_live_rows(rows: int, beside_panel: bool) -> int:
-    """Rows for what is open; a panel needs most of the window, and all of a low one."""
+    """Return the rows for open blocks. A panel needs most of the window, and all of a low one."""
     if beside_panel:
         return min(rows // 4, 8) if rows >= MIN_SHARED_ROWS else 0
     return max(2, min(rows // 2, 16))

@@ -1,4 +1,4 @@
-"""What the session needs of a place where a person reads and types; `screen` and `lines` are the two of them."""
+"""The terminal UI that a session talks to; `screen_ui` and `line_ui` implement it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from kimi.interfaces.shell.terminal.terminal_lease import TerminalLease
 
 @dataclass(frozen=True, slots=True)
 class EnteredInput:
-    """Enter was pressed. `text` is what is shown and `parts` what is sent when it is not just the text; `shell`: it is
-    a command for the system's shell."""
+    """The user pressed Enter. `text` is shown; `parts` are sent instead of it unless they are empty.
+
+    With `is_shell_command` the text is a command for the system's shell.
+    """
 
     text: str
     parts: tuple[ContentPart, ...] = ()
@@ -26,31 +28,31 @@ class EnteredInput:
 
 @dataclass(frozen=True, slots=True)
 class SteerRequested:
-    """Words for the running turn."""
+    """The user sends input into the running turn."""
 
     entered: EnteredInput
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptRequested:
-    """Ctrl-C or Escape, with nothing typed that it could have cleared."""
+    """The user pressed Ctrl-C or Escape while there was no input to clear."""
 
     may_exit: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class PlanModeToggled:
-    """Shift-Tab."""
+    """The user pressed Shift-Tab."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingRequested:
-    """Ctrl-T: what was thought last, unfolded."""
+    """The user pressed Ctrl-T to see the last thinking in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExitRequested:
-    """The person wants to leave."""
+    """The user wants to leave."""
 
 
 UserAction: TypeAlias = (
@@ -60,12 +62,12 @@ UserAction: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """What is on the screen beside the scrollback, as it is now."""
+    """The content of the screen below the scrollback. The functions are called at each drawing."""
 
     open_blocks: Callable[[], Sequence[Block]] = lambda: ()
     activity: Callable[[], str] = lambda: ""
     started_at: float | None = None
-    """When the work began, on the monotonic clock; None while nothing runs."""
+    """When the running work began, on the monotonic clock; None while nothing runs."""
     queued: tuple[str, ...] = ()
     status: Callable[[], StatusBarState] = lambda: StatusBarState("", "")
 
@@ -80,64 +82,64 @@ class CompletionSources:
 
 @dataclass(frozen=True, slots=True)
 class SessionUISetup:
-    """What a session tells the front of itself."""
+    """What the terminal UI needs from a session."""
 
     completions: CompletionSources = field(default_factory=CompletionSources)
     accepts_images: Callable[[], bool] = lambda: False
     editor: Callable[[], Sequence[str]] = lambda: ()
     pop_queued: Callable[[], EnteredInput | None] = lambda: None
-    """Take back the entry that was queued last."""
+    """Remove the input that was queued last and return it."""
 
 
 class TerminalUI(Protocol):
-    """A terminal with a person at it."""
+    """A terminal with a user."""
 
     @property
     def is_interactive(self) -> bool:
-        """Can menus be drawn and moved through?"""
+        """Whether menus are drawn, and keys move through them."""
         ...
 
     @property
     def lease(self) -> TerminalLease:
-        """Whose the terminal is."""
+        """Whether the shell or a program has the terminal."""
         ...
 
     def begin_session(self, setup: SessionUISetup) -> None:
-        """A session begins."""
+        """Use the completions and callbacks of a new session."""
         ...
 
     async def read(self) -> UserAction:
-        """The next thing that the person does."""
+        """Return the next action of the user."""
         ...
 
     def show(self, *blocks: Block) -> None:
-        """Print blocks for good."""
+        """Print blocks to the scrollback; they are never drawn again."""
         ...
 
     def update(self, view: LiveView) -> None:
-        """Show this beside the scrollback from now on."""
+        """Show this view below the scrollback from now on."""
         ...
 
     async def ask(self, menu: Menu) -> MenuSelection | None:
-        """Let the person choose; None when they would not. Cancelling closes the panel."""
+        """Let the user choose; return None when they dismiss the menu. Cancelling closes the panel."""
         ...
 
     async def ask_all(self, tabs: TabbedMenus) -> tuple[MenuSelection, ...] | None:
-        """The same for several questions at once."""
+        """Let the user answer several menus; return None when they dismiss them."""
         ...
 
     def prefill(self, text: str) -> None:
-        """Put text into the input, to be changed and sent."""
+        """Put text into the input for the user to edit and send."""
         ...
 
     def ring_bell(self) -> None:
-        """Call the person back to the terminal."""
+        """Ring the bell to call the user back to the terminal."""
         ...
 
     async def run_program(self, command: Sequence[str], work_dir: str) -> int:
-        """Give the terminal to a program until it ends; gives its status. Raises OSError."""
+        """Run a program on the terminal until it ends; return its status. Raises OSError."""
         ...
 
     def set_theme(self, name: str) -> None:
-        """Other colours from now on."""
+        """Use the colours of this theme from now on."""
         ...
