@@ -1,4 +1,4 @@
-"""Print mode waits for background tasks before it ends, and lets the model deal with each end (runtime spec 1.7)."""
+"""Wait for background tasks before print mode ends, with a turn of the model after each (runtime spec 1.7)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TIMEOUT_PROMPT: Final = (
 )
 
 RunFollowUpTurn = Callable[[str], Awaitable[None]]
-"""Runs a turn with this text as its input; a failure of the turn is no failure of the waiting."""
+"""Runs a turn with this text as its input. It must not raise when the turn fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class TasksTimedOut:
-    """The waiting ended too early for some tasks; they were killed."""
+    """The wait timed out, and the tasks that were still active were killed."""
 
     seconds: int
     killed: int
@@ -45,10 +45,10 @@ class TasksTimedOut:
 
 
 async def wait_for_tasks(conversation: Conversation, run_follow_up: RunFollowUpTurn) -> TasksTimedOut | None:
-    """Wait until no background task is active; after each end the model gets a turn.
+    """Wait until no background task is active; run a turn of the model after each end.
 
-    At most as long as the longest of the tasks may take, and `background.print_wait_ceiling_s`. What is active then
-    is killed, and the model gets a last turn.
+    The wait is limited by the longest timeout of the tasks and by `background.print_wait_ceiling_s`. Then the active
+    tasks are killed, the model gets a last turn, and the timeout is returned.
     """
     tasks = conversation.resources.background.tasks
     if tasks is None:
@@ -57,7 +57,7 @@ async def wait_for_tasks(conversation: Conversation, run_follow_up: RunFollowUpT
     longest, started, heard = 0.0, anyio.current_time(), frozenset[str]()
     while True:
         news = frozenset(task.id for task in tasks.find_unannounced("llm"))
-        if news and news != heard:  # the same again: a turn has failed before it could tell the model
+        if news and news != heard:  # the same again: the turn failed before the model saw it
             heard = news
             await run_follow_up(TASK_ENDED_PROMPT)
             continue

@@ -1,4 +1,4 @@
-"""What print mode says when a run fails, and its exit status (runtime spec 1.4, 1.7, 3.7)."""
+"""The message and exit status of a failed run in print mode (runtime spec 1.4, 1.7, 3.7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXIT_TRY_AGAIN: Final = 75
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why a run did not do what it was asked: one sentence, and whether another attempt may help."""
+    """Why a run failed: one sentence, and whether another attempt may help."""
 
     message: str
     retryable: bool = False
@@ -33,7 +33,7 @@ INTERRUPTED: Final = RunFailure("Interrupted by user")
 
 
 def classify_error(error: Exception) -> RunFailure:
-    """What to say of an error that `run_turn` raised."""
+    """Return the failure for an error that `run_turn` raised."""
     if isinstance(error, ModelNotSet):
         return RunFailure("LLM not set")
     if isinstance(error, KimiError):
@@ -43,7 +43,7 @@ def classify_error(error: Exception) -> RunFailure:
 
 
 def classify_turn_status(status: TurnStatus) -> RunFailure | None:
-    """What to say of a turn that ended without being finished; None for one that was."""
+    """Return the failure for a turn that ended before it was finished; None for a finished one."""
     match status.status:
         case "finished":
             return None

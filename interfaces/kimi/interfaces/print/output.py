@@ -1,6 +1,6 @@
-"""What print mode writes to stdout: events to bytes, pure (runtime spec 1.7).
+"""Translates events to the bytes that print mode writes to stdout, without I/O (runtime spec 1.7).
 
-An `Output` is given all that happens, in order, and gives the bytes to write for it, which may be none.
+A `PrintOutput` gets everything that happens, in order, and returns the bytes to write for it, which may be none.
 """
 
 from __future__ import annotations
@@ -18,59 +18,59 @@ from kimi.interfaces.rpc.framing import frame_message
 
 
 class PrintOutput(Protocol):
-    """One format of the output."""
+    """One output format."""
 
     def render_prompt(self, user_input: UserInput) -> bytes:
-        """A run begins with this input."""
+        """Render the input that begins a turn."""
         ...
 
     def render_event(self, event: Event) -> bytes:
-        """Something has happened in it."""
+        """Render an event of the turn."""
         ...
 
     def render_end(self) -> bytes:
-        """It is done."""
+        """Render the end of a turn that succeeded."""
         ...
 
     def render_failure(self, failure: RunFailure) -> bytes:
-        """It has failed; `end` does not follow."""
+        """Render the failure of a turn; `render_end` is not called after it."""
         ...
 
 
 def encode_json_failure(failure: RunFailure) -> bytes:
-    """The line of stream-json for a failure (R-32)."""
+    """Return the stream-json line for a failure (R-32)."""
     shape = {"role": "meta", "type": "error", "message": failure.message, "retryable": failure.retryable}
     return frame_message(encode_json(shape))
 
 
 def encode_text_failure(failure: RunFailure) -> bytes:
-    """The line of text for a failure."""
+    """Return the text line for a failure."""
     return encode_text(escape_line(failure.message, limit=2000) + "\n")
 
 
 def encode_failure(failure: RunFailure, output_format: str) -> bytes:
-    """The line for a failure in the format of the flags."""
+    """Return the line for a failure in this output format."""
     return encode_json_failure(failure) if output_format == "stream-json" else encode_text_failure(failure)
 
 
 def encode_text(text: str) -> bytes:
-    """UTF-8; what is no character, like a byte of the command line that was not UTF-8, is written out."""
+    """Encode text as UTF-8. What is not a character, such as a non-UTF-8 byte of the command line, is escaped."""
     return text.encode("utf-8", "backslashreplace")
 
 
 class FinalMessageOutput:
-    """`--final-message-only`: the text of the last step, when a run has ended well and there is text."""
+    """`--final-message-only`: the text of the last step, if the turn succeeded and the step has text."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._pieces: list[str] = []
 
     def render_prompt(self, user_input: UserInput) -> bytes:
-        """Nothing is shown of it."""
+        """Return nothing: the prompt is not shown."""
         return b""
 
     def render_event(self, event: Event) -> bytes:
-        """Keeps the text of the step."""
+        """Keep the text of the step; return nothing."""
         match event:
             case TurnBegin() | StepBegin() | StepRetry() | StepInterrupted():
                 self._pieces.clear()
@@ -81,7 +81,7 @@ class FinalMessageOutput:
         return b""
 
     def render_end(self) -> bytes:
-        """The text on lines of its own, or as one message."""
+        """Return the text on its own lines, or as one JSON message."""
         text = "".join(self._pieces)
         self._pieces.clear()
         if not text:
@@ -91,6 +91,6 @@ class FinalMessageOutput:
         return encode_text(text if text.endswith("\n") else f"{text}\n")
 
     def render_failure(self, failure: RunFailure) -> bytes:
-        """The failure alone: what was said until then is no answer."""
+        """Return only the failure: the text so far is not an answer."""
         self._pieces.clear()
         return encode_json_failure(failure) if self._as_json else encode_text_failure(failure)

@@ -1,4 +1,4 @@
-"""What print mode is asked: the option, stdin as one prompt, or stdin as messages (runtime spec 1.7)."""
+"""The prompts of print mode: the option, stdin as one prompt, or stdin as messages (runtime spec 1.7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("kimi.print")
 async def read_prompts(
     flags: Flags, read_block: ReadBlock, *, stdin_is_terminal: bool, max_line_bytes: int
 ) -> AsyncGenerator[UserInput, None]:
-    """The prompts in order. `read` gives blocks of stdin, at the end an empty one; `terminal` says stdin is one."""
+    """Yield the prompts in order. `read_block` returns blocks of stdin, and an empty one at its end."""
     if flags.prompt is not None:
         yield flags.prompt
     if flags.input_format == "stream-json":
@@ -30,10 +30,10 @@ async def read_prompts(
 
 
 def parse_prompt_line(line: bytes | None) -> UserInput | None:
-    """The prompt in a line of stream-json, None for one that holds none: it is skipped, with a line in the log.
+    """Return the prompt in a line of stream-json; None for a line without one, which is logged and skipped.
 
-    Text alone is joined by line ends; where there are other parts too, all are kept (R-29). `line` is None when it
-    was too long.
+    Text parts alone are joined by line feeds; with other parts among them all parts are kept (R-29). `line` is None
+    when it was too long.
     """
     try:
         if line is None:

@@ -1,4 +1,4 @@
-"""`kimi --print`: prompts from the command line or stdin, answers on stdout, then the end (runtime spec 1.7)."""
+"""Run `kimi --print`: prompts from the command line or stdin, answers on stdout (runtime spec 1.7)."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ _PRINT_CLIENT: Final = Client(supports_question=True, supports_plan_mode=True)
 
 
 def run_print(flags: Flags, settings: Settings, streams: Streams) -> int:
-    """Run what is asked, with nobody there to ask back; returns the exit status (runtime spec 1.4).
+    """Run all prompts without a user to answer requests; return the exit status (runtime spec 1.4).
 
-    Raises KimiError for what makes a start impossible.
+    Raises KimiError when the run cannot start.
     """
     app = App(settings=providers.Object(settings.model_copy(update={"unattended": True})))
     process = DriverProcess(streams, _EXIT_RULES)
@@ -62,14 +62,14 @@ def run_print(flags: Flags, settings: Settings, streams: Streams) -> int:
             opening, lambda conversation: _PrintDriver(app, flags, process, conversation).run()
         )
     except KeyboardInterrupt:
-        if not process.is_watching:  # nothing was said yet, not even that it was interrupted
+        if not process.is_watching:  # before the driver watches signals, it writes no failure
             with suppress(OSError):
                 os.write(streams.stdout_fd, encode_failure(INTERRUPTED, flags.output_format))
         return EXIT_FAILED
 
 
 def create_output(flags: Flags, conversation: Conversation, *, stdout_is_terminal: bool) -> PrintOutput:
-    """The format that was asked for; `terminal` says that stdout is one."""
+    """Return the output in the format of the flags."""
     as_json = flags.output_format == "stream-json"
     if flags.final_message_only:
         return FinalMessageOutput(as_json=as_json)
@@ -79,7 +79,7 @@ def create_output(flags: Flags, conversation: Conversation, *, stdout_is_termina
 
 
 class _PrintStdout:
-    """stdout, without a queue. When nobody reads it any more, what is written goes nowhere."""
+    """Writes to stdout without a queue. After the reader has gone, writes do nothing."""
 
     def __init__(self, fd: int, on_lost: Callable[[], None]) -> None:
         self._fd = fd
@@ -87,13 +87,13 @@ class _PrintStdout:
         self._is_lost = False
         self.error: OSError | None = None
         self.is_write_stuck = False
-        """Whether a write is under way; after the end: one that nobody reads."""
+        """Whether a write is in progress; after the end of the run, that it was never read."""
 
     async def write(self, data: bytes) -> None:
-        """Write all of it, as soon as it is read."""
+        """Write all bytes; wait until the reader takes them."""
         if not data or self._is_lost:
             return
-        self.is_write_stuck = True  # until it is done: a write that is cancelled goes on in its thread
+        self.is_write_stuck = True  # stays set on cancellation: the write goes on in its thread
         try:
             await write_all(self._fd, data)
         except OSError as error:
@@ -103,13 +103,13 @@ class _PrintStdout:
         self.is_write_stuck = False
 
     def fail(self) -> None:
-        """End the output: nobody reads it any more."""
+        """End the output, because its reader has gone."""
         self._is_lost = True
         self._on_lost()
 
 
 class _PrintDriver:
-    """A run of the print driver on one conversation."""
+    """One run of print mode on a conversation."""
 
     def __init__(self, app: App, flags: Flags, process: DriverProcess, conversation: Conversation) -> None:
         self._app = app
@@ -123,7 +123,7 @@ class _PrintDriver:
         self._run_scope = anyio.CancelScope()
 
     async def run(self) -> int:
-        """Run everything that is asked, and what it has started; returns the exit status."""
+        """Run all prompts and wait for their background tasks; return the exit status."""
         status = EXIT_FAILED
         async with self._process.watch(self._run_scope.cancel, self._stdout) as tasks:
             tasks.start_soon(self._pump_events)
@@ -135,18 +135,18 @@ class _PrintDriver:
                     await self._stdout.write(self._output.render_failure(INTERRUPTED))
         if (error := self._stdout.error) is None:
             return status
-        if not isinstance(error, BrokenPipeError):  # a reader that closes a pipe knows it
+        if not isinstance(error, BrokenPipeError):  # the user closed the pipe: no error to report
             self._process.streams.write_error(f"The output could not be written: {error.strerror}\n")
         return EXIT_FAILED
 
     def _end(self) -> None:
-        """Cancel what runs: nobody reads it. The end is bounded as after a signal."""
+        """Cancel the run, because its output is not read. The time to end is limited as after a signal."""
         self._process.shutdown.begin()
         self._run_scope.cancel()
 
     async def _run_prompts(self) -> int:
-        """Run the prompts one after the other, to the first that fails; then wait for what they have started."""
-        read = BlockReader(self._process.streams.stdin_fd).read  # its end is not that of the process
+        """Run the prompts in order until one fails; then wait for the background tasks that they have started."""
+        read = BlockReader(self._process.streams.stdin_fd).read  # the end of stdin does not end the run
         terminal = os.isatty(self._process.streams.stdin_fd)
         limit = self._app.settings().wire.max_line_bytes
         async with aclosing(
@@ -160,7 +160,7 @@ class _PrintDriver:
         return await self._wait_for_tasks()
 
     async def _run_turn(self, user_input: UserInput) -> RunFailure | None:
-        """One turn, with what is written at its end if it ends well."""
+        """Run one turn and write its end if it succeeded; return its failure, without secrets."""
         turn = self._conversation.turns.begin()
         try:
             failure = classify_turn_status(await run_turn(self._conversation, turn, user_input))
@@ -182,13 +182,13 @@ class _PrintDriver:
         return EXIT_FAILED
 
     async def _run_follow_up_turn(self, text: str) -> None:
-        """The exit status is that of what was asked: what fails afterwards is a remark."""
+        """Run a turn about an ended task. A failure is only reported: the exit status is that of the prompts."""
         if (failure := await self._run_turn(text)) is not None:
             await self._stdout.write(self._output.render_end())
             self._process.streams.write_error(f"The result of background work was not dealt with: {failure.message}\n")
 
     async def _pump_events(self) -> None:
-        """Write what there is to read about each event. No user is there to answer, so requests are refused."""
+        """Write the output of each event, and refuse requests, because there is no user to answer them."""
         channel = self._conversation.events.channel
         try:
             while batch := await channel.receive():
@@ -197,4 +197,4 @@ class _PrintDriver:
                         resolve_request(self._conversation, event.id, build_refusal(event))
                 await self._stdout.write(b"".join(self._output.render_event(event) for event, _ in batch))
         finally:
-            channel.close()  # a turn waits for its events to be written
+            channel.close()  # else a turn would wait for its events forever

@@ -1,4 +1,4 @@
-"""Print mode's stream-json: one message per line, in the shape of a session's context file (runtime spec 1.7)."""
+"""The stream-json output of print mode: one message per line, shaped like the context file (runtime spec 1.7)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from kimi.interfaces.rpc.framing import frame_message
 
 
 class StreamJsonOutput:
-    """The messages of the conversation as they become whole; what a failed attempt had streamed is dropped.
+    """Renders each message of the conversation when it is complete; the parts of a failed attempt are dropped.
 
-    Subagents speak to their parent only, so that the lines are the history of one conversation.
+    Messages of subagents are left out, so that the lines are the history of one conversation.
     """
 
     def __init__(self) -> None:
         self._reset()
 
     def render_prompt(self, user_input: UserInput) -> bytes:
-        """Nothing: whoever sent it knows it."""
+        """Return nothing: the sender knows the prompt."""
         return b""
 
     def render_event(self, event: Event) -> bytes:
-        """The lines that are complete with it."""
+        """Return the lines that are complete with this event."""
         match event:
             case StepBegin():
                 return self._flush_message()
@@ -45,11 +45,11 @@ class StreamJsonOutput:
         return b""
 
     def render_end(self) -> bytes:
-        """The last message."""
+        """Return the last message."""
         return self._flush_message()
 
     def render_failure(self, failure: RunFailure) -> bytes:
-        """The last message, if it was complete, and the failure."""
+        """Return the last message, if it is complete, and the failure."""
         return self._flush_message() + encode_json_failure(failure)
 
     def _add_part(self, part: StreamPart) -> None:

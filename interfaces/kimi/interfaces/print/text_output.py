@@ -1,4 +1,4 @@
-"""Print mode's text: what the assistant says as it comes, and one line for each tool call (runtime spec 1.7, R-36)."""
+"""The text output of print mode: the streamed answer and a line for each tool call (runtime spec 1.7, R-36)."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ KeyArgument = Callable[[str], "str | None"]
 
 @dataclass(slots=True)
 class _PendingCalls:
-    """The calls of one agent that have no result yet, by id: the name, then pieces of the arguments."""
+    """The calls of one agent without a result yet, by id: the name, then the pieces of the arguments."""
 
     pending: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     latest: list[str] = field(default_factory=list[str])
 
 
 class TextOutput:
-    """Text for people. `terminal` says that stdout is one: then nothing that could drive it is sent.
+    """Readable text. With `stdout_is_terminal` control characters are neutralized.
 
-    Elsewhere the words of person and model are passed on as they are; lines about tools are always plain.
+    Otherwise the text of user and model is written as it is; lines about tools are always neutralized.
     """
 
     def __init__(self, key_argument: KeyArgument, *, stdout_is_terminal: bool) -> None:
@@ -50,11 +50,11 @@ class TextOutput:
         self._at_line_start = True
 
     def render_prompt(self, user_input: UserInput) -> bytes:
-        """The prompt, literally, and an empty line."""
+        """Return the prompt literally and an empty line."""
         return self._render_line(self._escape(join_text(user_input, "\n"))) + b"\n"
 
     def render_event(self, event: Event) -> bytes:
-        """What there is to read about it."""
+        """Return the text for an event."""
         match event:
             case TextPart(text):
                 return self._render_piece(self._escape(text))
@@ -70,15 +70,15 @@ class TextOutput:
                 return self._render_tool_event(event, None, "")
 
     def render_end(self) -> bytes:
-        """The end of the last line."""
+        """Return the end of an open line."""
         return self._end_line()
 
     def render_failure(self, failure: RunFailure) -> bytes:
-        """The failure on a line of its own."""
+        """Return the failure on its own line."""
         return self._end_line() + encode_text_failure(failure)
 
     def _render_tool_event(self, event: Event, agent: str | None, indent: str) -> bytes:
-        """A call is shown when it has its result; those of subagents are indented."""
+        """Return the line of a call when its result arrives; lines of subagents are indented."""
         calls = self._calls.setdefault(agent, _PendingCalls())
         match event:
             case ToolCall(id=call_id, function=function):
@@ -114,7 +114,7 @@ class TextOutput:
 
 
 def _extract_argument(arguments: str, key: str | None) -> str:
-    """The value of the argument `key` on one line; nothing for arguments that are no object."""
+    """Return the value of the argument `key` on one line; empty when the arguments are not an object."""
     if key is None:
         return ""
     try:
@@ -126,6 +126,6 @@ def _extract_argument(arguments: str, key: str | None) -> str:
 
 
 def _format_error_brief(value: ToolReturnValue) -> str:
-    """Why a call failed, in a few words."""
+    """Return in a few words why a call failed."""
     brief = next((block.text for block in value.display if isinstance(block, BriefBlock)), value.message)
     return escape_line(brief) or "failed"
