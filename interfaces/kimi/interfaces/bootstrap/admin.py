@@ -1,6 +1,6 @@
-"""The commands without a conversation, composed: a factory returns the type of a port and imports its adapter inside.
+"""Compose the commands without a conversation. A factory returns the type of a port and imports its adapter inside.
 
-`kimi mcp list` needs neither the container nor anyio: what needs them is imported where it is used.
+`kimi mcp list` needs neither the container nor anyio, so modules that need them are imported where they are used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OfferedTools: TypeAlias = list[tuple[str, str]]
 
 
 def build_configuration_file(share_dir: str, named_path: str | None = None) -> ConfigurationFile:
-    """Return the file that is read and changed: the one that was named, else the default one."""
+    """Return the configuration file to read and change: the named one, else the default one."""
     from kimi.infrastructure.config.configuration_file import UserConfigurationFile
 
     return UserConfigurationFile(share_dir, named_path)
@@ -53,14 +53,14 @@ def build_mcp_logins(share_dir: str, environ: Mapping[str, str]) -> McpLogins:
 
 
 def find_server_secrets(server: McpServer, environ: Mapping[str, str], share_dir: str | None = None) -> Iterable[str]:
-    """Yield what of a server must never be shown; with `share_dir` also its stored login, which is on the disk."""
+    """Yield the secrets of a server, which are never shown; with `share_dir` also those of its stored login."""
     from kimi.infrastructure.mcp.config import server_secrets
 
     return server_secrets.find_server_secrets(server, environ, share_dir)
 
 
 def is_variable_reference(text: str) -> bool:
-    """Whether `text` only names a variable, so that it says nothing of its value."""
+    """Whether `text` only names a variable and so does not contain its value."""
     from kimi.infrastructure.mcp.config.variables import is_reference
 
     return is_reference(text)
@@ -73,13 +73,13 @@ async def list_server_tools(
     environ: Mapping[str, str],
     show_address: Callable[[str], None] | None = None,
 ) -> OfferedTools:
-    """Connect to a server, list its tools, and disconnect; a process that was started has ended then.
+    """Connect to a server, list its tools, and disconnect; a process that it started has ended on return.
 
-    With `show_address` the user logs in: it is called with the address that the browser is sent to.
+    With `show_address` the user logs in; it is called with the address that the browser opens.
 
     Raises:
         ConfigError: its entry cannot be used. McpUnauthorized: the user has to log in.
-        Exception: whatever else the library raises when it cannot connect.
+        Exception: any other error of the library when it cannot connect.
     """
     from kimi.infrastructure.json_schema import check_schema
     from kimi.infrastructure.mcp.config.variables import expand_server
@@ -99,7 +99,7 @@ async def list_server_tools(
 
 
 def build_doctor_probes(settings: Settings, environ: Mapping[str, str]) -> DoctorProbes:
-    """Return what the checks of `kimi doctor` try out with these settings."""
+    """Return the probes that `kimi doctor` runs with these settings."""
     from functools import partial
 
     from kimi.application.admin.doctor_checks import DoctorProbes
@@ -122,7 +122,7 @@ def build_doctor_probes(settings: Settings, environ: Mapping[str, str]) -> Docto
 async def _open_configured_model(
     settings: Settings, environ: Mapping[str, str]
 ) -> AsyncGenerator[ChatModel | None, None]:
-    """Open the model that would answer a prompt, without a recording of it; connections are closed on leaving."""
+    """Open the model that would answer a prompt, without recording; close its connections on leaving."""
     from kimi.infrastructure.http.client import HttpClient
     from kimi.infrastructure.models.provider_types import make_model_opener
 
@@ -160,7 +160,7 @@ async def _find_ripgrep(settings: Settings, environ: Mapping[str, str]) -> str |
 
 
 async def list_offered_models(base_url: str, api_key: str, environ: Mapping[str, str], timeout_s: float) -> list[str]:
-    """Return the models that a server with OpenAI's interface lists; none when it does not, or not in time."""
+    """Return the models that a server with OpenAI's interface lists; none when it fails or takes too long."""
     import anyio
 
     from kimi.infrastructure.http.client import HttpClient, HttpError

@@ -1,9 +1,9 @@
-"""The two containers: what all conversations of a process share, and what one conversation is made of.
+"""The two containers: one that all conversations of a process share, and one for each conversation.
 
 A provider is a typed function of a module beside this one. It returns the type of the port, takes the ports that it
 needs and imports its adapter inside: a wrong adapter is a type error, and nothing is imported before it is needed.
-What is made only later, as the conversation is after its tools, is handed over as a provider (`.provider`): a function
-that returns it. Nothing is injected by name or annotation.
+A member that is made later, such as the conversation, which is made after its tools, is passed as a provider
+(`.provider`): a function that returns it. Nothing is injected by name or annotation.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 
 def _declare_dependency() -> Any:
-    """A member that must be given when a container is made. Its annotation is its type: the library's own class for
-    this cannot name a protocol."""
+    """Declare a member that must be passed when a container is made. The annotation of the member is its type,
+    because the library's own class for this does not accept a protocol."""
     return providers.Dependency()
 
 
@@ -60,7 +60,7 @@ def _generate_id() -> str:
 
 
 class SessionContainer(containers.DeclarativeContainer):
-    """What belongs to one conversation; `create_session_container` fills in what it needs from an `App`."""
+    """The members of one conversation. `create_session_container` passes the dependencies from an `App`."""
 
     settings: providers.Provider[Settings] = _declare_dependency()
     environ: providers.Provider[Mapping[str, str]] = _declare_dependency()
@@ -76,7 +76,7 @@ class SessionContainer(containers.DeclarativeContainer):
     open_child: providers.Provider[OpenChild] = _declare_dependency()
 
     conversation = providers.Singleton(Conversation)
-    """Its parts follow at the end: some of them take the provider of the conversation."""
+    """Its arguments are set at the end of the class, because some of them take its provider."""
 
     workspace = providers.Singleton(conversation_factories.build_workspace, settings, environ)
     background_tasks = providers.Singleton(
@@ -174,8 +174,8 @@ class SessionContainer(containers.DeclarativeContainer):
             "kimi_cli.tools.plan.enter:EnterPlanMode", providers.Factory(dialog_tools.build_enter_plan_mode, plan_mode)
         ),
     )
-    """The built-in tools: id, factory, and where a conversation may not be able to use the tool, whether it can. All
-    that is known of them comes from here and, of each, from its spec."""
+    """The built-in tools: id, factory, and for some a check whether the conversation can use the tool. Everything else
+    about a tool is in its spec."""
 
     tools = providers.Aggregate({row.id: row.factory for row in builtin_tools})
     availability = providers.Aggregate({row.id: row.is_available for row in builtin_tools if row.is_available})
@@ -211,7 +211,7 @@ KNOWN_TOOLS: Final = tuple(row.id for row in SessionContainer.builtin_tools)
 
 
 class App(containers.DeclarativeContainer):
-    """What all conversations of a process share. Needs `settings`; every member can be overridden."""
+    """The members that all conversations of a process share. Requires `settings`; every member can be overridden."""
 
     settings: providers.Provider[Settings] = _declare_dependency()
     environ = providers.Object[Mapping[str, str]](os.environ)

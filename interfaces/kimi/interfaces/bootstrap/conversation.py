@@ -1,4 +1,4 @@
-"""The conversation and what it knows of its surroundings, composed: workspace, project, skills, prompt, hooks."""
+"""Compose the conversation and its environment: workspace, project, skills, system prompt, hooks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LoadPrompt: TypeAlias = Callable[[AgentSpec], str]
 
 
 def build_workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace:
-    """The files and processes of this machine."""
+    """Return the workspace with the files and processes of this machine."""
     from kimi.infrastructure.workspace.local import LocalWorkspace
 
     return LocalWorkspace(settings.work_dir, settings.shell, settings.secret_variables, environ)
@@ -55,7 +55,7 @@ def build_workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace
 def build_background_tasks(
     settings: Settings, workspace: Workspace, files: SessionFiles, environ: Mapping[str, str]
 ) -> BackgroundTasks:
-    """The background tasks on this machine. They get our keys only if the settings say so."""
+    """Return the background tasks of this machine. They get the provider keys only if the settings allow it."""
     from kimi.infrastructure.background.tasks import LocalBackgroundTasks
     from kimi.infrastructure.workspace.environment import build_command_environment
 
@@ -65,12 +65,12 @@ def build_background_tasks(
 
 
 def build_background_registry(settings: Settings, tasks: Callable[[], BackgroundTasks]) -> BackgroundTaskRegistry:
-    """What the conversation knows of its background tasks; they are not made before one is needed."""
+    """Return the registry of background tasks. The tasks themselves are made when they are first needed."""
     return BackgroundTaskRegistry(tasks, settings.background)
 
 
 def build_project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
-    """What slash commands need of the project."""
+    """Return what slash commands need from the project."""
     from kimi.application.conversation.project import LocatedPath, Project
     from kimi.infrastructure.definitions.project_text import format_directory_tree, load_agents_text
 
@@ -89,7 +89,7 @@ def build_project(workspace: Workspace, policy: PathPolicy, store: SessionStore)
 
 
 def build_skill_paths(settings: Settings, environ: Mapping[str, str]) -> SkillSearchPaths:
-    """Where skills are searched for."""
+    """Return the directories that are searched for skills."""
     from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
 
     skills = settings.skills
@@ -97,7 +97,7 @@ def build_skill_paths(settings: Settings, environ: Mapping[str, str]) -> SkillSe
 
 
 def build_skill_registry(paths: Callable[[], SkillSearchPaths]) -> SkillRegistry:
-    """The skills below these paths, read when they are first needed."""
+    """Return the skills below these paths, which are read when they are first needed."""
 
     def load() -> Sequence[Skill]:
         from kimi.infrastructure.definitions.skill_files import load_skills
@@ -113,7 +113,7 @@ def build_skill_registry(paths: Callable[[], SkillSearchPaths]) -> SkillRegistry
 
 
 def build_prompt_loader(settings: Settings, workspace: Workspace, skills: SkillRegistry) -> LoadPrompt:
-    """Renders the system prompt of any agent of the conversation, subagents included."""
+    """Return a function that renders the system prompt of any agent of the conversation, subagents included."""
 
     def load(agent: AgentSpec) -> str:
         from kimi.infrastructure.definitions.project_text import load_project_text
@@ -134,12 +134,12 @@ def _render_prompt(path: str, arguments: Mapping[str, str]) -> str:
 
 
 def build_system_prompt_loader(load_prompt: LoadPrompt, agent: AgentSpec) -> LoadSystemPrompt:
-    """Renders the system prompt of the agent that the process runs."""
+    """Return a function that renders the system prompt of the process's agent."""
     return lambda: load_prompt(agent)
 
 
 def build_hooks(settings: Settings, files: SessionFiles, environ: Mapping[str, str]) -> HookRegistry:
-    """The configured hooks; what runs their commands is made only if there are any."""
+    """Return the configured hooks. The runner of their commands is made only if there are any."""
     run = None
     if settings.hooks:
         from kimi.infrastructure.workspace.hook_commands import make_hook_runner
@@ -149,12 +149,12 @@ def build_hooks(settings: Settings, files: SessionFiles, environ: Mapping[str, s
 
 
 def build_stored_session(files: SessionFiles, store: SessionStore) -> ConversationSession:
-    """What is stored of the conversation."""
+    """Return the stored session of the conversation."""
     return ConversationSession(files, store.mark_last)
 
 
 def build_turn_slot(settings: Settings, new_id: NewId) -> TurnSlot:
-    """The place of the running turn, with its limits."""
+    """Return the slot of the running turn, with its limits."""
     loop = settings.loop
     limits = TurnLimits(
         max_steps=loop.max_steps_per_turn,
@@ -169,13 +169,13 @@ def build_turn_slot(settings: Settings, new_id: NewId) -> TurnSlot:
 def build_model_selection(
     files: SessionFiles, open_model: OpenModel, events: EventStream, load_catalog: Callable[[], ModelCatalog]
 ) -> ModelSelection:
-    """The model of the start, and those to choose from."""
-    # The client is not known yet: the model asks at each request what to add to the User-Agent.
+    """Return the model selection: the model at the start and the catalog to choose from."""
+    # The client is not known before `initialize`, so the model asks for the User-Agent suffix at each request.
     return ModelSelection(open_model(files.id, lambda: user_agent_suffix(events.client)), load_catalog)
 
 
 def build_permissions(settings: Settings, session: ConversationSession) -> Permissions:
-    """The modes and approvals that the settings and the session begin with."""
+    """Return the modes and approvals from the settings and the stored session."""
     files = session.files
     return Permissions(build_policy(settings, files.state, resumed=files.is_resumed), files, session.state_lock)
 
@@ -189,7 +189,7 @@ def build_resources(
     background: BackgroundTaskRegistry,
     load_project: LoadProject,
 ) -> ConversationResources:
-    """What use-cases need beside the state of the conversation."""
+    """Return what use-cases need beside the state of the conversation."""
     return ConversationResources(
         now=now,
         new_id=new_id,

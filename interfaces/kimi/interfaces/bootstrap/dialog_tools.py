@@ -1,4 +1,4 @@
-"""The tools that speak with the user, the model itself and subagents, composed (tools spec 3)."""
+"""Compose the tools that talk to the user, to the model itself and to subagents (tools spec 3)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def build_ask_user(conversation: GetConversation, new_id: NewId) -> Tool:
 
 
 def build_plan_mode(conversation: GetConversation, new_id: NewId) -> PlanModeControls:
-    """What the two tools of plan mode know and do."""
+    """Return the controls that both tools of plan mode share."""
     from kimi.application.control.plan_mode import resolve_plan_file, switch_plan_mode
     from kimi.infrastructure.tools.dialog.plan_mode import PlanModeControls
 
@@ -92,7 +92,7 @@ def build_subagents(
     open_named_model: OpenNamedModel,
     workspace: Workspace,
 ) -> SubagentRegistry:
-    """The subagents of the conversation."""
+    """Return the registry of the conversation's subagents."""
     from kimi.application.agents.run_subagent import SubagentRegistry  # start-up time
 
     async def load_git_context() -> str:

@@ -1,7 +1,7 @@
-"""The container library, imported without what it would integrate with.
+"""Import the container library without its integrations.
 
-It imports web frameworks, YAML and settings libraries wherever they happen to be installed, and they are as soon
-as an MCP library is; and its own injection by annotation, which is the largest of its modules. None of that is used
+The library imports web frameworks, YAML and settings libraries if they are installed, and an MCP library installs
+them. It also imports its own injection by annotation, which is the largest of its modules. Nothing of that is used
 here, and it would double the start-up time (performance spec 4).
 """
 
@@ -15,14 +15,14 @@ _WIRING_MODULE: Final = "dependency_injector.wiring"
 
 
 def _wire(**arguments: Any) -> None:
-    """Stands for the library's `wire`: imported when a program that embeds this one calls it."""
+    """Replace the library's `wire`, which is imported when a program that embeds this one calls it."""
     from dependency_injector.wiring import wire
 
     wire(**arguments)
 
 
 def _unwire(**arguments: Any) -> None:
-    """Stands for the library's `unwire`, likewise."""
+    """Replace the library's `unwire` in the same way."""
     from dependency_injector.wiring import unwire
 
     unwire(**arguments)
@@ -37,7 +37,7 @@ if _WIRING_MODULE not in _modules:
     _stub = ModuleType(_WIRING_MODULE)
     _stub.__dict__.update(wire=_wire, unwire=_unwire)
     _modules[_WIRING_MODULE] = _stub
-    _hidden_modules.append(_WIRING_MODULE)  # whoever wants it later gets the real one
+    _hidden_modules.append(_WIRING_MODULE)  # a later import gets the real module
 try:
     from dependency_injector import containers, errors, providers
 finally:

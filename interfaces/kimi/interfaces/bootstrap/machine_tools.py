@@ -1,4 +1,4 @@
-"""The tools that work with files, searches and processes of the workspace, composed (tools spec 3)."""
+"""Compose the tools for files, searches and processes of the workspace (tools spec 3)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def find_spill_directory(files: SessionFiles) -> str | None:
-    """Where the full text of what is too long for the model is kept; None for a store without files."""
+    """Return the directory for outputs that are too long for the model; None for a store without files."""
     return os.path.join(files.directory, "output") if files.directory else None
 
 
 def build_ripgrep(settings: Settings, environ: Mapping[str, str]) -> Ripgrep:
-    """The ripgrep that is configured, else the one that is found."""
+    """Return the configured ripgrep, else the one that is found."""
     from kimi.infrastructure.tools.search.ripgrep import Ripgrep
 
     return Ripgrep(settings.tools.ripgrep_path, environ)
 
 
 def build_file_record() -> FileRecord:
-    """What the model knows of the files of the conversation."""
+    """Return the record of the files that the model has read or written."""
     from kimi.infrastructure.tools.files.path_policy import FileRecord
 
     return FileRecord()
@@ -39,7 +39,7 @@ def build_file_record() -> FileRecord:
 def build_path_policy(
     settings: Settings, workspace: Workspace, files: SessionFiles, skill_paths: Callable[[], SkillSearchPaths]
 ) -> PathPolicy:
-    """Where tools may read and write: skills and spilled output can be read too."""
+    """Return where tools may read and write; skills and spilled output can be read, too."""
     from kimi.infrastructure.tools.files.path_policy import PathPolicy
 
     @cache

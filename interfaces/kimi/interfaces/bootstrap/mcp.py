@@ -1,6 +1,6 @@
-"""The MCP servers of a conversation, composed (tools spec 4).
+"""Compose the MCP servers of a conversation (tools spec 4).
 
-Nothing that is made here is imported where no server is configured.
+Without a configured server none of the modules used here is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def build_tool_source(
     settings: Settings, workspace: Workspace, files: SessionFiles, environ: Mapping[str, str]
 ) -> ToolSource:
-    """The configured servers, not yet connected."""
+    """Return the configured servers, not connected yet."""
     from kimi.infrastructure.json_schema import check_schema
     from kimi.infrastructure.mcp.host_context import McpHostContext
     from kimi.infrastructure.mcp.tool_source import McpToolSource
@@ -47,7 +47,7 @@ def build_server_tools(
     conversation: Callable[[], Conversation],
     new_id: NewId,
 ) -> ServerTools:
-    """The tools that the conversation makes of what the servers offer."""
+    """Return the conversation's tools for what the servers offer."""
     from kimi.application.toolset.mcp_tool import ServerToolDeps
     from kimi.application.toolset.mcp_tools import ServerTools
     from kimi.infrastructure.json_schema import check_arguments

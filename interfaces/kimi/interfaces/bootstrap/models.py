@@ -1,4 +1,4 @@
-"""Models and the way to their providers, composed (runtime spec 2.4)."""
+"""Compose the models and the HTTP client to their providers (runtime spec 2.4)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def build_http(environ: Mapping[str, str]) -> HttpClient:
-    """The HTTP layer that all conversations share."""
+    """Return the HTTP client that all conversations share."""
     from kimi.infrastructure.http.client import HttpClient
 
     return HttpClient(environ)
 
 
 def build_model_opener(settings: Settings, http: HttpClient, environ: Mapping[str, str]) -> OpenModel:
-    """Opens the model of the start. Raises ConfigError: it cannot be used as it is configured."""
+    """Return a function that opens the model at the start. Raises ConfigError: its configuration cannot be used."""
     from kimi.infrastructure.models.provider_types import make_model_opener
 
     return make_model_opener(settings.model, http, __version__, environ)
@@ -34,7 +34,7 @@ def build_model_opener(settings: Settings, http: HttpClient, environ: Mapping[st
 def build_model_catalog(
     settings: Settings, http: HttpClient, environ: Mapping[str, str], conversation: Callable[[], Conversation]
 ) -> ModelCatalog:
-    """The models that a conversation can choose from; a model names the client of the conversation to its provider."""
+    """Return the models to choose from. A model names the conversation's client in its requests to the provider."""
 
     def open_chosen(chosen: ModelSettings) -> ChatModel:
         from kimi.infrastructure.http.headers import format_user_agent
@@ -51,19 +51,19 @@ def build_model_catalog(
 
 
 def build_named_model_opener(models: ModelCatalog) -> OpenNamedModel:
-    """Opens a configured model by its alias, for a subagent."""
+    """Return a function that opens a configured model by its alias, for a subagent."""
     return lambda alias: models.open_model(models.configured[alias])
 
 
 def list_provider_presets() -> tuple[ProviderPreset, ...]:
-    """The providers that setup knows by name, in the order in which it offers them."""
+    """Return the providers that setup knows by name, in the order in which it offers them."""
     from kimi.infrastructure.models.provider_types import list_provider_presets as list_presets
 
     return list_presets()
 
 
 def list_key_variables() -> Mapping[str, str]:
-    """Provider type -> the variable whose key is used, at each start, instead of the configured one."""
+    """Return by provider type the variable whose key, read at each start, replaces the configured one."""
     from kimi.infrastructure.models.provider_types import list_key_variables as list_variables
 
     return list_variables()

@@ -1,4 +1,4 @@
-"""What drivers call: settings are loaded, a conversation is opened over an `App` and closed in the right order."""
+"""Load settings, and open and close a conversation over an `App`: the functions that drivers call."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """The settings of the process. Raises UsageError or ConfigError, with what to mend."""
+    """Return the settings of the process. Raises UsageError or ConfigError, which say what to correct."""
     from kimi.infrastructure.config.settings_files import load_settings as load
 
     return load(flags, environ)
 
 
 def create_session_container(app: App, files: SessionFiles) -> SessionContainer:
-    """The container of a conversation over an opened session."""
+    """Return the container of a conversation over an opened session."""
     return _create_container(
         settings=app.settings,
         environ=app.environ,
@@ -56,7 +56,7 @@ def create_session_container(app: App, files: SessionFiles) -> SessionContainer:
 
 
 def _create_container(**members: object) -> SessionContainer:
-    """A container of these members, whose subagents get containers beside it."""
+    """Return a container of these members. Each of its subagents gets a container of its own."""
 
     def open_child(
         spec: AgentSpec, files: SubagentFiles, model: ChatModel | None, subagent: SubagentIdentity
@@ -68,12 +68,12 @@ def _create_container(**members: object) -> SessionContainer:
 
 
 def replace_workspace(container: SessionContainer, workspace: Workspace) -> None:
-    """Let a conversation work with this workspace; before any of its members is made."""
+    """Let a conversation use this workspace. Must be called before any member of the container is made."""
     cast("_OverridableProvider", container.workspace).override(providers.Object(workspace))
 
 
 class _OverridableProvider(Protocol):
-    """What is needed of a provider here; the library leaves these types open."""
+    """The members of a provider that are used here; the library does not type them."""
 
     @property
     def overridden(self) -> tuple[object, ...]: ...
@@ -92,16 +92,17 @@ async def open_conversation(
     connect_servers: bool = True,
     restore_options: RestoreOptions | None = None,
 ) -> AsyncGenerator[Conversation, None]:
-    """Open the chosen session and its conversation; both are closed on leaving. `time_left()` is asked then: how many
-    seconds the hooks of the end may take, at most. `adapt_container` may override members of the session's container
-    before anything is made. With `close_http` the way to providers is closed too: nobody else uses it. Without
-    `connect_servers` MCP servers are connected by `start_servers`, or with the first turn. `restore_options` say
-    what the driver adds to the restoring of the session; by default what cannot be restored is logged.
+    """Open the selected session and its conversation; close both on leaving.
+
+    On leaving, `time_left()` returns how many seconds the session-end hooks may take. `adapt_container` may override
+    members of the session's container before any is made. With `close_http` the HTTP client is closed, too; then no
+    other conversation may use it. Without `connect_servers` MCP servers are connected by `start_servers`, or by the
+    first turn. `restore_options` are the driver's options for restoring the session; by default errors are logged.
 
     Raises InvalidSessionId, SessionBusy, StoreFailed, UsageError; ConfigError when the model cannot be made, or
     a required MCP server cannot be used.
     """
-    app.agent()  # what is wrong with an agent file is said before a session is touched
+    app.agent()  # raises for a wrong agent file before the session is touched
     files = await open_session(app.store(), selector, app.new_id())
     try:
         session = create_session_container(app, files)
@@ -113,7 +114,7 @@ async def open_conversation(
         async with _conversation_lifespan(conversation, servers, time_left, connect_servers=connect_servers):
             yield conversation
     finally:
-        files.close()  # first: what waits may be cancelled
+        files.close()  # before the await, which may be cancelled
         if close_http:
             await app.http().close()
 
@@ -122,11 +123,13 @@ async def open_conversation(
 async def _conversation_lifespan(
     conversation: Conversation, servers: ServerTools | None, time_left: Callable[[], float], *, connect_servers: bool
 ) -> AsyncGenerator[None, None]:
-    """What begins and ends with a conversation. On leaving, background tasks and MCP servers are asked to end first,
-    then the hooks of the end run, then all are waited for, within `time_left()` seconds.
+    """Start and end what runs beside a conversation. On leaving, background tasks and MCP servers are asked to end,
+    then the session-end hooks run, then all are awaited, within `time_left()` seconds.
 
     Raises ConfigError: a required MCP server cannot be used.
     """
+    # Contexts end in reverse order. Those that ask to end are entered last and those that wait are entered first, so
+    # that tasks and servers end while the hooks run.
     background = conversation.resources.background
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(wait_for_tasks_on_exit(background))
@@ -150,7 +153,7 @@ def _open_subagent_conversation(
     model: ChatModel | None,
     subagent: SubagentIdentity,
 ) -> Conversation:
-    """The conversation of a subagent. Its tools are its own, over the workspace and the path rules of its parent."""
+    """Return the conversation of a subagent: its own tools, over the parent's workspace and path policy."""
     parent = session.conversation()
     toolset = _create_child_container(session, spec, files).toolset()
     toolset.hide(parent.toolset.hidden_names)
@@ -178,7 +181,7 @@ def _create_child_container(session: SessionContainer, spec: AgentSpec, files: S
 def bind_negotiation(
     app: App, conversation: Conversation
 ) -> Callable[[Client, Sequence[ExternalToolOffer]], InitializeOutcome]:
-    """The use-case negotiate-initialize with its ports bound."""
+    """Return the use-case `negotiate_initialize` with its ports bound."""
     settings = app.settings()
 
     def negotiate(client: Client, offers: Sequence[ExternalToolOffer]) -> InitializeOutcome:
@@ -195,7 +198,7 @@ def bind_negotiation(
 
 
 def warm_up(app: App) -> None:
-    """Import what the first turn needs. Meant for a thread, after the handshake was answered."""
+    """Import what the first turn needs. Runs in a thread after the handshake was answered."""
     from kimi.application.turn import run_turn
     from kimi.infrastructure.models.provider_types import import_adapter
     from kimi.infrastructure.store import call_repair, kimi_json

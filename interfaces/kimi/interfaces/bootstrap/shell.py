@@ -1,4 +1,4 @@
-"""Adapters that only the shell needs: part of the composition root, like `tool_adapters`."""
+"""Compose the adapters that only the shell needs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from kimi.application.ports import ChatModel
 
 
 def walk_files(directory: str) -> Sequence[str]:
-    """The files below a directory that no ignore file leaves out, relative to it; at most 1000."""
+    """Return the files below a directory that no ignore file excludes, relative to it; at most 1000."""
     from kimi.infrastructure.definitions.file_listing import walk_files as walk
 
     return walk(directory)
 
 
 def end_process_tree(pid: int, grace_s: float) -> None:
-    """Ask a process and its descendants to end, and make them after so many seconds. Blocks until then.
+    """Ask a process and its descendants to end, and kill them after `grace_s` seconds. Blocks until then.
 
-    Where the system does not show descendants, only a process that leads a group is found.
+    Where the system does not list descendants, only a process that leads a group is found.
     """
     from kimi.infrastructure.workspace.process_table import end_tree_now
 
@@ -25,7 +25,7 @@ def end_process_tree(pid: int, grace_s: float) -> None:
 
 
 def build_demo_model() -> ChatModel:
-    """The model that needs no account."""
+    """Return the demo model, which needs no account."""
     from kimi.infrastructure.models.offline.demo import DemoModel
 
     return DemoModel()

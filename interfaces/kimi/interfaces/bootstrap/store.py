@@ -1,4 +1,4 @@
-"""Where sessions are stored, composed."""
+"""Compose the stores of sessions."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
 
 def build_store(settings: Settings) -> SessionStore:
-    """The sessions of the work directory, as files."""
+    """Return the store of the work directory's sessions, as files."""
     from kimi.infrastructure.store.jsonl import JsonlStore
 
     return JsonlStore(settings.share_dir, settings.work_dir)
 
 
 def build_memory_store(work_dir: str) -> SessionStore:
-    """Sessions of a work directory that live as long as the store."""
+    """Return a store in memory: its sessions live as long as the store."""
     from kimi.infrastructure.store.memory import MemoryStore
 
     return MemoryStore(work_dir)
 
 
 def build_session_catalog(share_dir: str) -> SessionCatalog:
-    """The stored sessions of all work directories."""
+    """Return the catalog of the stored sessions of all work directories."""
     from kimi.infrastructure.store.catalog import JsonlCatalog
 
     return JsonlCatalog(share_dir)
 
 
 def build_session_archives(share_dir: str, work_dir: str) -> SessionArchives:
-    """What `kimi export` reads from and writes to."""
+    """Return the archives that `kimi export` reads from and writes to."""
     from kimi.infrastructure.store.session_archive import ZipSessionArchives
 
     return ZipSessionArchives(share_dir, work_dir)

@@ -1,6 +1,6 @@
-"""Tools by their ids: what a row of the table of built-in tools says, and who makes which tool (tools spec 1.2, 7.2).
+"""Compose tools by their ids, built-in and foreign ones (tools spec 1.2, 7.2).
 
-The table itself is `SessionContainer.builtin_tools`.
+The table of built-in tools is `SessionContainer.builtin_tools`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ def build_tool_factory(
     extra_tools: Mapping[str, ThirdPartyTool],
     workspace: Workspace,
 ) -> MakeTool:
-    """Makes the built-in tools, then those that an embedder added, then installed ones.
-
-    The factory raises ConfigError for a tool from elsewhere that no provider would accept.
+    """Return a function that makes a tool by its id: a built-in one, else one that an embedder added, else an installed
+    one. It raises ConfigError for a foreign tool that no provider would accept.
     """
 
     def make(tool_id: str) -> Tool | None:
@@ -63,7 +62,7 @@ def _load_installed_tool(tool_id: str) -> ThirdPartyTool | None:
 
 
 def _check_foreign_tool(tool_id: str, tool: Tool | None) -> Tool | None:
-    """A tool from elsewhere, if a provider accepts its name and schema (tools spec 1.1). Raises ConfigError."""
+    """Return a foreign tool. Raises ConfigError when no provider accepts its name or schema (tools spec 1.1)."""
     if tool is None:
         return None
     if not TOOL_NAME_PATTERN.fullmatch(tool.spec.name):
@@ -74,7 +73,7 @@ def _check_foreign_tool(tool_id: str, tool: Tool | None) -> Tool | None:
 
 
 def build_toolset(make_tool: MakeTool, agent: AgentSpec, tools: providers.Aggregate[Tool]) -> Toolset:
-    """The toolset of an agent."""
+    """Return the toolset of an agent."""
 
     def load_spec(tool_id: str) -> ToolSpec:
         return tools(tool_id).spec
@@ -83,7 +82,7 @@ def build_toolset(make_tool: MakeTool, agent: AgentSpec, tools: providers.Aggreg
 
 
 def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool], builtin_ids: Collection[str]) -> AgentSpec:
-    """The agent that the process runs. Raises ConfigError: its file cannot be used, or names an unknown tool."""
+    """Return the process's agent. Raises ConfigError: its file cannot be used, or names an unknown tool."""
     if settings.agent_file is None:
         return build_builtin_agent(settings.agent)
     from kimi.infrastructure.definitions.agent_files import load_agent_file

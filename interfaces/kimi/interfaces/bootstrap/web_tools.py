@@ -1,4 +1,4 @@
-"""The tools that reach the web, composed (tools spec 3.10, 3.11)."""
+"""Compose the tools that reach the web (tools spec 3.10, 3.11)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def has_search_service(settings: Settings) -> bool:
 
 
 def build_search_web(settings: Settings, http: HttpClient) -> Tool:
-    """SearchWeb over the configured service; without one it can only say so."""
+    """Return SearchWeb over the configured service; without one its calls only report that."""
     from kimi.infrastructure.tools.web.search_web import SearchWebTool
 
     return SearchWebTool(_build_web_service(settings.web.search, http).search if settings.web.search else None)
 
 
 def build_fetch_url(settings: Settings, http: HttpClient, environ: Mapping[str, str]) -> Tool:
-    """FetchURL, over the configured service if there is one."""
+    """Return FetchURL, over the configured service if there is one."""
     from kimi.infrastructure.tools.web.fetch_url import FetchUrlTool
     from kimi.infrastructure.web.page_fetcher import PageFetcher
 
