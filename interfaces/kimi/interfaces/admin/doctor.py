@@ -1,4 +1,4 @@
-"""`kimi doctor`: the report of what works, what does not, and how to mend it; lines, or one JSON object."""
+"""`kimi doctor`: report what works, what does not, and how to fix it, as lines or one JSON object."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_doctor(flags: Flags, as_json: bool) -> int:
 
     async def run() -> None:
         await run_checks(checks, report.add_finding)
-        watchdog.start(CLEANUP_TIMEOUT_S)  # leaving the event loop waits for what checks have started
+        watchdog.start(CLEANUP_TIMEOUT_S)  # leaving the event loop waits for the threads of the checks
 
     try:
         anyio.run(run)
@@ -75,7 +75,7 @@ def _build_checks(flags: Flags, environ: Mapping[str, str]) -> list[Check]:
 
 
 def _find_terminal(environ: Mapping[str, str]) -> TerminalKind | None:
-    """Return the terminal of this process; None when input or output is none."""
+    """Return the terminal of this process; None when stdin or stdout is not a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     encoding = codecs.lookup(sys.stdout.encoding or "ascii").name
@@ -83,7 +83,7 @@ def _find_terminal(environ: Mapping[str, str]) -> TerminalKind | None:
 
 
 class DoctorReport:
-    """Prints findings as lines as they come, or all as one object at the end."""
+    """Prints each finding as a line when it is added, or all as one JSON object at the end."""
 
     def __init__(self, as_json: bool, print_text: Callable[[str], None]) -> None:
         self._as_json = as_json
@@ -100,7 +100,7 @@ class DoctorReport:
             self._print(" ".join(word for word in words if word))
 
     def finish(self) -> int:
-        """Print what is left to print; return the exit status."""
+        """Print the rest of the report; return the exit status."""
         failed = sum(finding.status == "failed" for finding in self._found)
         if self._as_json:
             self._print(json.dumps({"ok": not failed, "checks": [asdict(finding) for finding in self._found]}))
@@ -116,7 +116,7 @@ def _clean_text(text: str) -> str:
 
 
 class Watchdog:
-    """Ends a process that hangs, with the report as far as there is one.
+    """Ends a process that hangs, after it has printed the report so far.
 
     It is a thread with a timer: a check that blocks the event loop cannot be cancelled.
     """
@@ -127,7 +127,7 @@ class Watchdog:
         self._complete = False
 
     def start(self, seconds: float) -> None:
-        """Start the time over. The second call says that the findings are complete."""
+        """Start the timer again. The second call means that the findings are complete."""
         self._complete = self._timer is not None
         self.stop()
         self._timer = threading.Timer(seconds, self._end_process)
@@ -135,7 +135,7 @@ class Watchdog:
         self._timer.start()
 
     def stop(self) -> None:
-        """Let the process live."""
+        """Stop the timer: the process is not ended."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,4 +1,4 @@
-"""The texts of `kimi mcp` (tools spec 4.5, runtime spec 1.6); what the commands decide is in `application/admin`.
+"""The output of `kimi mcp` (tools spec 4.5, runtime spec 1.6); the decisions are made in `application/admin`.
 
 Every function returns the exit status. Mistakes are one line on stderr and 1; a `mcp.json` that cannot be used raises
 `UsageError`, which ends in 2. fastmcp is loaded by `test` and `auth` alone. Secrets are never shown.
@@ -62,7 +62,7 @@ def add_server(
     headers: Sequence[str] = (),
     auth: str | None = None,
 ) -> int:
-    """Store a server that can be used; it replaces one of the same name."""
+    """Store a server after its entry was checked; it replaces one of the same name."""
     if transport == "stdio":
         entry = servers.build_stdio_entry(targets, env, headers, auth)
     else:
@@ -146,7 +146,7 @@ def _mask_secrets(text: str, server: McpServer) -> str:
 
 @_report_errors
 def show_server(name: str) -> int:
-    """Show the entry of a server as JSON, with every value hidden that may be a secret."""
+    """Show the entry of a server as JSON, with every value masked that may be a secret."""
     configuration = build_mcp_configuration(_share_directory())
     entry = servers.find_entry(configuration.read(), name)
     secrets = find_server_secrets(configuration.parse(name, entry), os.environ)

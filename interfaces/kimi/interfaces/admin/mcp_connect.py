@@ -105,7 +105,7 @@ def _load_tools(server: McpServer, share: str, show_address: PrintLine | None = 
 async def _run_until_signal(work: Callable[[], Awaitable[OfferedTools | str]]) -> OfferedTools | str:
     """Return the outcome of `work`.
 
-    A signal cancels `work` first, so that no process of a server is left, and ends this process after that. Raises
+    A signal first cancels `work`, so that no process of a server is left, and then ends this process. Raises
     KeyboardInterrupt: the signal was an interrupt.
     """
     found: OfferedTools | str = []

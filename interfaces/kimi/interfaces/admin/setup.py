@@ -57,7 +57,7 @@ def run_setup(
     """Set up a provider, or remove a key; return the exit status: 0 when the configuration was written, else 1.
 
     Without `config_file` the default file is changed. `dialogue` asks and shows; without it stdin and stdout do.
-    Nothing is raised; what went wrong is said on stderr.
+    Nothing is raised; errors are written to stderr.
     """
     setup = _SetupRun(environ or os.environ, config_file, dialogue or PlainSetupDialogue())
     try:
@@ -72,7 +72,7 @@ def run_setup(
 
 
 class _SetupRun:
-    """One run: the file that it writes, and the dialogue that answers."""
+    """One run of the setup, with the file that it writes and the dialogue that it asks."""
 
     def __init__(self, environ: Mapping[str, str], config_file: str | None, dialogue: SetupDialogue) -> None:
         self._environ = environ
@@ -113,7 +113,7 @@ class _SetupRun:
         self._dialogue.say("Check it with 'kimi doctor'.")
 
     def _offer_trial(self) -> None:
-        """Let the user see at once whether it works. Whatever happens here, the configuration is written."""
+        """Offer to try the model. The configuration is already written, whatever the outcome is."""
         with suppress(EOFError, KeyboardInterrupt):
             answer = self._dialogue.ask("Send it a short question, to see whether it works? (y/n)", "y")
             if answer.lower() in ("y", "yes"):
@@ -127,7 +127,7 @@ class _SetupRun:
 
 
 def _format_error(error: KimiError) -> str:
-    """Return the message of an error; what the user or the file named in it cannot drive the terminal."""
+    """Return the message of an error, with the control characters of quoted text escaped."""
     if isinstance(error, SetupError) and error.names:
         return error.template.format(*map(escape_line, error.names))
     return str(error)
@@ -139,7 +139,7 @@ def _format_error(error: KimiError) -> str:
 def _ask_values(
     dialogue: SetupDialogue, options: SetupOptions, preset: ProviderPreset, context: SetupContext
 ) -> SetupValues:
-    """Return what the user says; an empty answer takes what is proposed."""
+    """Return the values that the user enters; an empty answer takes the proposed one."""
     base_url = _ask_until_valid(dialogue, "Base URL", options.base_url or preset.base_url, validate_url)
     if options.api_key_env is not None:
         api_key = resolve_api_key(options, preset, context)
@@ -175,7 +175,7 @@ def _ask_api_key(dialogue: SetupDialogue, preset: ProviderPreset, context: Setup
 
 
 def _show_models(dialogue: SetupDialogue, base_url: str, key: str | None, environ: Mapping[str, str]) -> None:
-    """Show what the server offers, where there is a key to ask with and it answers soon."""
+    """Show the models of the server, if there is a key to ask with and the server answers soon."""
     if key is None:
         return
     import anyio  # start-up time
