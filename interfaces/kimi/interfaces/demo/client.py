@@ -42,7 +42,7 @@ class DemoFailed(KimiError):
 
 
 class WireClient:
-    """A running `kimi --wire` and the client's end of the protocol. Leaving the context ends it."""
+    """A running `kimi --wire` process and the client's end of the protocol. Leaving the context ends the process."""
 
     def __init__(
         self, options: Sequence[str], cwd: Path, environ: Mapping[str, str], stderr_path: Path, trace: Trace

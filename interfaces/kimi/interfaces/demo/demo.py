@@ -70,7 +70,7 @@ def run_demo(trace: bool, fast: bool) -> int:
 
 @contextmanager
 def _catch_signals() -> Generator[list[int]]:
-    """Turn the first signal into KeyboardInterrupt; later ones do not disturb the clean-up. Yield what came."""
+    """Turn the first signal into KeyboardInterrupt and ignore later ones during clean-up; yield the received ones."""
     received: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -93,7 +93,7 @@ def _catch_signals() -> Generator[list[int]]:
 
 
 def _discard_stdout() -> None:
-    """Send what is still buffered nowhere: its reader has gone, and the interpreter would complain at its end."""
+    """Discard the buffered output: its reader has gone, and the interpreter would report the error at exit."""
     with suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, sys.stdout.fileno())
