@@ -153,8 +153,7 @@ class ScreenTerminalUI:
                     yield
                     self._key_action_tasks.cancel_scope.cancel()
             finally:
-                # The last blocks are printed while the application still draws below them. Then it ends and restores
-                # the terminal; the shield lets it do so when the shell is cancelled.
+                # Print before the application ends; the shield lets it restore the terminal on cancellation.
                 self._flush_blocks()
                 if self._app.is_running:
                     self._app.exit()
@@ -169,8 +168,7 @@ class ScreenTerminalUI:
             logger.info("the terminal went away")
         finally:
             self._release_output()
-            # The application may fail before it has started: nothing may wait for it then.
-            self._started.set()
+            self._started.set()  # it may have failed before it started: nothing may wait for it then
             self._ended.set()
             self._action_sender.send_nowait(ExitRequested())
 
@@ -285,11 +283,10 @@ class ScreenTerminalUI:
             return "".join(map(format_block, blocks))
 
     def _print_text(self, text: str) -> None:
-        # The screen is erased first, so that the text lands in the scrollback; the next rendering draws it below.
         if self._app.is_running:
             if isinstance(self._output, DeferredOutput):
                 self._output.is_deferred = True  # until the next rendering, which releases it: one write for all
-            self._app.renderer.erase()
+            self._app.renderer.erase()  # so that the text lands in the scrollback; it is drawn again below
         self._output.write_raw(text.replace("\n", "\r\n"))
         self._output.flush()
 
