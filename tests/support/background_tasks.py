@@ -1,4 +1,4 @@
-"""Background tasks without processes: the double of the port `BackgroundTasks`, which passes its contract."""
+"""The double of the port `BackgroundTasks`: tasks without processes. It passes the port's contract."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kimi.domain.errors import TooManyTasks
 
 @dataclass
 class FakeTasks:
-    """Knows three commands: `exit N` ends at once, `echo TEXT` says it and ends, anything else runs until stopped."""
+    """Runs three commands: `exit N` ends at once, `echo TEXT` prints and ends, anything else runs until stopped."""
 
     limit: int = 4
     held: dict[str, BackgroundTask] = field(default_factory=dict[str, BackgroundTask])
@@ -62,7 +62,7 @@ class FakeTasks:
             self.said[task_id] = self.said.get(task_id, b"") + text.encode()
 
     def finish(self, task_id: str, code: int) -> None:
-        """The command ends by itself."""
+        """Let the command of a task end by itself."""
         status, reason = ("completed", "") if code == 0 else ("failed", f"Command failed with exit code: {code}.")
         self.held[task_id] = replace(
             self.held[task_id], status=status, exit_code=code, reason=reason, ended_at=self.held[task_id].created_at + 1

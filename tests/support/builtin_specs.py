@@ -1,4 +1,4 @@
-"""The specs of the built-in tools, as the composition root makes them: for what is told of tools by their names."""
+"""The specs of all built-in tools, as the composition root makes them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CAPABLE = frozenset({"image_in", "video_in", "thinking"})
 
 @cache
 def builtin_specs() -> dict[str, ToolSpec]:
-    """The spec of every built-in tool by its name, for a model that can do everything."""
-    with ThreadPoolExecutor(1) as pool:  # the caller may be inside of an event loop
+    """Return the spec of every built-in tool by its name, for a model with all capabilities."""
+    with ThreadPoolExecutor(1) as pool:  # the caller may run in an event loop
         return pool.submit(anyio.run, _load_specs).result()
 
 

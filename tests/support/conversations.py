@@ -32,7 +32,7 @@ Reaction: TypeAlias = Callable[[Conversation, Event], Awaitable[None] | None]
 
 
 async def memory_files() -> SessionFiles:
-    """A new session in memory."""
+    """Return a new session in memory."""
     return await MemoryStore("/w").create("s1")
 
 
@@ -45,7 +45,7 @@ async def conversation_with(
     files: SessionFiles | None = None,
     models: ModelCatalog | None = None,
 ) -> Conversation:
-    """A conversation whose ids are `id-1`, `id-2`, ... and whose clock stands still."""
+    """Return a conversation whose ids are `id-1`, `id-2`, ... and whose clock does not advance."""
     numbers = itertools.count(1)
     by_id = {f"tests:{tool.spec.name}": tool for tool in tools}
     resources = ConversationResources(now=lambda: 1000.0, new_id=lambda: f"id-{next(numbers)}")
@@ -63,13 +63,13 @@ async def conversation_with(
 
 
 def with_resources(conversation: Conversation, **changes: Any) -> Conversation:
-    """The same conversation, before its first use, with other `ConversationResources`."""
+    """Return the same conversation, before its first use, with other `ConversationResources`."""
     return replace(conversation, resources=replace(conversation.resources, **changes))
 
 
 @dataclass
 class Run:
-    """What a turn came to. `events` are those that clients may see; only a reaction sees the internal ones."""
+    """The outcome of a turn. `events` are those that clients see; only a reaction sees the internal ones."""
 
     events: list[Event] = field(default_factory=list[Event])
     status: TurnStatus | None = None
@@ -95,7 +95,7 @@ async def run(
         try:
             await take()
         except Exception:
-            conversation.events.channel.close()  # else the turn would wait for its failed driver for ever
+            conversation.events.channel.close()  # else the turn would wait for its failed driver forever
             raise
 
     async def take() -> None:

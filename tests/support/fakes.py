@@ -1,4 +1,4 @@
-"""Test doubles at the ports. The model double passes the contract suite of `ChatModel`."""
+"""The doubles of `ChatModel`, `Tool` and `RunHook`. They need no network, files or processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Script: TypeAlias = Sequence["ModelItem | Exception | Pause"]
 
 @dataclass
 class Asked:
-    """One request to the model, as it was at that moment."""
+    """A snapshot of one request to the model."""
 
     system: str
     history: tuple[Message, ...]
@@ -33,7 +33,7 @@ class Asked:
 
 @dataclass
 class FakeModel:
-    """Plays one script per request; an exception in a script is raised there, a callable is awaited."""
+    """Plays one script per request: an exception in it is raised, a callable is awaited. Passes the contract suite."""
 
     scripts: list[Script]
     name: str = "fake"
@@ -63,14 +63,14 @@ class FakeModel:
 
 
 async def forever() -> None:
-    """A pause that only cancellation ends."""
+    """Sleep until cancelled."""
     await anyio.sleep_forever()
 
 
 @dataclass
 class FakeTool:
-    """A tool whose body is `run`; with an `action` it needs approval, `changed` is the file that its calls change,
-    `subject` what deny rules are compared with."""
+    """A tool that calls `run`. With an `action` it needs approval; `changed` is the file that its calls change,
+    `subject` is what deny rules match."""
 
     name: str
     run: Callable[[JsonObject, ToolCallContext], Awaitable[ToolReturnValue]] | None = None
@@ -83,7 +83,7 @@ class FakeTool:
 
     @property
     def spec(self) -> ToolSpec:
-        """A specification with an open schema."""
+        """A spec with an open schema."""
         return ToolSpec(
             self.name, "A tool for tests.", {"type": "object"}, self.read_only, trusted_text=self.trusted_text
         )
@@ -100,7 +100,7 @@ class FakeTool:
 
 @dataclass
 class FakeHookRunner:
-    """Gives the verdict that stands beside a hook's command; passes the contract of `RunHook`."""
+    """Returns the answer that is configured for a hook's command; passes the contract of `RunHook`."""
 
     verdicts: Mapping[str, HookAnswer] = field(default_factory=dict[str, HookAnswer])
     pause: Pause | None = None

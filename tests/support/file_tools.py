@@ -26,7 +26,7 @@ from kimi.infrastructure.workspace.local import LocalWorkspace
 
 @dataclass
 class Files:
-    """A work dir below a temporary directory, with the share directory and the home directory beside it."""
+    """A work directory below a temporary directory, with the share directory and the home directory beside it."""
 
     root: Path
     settings: FileSettings = field(default_factory=FileSettings)
@@ -70,7 +70,7 @@ class Files:
         return self.home / ".kimi"
 
     def put(self, name: str, content: str | bytes = "") -> Path:
-        """A file of the work dir, with its directories."""
+        """Write a file of the work directory and its directories; return its path."""
         path = self.work_dir / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -78,12 +78,12 @@ class Files:
 
 
 def real_ripgrep() -> Ripgrep:
-    """The ripgrep of the development environment."""
+    """Return the ripgrep of the development environment."""
     return Ripgrep(None, {"PATH": ""})
 
 
 def no_ripgrep() -> Ripgrep:
-    """A machine without ripgrep."""
+    """Return the ripgrep of a machine without one."""
     return Ripgrep(None, {"PATH": ""}, lambda: iter(()))
 
 
@@ -99,28 +99,28 @@ CONTEXT = ToolCallContext("session", "turn", 1, "call", "tool", None, _no_event,
 
 
 async def call(tool: Tool, **arguments: Any) -> ToolReturnValue:
-    """Prepare and run, as if everything were approved."""
+    """Prepare and run a call as if it were approved."""
     async with tool.prepare(arguments, CONTEXT) as prepared:
         return await prepared.run()
 
 
 async def effect(tool: Tool, **arguments: Any) -> ProposedAction | None:
-    """What the call would do; it is not run."""
+    """Return what the call would do, without running it."""
     async with tool.prepare(arguments, CONTEXT) as prepared:
         return prepared.proposed_action
 
 
 def brief(result: ToolReturnValue) -> str | None:
-    """The one-line summary."""
+    """Return the one-line summary."""
     return next((block.text for block in result.display if isinstance(block, BriefBlock)), None)
 
 
 def text(result: ToolReturnValue) -> str:
-    """The output, which is text."""
+    """Return the output, which must be text."""
     assert isinstance(result.output, str)
     return result.output
 
 
 def edits(*pairs: tuple[str, str]) -> Sequence[dict[str, str]]:
-    """Edits from pairs of old and new text."""
+    """Return edits from pairs of old and new text."""
     return [{"old": old, "new": new} for old, new in pairs]

@@ -1,4 +1,4 @@
-"""Settings as a process would load them, from text or from a share directory, and a configuration with a model."""
+"""Load settings from text or from a share directory, as a process does; a configuration with one model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODEL: dict[str, Any] = {"provider": "p", "model": "m-1", "max_context_size": 10
 
 
 def one_model(*, provider: dict[str, Any] | None = None, model: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A configuration with the model `m` of the provider `p`, chosen by default."""
+    """Return a configuration with the model `m` of the provider `p`, which is the default."""
     return {
         "default_model": "m",
         "providers": {"p": {**PROVIDER, **(provider or {})}},
@@ -25,11 +25,11 @@ def one_model(*, provider: dict[str, Any] | None = None, model: dict[str, Any] |
 
 
 def load(config: dict[str, Any] | str | None = None, environ: dict[str, str] | None = None, **flags: Any) -> Settings:
-    """The settings of a process with this `--config`, environment and flags; no file is touched."""
+    """Return the settings of a process with this `--config`, environment and flags; no file is used."""
     text = json.dumps(config) if isinstance(config, dict) else config or "{}"
     return load_settings(Flags(work_dir="/tmp", config=text, **flags), environ or {"KIMI_SHARE_DIR": "/nonexistent"})
 
 
 def load_share(share: Path, environ: dict[str, str] | None = None, **flags: Any) -> Settings:
-    """The settings of a process with this share directory."""
+    """Return the settings of a process with this share directory."""
     return load_settings(Flags(work_dir="/tmp", **flags), {"KIMI_SHARE_DIR": str(share), **(environ or {})})

@@ -1,4 +1,4 @@
-"""Shared by the tests of the store on disk: where its files are, and children that use it."""
+"""The paths of the store on disk, and child processes that use it."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ async def opened(share: Path, session_id: str = "one") -> JsonlSession:
 
 
 def write_session(share: Path, context: bytes = b"", events: bytes | None = None, session_id: str = "one") -> Path:
-    """A session as another program left it."""
+    """Write a session as another program leaves it; return its directory."""
     directory = session_path(share, session_id)
     directory.mkdir(parents=True)
     (directory / "context.jsonl").write_bytes(context)
@@ -36,7 +36,7 @@ def write_session(share: Path, context: bytes = b"", events: bytes | None = None
 
 
 def start_child(program: str, *arguments: str) -> subprocess.Popen[str]:
-    """A Python process with the source roots on its path; it prints a line when it is ready."""
+    """Start a Python process with the source roots on its path, and wait until it prints a line."""
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{program}", *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

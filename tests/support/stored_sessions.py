@@ -1,4 +1,4 @@
-"""Sessions on disk as other programs see and make them: an own reading of the shared layout, none of ours."""
+"""An independent reader and writer of the stored layout of sessions, as other programs see it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Listed:
-    """What an SDK shows of a session."""
+    """A session in the listing of an SDK."""
 
     id: str
     brief: str
 
 
 def sessions_dir(place: Place, work_dir: str | None = None) -> Path:
-    """Where the sessions of a work dir are, by the literal path."""
+    """Return the directory of a work directory's sessions, by the literal path."""
     name = hashlib.md5((work_dir or str(place.work)).encode()).hexdigest()
     return place.share / "sessions" / name
 
 
 def listed(place: Place, work_dir: str | None = None) -> list[Listed]:
-    """The listing of the Node SDK: work dirs of `kimi.json`, UUID directories, the first input in `wire.jsonl`."""
+    """List as the Node SDK does: work directories of `kimi.json`, UUID directories, first input in `wire.jsonl`."""
     known = json.loads((place.share / "kimi.json").read_text(encoding="utf-8"))["work_dirs"]
     assert (work_dir or str(place.work)) in [entry["path"] for entry in known]
     found: list[Listed] = []
@@ -59,7 +59,7 @@ def write_session(
     events: list[Json] | str | bytes = "",
     **files: object,
 ) -> Path:
-    """A session of another program; `files` are further ones by name without `.json`."""
+    """Write a session of another program; `files` are more files by name without `.json`."""
     directory = sessions_dir(place) / session_id
     directory.mkdir(parents=True)
     for name, content in (("context.jsonl", context), ("wire.jsonl", events)):
@@ -83,7 +83,7 @@ def register(place: Place, session_id: str | None) -> None:
 
 
 def last_session_id(place: Place) -> str | None:
-    """The last session of the work dir in `kimi.json`; None without one."""
+    """Return the last session of the work directory in `kimi.json`; None without one."""
     path = place.share / "kimi.json"
     if not path.exists():
         return None
@@ -92,20 +92,20 @@ def last_session_id(place: Place) -> str | None:
 
 
 def event(kind: str, payload: Json, timestamp: float = 1_760_000_000.5) -> Json:
-    """A record of a `wire.jsonl`."""
+    """Return a record of a `wire.jsonl`."""
     return {"timestamp": timestamp, "message": {"type": kind, "payload": payload}}
 
 
 def roles(records: list[Json]) -> list[str]:
-    """The roles of context records, token counts left out."""
+    """Return the roles of context records, without token counts."""
     return [record["role"] for record in records if record["role"] != "_usage"]
 
 
 def events_of(records: list[Json]) -> list[str]:
-    """The types of the messages of a log, the header left out."""
+    """Return the types of the messages of a log, without the header."""
     return [record["message"]["type"] for record in records if "message" in record]
 
 
 def mode(path: Path | str) -> int:
-    """The permission bits."""
+    """Return the permission bits."""
     return os.stat(path).st_mode & 0o777

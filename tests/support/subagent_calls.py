@@ -1,4 +1,4 @@
-"""Calls that start subagents over fakes, and what came of them."""
+"""Tool calls that start subagents, and readers of their results."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ REPORT = "I looked at everything that matters and wrote down what I found. " * 4
 
 
 def agent(call_id: str = "p1", /, **arguments: object) -> ToolCall:
-    """A call of Agent."""
+    """Return a call of Agent."""
     return starting("Agent", call_id, arguments)
 
 
 def starting(tool: str, call_id: str, arguments: Mapping[str, object]) -> ToolCall:
-    """A call that starts a subagent."""
+    """Return a call that starts a subagent."""
     given = {"description": "look around", "prompt": "look", **arguments}
     return ToolCall(call_id, Function(tool, json.dumps(given)))
 
 
 def command(call_id: str = "c1", line: str = "ls") -> ToolCall:
-    """A call of the only tool that subagents have."""
+    """Return a call of the only tool that subagents have."""
     return ToolCall(call_id, Function("Run", json.dumps({"command": line})))
 
 
@@ -45,26 +45,26 @@ DONE = [TextPart("done")]
 
 
 def result(outcome: Run, call_id: str = "p1") -> ToolReturnValue:
-    """The result of a call of the parent."""
+    """Return the result of a call of the parent."""
     (found,) = [one for one in outcome.events if isinstance(one, ToolResult) and one.tool_call_id == call_id]
     return found.return_value
 
 
 def brief(value: ToolReturnValue) -> str:
-    """The line for the person."""
+    """Return the line for the user."""
     assert isinstance(value.display[0], BriefBlock)
     return value.display[0].text
 
 
 def failure(outcome: Run, call_id: str = "p1") -> tuple[str, str]:
-    """Message and brief of a failed call."""
+    """Return message and brief of a failed call."""
     value = result(outcome, call_id)
     assert value.is_error
     return value.message, brief(value)
 
 
 def facts(value: ToolReturnValue) -> dict[str, str]:
-    """The lines `key: value` of a successful result, and its summary."""
+    """Return the lines `key: value` of a successful result, and its summary."""
     assert not value.is_error, value.message
     assert isinstance(value.output, str)
     head, _, summary = value.output.partition("\n\n[summary]\n")
@@ -72,10 +72,10 @@ def facts(value: ToolReturnValue) -> dict[str, str]:
 
 
 def inner(outcome: Run) -> list[Event]:
-    """What was wrapped, unwrapped."""
+    """Return the events inside of the SubagentEvents."""
     return [event.event for event in outcome.events if isinstance(event, SubagentEvent)]
 
 
 def asked(outcome: Run) -> list[ApprovalRequest]:
-    """The approval requests, at the top level."""
+    """Return the approval requests at the top level."""
     return [event for event in outcome.events if isinstance(event, ApprovalRequest)]

@@ -1,4 +1,4 @@
-"""A conversation that can start subagents, over fakes."""
+"""A conversation over fakes that can start subagents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.fakes import FakeModel, FakeTool
 
 
 def agent(name: str, *tools: str, ask_commands: bool = False, git_context: bool = False) -> SubagentType:
-    """A type of subagent."""
+    """Return a type of subagent."""
     return SubagentType(f"Does {name}.", AgentSpec(name, tools, ask_commands=ask_commands, git_context=git_context))
 
 
@@ -37,16 +37,16 @@ TYPES = {
 
 @dataclass
 class Crew:
-    """A parent with its tools, and the children it got."""
+    """A parent conversation with its tools, and its subagents."""
 
     parent: Conversation
     subagents: SubagentRegistry
     children: list[Conversation] = field(default_factory=list[Conversation])
     prompts: list[str] = field(default_factory=list[str])
-    """The types whose system prompt was made, in order."""
+    """The types whose system prompt was rendered, in order."""
 
     def change_resources(self, **changes: Any) -> Conversation:
-        """Give the parent other `ConversationResources`, before its first use."""
+        """Return the parent with other `ConversationResources`; before its first use."""
         self.parent = self.subagents.parent = with_resources(self.parent, **changes)
         return self.parent
 
@@ -61,9 +61,9 @@ async def crew_with(
     limits: TurnLimits | None = None,
     by_type: Mapping[str, FakeModel] | None = None,
 ) -> Crew:
-    """A conversation with Agent, Task, CreateSubagent and `tools`, which its subagents have too.
+    """Return a conversation with Agent, Task, CreateSubagent and `tools`, which its subagents have, too.
 
-    `models` are those of the configuration by alias; `by_type` gives the subagents of a type a model of their own.
+    `models` are the configured ones by alias; `by_type` are the models for the subagents of a type.
     """
     given: list[Tool] = []
     parent = await conversation_with(model, files=files, policy=policy, limits=limits)
@@ -115,13 +115,13 @@ async def _git() -> str:
 
 @dataclass
 class CommandTool(FakeTool):
-    """A tool whose effect is a command line."""
+    """A tool whose proposed action is a command line."""
 
     contexts: list[ToolCallContext] = field(default_factory=list[ToolCallContext])
 
     @property
     def spec(self) -> ToolSpec:
-        """Named as it was asked for."""
+        """The spec with the name that was passed."""
         return ToolSpec(self.name, "Runs a command.", {"type": "object"})
 
     @asynccontextmanager

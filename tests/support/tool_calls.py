@@ -1,4 +1,4 @@
-"""Calling a tool in a test as `call_tools` does it, without a conversation around it."""
+"""Call a single tool as `call_tools` does, without a conversation around it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ async def _ask(request: Request) -> Answer:
 
 
 def call_context(name: str) -> ToolCallContext:
-    """The context of a call that neither speaks nor asks."""
+    """Return the context of a call that emits no events and sends no requests."""
     return ToolCallContext("session", "turn", 1, "call", name, None, _emit, _ask)
 
 
 async def call(tool: Tool, arguments: Mapping[str, Any]) -> ToolReturnValue:
-    """Prepare and run one call; whatever it would do is allowed."""
+    """Prepare and run one call as if it were approved."""
     async with tool.prepare(arguments, call_context(tool.spec.name)) as prepared:
         return await prepared.run()
 
 
 async def effect_of(tool: Tool, arguments: Mapping[str, Any]) -> ProposedAction | None:
-    """What the call would do, without doing it."""
+    """Return what the call would do, without running it."""
     async with tool.prepare(arguments, call_context(tool.spec.name)) as prepared:
         return prepared.proposed_action

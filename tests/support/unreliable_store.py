@@ -1,4 +1,4 @@
-"""A session whose state cannot always be saved."""
+"""A session whose state cannot be saved at chosen calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kimi.domain.history.session import SessionState
 
 
 class UnreliableStore:
-    """The files of a session whose state cannot be saved at the calls that `failures` says."""
+    """The files of a session. Saving its state fails at the calls for which `failures` yields True."""
 
     def __init__(self, files: SessionFiles, failures: Iterator[bool]) -> None:
         self._files = files
@@ -19,7 +19,7 @@ class UnreliableStore:
         self.saved: list[SessionState] = []
 
     def save_state(self, state: SessionState) -> None:
-        """Fails when it is due."""
+        """Save the state, or fail if `failures` says so."""
         if next(self._failures, False):
             raise StoreFailed("The disk is full.")
         self._files.save_state(state)

@@ -1,4 +1,4 @@
-"""Web pages on the loopback interface: what each path answers is a table."""
+"""A web server on the loopback interface with a handler for each path."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @dataclass
 class WebServer:
-    """Where it listens, and the requests that came, with their bodies."""
+    """The address of the server, and the received requests with their bodies."""
 
     port: int
     requests: list[web.BaseRequest] = field(default_factory=list[web.BaseRequest])
     bodies: list[bytes] = field(default_factory=list[bytes])
 
     def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
-        """The address of a path."""
+        """Return the URL of a path."""
         return f"http://{host}:{self.port}{path}"
 
 
 def page(body: bytes | str, content_type: str = "text/html; charset=utf-8", status: int = 200) -> Handler:
-    """Answers the same each time."""
+    """Return a handler that always sends the same answer."""
     data = body.encode() if isinstance(body, str) else body
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -36,7 +36,7 @@ def page(body: bytes | str, content_type: str = "text/html; charset=utf-8", stat
 
 
 def moved(target: str, status: int = 302) -> Handler:
-    """A redirect."""
+    """Return a handler that redirects."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=status, headers={"Location": target})
@@ -46,7 +46,7 @@ def moved(target: str, status: int = 302) -> Handler:
 
 @asynccontextmanager
 async def web_server(pages: Mapping[str, Handler]) -> AsyncGenerator[WebServer, None]:
-    """A server of these pages; other paths are not found."""
+    """Run a server with these handlers; other paths are not found."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         served.bodies.append(await request.read())

@@ -1,4 +1,4 @@
-"""An ACP server in this process and a raw client for it: every line is seen, in order."""
+"""An ACP server in the test's process and a raw client for it that sees every line in order."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ PATIENCE_S = 10.0
 
 @dataclass
 class AcpClient:
-    """The client's side. `lines` keeps all messages that were read, `raw` all bytes that came."""
+    """The client's end. `lines` keeps all messages that were read, `raw` all bytes that arrived."""
 
     _to_server: MemoryObjectSendStream[bytes]
     _from_server: MemoryObjectReceiveStream[Json]
     lines: list[Json] = field(default_factory=list[Json])
     raw: list[bytes] = field(default_factory=list[bytes])
     serve: Callable[[Json], Awaitable[Json | None]] | None = None
-    """Answers requests of the agent: the members of the answer, None for none."""
+    """Answers requests of the agent: returns the members of the answer, None for no answer."""
     _number: int = 0
     _asked: dict[object, str] = field(default_factory=dict[object, str])
 
@@ -49,21 +49,21 @@ class AcpClient:
         await self.send_bytes(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
 
     async def next_line(self) -> Json:
-        """The next message of the agent."""
+        """Return the next message of the agent."""
         with anyio.fail_after(PATIENCE_S):
             line = await self._from_server.receive()
         self.lines.append(line)
         return line
 
     def message(self, method: str, params: Json | None = None) -> Json:
-        """A request that is not sent yet."""
+        """Return a request without sending it."""
         self._number += 1
         self._asked[self._number] = method
         head: Json = {"jsonrpc": "2.0", "id": self._number, "method": method}
         return head if params is None else {**head, "params": params}
 
     async def request(self, method: str, params: Json | None = None) -> int:
-        """Send a request; gives its id."""
+        """Send a request; return its id."""
         message = self.message(method, params)
         await self.send(message)
         return message["id"]
@@ -73,7 +73,7 @@ class AcpClient:
         await self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def answer_of(self, call_id: object) -> Json:
-        """Read until the answer to this request."""
+        """Read until the answer to this request; return it."""
         for line in self.lines:
             if "method" not in line and line.get("id") == call_id:
                 return line
@@ -87,56 +87,56 @@ class AcpClient:
                     await self.send({"jsonrpc": "2.0", "id": line["id"], **members})
 
     async def ask(self, method: str, params: Json | None = None) -> Json:
-        """Send a request and read to its answer."""
+        """Send a request and read to its answer; return it."""
         return await self.answer_of(await self.request(method, params))
 
     async def result(self, method: str, params: Json | None = None) -> Json:
-        """The result of a request that must succeed."""
+        """Send a request that must succeed; return its result."""
         answer = await self.ask(method, params)
         assert "result" in answer, answer
         return answer["result"]
 
     async def error(self, method: str, params: Json | None = None) -> Json:
-        """The error of a request that must fail."""
+        """Send a request that must fail; return its error."""
         answer = await self.ask(method, params)
         assert "error" in answer, answer
         return answer["error"]
 
     async def shake_hands(self, **capabilities: object) -> Json:
-        """`initialize` with these client capabilities; gives the result."""
+        """Send `initialize` with these client capabilities; return the result."""
         return await self.result("initialize", {"protocolVersion": 1, "clientCapabilities": capabilities})
 
     async def new_session(self, place: Place, **params: object) -> str:
-        """A new session in the work dir of the place; gives its id."""
+        """Open a session in the place's work directory; return its id."""
         return (await self.result("session/new", {"cwd": str(place.work), "mcpServers": [], **params}))["sessionId"]
 
     async def say(self, session_id: str, *texts: str) -> Json:
-        """Prompt with text blocks; gives the answer."""
+        """Send a prompt of text blocks; return the answer."""
         return await self.ask("session/prompt", prompt(session_id, *texts))
 
     async def until(self, found: Callable[[Json], bool]) -> Json:
-        """Read until such a message."""
+        """Read until a message matches; return it."""
         while not found(line := await self.next_line()):
             pass
         return line
 
     async def until_update(self, kind: str) -> Json:
-        """Read until an update of this kind; gives it."""
+        """Read until an update of this kind; return it."""
         return (await self.until(lambda line: kind_of(line) == kind))["params"]["update"]
 
     async def until_method(self, method: str) -> Json:
-        """Read until a message of the agent with this method."""
+        """Read until a message of the agent with this method; return it."""
         return await self.until(lambda line: line.get("method") == method)
 
     async def quiet(self) -> bool:
-        """Does nothing come for a moment?"""
+        """Whether nothing arrives for a moment."""
         with anyio.move_on_after(0.2):
             self.lines.append(await self._from_server.receive())
             return False
         return True
 
     def check(self) -> None:
-        """Is everything that was sent what the protocol allows? (A-112)"""
+        """Assert that the protocol allows every message of the agent (A-112)."""
         for line in b"".join(self.raw).splitlines():
             message = json.loads(line)
             check_agent_message(
@@ -144,7 +144,7 @@ class AcpClient:
             )
 
     def updates(self, kind: str | None = None, session_id: str | None = None) -> list[Json]:
-        """The updates read so far, of this kind and session."""
+        """Return the updates read so far, of this kind and session."""
         return [
             line["params"]["update"]
             for line in self.lines
@@ -154,7 +154,7 @@ class AcpClient:
         ]
 
     def said(self, session_id: str | None = None) -> str:
-        """All text of the agent so far."""
+        """Return all text of the agent so far."""
         chunks = self.updates("agent_message_chunk", session_id)
         return "".join(update["content"].get("text", "") for update in chunks)
 
@@ -164,17 +164,17 @@ class AcpClient:
 
 
 def kind_of(line: Json) -> str | None:
-    """The kind of the update in a message, if it is one."""
+    """Return the kind of the update in a message; None if it is no update."""
     return line["params"]["update"]["sessionUpdate"] if line.get("method") == "session/update" else None
 
 
 def prompt(session_id: str, *texts: str) -> Json:
-    """The params of a prompt of text blocks."""
+    """Return the params of a prompt of text blocks."""
     return {"sessionId": session_id, "prompt": [{"type": "text", "text": text} for text in texts]}
 
 
 def using(model: FakeModel | Callable[[OpenSession], FakeModel]) -> AdaptContainer:
-    """Sessions whose model is this one."""
+    """Return an adapter of containers whose sessions use this model."""
 
     def adapt(container: SessionContainer, session: OpenSession) -> None:
         chosen = model if isinstance(model, FakeModel) else model(session)
@@ -194,7 +194,7 @@ def acp_server(
     flags: dict[str, Any] | None = None,
     on_loaded: Callable[[bool], None] = lambda has_sessions: None,
 ) -> AcpServer:
-    """A server for the configuration of a place."""
+    """Return a server for the configuration of a place."""
     environ = place.full_environ()
     given = Flags(work_dir=str(place.work), ui="acp", **(flags or {}))
     app = App(settings=providers.Object(load_settings(given, environ)), environ=providers.Object(environ))
@@ -205,7 +205,7 @@ def acp_server(
 async def acp_client(
     place: Place, *, adapt: AdaptContainer = adapt_nothing, flags: dict[str, Any] | None = None
 ) -> AsyncGenerator[AcpClient, None]:
-    """A server for the configuration of a place, and its client; the input ends on leaving."""
+    """Run a server for the configuration of a place and yield its client; the input ends on leaving."""
     server = acp_server(place, adapt=adapt, flags=flags)
     to_server, incoming = anyio.create_memory_object_stream[bytes](1000)
     outgoing, from_server = anyio.create_memory_object_stream[Json](100_000)

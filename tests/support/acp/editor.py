@@ -1,4 +1,4 @@
-"""An editor on the other side of ACP, as far as files and terminals go: buffers over the disk, real processes."""
+"""The file and terminal methods of an ACP editor: buffers over the disk, real processes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Editor:
         return {}
 
     async def _terminal_create(self, params: JsonObject) -> JsonObject:
-        """Starts the program as it is given: without a shell of its own."""
+        """Start the program directly, without a shell."""
         process = await asyncio.create_subprocess_exec(
             params["command"],
             *params.get("args", []),
@@ -119,5 +119,5 @@ class Editor:
     def _kill(self, terminal_id: str) -> None:
         process = self.terminals[terminal_id].process
         if process.returncode is None:
-            with suppress(ProcessLookupError):  # it has ended, and nobody has looked yet
+            with suppress(ProcessLookupError):  # it has ended, and its status was not read yet
                 os.killpg(process.pid, signal.SIGKILL)

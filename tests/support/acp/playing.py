@@ -1,4 +1,4 @@
-"""Plays events through the translator on a clock of its own; every update is checked against the schema."""
+"""Plays events through the update translator on a fake clock, and checks every update against the schema."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ Step: TypeAlias = "ev.Event | Pause"
 
 
 def translator(client: ClientCapabilities | None = None, **options: Any) -> SessionUpdateTranslator:
-    """A translator for a client without abilities. It knows the built-in tools, unless `options` say otherwise."""
+    """Return a translator for a client without capabilities. It knows the built-in tools unless `options` differ."""
     given: dict[str, Any] = {"find_presentation": find_builtin_presentation, **options}
     return SessionUpdateTranslator(WORK_DIR, capabilities=client or ClientCapabilities(), **given)
 
 
 def find_builtin_presentation(name: str) -> ToolPresentation | None:
-    """How calls of a built-in tool look."""
+    """Return the presentation of a built-in tool's calls."""
     spec = builtin_specs().get(name)
     return None if spec is None else present_tool(spec)
 
 
 def checked(updates: Iterable[JsonObject]) -> list[Any]:
-    """The updates as they arrive, each one valid."""
+    """Return the updates as the client gets them, after each was checked."""
     found = json.loads(json.dumps(list(updates)))
     for update in found:
         params = {"sessionId": "s1", "update": update}
@@ -49,7 +49,7 @@ def checked(updates: Iterable[JsonObject]) -> list[Any]:
 
 
 def play(subject: SessionUpdateTranslator, steps: Sequence[Step], *, tick: float = 0.0) -> list[Any]:
-    """The updates for these events; a number lets that many seconds pass. What is due is asked for after each."""
+    """Return the updates for these steps, with due updates after each. A number lets that many seconds pass."""
     found: list[JsonObject] = []
     now = 100.0
     for step in steps:
@@ -64,29 +64,29 @@ def play(subject: SessionUpdateTranslator, steps: Sequence[Step], *, tick: float
 
 
 def replayed(events: Iterable[ev.Event], **options: Any) -> list[Any]:
-    """The replay of these events after they were stored."""
+    """Return the replay of these events after they were stored."""
     envelopes = [encode_event(event) for event in events]
     return checked(build_replay_updates(decode_stored_events(envelopes), translator(is_replaying=True, **options)))
 
 
 def call(name: str, call_id: str = "c1", **arguments: Any) -> ToolCall:
-    """A whole call."""
+    """Return a complete call."""
     return ToolCall(id=call_id, function=Function(name, json.dumps(arguments)))
 
 
 def pieces(name: str, text: str, size: int, call_id: str = "c1") -> list[ev.Event]:
-    """A call whose arguments come in pieces."""
+    """Return the events of a call whose arguments arrive in pieces."""
     head = ToolCall(id=call_id, function=Function(name, None))
     return [head, *(ToolCallPart(text[at : at + size]) for at in range(0, len(text), size))]
 
 
 def approval(call_id: str = "c1", sender: str = "Shell", *display: DisplayBlock, **more: Any) -> ApprovalRequest:
-    """A question about a call."""
+    """Return an approval request about a call."""
     return ApprovalRequest(f"ask-{call_id}", call_id, sender, "run command", "Run a command", display=display, **more)
 
 
 def golden(name: str, updates: Sequence[Any]) -> list[Any]:
-    """The expected updates, one a line; with KIMI_WRITE_GOLDEN they are these."""
+    """Return the expected updates of a golden file; with KIMI_WRITE_GOLDEN write these updates to it first."""
     path = GOLDEN / f"{name}.jsonl"
     if os.environ.get("KIMI_WRITE_GOLDEN"):
         path.write_text("".join(f"{json.dumps(u, ensure_ascii=False)}\n" for u in updates), encoding="utf-8")

@@ -1,8 +1,8 @@
 """A strict check of what an agent sends over the Agent Client Protocol, version 1.
 
-The shapes are those of the protocol library's models, read as JSON schemas, so that none of the library's leniency is
-left: an unknown key is an error except below `_meta`, and so is what the models would mend in silence. Added by hand is
-what the library does not know yet, or no longer (acp spec 1.1, 1.10).
+The shapes are the JSON schemas of the protocol library's models without the library's leniency: an unknown key is an
+error except below `_meta`, and so is a value that the models would correct silently. Shapes that the library does not
+know yet, or no longer knows, are added by hand (acp spec 1.1, 1.10).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _META: Schema = {"type": "object"}
 
 
 def _closed(required: Schema, **optional: Schema) -> Schema:
-    """An object with exactly these members."""
+    """Return the schema of an object with exactly these members."""
     properties = {**required, **optional, "_meta": _META}
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
@@ -104,26 +104,26 @@ _CODES = {-32700, -32600, -32601, -32602, -32603, -32800, -32000, -32002}
 
 
 class AgentLines:
-    """Checks a whole conversation: tell it what the client sends, give it what the agent sends."""
+    """Checks a whole conversation. Call `sent` for each line of the client, `received` for each line of the agent."""
 
     def __init__(self) -> None:
         self._methods: dict[object, str] = {}
 
     def sent(self, line: JsonObject) -> None:
-        """A line of the client: its requests say what the answers must look like."""
+        """Record a line of the client; its requests decide the shape of the answers."""
         if "id" in line and isinstance(line.get("method"), str):
             self._methods[line["id"]] = line["method"]
 
     def received(self, line: JsonObject) -> None:
-        """A line of the agent. Raises AssertionError."""
+        """Check a line of the agent. Raises AssertionError."""
         answers = None if "method" in line else self._methods.pop(line.get("id"), None)
         check_agent_message(line, answers=answers)
 
 
 def check_agent_message(line: JsonObject, *, answers: str | None = None) -> None:
-    """Is this a notification, request or response that an agent may send? Raises AssertionError that says why not.
+    """Check that an agent may send this notification, request or response. Raises AssertionError with the reason.
 
-    The result of a response is checked when it is said which method it `answers`.
+    The result of a response is checked only when `answers` names its method.
     """
     assert line.get("jsonrpc") == "2.0", f"no JSON-RPC: {line}"
     if "method" not in line:
@@ -146,7 +146,7 @@ def check_agent_message(line: JsonObject, *, answers: str | None = None) -> None
 
 
 def check_update(update: JsonObject) -> None:
-    """Is this an `update` of `session/update`? Raises AssertionError."""
+    """Check an `update` of `session/update`. Raises AssertionError."""
     kind = update.get("sessionUpdate")
     assert kind in _UPDATES or kind in _BY_HAND, f"unknown update: {kind}"
     _validate(_strict(cast("str", kind)), update)
@@ -158,7 +158,7 @@ def check_update(update: JsonObject) -> None:
 
 
 def check_result(method: str, result: object) -> None:
-    """Is this the result of `method`? Raises AssertionError."""
+    """Check the result of `method`. Raises AssertionError."""
     _validate(_strict(method), result)
 
 
@@ -174,7 +174,7 @@ def _check_response(line: JsonObject, answers: str | None) -> None:
 
 
 def _check_places(shape: JsonObject) -> None:
-    """Every path is absolute."""
+    """Check that every path is absolute."""
     for path in _paths(shape):
         assert os.path.isabs(path) or re.match(r"[A-Za-z]:[\\/]|\\\\", path), f"not absolute: {path}"
 
@@ -198,7 +198,7 @@ def _validate(schema: Schema, value: object) -> None:
 
 @cache
 def _strict(name: str) -> Schema:
-    """The schema of an update, of params or of a result, without leniency."""
+    """Return the strict schema of an update, of params or of a result."""
     if name in _BY_HAND:
         return _BY_HAND[name]
     model = _UPDATES.get(name) or _REQUESTS.get(name) or _RESULTS[name]
@@ -212,7 +212,7 @@ def _strict(name: str) -> Schema:
 
 
 def _tighten(schema: Any, definitions: Schema) -> None:
-    """Forbid unknown keys everywhere and drop the variants that take anything."""
+    """Forbid unknown keys everywhere and drop the variants that accept anything."""
     if isinstance(schema, list):
         for item in cast("list[Any]", schema):
             _tighten(item, definitions)

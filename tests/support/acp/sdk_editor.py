@@ -1,6 +1,6 @@
-"""An editor built on the protocol's own library, beside the agent in one process or with a real `kimi acp` process.
+"""An editor built on the protocol's own library, with the agent in one process or as a real `kimi acp` process.
 
-Every message of the agent is checked against the protocol's schema while it comes in.
+Every message of the agent is checked against the protocol's schema when it arrives.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ async def first_option(request: Json) -> str:
 
 
 async def nothing(method: str) -> None:
-    """Go on."""
+    """Do nothing."""
 
 
 @dataclass
 class SdkEditor:
-    """What the library calls. `updates` are the updates as (session id, update), `asked` the permission requests."""
+    """The editor that the library calls. `updates` holds (session id, update), `asked` the permission requests."""
 
     desk: Editor = field(default_factory=Editor)
     choose: Choose = first_option
     before: Callable[[str], Awaitable[None]] = nothing
-    """What is done before a call for a file or terminal is answered."""
+    """Called before a call for a file or terminal is answered."""
     form: Json | None = field(default_factory=dict[str, Any])
-    """What is filled in where a form is shown; None declines."""
+    """The content for a form; None declines it."""
     updates: list[tuple[str, Json]] = field(default_factory=list[tuple[str, Json]])
     asked: list[Json] = field(default_factory=list[Json])
     forms: list[Json] = field(default_factory=list[Json])
@@ -131,63 +131,63 @@ class SdkEditor:
         except Refusal as error:
             raise acp.RequestError(-32603, str(error)) from error
 
-    # --- what came --------------------------------------------------------------------------------------------
+    # --- received messages ------------------------------------------------------------------------------------
 
     def of(self, kind: str, session_id: str | None = None) -> list[Json]:
-        """The updates of a kind, in order."""
+        """Return the updates of a kind, in order."""
         return [one for at, one in self.updates if one["sessionUpdate"] == kind and session_id in (None, at)]
 
     def kinds(self) -> set[str]:
-        """The kinds of updates that came."""
+        """Return the kinds of the updates that arrived."""
         return {one["sessionUpdate"] for _, one in self.updates}
 
     def said(self, session_id: str | None = None) -> str:
-        """All text of the agent."""
+        """Return all text of the agent."""
         return "".join(one["content"].get("text", "") for one in self.of("agent_message_chunk", session_id))
 
     def ends(self) -> dict[str, str]:
-        """The last status of each call, by the model's id of it."""
+        """Return the last status of each call, by the model's id of the call."""
         calls = [one for _, one in self.updates if one["sessionUpdate"] in ("tool_call", "tool_call_update")]
         return {one["toolCallId"].rpartition("/")[2]: one["status"] for one in calls if "status" in one}
 
     async def until(self, found: Callable[[], object]) -> None:
-        """Wait until something is true after an update."""
+        """Wait until the condition holds after an update."""
         with anyio.fail_after(PATIENCE_S):
             while not found():
                 await self.news.wait()
 
 
 class Agent:
-    """The library's connection to the agent; `call` is for methods that the library has no name for."""
+    """The library's connection to the agent; `call` is for methods that the library does not define."""
 
     def __init__(self, connection: ClientSideConnection) -> None:
         self.sdk: Any = connection
 
     async def hello(self, **abilities: Any) -> Json:
-        """`initialize`; the result."""
+        """Send `initialize`; return the result."""
         info = schema.Implementation(name="sdk-editor", version="1")
         able = schema.ClientCapabilities.model_validate(abilities)
         return _plain(await self.sdk.initialize(protocol_version=1, client_capabilities=able, client_info=info))
 
     async def new(self, place: Place, **options: Any) -> str:
-        """A new session in the work dir; its id."""
+        """Open a session in the work directory; return its id."""
         return (await self.sdk.new_session(cwd=str(place.work), **{"mcp_servers": [], **options})).session_id
 
     async def say(self, session_id: str, text: str = "go") -> str:
-        """A prompt; its stop reason."""
+        """Send a prompt; return its stop reason."""
         answer = await self.sdk.prompt(session_id=session_id, prompt=[acp.text_block(text)])
         return answer.stop_reason
 
     async def call(self, method: str, params: Json) -> Any:
-        """Any request; the result as it came. Raises acp.RequestError."""
+        """Send any request; return the result unchanged. Raises acp.RequestError."""
         return await self.sdk._conn.send_request(method, params)
 
     async def tell(self, method: str, params: Json) -> None:
-        """Any notification."""
+        """Send any notification."""
         await self.sdk._conn.send_notification(method, params)
 
     async def refusal(self, asked: Awaitable[Any]) -> Json:
-        """The error of a request that must fail: code, message, data."""
+        """Return the error of a request that must fail: code, message, data."""
         try:
             answer = await asked
         except acp.RequestError as error:
@@ -197,7 +197,7 @@ class Agent:
 
 @asynccontextmanager
 async def sdk_agent(where: Where, place: Place, editor: SdkEditor) -> AsyncGenerator[Agent, None]:
-    """An agent for the configuration of a place, in the hands of the library's client."""
+    """Start an agent for the configuration of a place, and yield the library's connection to it."""
     check, faults = AgentLines(), list[AssertionError]()
 
     def look(event: StreamEvent) -> None:
@@ -248,7 +248,7 @@ class _Link:
             return None
 
     async def close(self) -> None:
-        """The streams are closed by who made them."""
+        """Do nothing: the caller closes the streams."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Sessions of an editor that were stored, and what the model was asked with in them."""
+"""Stored sessions of an editor, and what the model was sent in them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support.program.wire_process import Json, Place
 
 
 def at(place: Place, session_id: str, **more: object) -> Json:
-    """The params that open a stored session."""
+    """Return the params that open a stored session."""
     return {"sessionId": session_id, "cwd": str(place.work), "mcpServers": [], **more}
 
 
 async def one_turn(place: Place, text: str = "hi", model: FakeModel | None = None) -> str:
-    """A session with one turn, of a process that has ended; its id."""
+    """Store a session with one turn, whose process has ended; return its id."""
     adapt = using(model or FakeModel([[TextPart("Hello")]]))
     async with acp_client(place, adapt=adapt) as client:
         await client.shake_hands()
@@ -27,10 +27,10 @@ async def one_turn(place: Place, text: str = "hi", model: FakeModel | None = Non
 
 
 def texts_of(asked: Asked) -> list[str]:
-    """The texts of the context that the model was asked with."""
+    """Return the texts of the context in a model request."""
     return [part.text for message in asked.history for part in message.content if isinstance(part, TextPart)]
 
 
 def shell(command: str = "true") -> ToolCall:
-    """A call that runs this command."""
+    """Return a call that runs this command."""
     return ToolCall("c1", Function("Shell", json.dumps({"command": command})))

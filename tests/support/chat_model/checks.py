@@ -1,6 +1,6 @@
-"""What every `ChatModel` promises, as checks that run on a stage: see `tests.contracts.test_chat_model`.
+"""The promises of every `ChatModel`, as checks that run on a stage: see `tests.contracts.test_chat_model`.
 
-They are functions apart from the tests so that they can be tried on broken models, too.
+They are functions apart from the tests, so that they can be run on broken models, too.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ async def passes_text_on_while_it_comes(stage: HttpStage) -> None:
 
 
 async def ends_when_the_provider_says_so(stage: HttpStage) -> None:
-    """Whatever the server does with the connection then."""
+    """The state of the connection afterwards does not matter."""
     dialect = stage.row.dialect
     if not (dialect.done or dialect.named):
         return

@@ -1,4 +1,4 @@
-"""Checks of what a `ChatModel` over HTTP sends; they belong to those of `tests.support.chat_model.checks`."""
+"""Checks of the requests that a `ChatModel` over HTTP sends; a part of `tests.support.chat_model.checks`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOOL = ToolSpec("Shell", "Runs a command.", {"type": "object", "properties": {"c
 
 
 async def sends_requests_that_the_service_takes(stage: HttpStage) -> None:
-    """A history with everything that may be in one, also what came from another provider."""
+    """The history has everything that a history may contain, also parts from another provider."""
     async with stage.say(Answer(text="well")) as rig:
         history = list(HISTORY)
         for more in _rich_history():
@@ -34,7 +34,7 @@ async def sends_requests_that_the_service_takes(stage: HttpStage) -> None:
 
 
 def _rich_history() -> list[list[Message]]:
-    """Piece after piece, as the steps of a conversation bring them."""
+    """Return the messages in the groups in which the steps of a conversation add them."""
     strange = (ToolCall("Shell:0", Function("Shell", "{}")), ToolCall("x" * 90, Function("Shell", None)))
     blank = Message("assistant", (ThinkPart("unsigned"), TextPart("  ")), strange)
     return [
@@ -62,7 +62,7 @@ async def replaces_pictures_for_a_model_that_is_blind(stage: HttpStage) -> None:
 
 
 async def sends_back_what_the_model_said(stage: HttpStage) -> None:
-    """Thinking with its signature, text, calls: what came in one answer goes out with the next request."""
+    """The next request contains the thinking with its signature, the text and the calls of the answer."""
     signature = "EsignedThought==" if stage.row.dialect.signs else None
     answer = Answer("deep thought", signature, "good day", (CALL, ("tc2", "Glob", '{"pattern":"*"}')))
     async with stage.serve(stage.reply(answer), stage.reply(Answer(text="well")), thinking=True) as rig:

@@ -1,4 +1,4 @@
-"""Where the checks of `ChatModel` run: a model that says what it is told to, over HTTP or from a script."""
+"""Opens the models that the checks of `ChatModel` run on: over HTTP, or from a script."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Rig:
     model: ChatModel
     server: ProviderServer | None = None
     patience_s: float = 5
-    """How long a check waits for what has to happen at once."""
+    """Seconds that a check waits for what must happen at once."""
 
     @property
     def provider(self) -> ProviderServer:
-        """The server of a model that has one."""
+        """The server of the model. The model must have one."""
         assert self.server is not None
         return self.server
 
@@ -58,13 +58,13 @@ class Stage(Protocol):
     """Opens models."""
 
     def say(self, *turns: Answer | Failure) -> AbstractAsyncContextManager[Rig]:
-        """A model that says or does this, turn after turn."""
+        """Open a model that answers or fails like this, turn after turn."""
         ...
 
 
 @dataclass(frozen=True)
 class HttpStage:
-    """Models of a row, before a server on the loopback interface; `wrap` may spoil them."""
+    """Opens models of a row, which talk to a server on the loopback interface; `wrap` may break them."""
 
     row: Row
     wrap: Callable[[ChatModel], ChatModel] = lambda model: model
@@ -76,7 +76,7 @@ class HttpStage:
         return self.serve(*map(self.reply, turns), read_s=patience)
 
     def reply(self, turn: Answer | Failure) -> Reply:
-        """What the server sends."""
+        """Return the reply that the server sends."""
         if isinstance(turn, Answer):
             return self.row.dialect.reply(turn)
         if turn.what == "connection":
@@ -84,7 +84,7 @@ class HttpStage:
         return Reply(fault="mute") if turn.what == "timeout" else self.error(int(turn.what), "out of luck")
 
     def error(self, status: int, text: str, **headers: str) -> Reply:
-        """An error status with a body of the dialect; underscores in header names become dashes."""
+        """Return an error status with a body of the dialect; underscores in header names become dashes."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return Reply(status=status, body=dumps(self.row.dialect.error(status, text)), headers=named)
 
@@ -92,7 +92,7 @@ class HttpStage:
     async def serve(
         self, *replies: Reply, read_s: float = 30, environ: Mapping[str, str] | None = None, **more: Any
     ) -> AsyncGenerator[Rig]:
-        """A model before a server that gives these replies; `more` are settings."""
+        """Open a model whose server sends these replies; `more` are settings."""
         async with provider(replies) as server:
             http = HttpClient(environ or {}, HttpLimits(read_s=read_s, connect_s=30))
             try:
@@ -114,7 +114,7 @@ class HttpStage:
 
 @dataclass(frozen=True)
 class ScriptStage:
-    """The scripted model."""
+    """Opens scripted models."""
 
     @asynccontextmanager
     async def say(self, *turns: Answer | Failure) -> AsyncGenerator[Rig]:
@@ -141,7 +141,7 @@ def _script(turn: Answer | Failure) -> str:
 async def ask(
     model: ChatModel, history: Sequence[Message] = HISTORY, *, seen: list[ModelItem] | None = None
 ) -> list[ModelItem]:
-    """All items of one answer; those up to a failure are in `seen`."""
+    """Return all items of one answer; those before a failure are in `seen`."""
     items: list[ModelItem] = [] if seen is None else seen
     with anyio.fail_after(20):
         async with model.stream("system", history, [], 0) as stream:
@@ -156,27 +156,27 @@ async def ask(
 
 
 def merged(items: Sequence[ModelItem]) -> list[MergedPart]:
-    """The parts, put together."""
+    """Return the merged parts."""
     merger = PartMerger()
     parts = [part for item in items if not isinstance(item, ResponseEnd) for part in merger.push(item)]
     return parts + merger.flush()
 
 
 def end_of(items: Sequence[ModelItem]) -> ResponseEnd:
-    """The last item, which has to be the end."""
+    """Return the last item, which must be the end."""
     end = items[-1]
     assert isinstance(end, ResponseEnd)
     return end
 
 
 def calls_of(items: Sequence[ModelItem]) -> list[tuple[str, object]]:
-    """Name and arguments of each call."""
+    """Return name and arguments of each call."""
     calls = [part for part in merged(items) if isinstance(part, ToolCall)]
     return [(call.function.name, json.loads(call.function.arguments or "{}")) for call in calls]
 
 
 def exchange(items: Sequence[ModelItem]) -> list[Message]:
-    """The message that the items make, and a result for each of its calls."""
+    """Return the message that the items form, and a result for each of its calls."""
     parts = merged(items)
     calls = tuple(part for part in parts if isinstance(part, ToolCall))
     content = tuple(part for part in parts if not isinstance(part, ToolCall))
@@ -185,7 +185,7 @@ def exchange(items: Sequence[ModelItem]) -> list[Message]:
 
 
 async def failure(rig: Rig, seen: list[ModelItem] | None = None) -> ChatProviderError:
-    """The error of the next answer."""
+    """Return the error of the next answer."""
     with pytest.raises(ModelError) as raised:
         await ask(rig.model, seen=seen)
     assert isinstance(raised.value, ChatProviderError)
@@ -193,6 +193,6 @@ async def failure(rig: Rig, seen: list[ModelItem] | None = None) -> ChatProvider
 
 
 async def gone(rig: Rig) -> None:
-    """The server sees at once that the client went away."""
+    """Assert that the server notices at once that the client closed the connection."""
     with anyio.fail_after(rig.patience_s):
         await rig.provider.requests[0].gone.wait()

@@ -1,4 +1,4 @@
-"""The Messages API, as `anthropic` speaks it (runtime spec 3.5)."""
+"""The dialect of `anthropic`: the Messages API (runtime spec 3.5)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _BLOCKS = {"user": {"text", "image", "tool_result"}, "assistant": {"text", "thin
 
 
 def block(index: int, start: Json, deltas: Sequence[Json]) -> list[Event]:
-    """A content block: its start, its deltas, its end."""
+    """Return the events of a content block: its start, its deltas, its end."""
     begun: Json = {"type": "content_block_start", "index": index, "content_block": start}
     middle = [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
     return [begun, *middle, {"type": "content_block_stop", "index": index}]
 
 
 def thinking_block(index: int, think: str, signature: str | None) -> list[Event]:
-    """Thinking; without text it is redacted."""
+    """Return thinking; without text it is redacted."""
     if not think and signature:
         return block(index, {"type": "redacted_thinking", "data": signature}, [])
     deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(think, 3)]
@@ -78,7 +78,7 @@ def _parts(answer: Answer) -> list[Event]:
 
 
 def opening(answer: Answer) -> list[Event]:
-    """The parts; the last one is not closed."""
+    """Return the parts; the last one is not closed."""
     return _parts(answer)[:-1]
 
 
@@ -88,7 +88,7 @@ def events(answer: Answer) -> list[Event]:
 
 
 def check(request: Recorded) -> None:
-    """A request that the Messages API takes."""
+    """Assert that the Messages API accepts the request."""
     assert (request.method, request.path) == ("POST", "/v1/messages")
     assert request.headers["x-api-key"]
     assert request.headers["anthropic-version"] == "2023-06-01"

@@ -1,4 +1,4 @@
-"""Chat completions, as `kimi` and `openai_legacy` speak them (runtime spec 3.2, 3.3)."""
+"""The dialect of `kimi` and `openai_legacy`: chat completions (runtime spec 3.2, 3.3)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def events(answer: Answer) -> list[Event]:
 
 
 def check(request: Recorded) -> None:
-    """A request that a server of chat completions takes."""
+    """Assert that a server of chat completions accepts the request."""
     assert (request.method, request.path) == ("POST", "/v1/chat/completions")
     assert request.headers["authorization"].startswith("Bearer ")
     body = request.json
@@ -64,7 +64,7 @@ def check(request: Recorded) -> None:
 
 
 def _check_content(message: Json, *, ours: bool) -> None:
-    """Only the user may show pictures; `ours` takes them in results as well."""
+    """Assert that only user messages have images; with `ours` results may have them, too."""
     if message["role"] == "user" or (ours and message["role"] == "tool"):
         return
     content: Any = message.get("content") or ()

@@ -1,4 +1,4 @@
-"""`streamGenerateContent`, as `gemini` and `vertexai` speak it (runtime spec 3.6)."""
+"""The dialect of `gemini` and `vertexai`: `streamGenerateContent` (runtime spec 3.6)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def events(answer: Answer) -> list[Event]:
 
 
 def check(request: Recorded) -> None:
-    """A request that the service takes."""
+    """Assert that the service accepts the request."""
     assert request.method == "POST"
     assert _PATH.fullmatch(request.path)
     assert request.headers.get("x-goog-api-key") or request.headers["authorization"].startswith("Bearer ")
@@ -97,7 +97,7 @@ def error(status: int, text: str) -> Json:
 
 
 def quota(quota_id: str = "GenerateRequestsPerDayPerProjectPerModel", delay: str = "34s") -> Json:
-    """The body of an answer to a request beyond a quota."""
+    """Return the error body for a request beyond a quota."""
     violations = [{"quotaMetric": "requests", "quotaId": quota_id}]
     details: list[Json] = [
         {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": violations},

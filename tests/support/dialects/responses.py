@@ -1,4 +1,4 @@
-"""The Responses API, as `openai_responses` speaks it (runtime spec 3.4)."""
+"""The dialect of `openai_responses`: the Responses API (runtime spec 3.4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
 
 
 def item(index: int, body: Json, deltas: Sequence[Json], done: Json) -> list[Event]:
-    """An output item: that it is added, its deltas, that it is done."""
+    """Return the events of an output item: added, its deltas, done."""
     begun: Json = {"type": "response.output_item.added", "output_index": index, "item": body}
     middle = [{"output_index": index, "item_id": f"item_{index}", **delta} for delta in deltas]
     return [begun, *middle, {"type": "response.output_item.done", "output_index": index, "item": {**body, **done}}]
@@ -82,7 +82,7 @@ def events(answer: Answer) -> list[Event]:
 
 
 def check(request: Recorded) -> None:
-    """A request that the Responses API takes."""
+    """Assert that the Responses API accepts the request."""
     assert (request.method, request.path) == ("POST", "/v1/responses")
     assert request.headers["authorization"].startswith("Bearer ")
     body = request.json
@@ -114,7 +114,7 @@ def check(request: Recorded) -> None:
 
 
 def _check_items(items: Sequence[Json]) -> None:
-    """Thinking belongs to what the model said after it; no two calls have the same id."""
+    """Assert that output of the model follows its thinking, and that call ids are unique."""
     ids = [one["call_id"] for one in items if one["type"] == "function_call"]
     assert len(ids) == len(set(ids))
     for one, following in zip(items, [*items[1:], {}], strict=True):

@@ -1,4 +1,4 @@
-"""What the loopback provider is to say, apart from how a provider type says it.
+"""An answer of the loopback provider, and the dialect in which a provider type writes it.
 
 A dialect is how one type writes an answer on the wire. The contract of `ChatModel` runs for every row of
 `tests.support.dialects.table`: a provider type with its dialect. A new type is a module here and a row there.
@@ -22,9 +22,9 @@ INPUT, CACHED, OUTPUT = 10, 4, 5
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says: thinking (with a signature, where the type has one), text, calls of (id, name, arguments).
+    """An answer: thinking (with a signature, where the type has one), text, calls of (id, name, arguments).
 
-    Text comes in pieces of one character, arguments in pieces of three. Without `stop` the model stops for its calls,
+    Text is sent in pieces of one character, arguments in pieces of three. Without `stop` the model stops for its calls,
     or at the end of its text. Without `usage` the answer holds no token counts at all.
     """
 
@@ -48,11 +48,11 @@ def pieces(text: str, size: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a provider type speaks.
+    """How a provider type writes answers.
 
-    `events(answer)` is the whole answer. `opening(answer)` is the same, broken off: its parts are there except that
-    the last one is not closed, and nothing says that the model stopped. `check(request)` asserts that a request is
-    one that the real service would take: its path, headers and body, whatever the history was.
+    `events(answer)` is the whole answer. `opening(answer)` is the same without its end: the last part is not closed,
+    and no event says that the model stopped. `check(request)` asserts that the real service would accept the path,
+    headers and body of a request, for any history.
     """
 
     events: Callable[[Answer], list[Event]]
@@ -61,43 +61,43 @@ class Dialect:
     error: Callable[[int, str], Json]
     """(HTTP status, text) -> the body of an error answer."""
     stream_error: Callable[[str], Event]
-    """(text) -> an event that reports a passing overload in the middle of a stream."""
+    """(text) -> an event that reports a temporary overload in the middle of a stream."""
     quota: tuple[int, Json]
-    """Status and body of the answer to a request beyond what was paid for; retrying it is of no use."""
+    """Status and body of the answer when the quota is used up, so that a retry cannot succeed."""
     broken: Sequence[bytes] = (b"{not json", b"[]", b'"text"')
-    """Events that are no events; those of a wrong form come beside these."""
+    """Invalid events, beside those of a wrong form."""
     harmless: Sequence[Event] = ()
-    """Events that say nothing and are skipped: keep-alives, empty lists, kinds of tomorrow."""
+    """Events that are skipped: keep-alives, empty lists, unknown types."""
     done: bool = True
-    """Does `[DONE]` end a stream?"""
+    """Whether `[DONE]` ends a stream."""
     named: bool = False
-    """Has each event a name beside its data?"""
+    """Whether each event has a name beside its data."""
     streams_arguments: bool = True
-    """Do arguments come in pieces, as text that may be anything? Else they come at once, as an object."""
+    """Whether arguments are streamed as arbitrary text; else they are sent at once as an object."""
     signs: bool = False
-    """Does thinking have a signature that goes back with it?"""
+    """Whether thinking has a signature that is sent back with it."""
     returns_thinking: bool = True
-    """Does the text of thinking go back with the next request?"""
+    """Whether the text of thinking is sent back with the next request."""
     call_id: Callable[[str, str], str] = lambda call_id, name: call_id
-    """(id, name) -> the id that the adapter gives a call with an id of its own."""
+    """(id, name) -> the id that the adapter assigns to a call with an id of its own."""
 
     def reply(self, answer: Answer, **options: Any) -> Reply:
-        """The whole answer."""
+        """Return the reply with the whole answer."""
         return replace(Reply(self.events(answer), done=self.done, named=self.named), **options)
 
     def cut(self, answer: Answer, **options: Any) -> Reply:
-        """The opening of an answer, and then a fault: `fault="stall"`, "close" or "reset"."""
+        """Return the reply with the opening of an answer and then a fault: `fault="stall"`, "close" or "reset"."""
         events = self.opening(answer)
         return replace(Reply(events, done=False, named=self.named, fault_after=len(events)), **options)
 
     def with_event(self, event: Event, answer: Answer) -> Reply:
-        """An answer in whose middle, after its opening, something else is sent. What comes then is not said."""
+        """Return the reply with another event after the opening of an answer; the rest of the answer is not sent."""
         return Reply([*self.opening(answer), event], done=self.done, named=self.named)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A provider type and its dialect; `settings` are what its `ModelSettings` need beside the usual."""
+    """A provider type with its dialect; `settings` are the additional values of its `ModelSettings`."""
 
     type: str
     dialect: Dialect

@@ -1,4 +1,4 @@
-"""The rows of the contract of `ChatModel`: every provider type over HTTP, with its dialect."""
+"""The table of the provider types over HTTP with their dialects, for the contract of `ChatModel`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The MCP configuration and the logins of a user in memory, for use-cases of `kimi mcp`."""
+"""A user's MCP configuration and logins in memory, for the use-cases of `kimi mcp`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kimi.application.settings.settings import McpServer
 
 @dataclass
 class MemoryMcpConfiguration:
-    """Entries in memory; an entry with an `error` cannot be used, for that reason."""
+    """Entries in memory. An entry with an `error` cannot be used; that is the reason."""
 
     entries: McpEntries = field(default_factory=dict[str, Any])
     path: str = "/share/mcp.json"
@@ -37,7 +37,7 @@ class MemoryMcpConfiguration:
 
 @dataclass
 class MemoryMcpLogins:
-    """The names of servers where the user is logged in."""
+    """The names of the servers where the user is logged in."""
 
     names: set[str] = field(default_factory=set[str])
     error: OSError | None = None

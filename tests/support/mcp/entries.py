@@ -1,4 +1,4 @@
-"""How tests name MCP servers: entries of `mcp.json` and settings, over the raw server beside this module."""
+"""Entries of `mcp.json` and settings that start the raw server beside this module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPECIAL = frozenset(McpServer.model_fields) - {"name", "command", "args"}
 
 
 def raw_entry(**options: Any) -> dict[str, Any]:
-    """An entry of `mcpServers` that starts the raw server with these options; keys of an entry stay in the entry."""
+    """Return an entry of `mcpServers` that starts the raw server with these options; keys of an entry stay in it."""
     keys = {"timeout", *SPECIAL}
     own = {key: value for key, value in options.items() if key in keys}
     told = {key: value for key, value in options.items() if key not in keys}
@@ -22,10 +22,10 @@ def raw_entry(**options: Any) -> dict[str, Any]:
 
 
 def raw_server(name: str, **options: Any) -> McpServer:
-    """The same as settings."""
+    """Return the settings of such an entry."""
     return McpServer(name=name, **raw_entry(**options))
 
 
 def config(**entries: dict[str, Any]) -> str:
-    """The text of an `mcp.json`."""
+    """Return the text of an `mcp.json`."""
     return json.dumps({"mcpServers": entries})

@@ -1,4 +1,4 @@
-"""A `ToolSource` without servers; passes the contract suite of the port."""
+"""The double of the port `ToolSource`, without processes; it passes the port's contract suite."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Body: TypeAlias = Callable[[JsonObject, Elicit], Awaitable[ToolReturnValue]]
 
 @dataclass
 class FakeServer:
-    """A server that has these tools once it is connected; `outcome` is what becomes of connecting."""
+    """A server that has these tools once it is connected; `outcome` is the result of connecting."""
 
     tools: Mapping[str, Body] = field(default_factory=dict[str, Body])
     outcome: ServerState = "connected"
@@ -34,7 +34,7 @@ class FakeServer:
 
 
 class FakeToolSource:
-    """Servers whose states and tools a test sets. `hold` keeps them from settling until it is set."""
+    """Servers whose states and tools a test sets. With `hold` they connect only when the event is set."""
 
     def __init__(self, servers: Mapping[str, FakeServer]) -> None:
         self.made = dict(servers)
@@ -46,25 +46,25 @@ class FakeToolSource:
         self.calls: list[tuple[str, str, JsonObject]] = []
 
     def start(self) -> None:
-        """See `ToolSource`; connects at once unless `hold` is there."""
+        """See `ToolSource`; connects at once without `hold`."""
         if not self.started and not self.ending:
             self.started = True
             if self.hold is None:
                 self.connect_all()
 
     def connect_all(self) -> None:
-        """Every server comes to its outcome."""
+        """Give every server the state of its outcome."""
         for name, server in self.made.items():
             tools = tuple(described(name, tool) for tool in server.tools) if server.outcome == "connected" else ()
             self.put(SourceServer(name, server.outcome, server.reason, tools))
 
     def put(self, view: SourceServer) -> None:
-        """A server stands like this now."""
+        """Set the state and tools of a server."""
         self.views[view.name] = view
         self.version += 1
 
     def lose(self, name: str, state: ServerState = "failed") -> None:
-        """A server is gone; its tools stay known."""
+        """Disconnect a server; its tools stay known."""
         self.put(replace(self.views[name], state=state, reason="The connection was lost."))
 
     def servers(self) -> Sequence[SourceServer]:
@@ -112,6 +112,6 @@ class FakeToolSource:
 
 
 def described(server: str, name: str, description: str | None = None) -> SourceTool:
-    """A tool with an open schema."""
+    """Return a tool with an open schema."""
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     return SourceTool(server, name, description or f"Does {name}.", schema)

@@ -1,4 +1,4 @@
-"""HTTP servers that are no good MCP servers: every request gets the same status, or a session that breaks later."""
+"""HTTP servers that are faulty MCP servers: every request gets the same status, or a session fails later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Respond = Callable[[dict[str, Any]], "tuple[int, dict[str, Any] | None]"]
 
 @asynccontextmanager
 async def http_server(respond: Respond, heads: list[str] | None = None) -> AsyncGenerator[str, None]:
-    """The URL of a server on the loopback interface; `heads` gets the head of every request."""
+    """Run a server on the loopback interface and yield its URL; the head of every request is appended to `heads`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -45,8 +45,8 @@ async def http_server(respond: Respond, heads: list[str] | None = None) -> Async
 
 @asynccontextmanager
 async def event_server(respond: Respond, told: str = "/messages") -> AsyncGenerator[str, None]:
-    """The same of the older kind: answers come as events, and `told` is where messages are said to go to; without
-    it the events end at once."""
+    """Run a server of the older transport and yield its URL. Answers are events, and `told` is the announced path for
+    messages; when it is empty the events end at once."""
     listener: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,12 +76,12 @@ async def event_server(respond: Respond, told: str = "/messages") -> AsyncGenera
 
 
 def always(status: int) -> Respond:
-    """Every request gets this status."""
+    """Answer every request with this status."""
     return lambda message: (status, {"error": "no"})
 
 
 def working(calls: Callable[[dict[str, Any]], tuple[int, dict[str, Any] | None]]) -> Respond:
-    """A session begins, `echo` is listed, and calls are answered by `calls`, which may set another status."""
+    """Begin a session that lists `echo`; `calls` answers the calls and may set another status."""
 
     def respond(message: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
         if "id" not in message:

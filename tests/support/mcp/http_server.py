@@ -1,4 +1,4 @@
-"""A remote MCP server with OAuth on the loopback interface: standard library only, in a thread of its own.
+"""A remote MCP server with OAuth on the loopback interface, in a thread and with the standard library only.
 
 It has one tool. Its authorization server is the same host; tokens come from a path that no client can guess.
 """
@@ -22,34 +22,34 @@ TOKEN_PATH = "/oauth/access_token"
 
 @dataclass
 class McpSite:
-    """What the server knows, and what it was asked: paths with their method, in order."""
+    """The state of the server, and its requests: paths with their method, in order."""
 
     base: str = ""
     open_to_all: bool = False
     access: set[str] = field(default_factory=set[str])
-    """The tokens that are valid now."""
+    """The access tokens that are valid now."""
     refresh: set[str] = field(default_factory=set[str])
     rotates: bool = True
-    """Does a renewed login come with a new refresh token?"""
+    """Whether a renewed login gets a new refresh token."""
     each_once: bool = False
-    """Does a refresh token count once only? Access tokens that were given stay valid then."""
+    """Whether a refresh token is valid only once. Access tokens stay valid then."""
     deny: bool = False
-    """Does the user refuse?"""
+    """Whether the user refuses the login."""
     registers: bool = True
-    """May any client register?"""
+    """Whether any client may register."""
     redirects: list[str] = field(default_factory=list[str])
-    """Where browsers may be sent to: what the client has registered."""
+    """The redirect URLs that the client has registered."""
     asked: list[str] = field(default_factory=list[str])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
-    """Of the requests to the MCP endpoint."""
+    """The headers of the requests to the MCP endpoint."""
 
     @property
     def url(self) -> str:
-        """The MCP endpoint."""
+        """The URL of the MCP endpoint."""
         return f"{self.base}/mcp"
 
     def grant(self) -> Json:
-        """New tokens."""
+        """Return new tokens."""
         number = len(self.asked)
         if self.each_once:
             self.access, self.refresh = {*self.access, f"access-{number}"}, {f"refresh-{number}"}
@@ -59,7 +59,7 @@ class McpSite:
         return tokens | ({"refresh_token": next(iter(self.refresh))} if self.rotates else {})
 
     def metadata(self, path: str) -> Json | None:
-        """What OAuth clients look for before they do anything."""
+        """Return the metadata that OAuth clients request first; None for other paths."""
         if path.startswith("/.well-known/oauth-protected-resource"):
             return {"resource": self.url, "authorization_servers": [self.base]}
         if path == "/.well-known/oauth-authorization-server":
@@ -75,7 +75,7 @@ class McpSite:
 
 
 def mcp_answer(message: Json) -> Json | None:
-    """The answer to a message of the client, None to a notification."""
+    """Return the answer to a message of the client; None for a notification."""
     if "id" not in message:
         return None
     results: dict[str, Json] = {
@@ -146,12 +146,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: stderr is for the tests."""
+        """Log nothing: stderr is for the tests."""
 
 
 @contextmanager
 def mcp_site(**state: Any) -> Generator[McpSite, None, None]:
-    """The server, for the time of the context."""
+    """Run the server while the context is open."""
     site = McpSite(**state)
     handler = type("Handler", (_Handler,), {"site": site})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,4 +1,4 @@
-"""The same MCP server written with fastmcp and with the bare `mcp` package, and ways to it without a process."""
+"""The contract's MCP server, written with fastmcp and with the bare `mcp` package, and served over HTTP."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Name(BaseModel):
 
 
 def with_fastmcp() -> FastMCP:
-    """The server of the contract suite."""
+    """Return the server of the contract suite."""
     server = FastMCP("test")
 
     @server.tool
@@ -57,7 +57,7 @@ def with_fastmcp() -> FastMCP:
 
 
 def with_bare_mcp() -> MCPServer:
-    """The same with the package that fastmcp is built on."""
+    """Return the same server, written with the package that fastmcp is built on."""
     server = MCPServer("test")
 
     @server.tool(structured_output=False)
@@ -87,7 +87,7 @@ def with_bare_mcp() -> MCPServer:
 
 @asynccontextmanager
 async def over_http(server: FastMCP, transport: Literal["http", "sse"] = "http") -> AsyncGenerator[str, None]:
-    """The URL of a server on the loopback interface while the context is open."""
+    """Serve on the loopback interface while the context is open; yield the URL."""
     listening = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listening.getsockname()[1]}/{'sse' if transport == 'sse' else 'mcp'}"
     fastmcp.settings.show_server_banner = False

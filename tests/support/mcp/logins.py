@@ -19,7 +19,7 @@ CLIENT: dict[str, Any] = {"client_id": "the-client", "redirect_uris": ["http://l
 
 
 def stored_login(share: str, url: str) -> TokenStorageAdapter:
-    """The library's own view on a login."""
+    """Return the library's own adapter for a login."""
     directory = Path(oauth_directory(share))
     directory.mkdir(parents=True, mode=0o700, exist_ok=True)
     return TokenStorageAdapter(open_token_store(str(directory)), url.rstrip("/"))
@@ -28,7 +28,7 @@ def stored_login(share: str, url: str) -> TokenStorageAdapter:
 async def log_in(
     share: str, url: str, access: str, refresh: str | None = None, expires_at: float | None = None
 ) -> None:
-    """Store a login as the library does; `expires_at` (Unix seconds) in place of an hour from now."""
+    """Store a login as the library does. It expires at `expires_at` (Unix seconds), by default in an hour."""
     stored = stored_login(share, url)
     token = OAuthToken(access_token=access, token_type="Bearer", expires_in=3600, refresh_token=refresh)
     await stored.set_tokens(token)

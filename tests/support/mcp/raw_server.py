@@ -1,15 +1,15 @@
-"""An MCP server in a few lines of the standard library: starts at once and misbehaves as it is told.
+"""A program: an MCP server over stdio, standard library only, that starts quickly and misbehaves on demand.
 
     python raw_server.py '{"tools": ["echo"], "noise": true}'
 
 Keys: `tools` (names, or whole descriptions), `tools_after` (those after the first call of `grow`), `silent` (never
-answers initialize), `exit` (status, at once), `garbage` (lines on stdout that are none of the protocol), `noise`
+answers initialize), `exit` (status, at once), `garbage` (lines on stdout outside of the protocol), `noise`
 (bytes on stderr), `stubborn` (ignores the end of its input and SIGTERM), `child` (starts a process that outlives it),
-`delay` (seconds before initialize is answered), `pid` (file that gets the number of the process, one a line),
-`dies_after` (with more lines in that file it exits at once), `errors` (tools and methods that give an error), `modern`
-(knows the newer handshake only).
+`delay` (seconds before initialize is answered), `pid` (file to which the process id is appended, one per line),
+`dies_after` (with more lines in that file it exits at once), `errors` (tools and methods that fail), `modern`
+(accepts the newer handshake only).
 
-What a call does is decided by the tool's name: echo, env, where, crash, slow, big, wrong, fail, grow, ask (the person),
+The tool's name decides what a call does: echo, env, where, crash, slow, big, wrong, fail, grow, ask (the user),
 sample (the model), roots, and what `results` has.
 """
 
@@ -35,25 +35,25 @@ SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
 def described(tool: Any) -> dict[str, Any]:
-    """A tool as the protocol has it."""
+    """Return a tool in the protocol's form."""
     if isinstance(tool, dict):
         return {"inputSchema": SCHEMA} | cast("dict[str, Any]", tool)
     return {"name": tool, "description": f"Does {tool}.", "inputSchema": SCHEMA}
 
 
 def send(message: dict[str, Any]) -> None:
-    """One line out."""
+    """Write one line."""
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     sys.stdout.flush()
 
 
 def text(words: str) -> dict[str, Any]:
-    """A result of one text."""
+    """Return a result of one text."""
     return {"content": [{"type": "text", "text": words}]}
 
 
 def asked(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The client's answer to a request of ours; what else it sends meanwhile is lost."""
+    """Send a request and return the client's answer; its other messages meanwhile are dropped."""
     send({"id": "q1", "method": method, "params": params})
     for line in sys.stdin:
         message = json.loads(line)
@@ -63,7 +63,7 @@ def asked(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The result of a call."""
+    """Return the result of a call."""
     if name in OPTIONS.get("results", {}):
         return OPTIONS["results"][name]
     if name == "crash":
@@ -94,7 +94,7 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(message: dict[str, Any]) -> None:
-    """Answer a request; notifications need none."""
+    """Answer a request; ignore a notification."""
     method = message.get("method")
     params: dict[str, Any] = message.get("params") or {}
     if "id" not in message:

@@ -1,4 +1,4 @@
-"""A source over real servers at a throw-away place."""
+"""A tool source connected to real servers, below a temporary directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUICK = LinkTimings(connect_timeout_s=20, call_timeout_s=10, restart_pauses_s=(0
 def place_in(
     directory: Path, environ: Mapping[str, str] | None = None, hide: Callable[[Collection[str]], None] | None = None
 ) -> McpHostContext:
-    """Work dir and share directory below `directory`."""
+    """Return a context with the work directory and share directory below `directory`."""
     work, share = directory / "work", directory / "share"
     work.mkdir(exist_ok=True)
     given = os.environ if environ is None else environ
@@ -45,7 +45,7 @@ async def connected(
     place: McpHostContext | None = None,
     modes: Sequence[str] | None = None,
 ) -> AsyncGenerator[McpToolSource, None]:
-    """A source whose servers are all settled; ended on leaving."""
+    """Yield a source after every server has connected or failed; stop it on leaving."""
     settings, there = McpSettings(servers=servers), place or place_in(directory)
     source = McpToolSource(settings, there, timings=times, transport_override=transport, modes=modes)
     try:
@@ -57,17 +57,17 @@ async def connected(
 
 
 def view(source: ToolSource, name: str) -> SourceServer:
-    """One server as it stands."""
+    """Return the current state of one server."""
     (found,) = [server for server in source.servers() if server.name == name]
     return found
 
 
 async def decline(wanted: Elicitation) -> ElicitationAnswer:
-    """Nobody is there."""
+    """Decline an elicitation, as without a user."""
     return ElicitationAnswer("decline")
 
 
 def text_of(result: ToolReturnValue) -> str:
-    """The text of a result."""
+    """Return the text of a result."""
     assert not isinstance(result.output, str)
     return "".join(part.text for part in result.output if isinstance(part, TextPart))

@@ -1,4 +1,4 @@
-"""A conversation over fakes whose tools come from a source."""
+"""A conversation over fakes whose tools come from a tool source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def talking(
     spill_to: Path | None = None,
     files: SessionFiles | None = None,
 ) -> tuple[Conversation, FakeModel]:
-    """The conversation and its model. Servers that `settings` does not name are there as they are by default."""
+    """Yield the conversation and its model. Servers that `settings` does not name have default settings."""
     settings = settings or McpSettings()
     named = {server.name for server in settings.servers}
     more = [McpServer(name=server.name, command="x") for server in source.servers() if server.name not in named]
@@ -55,20 +55,20 @@ async def talking(
 
 
 def call(name: str, call_id: str = "c1", **arguments: object) -> ToolCall:
-    """A call of the model."""
+    """Return a call of the model."""
     return ToolCall(call_id, Function(name, json.dumps(arguments)))
 
 
 def says(*calls: ToolCall) -> Script:
-    """What the model says: calls, or a word when there are none."""
+    """Return a script with these calls, or with one word of text without any."""
     return [*calls] or [TextPart("ok")]
 
 
 def result(outcome: Run, call_id: str = "c1") -> ToolReturnValue:
-    """The result of a call."""
+    """Return the result of a call."""
     return next(e.return_value for e in outcome.events if isinstance(e, ToolResult) and e.tool_call_id == call_id)
 
 
 def offered(model: FakeModel, index: int = -1) -> list[str]:
-    """The names that the model was given with a request."""
+    """Return the names of the tools in a request to the model."""
     return [spec.name for spec in model.asked[index].tools]

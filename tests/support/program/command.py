@@ -1,4 +1,4 @@
-"""Runs the `kimi` command as a process of its own."""
+"""Runs a `kimi` command in a process to its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.program.program import run
 
 @dataclass(frozen=True)
 class Finished:
-    """How a command ended."""
+    """The outcome of a command."""
 
     code: int
     stdout: str
@@ -26,7 +26,7 @@ class Finished:
 
 
 def environment(share: Path | str, **extra: str) -> dict[str, str]:
-    """The variables of a child: ours without anything that configures the program, and this share directory."""
+    """Return the variables of a child: the test's without any that configure the program, and this share directory."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KIMI_", "OPENAI_"))}
     return {**inherited, "KIMI_SHARE_DIR": str(share), "COLUMNS": "80", **extra}
 

@@ -1,4 +1,4 @@
-"""Bounds in seconds are for a quiet machine. This tells how far the one under us is from it at the moment."""
+"""Measures how much slower the machine is at the moment than a quiet one, for bounds in seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUIET_START_S = 0.009
 
 
 def slowdown() -> float:
-    """How many times longer everything takes now than on the quiet machine: at least 1."""
+    """Return how many times longer everything takes now than on a quiet machine: at least 1."""
     return max(1.0, min(_bare_start() for _ in range(5)) / QUIET_START_S)
 
 

@@ -1,4 +1,4 @@
-"""What tests see of other processes, read from `/proc`."""
+"""Looks at other processes through `/proc`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def is_alive(pid: int) -> bool:
-    """Does a process of that number run? A zombie does not."""
+    """Whether the process with this id runs. A zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -20,7 +20,7 @@ def is_alive(pid: int) -> bool:
 
 
 def marked(word: str) -> list[int]:
-    """The living processes with `word` in their environment."""
+    """Return the running processes with `word` in their environment."""
     return [int(place.name) for place in Path("/proc").iterdir() if place.name.isdecimal() and _bears(place, word)]
 
 
@@ -33,7 +33,7 @@ def _bears(place: Path, word: str) -> bool:
 
 
 def comes_true(condition: Callable[[], bool], patience_s: float = 5.0) -> bool:
-    """Is `condition` true, or becomes true soon? Blocks meanwhile."""
+    """Whether `condition` becomes true within `patience_s` seconds. Blocks meanwhile."""
     deadline = time.monotonic() + patience_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -41,17 +41,17 @@ def comes_true(condition: Callable[[], bool], patience_s: float = 5.0) -> bool:
 
 
 def all_gone(word: str) -> bool:
-    """Is nobody left with `word` in the environment? A killed process may need a moment to disappear."""
+    """Whether no process has `word` in its environment. A killed process may need a moment to disappear."""
     return comes_true(lambda: not marked(word))
 
 
 def started(program: str) -> subprocess.Popen[bytes]:
-    """A Python program as a child in a session of its own."""
+    """Start a Python program as a child in a session of its own."""
     return subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
 
 
 def children() -> set[int]:
-    """The children of this process, zombies too."""
+    """Return the children of this process, including zombies."""
     return {
         int(place.name) for place in Path("/proc").iterdir() if place.name.isdecimal() and _parent(place) == os.getpid()
     }

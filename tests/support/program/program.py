@@ -1,9 +1,9 @@
-"""Starts the program under test: `kimi` as a process of its own, with its own descriptors, directory and environment.
+"""Starts the program under test: a `kimi` process with its own descriptors, directory and environment.
 
-The suite starts it a thousand times, and most of the time of a start goes into imports. On Linux a process that has
-imported everything forks one that runs the command line instead (`warm_start`). `cold` does what a user's
-machine does, and so does KIMI_COLD_STARTS=1 for all tests; so does a start whose variables matter to the interpreter.
-`KIMI_E2E_COMMAND` names another implementation, which is started as it is.
+The suite starts it a thousand times, and imports take most of the time of a start. On Linux, therefore, a process that
+has imported everything forks one that runs the command line (`warm_start`). `cold` starts an interpreter as on a
+user's machine, and so does KIMI_COLD_STARTS=1 for all tests, or a start with variables that affect the interpreter.
+`KIMI_E2E_COMMAND` names another implementation, which is started directly.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _TAKE_TERMINAL = "import fcntl,os,sys,termios; fcntl.ioctl(0,termios.TIOCSCTTY,0
 
 
 def kimi_command() -> list[str]:
-    """How the program is started."""
+    """Return the command that starts the program."""
     named = os.environ.get("KIMI_E2E_COMMAND")
     return shlex.split(named) if named else [sys.executable, "-m", "kimi"]
 
 
 def start(arguments: Sequence[str], cwd: Path | None, environ: Mapping[str, str], *, cold: bool = False) -> Program:
-    """`kimi ARGUMENTS` with pipes for its three streams."""
+    """Start `kimi ARGUMENTS` with pipes for its three streams."""
     if not cold and _may_be_warm(environ):
         return WarmProcess(arguments, cwd, environ)
     pipe = subprocess.PIPE
@@ -47,7 +47,7 @@ def start(arguments: Sequence[str], cwd: Path | None, environ: Mapping[str, str]
 
 
 def start_on_terminal(arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], terminal: int) -> Program:
-    """`kimi ARGUMENTS` with this terminal for its three streams, in a session of its own whose terminal it is."""
+    """Start `kimi ARGUMENTS` in a new session, with this terminal as its streams and controlling terminal."""
     if _may_be_warm(environ):
         return WarmProcess(arguments, cwd, environ, terminal)
     return subprocess.Popen(
@@ -70,12 +70,12 @@ def run(
     timeout: float = 30,
     cold: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run `kimi ARGUMENTS` to its end; killed, and `TimeoutExpired` raised, when it takes longer than `timeout`."""
+    """Run `kimi ARGUMENTS` to its end. After `timeout` seconds it is killed, and TimeoutExpired is raised."""
     return finished(start(arguments, cwd, environ, cold=cold), stdin, timeout)
 
 
 def finished(program: Program, stdin: bytes = b"", timeout: float = 30) -> subprocess.CompletedProcess[bytes]:
-    """Give it this input, end the input, wait for its end; killed, with `TimeoutExpired`, if that takes longer."""
+    """Write and end the input, then wait for the end. After `timeout` it is killed, and TimeoutExpired is raised."""
     assert program.stdin is not None
     assert program.stdout is not None
     assert program.stderr is not None
@@ -93,7 +93,7 @@ def finished(program: Program, stdin: bytes = b"", timeout: float = 30) -> subpr
 
 
 class _Reader:
-    """Reads a stream to its end beside the caller."""
+    """Reads a stream to its end in a thread."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -118,9 +118,9 @@ def _give(stream: IO[bytes], text: bytes) -> None:
 
 
 class WarmProcess:
-    """A program that a warm process forked; used like `subprocess.Popen`.
+    """A program that the warm process forked; used like `subprocess.Popen`.
 
-    With `terminal` that is its standard streams and its controlling terminal; otherwise they are pipes.
+    With `terminal` its standard streams and controlling terminal are that terminal; otherwise they are pipes.
     """
 
     def __init__(
@@ -150,13 +150,13 @@ class WarmProcess:
         return [stdin, stdout, stderr]
 
     def poll(self) -> int | None:
-        """The exit status, once there is one."""
+        """Return the exit status; None while the program runs."""
         with suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status; raises `TimeoutExpired` when there is none in time."""
+        """Wait for the exit status and return it. Raises TimeoutExpired."""
         if self.returncode is None:
             self._answers.settimeout(timeout)
             try:
@@ -167,22 +167,22 @@ class WarmProcess:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, if it still runs."""
+        """Send a signal, if the program still runs."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
 def _may_be_warm(environ: Mapping[str, str]) -> bool:
-    """Would an interpreter that is started with these variables be like ours? Is there a warm process at all?"""
+    """Whether the warm process can be used: it exists, and these variables do not change the interpreter."""
     if sys.platform != "linux" or os.environ.keys() & {"KIMI_E2E_COMMAND", "KIMI_COLD_STARTS"}:
         return False
     return _of_the_interpreter(environ) == _of_the_interpreter(os.environ)
@@ -194,7 +194,7 @@ def _of_the_interpreter(environ: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def _warm() -> socket.socket:
-    """Our end of the line to the warm process, which is started at the first call and ends with us."""
+    """Return the socket to the warm process, which is started at the first call and ends with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         warm = subprocess.Popen(
@@ -202,7 +202,7 @@ def _warm() -> socket.socket:
             cwd=Path(__file__).parents[3],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # what interrupts the tests ends it with them, not before
+            start_new_session=True,  # so that Ctrl-C does not end it before the tests
         )
     atexit.register(_end, warm, ours)
     return ours

@@ -1,4 +1,4 @@
-"""What a person says to the shell, and waits for."""
+"""Types prompts into the shell and waits for what it shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.program.terminal import CTRL_D, ENTER, Terminal
 
 
 def say(shown: Terminal, text: str, answer: str | Callable[[str], bool]) -> str:
-    """Enter `text` and wait until the screen shows the answer; gives the screen."""
+    """Enter `text` and wait until the screen shows the answer; return the screen."""
     shown.type(text, ENTER)
     return shown.until(answer)
 
@@ -23,7 +23,7 @@ def ask(shown: Terminal, *pairs: tuple[str, str]) -> None:
 
 
 def leave(shown: Terminal, *how: str) -> str:
-    """Leave by Ctrl-D, or by these keys; gives the id of the session that can be resumed."""
+    """Leave by Ctrl-D, or by these keys; return the id of the session that can be resumed."""
     shown.type(*(how or (CTRL_D,)))
     assert shown.wait() == 0
     found = re.findall(r"To resume this session: kimi -r (\S+)", shown.text)

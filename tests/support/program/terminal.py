@@ -1,4 +1,4 @@
-"""A real `kimi` in a real pseudo terminal, and what a person would see of it."""
+"""A real `kimi` on a pseudo terminal, and the screen that a user would see."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ESCAPE, TAB, SHIFT_TAB, UP, DOWN, RIGHT = "\x1b", "\t", "\x1b[Z", "\x1b[A", "\x1
 
 
 def paste(text: str) -> str:
-    """What a terminal sends for pasted text."""
+    """Return what a terminal sends for pasted text."""
     return f"\x1b[200~{text}\x1b[201~"
 
 
@@ -77,10 +77,10 @@ class Terminal:
                     self.raw += data
                     self._stream.feed(data)
 
-    # --- the person ---------------------------------------------------------------------------------------------
+    # --- the user -----------------------------------------------------------------------------------------------
 
     def type(self, *texts: str) -> None:
-        """Type, or press keys."""
+        """Type text or press keys."""
         for text in texts:
             os.write(self._master, text.encode())
 
@@ -92,7 +92,7 @@ class Terminal:
         if hasattr(self, "process"):
             os.killpg(self.process.pid, signal.SIGWINCH)
 
-    # --- what there is to see -----------------------------------------------------------------------------------
+    # --- the screen ---------------------------------------------------------------------------------------------
 
     @property
     def lines(self) -> list[str]:
@@ -102,7 +102,7 @@ class Terminal:
 
     @property
     def cells(self) -> list[list[Cell]]:
-        """The screen with its looks; the second half of a wide character is left out."""
+        """The screen with its styles; the second half of a wide character is left out."""
         columns, rows = range(self._screen.columns), range(self._screen.lines)
         with self._lock:
             chars = [[self._screen.buffer[row][column] for column in columns] for row in rows]
@@ -117,7 +117,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """The screen as text, empty lines at its end left out."""
+        """The screen as text, without empty lines at its end."""
         return "\n".join(self.lines).rstrip("\n")
 
     @property
@@ -129,7 +129,7 @@ class Terminal:
         return "\n".join([*above, *self.lines]).rstrip("\n")
 
     def until(self, wanted: str | Callable[[str], bool], seconds: float = DEADLINE_S) -> str:
-        """Wait until the screen shows this; gives the screen."""
+        """Wait until the screen shows this; return the screen."""
         fits = partial(_contains, wanted) if isinstance(wanted, str) else wanted
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -149,21 +149,21 @@ class Terminal:
         return self.until(lambda text: "Working" not in text and "context:" in text)
 
     def hang_up(self) -> None:
-        """Close the window, whatever runs in it."""
+        """Close the window while the program runs."""
         master, self._master = self._master, -1
-        self._reader.join(2)  # who reads holds it open
+        self._reader.join(2)  # the reader keeps it open
         os.close(master)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
     def wait(self, seconds: float = DEADLINE_S) -> int:
-        """The exit status."""
+        """Wait for the exit status and return it."""
         status = self.process.wait(seconds)
         self._reader.join(2)
         return status
 
     def close(self) -> None:
-        """Kill it if need be."""
+        """Kill the program if it still runs."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -176,7 +176,7 @@ class Terminal:
 def terminal(
     place: Place, *arguments: str, columns: int = 80, rows: int = 24, term: str = "xterm-256color"
 ) -> Generator[Terminal, None, None]:
-    """`kimi ARGUMENTS` on a terminal, for the time of the context."""
+    """Run `kimi ARGUMENTS` on a terminal while the context is open."""
     environ = {**place.full_environ(), "TERM": term}
     environ.pop("NO_COLOR", None)
     environ |= place.environ

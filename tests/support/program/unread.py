@@ -1,4 +1,4 @@
-"""A server whose output nobody reads until the test does."""
+"""A `kimi --wire` process whose output is not read until the test reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.program.wire_process import Json, Place
 
 @contextmanager
 def unread(place: Place, *arguments: str) -> Generator[subprocess.Popen[bytes], None, None]:
-    """`kimi --wire` with pipes; killed on leaving if it still runs."""
+    """Run `kimi --wire` with pipes; kill it on leaving if it still runs."""
     with subprocess.Popen(
         [*kimi_command(), "--wire", *arguments],
         stdin=subprocess.PIPE,
@@ -38,7 +38,7 @@ def say(process: subprocess.Popen[bytes], **message: object) -> None:
 
 
 def read_until(process: subprocess.Popen[bytes], call_id: str) -> list[Json]:
-    """The lines up to the response with this id."""
+    """Return the lines up to the response with this id."""
     assert process.stdout is not None
     found: list[Json] = []
     for raw in process.stdout:
@@ -49,7 +49,7 @@ def read_until(process: subprocess.Popen[bytes], call_id: str) -> list[Json]:
 
 
 def stalled(pid: int) -> bool:
-    """Does the process make no progress: no processor time for a tenth of a second?"""
+    """Whether the process uses no processor time for a tenth of a second."""
     before = _used(pid)
     time.sleep(0.1)
     return _used(pid) == before

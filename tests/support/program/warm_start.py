@@ -1,7 +1,7 @@
 """The warm process of `tests/support/program/program.py`: it has imported the program and forks one for each order.
 
-An order is one packet: arguments, directory, variables, file mode mask, whether stdin is a terminal to be taken. With
-it come the descriptors of the three streams, and of a socket that is told the process id and at the end the status.
+An order is one packet: arguments, directory, variables, umask, and whether stdin becomes the controlling terminal. It
+carries the descriptors of the three streams and of a socket that gets the process id and at the end the status.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Order: TypeAlias = tuple[list[str], str, dict[str, str], int, bool]
 
 
 def import_all() -> None:
-    """Import these libraries and all our modules, and what they import."""
+    """Import the large libraries and all modules of the program."""
     ours = [module.name for module in pkgutil.walk_packages(kimi.__path__, "kimi.")]
     for name in (*LIBRARIES, *ours):
         if name != "kimi.__main__":
@@ -40,8 +40,8 @@ def import_all() -> None:
 
 
 def forked_program(line: socket.socket) -> list[str] | None:
-    """Serve orders until the line ends. In each forked program this returns its arguments, at the very end None."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who watch
+    """Serve orders until the line ends, then return None. In each forked program this returns its arguments."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no call waits for the watching processes
     while True:
         packet, ancillary, _, _ = line.recvmsg(1 << 20, socket.CMSG_SPACE(4 * 4))
         if not packet:
@@ -56,7 +56,7 @@ def forked_program(line: socket.socket) -> list[str] | None:
 
 
 def _watched(order: Order, descriptors: Sequence[int]) -> list[str]:
-    """Fork once more: who watches tells how it ends, the other one goes on as the program."""
+    """Fork once more: the parent reports how the program ends, the child returns and becomes the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *streams, teller = descriptors
     if program := os.fork():
@@ -71,7 +71,7 @@ def _watched(order: Order, descriptors: Sequence[int]) -> list[str]:
 
 
 def _become(order: Order, streams: Sequence[int]) -> list[str]:
-    """Be what `python -m kimi` is when its imports are done."""
+    """Set up this process as `python -m kimi` is after its imports; return the arguments."""
     arguments, directory, environ, mask, takes_terminal = order
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
@@ -92,7 +92,7 @@ def _become(order: Order, streams: Sequence[int]) -> list[str]:
 
 
 def _text(descriptor: int, like: TextIO) -> io.TextIOWrapper:
-    """A standard stream on this descriptor, as the interpreter makes it."""
+    """Return a standard stream on this descriptor, as the interpreter makes it."""
     raw = io.FileIO(descriptor, "rb" if descriptor == 0 else "wb", closefd=False)
     binary = io.BufferedReader(raw) if descriptor == 0 else io.BufferedWriter(raw)
     on_terminal = descriptor == 2 or os.isatty(descriptor)
@@ -100,8 +100,8 @@ def _text(descriptor: int, like: TextIO) -> io.TextIOWrapper:
 
 
 class _End:
-    """The last thing at exit, after all threads and exit functions: not to take down what was imported, object by
-    object, which would copy the memory that the forked programs share."""
+    """Ends the process after all threads and exit functions. Finalizing the imported modules object by object would
+    copy the memory that the forked programs share."""
 
     status: int | None = None
 
@@ -111,7 +111,7 @@ class _End:
                 sys.stdout.flush()
                 sys.stderr.flush()
             except OSError:
-                self.status = 120  # as the interpreter says it
+                self.status = 120  # as the interpreter does
             os._exit(self.status)
 
 
@@ -119,7 +119,7 @@ if __name__ == "__main__":
     end = _End()
     atexit.register(end)  # the first to be registered is the last to be called
     import_all()
-    gc.freeze()  # what is shared stays shared
+    gc.freeze()  # the collector must not write to shared memory
     asked = forked_program(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
         from kimi.interfaces.main import main

@@ -1,6 +1,6 @@
 """A real `kimi --wire` process and a client for it.
 
-`tests/support/program/program.py` says how it is started.
+`tests/support/program/program.py` starts the process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DEADLINE_S = 20.0
 
 @dataclass
 class Place:
-    """A throw-away share directory, home and work dir, with a configuration for the scripted model."""
+    """A temporary share directory, home and work directory, with a configuration for the scripted model."""
 
     root: Path
     environ: dict[str, str] = field(default_factory=dict[str, str])
     capabilities: tuple[str, ...] = ()
     context_size: int = 100_000
     config: str = ""
-    """More TOML for the configuration file, or a whole other one (see `write_config`)."""
+    """More TOML for the configuration file, or a whole other file (see `write_config`)."""
 
     def __post_init__(self) -> None:
         for path in (self.share, self.work, self.home):
@@ -54,18 +54,18 @@ class Place:
         return self.root / "home"
 
     def script(self, *scripts: str) -> Place:
-        """What the model says, one script per model call (runtime spec 3.8)."""
+        """Set the scripts of the model, one per model call (runtime spec 3.8)."""
         (self.root / "scripts.json").write_text(json.dumps(scripts), encoding="utf-8")
         self.write_config("_scripted_echo", env={"KIMI_SCRIPTED_ECHO_SCRIPTS": str(self.root / "scripts.json")})
         return self
 
     def provider(self, base_url: str, kind: str = "openai_legacy") -> Place:
-        """Use a provider on this machine."""
+        """Configure a provider at this URL."""
         self.write_config(kind, base_url=base_url)
         return self
 
     def write_config(self, kind: str, *, base_url: str = "", env: Mapping[str, str] | None = None) -> None:
-        """One provider, one model."""
+        """Write a configuration with one provider and one model."""
         lines = [
             'default_model = "m"',
             "[providers.p]",
@@ -82,7 +82,7 @@ class Place:
         (self.share / "config.toml").write_text("\n".join(lines) + "\n" + self.config, encoding="utf-8")
 
     def full_environ(self) -> dict[str, str]:
-        """The environment of a child: ours without anything that could configure the program."""
+        """Return the environment of a child: the test's without any variable that configures the program."""
         kept = {
             key: value
             for key, value in os.environ.items()
@@ -99,7 +99,7 @@ class Place:
 
     @contextmanager
     def wire(self, *arguments: str, cold: bool = False) -> Generator[WireProcess, None, None]:
-        """A `kimi --wire` process; killed on leaving if it still runs."""
+        """Run a `kimi --wire` process; kill it on leaving if it still runs."""
         process = WireProcess(program.start(["--wire", *arguments], self.work, self.full_environ(), cold=cold))
         try:
             yield process
@@ -107,21 +107,21 @@ class Place:
             process.close()
 
     def session_dirs(self) -> list[Path]:
-        """The directories of all stored sessions, oldest first."""
+        """Return the directories of all stored sessions, oldest first."""
         found = [path for path in self.share.glob("sessions/*/*") if path.is_dir()]
         return sorted(found, key=lambda path: path.stat().st_mtime)
 
     def context(self) -> list[Json]:
-        """The records of the only session's context."""
+        """Return the context records of the only session."""
         return read_lines(self.session_dirs()[-1] / "context.jsonl")
 
     def recorded(self) -> list[Json]:
-        """The lines of the only session's event log."""
+        """Return the lines of the only session's event log."""
         return read_lines(self.session_dirs()[-1] / "wire.jsonl")
 
 
 def read_lines(path: Path) -> list[Json]:
-    """A JSON lines file."""
+    """Return the values of a JSON lines file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
@@ -163,7 +163,7 @@ class WireProcess:
         self.send_bytes(json.dumps(message).encode() + b"\n")
 
     def next_line(self, timeout: float = DEADLINE_S) -> Json:
-        """The next line, parsed. Fails when none comes in time or the output has ended."""
+        """Return the next line, parsed. Fails when none arrives in time or the output has ended."""
         try:
             line = self._queue.get(timeout=timeout)
         except Empty:
@@ -175,7 +175,7 @@ class WireProcess:
         return message
 
     def rest(self) -> list[Json]:
-        """All lines until the end of the output."""
+        """Return all lines until the end of the output."""
         found: list[Json] = []
         while line := self._queue.get(timeout=DEADLINE_S):
             found.append(json.loads(line))
@@ -184,11 +184,11 @@ class WireProcess:
 
     @property
     def idle(self) -> bool:
-        """Is no line waiting to be taken?"""
+        """Whether no line is waiting to be read."""
         return self._queue.empty()
 
     def quiet(self, seconds: float = 0.3) -> bool:
-        """Does nothing come for so long?"""
+        """Whether no line arrives for so many seconds."""
         try:
             line = self._queue.get(timeout=seconds)
         except Empty:
@@ -199,7 +199,7 @@ class WireProcess:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def call(self, method: str, params: Json | None = None) -> str:
-        """Send a request; gives its id."""
+        """Send a request; return its id."""
         self._next_id += 1
         call_id = str(self._next_id)
         message: Json = {"jsonrpc": "2.0", "id": call_id, "method": method}
@@ -207,32 +207,32 @@ class WireProcess:
         return call_id
 
     def response(self, call_id: object) -> Json:
-        """Read until the response with this id; what comes before it is kept in `lines`."""
+        """Read until the response with this id; return it. Earlier lines are kept in `lines`."""
         while True:
             line = self.next_line()
             if "method" not in line and line.get("id") == call_id:
                 return line
 
     def until(self, wanted: str) -> Json:
-        """Read until an event or request of this type; gives its payload."""
+        """Read until an event or request of this type; return its payload."""
         while True:
             line = self.next_line()
             if "method" in line and line["params"]["type"] == wanted:
                 return line["params"]["payload"]
 
     def until_request(self) -> Json:
-        """Read until a request of any type; gives its payload."""
+        """Read until a request of any type; return its payload."""
         while True:
             line = self.next_line()
             if line.get("method") == "request":
                 return line["params"]["payload"]
 
     def initialize(self, **params: Any) -> Json:
-        """Shake hands; gives the result."""
+        """Send `initialize`; return the result."""
         return self.response(self.call("initialize", {"protocol_version": "1.10", **params}))["result"]
 
     def prompt(self, text: object, answer: Answer | None = None) -> Json:
-        """Send a prompt and read to its response; `answer` gives the result for each request (None: no answer)."""
+        """Send a prompt and read to its response; `answer` returns the result for each request (None: no answer)."""
         call_id = self.call("prompt", {"user_input": text})
         while True:
             line = self.next_line()
@@ -243,7 +243,7 @@ class WireProcess:
                 if result is not None:
                     self.send({"jsonrpc": "2.0", "id": line["id"], "result": result})
 
-    # --- what came ------------------------------------------------------------------------------------------------
+    # --- received messages ----------------------------------------------------------------------------------------
 
     @property
     def types(self) -> list[str]:
@@ -251,7 +251,7 @@ class WireProcess:
         return [line["params"]["type"] for line in self.lines if "method" in line]
 
     def payloads(self, wanted: str) -> list[Json]:
-        """The payloads of all events and requests of a type so far."""
+        """Return the payloads of all events and requests of a type so far."""
         return [
             line["params"]["payload"] for line in self.lines if "method" in line and line["params"]["type"] == wanted
         ]
@@ -268,22 +268,22 @@ class WireProcess:
         self._stdin.close()
 
     def wait(self, timeout: float = DEADLINE_S) -> int:
-        """The exit status."""
+        """Wait for the exit status and return it."""
         return self.process.wait(timeout)
 
     def finish(self) -> int:
-        """Close stdin, read the rest, give the exit status."""
+        """Close stdin, read the rest, return the exit status."""
         self.end_input()
         self.rest()
         return self.wait()
 
     @property
     def stderr(self) -> bytes:
-        """What came on stderr so far."""
+        """Return what was written to stderr so far."""
         return b"".join(self._errors)
 
     def close(self) -> None:
-        """Kill it if need be, and free everything."""
+        """Kill the process if it still runs, and close everything."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -305,17 +305,17 @@ class WireProcess:
 
 
 def approve(params: Json) -> Json | None:
-    """The answer of a client that approves everything."""
+    """Return the answer of a client that approves everything."""
     return approval(params, "approve")
 
 
 def approval(params: Json, response: str, feedback: str = "") -> Json:
-    """An answer to an approval request."""
+    """Return an answer to an approval request."""
     return {"request_id": params["payload"]["id"], "response": response, "feedback": feedback}
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Does `condition` become true in time?"""
+    """Whether `condition` becomes true within so many seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -325,7 +325,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Is there a process with this id that is not a zombie?"""
+    """Whether there is a process with this id that is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:

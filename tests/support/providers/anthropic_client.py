@@ -28,7 +28,7 @@ OK = DIALECT.reply(Answer(text="ok"))
 
 
 class Client:
-    """A model and the server that it talks to."""
+    """Opens models that talk to the server."""
 
     def __init__(self, server: ProviderServer, http: HttpClient) -> None:
         self.server = server
@@ -41,14 +41,14 @@ class Client:
         return open_model(settings, "session-1", self.http, lambda: "KimiCLI/2", {})
 
     async def body(self, history: Sequence[Message] = HISTORY, **more: Any) -> Json:
-        """The body of one request."""
+        """Send one request; return its body."""
         await ask(self.model(**more), history)
         return self.server.requests[-1].json
 
 
 @asynccontextmanager
 async def client(*replies: Reply) -> AsyncGenerator[Client]:
-    """A client of a server that gives these replies; without any it says "ok"."""
+    """Open a client of a server that sends these replies; without any it answers "ok"."""
     async with provider(replies or [OK]) as server:
         http = HttpClient({}, HttpLimits(read_s=30))
         try:
@@ -60,11 +60,11 @@ async def client(*replies: Reply) -> AsyncGenerator[Client]:
 async def ask(
     model: ChatModel, history: Sequence[Message] = HISTORY, tools: Sequence[ToolSpec] = (), tokens: int = 0
 ) -> list[ModelItem]:
-    """Everything that one request gives."""
+    """Return all items of the answer to one request."""
     async with model.stream("be kind", history, tools, tokens) as items:
         return [item async for item in items]
 
 
 def assistant(*content: ContentPart, calls: tuple[ToolCall, ...] = ()) -> Message:
-    """A message of the model."""
+    """Return a message of the model."""
     return Message("assistant", content, calls)

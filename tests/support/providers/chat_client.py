@@ -1,4 +1,4 @@
-"""A client of chat completions and the recording server that it talks to."""
+"""A model of chat completions and the recording server that it talks to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HISTORY = [user_message("hello")]
 
 
 class Client:
-    """A model and the server that it talks to."""
+    """Opens models that talk to the server."""
 
     def __init__(self, server: ProviderServer, http: HttpClient) -> None:
         self.server = server
@@ -30,14 +30,14 @@ class Client:
         return open_model(settings, "session-1", self.http, lambda: agent, {"KIMI_SHARE_DIR": "/nowhere"})
 
     async def body(self, kind: str = "kimi", history: Sequence[Message] = HISTORY, **more: Any) -> dict[str, Any]:
-        """The body of one request."""
+        """Send one request; return its body."""
         await ask(self.model(kind, **more), history)
         return self.server.requests[-1].json
 
 
 @asynccontextmanager
 async def client(*replies: Reply, read_s: float = 5) -> AsyncGenerator[Client]:
-    """A client of a server that gives these replies; without any it says "ok"."""
+    """Open a client of a server that sends these replies; without any it answers "ok"."""
     async with provider(replies or [text_reply("ok")]) as server:
         http = HttpClient({}, HttpLimits(read_s=read_s))
         try:
@@ -49,6 +49,6 @@ async def client(*replies: Reply, read_s: float = 5) -> AsyncGenerator[Client]:
 async def ask(
     model: ChatModel, history: Sequence[Message] = HISTORY, tools: Sequence[ToolSpec] = (), tokens: int = 0
 ) -> list[ModelItem]:
-    """Everything that one request gives."""
+    """Return all items of the answer to one request."""
     async with model.stream("be kind", history, tools, tokens) as items:
         return [item async for item in items]

@@ -25,7 +25,7 @@ OK = DIALECT.reply(Answer(text="ok"))
 
 
 class Client:
-    """Models and the server that they talk to."""
+    """Opens models that talk to the server."""
 
     def __init__(self, server: ProviderServer, http: HttpClient) -> None:
         self.server = server
@@ -38,14 +38,14 @@ class Client:
         return open_model(settings, "session-1", self.http, lambda: "KimiCLI/2", environ or {})
 
     async def body(self, history: Sequence[Message] = HISTORY, **more: Any) -> Json:
-        """The body of one request."""
+        """Send one request; return its body."""
         await ask(self.model(**more), history)
         return self.server.requests[-1].json
 
 
 @asynccontextmanager
 async def client(*replies: Reply) -> AsyncGenerator[Client]:
-    """A client of a server that gives these replies; without any it says "ok"."""
+    """Open a client of a server that sends these replies; without any it answers "ok"."""
     async with provider(replies or [OK]) as server:
         http = HttpClient({}, HttpLimits(read_s=5))
         try:
@@ -57,16 +57,16 @@ async def client(*replies: Reply) -> AsyncGenerator[Client]:
 async def ask(
     model: ChatModel, history: Sequence[Message] = HISTORY, tools: Sequence[ToolSpec] = (), system: str = ""
 ) -> list[ModelItem]:
-    """Everything that one request gives."""
+    """Return all items of the answer to one request."""
     async with model.stream(system, history, tools, 0) as items:
         return [item async for item in items]
 
 
 def result(call_id: str, *parts: ContentPart) -> Message:
-    """The message that answers a call."""
+    """Return the message that answers a call."""
     return Message("tool", parts, tool_call_id=call_id)
 
 
 def image(url: str) -> ImagePart:
-    """A picture at this address."""
+    """Return an image at this URL."""
     return ImagePart(image_url=MediaUrl(url))

@@ -1,4 +1,4 @@
-"""The HTTP client, and servers and proxies of bare bytes for it to talk to."""
+"""The HTTP client, and servers and proxies that speak raw bytes to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaita
 
 @asynccontextmanager
 async def tcp_server(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncGenerator[int]:
-    """A server of one's own; gives its port."""
+    """Run a server with this handler of connections; yield its port."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def handled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,7 +44,7 @@ async def tcp_server(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncGe
 
 
 def answers(*blocks: bytes) -> Serve:
-    """Reads one request and writes the blocks, a moment apart."""
+    """Return a handler that reads one request and writes the blocks with short pauses."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -58,7 +58,7 @@ def answers(*blocks: bytes) -> Serve:
 
 @asynccontextmanager
 async def layer(environ: dict[str, str] | None = None, limits: HttpLimits | None = None) -> AsyncGenerator[HttpClient]:
-    """The client in this environment; closed at the end."""
+    """Open the client in this environment; close it on leaving."""
     http = HttpClient(environ or {}, limits)
     try:
         yield http
@@ -67,13 +67,13 @@ async def layer(environ: dict[str, str] | None = None, limits: HttpLimits | None
 
 
 async def get(http: HttpClient, url: str, body: bytes = b"") -> tuple[int, bytes]:
-    """Status and body of the answer to a POST."""
+    """Send a POST; return status and body of the answer."""
     async with http.request("POST", url, [], [body]) as response:
         return response.status, await response.read(1 << 30)
 
 
 def socks_server(target: int, replies: dict[str, bytes] | None = None, seen: list[bytes] | None = None) -> Serve:
-    """A SOCKS5 proxy that leads every connection to the port `target` of this machine."""
+    """Return a SOCKS5 proxy that connects every client to the port `target` of this machine."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _, count = await reader.readexactly(2)
@@ -95,7 +95,7 @@ def socks_server(target: int, replies: dict[str, bytes] | None = None, seen: lis
 
 
 def connect_server(target: int, seen: list[bytes], status: bytes = b"200 Fine") -> Serve:
-    """An HTTP proxy that knows CONNECT only."""
+    """Return an HTTP proxy that supports only CONNECT."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.append(await reader.readuntil(b"\r\n\r\n"))
@@ -123,5 +123,5 @@ async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tar
 
 
 def port_of(server: ProviderServer) -> int:
-    """The port of this machine where the server listens."""
+    """Return the port on which the server listens."""
     return urlsplit(server.base_url).port or 0

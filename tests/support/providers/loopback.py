@@ -1,4 +1,4 @@
-"""A provider on the loopback interface for tests that are not asynchronous themselves."""
+"""The provider server in a thread, for tests that are not asynchronous."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.providers.provider_server import ProviderServer, Reply, provi
 
 @contextmanager
 def loopback(*replies: Reply) -> Generator[ProviderServer, None, None]:
-    """The server of `tests.support.providers.provider_server` in a thread of its own, for the time of the context."""
+    """Run the server of `tests.support.providers.provider_server` in a thread while the context is open."""
     with (
         start_blocking_portal("asyncio") as portal,
         portal.wrap_async_context_manager(provider(replies)) as server,

@@ -1,4 +1,4 @@
-"""A provider on the loopback interface: chat completions as server-sent events, with faults on demand.
+"""A model provider on the loopback interface: chat completions as server-sent events, with faults on demand.
 
 In a test:
 
@@ -10,7 +10,7 @@ As a program, for tests of whole processes and for benchmarks; the first line of
     python -m tests.support.providers.provider_server --chunks 20000         # an encoded stream
     python -m tests.support.providers.provider_server --replies replies.json  # replies, see `reply_from_json`
 
-Own small HTTP/1.1, standard library only.
+It implements a small part of HTTP/1.1 with the standard library only.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Reply:
     fault_after: int = 0
     line_end: bytes = b"\n"
     named: bool = False
-    """Is the `type` of an event sent as its name, too?"""
+    """Whether the `type` of an event is also sent as its name."""
 
 
 @dataclass(slots=True)
 class Recorded:
-    """A request as it came. `gone` is set when the client closed the connection before it had its answer."""
+    """A received request. `gone` is set when the client closed the connection before it had its answer."""
 
     method: str
     path: str
@@ -75,7 +75,7 @@ class Recorded:
 
 
 class ProviderServer:
-    """Answers with the queued replies in order, then with the last one again and again."""
+    """Answers with the queued replies in order, then repeats the last one."""
 
     def __init__(self, replies: Iterable[Reply] = ()) -> None:
         self.replies: deque[Reply] = deque(replies)
@@ -93,7 +93,7 @@ class ProviderServer:
         self.replies.extend(replies)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         number = self.connections
         self.connections += 1
         try:
@@ -118,7 +118,7 @@ class ProviderServer:
     async def _answer(
         self, request: Recorded, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Send a reply; can the connection go on?"""
+        """Send a reply; return whether the connection can be used again."""
         if reply.fault == "refuse":
             return False
         if reply.fault == "mute":
@@ -165,7 +165,7 @@ class ProviderServer:
         return False
 
     def _body(self, reply: Reply) -> bytes:
-        """The whole body; encoded once per reply."""
+        """Return the whole body, which is encoded once per reply."""
         known = self._encoded.get(id(reply))
         if known is None:
             blocks = _blocks(_payloads(reply), reply)
@@ -189,7 +189,7 @@ def _blocks(payloads: Sequence[bytes], reply: Reply) -> list[bytes]:
 
 
 def _name(payload: bytes, reply: Reply) -> bytes:
-    """The line that names an event by the type at its beginning."""
+    """Return the line that names an event by the type at its beginning."""
     if not reply.named or not payload.startswith(b'{"type":"'):
         return b""
     return b"event: " + payload.split(b'"', 4)[3] + reply.line_end
@@ -219,7 +219,7 @@ async def _read_request(reader: asyncio.StreamReader, connection: int) -> Record
 
 
 async def _wait_for_end(request: Recorded, reader: asyncio.StreamReader) -> bool:
-    """Until the client closes the connection; always False: the connection cannot go on."""
+    """Wait until the client closes the connection; return False: the connection cannot be used again."""
     with suppress(ConnectionError):
         await reader.read(1)
     request.gone.set()
@@ -236,7 +236,7 @@ async def _drain_or_notice(request: Recorded, reader: asyncio.StreamReader, writ
 
 @asynccontextmanager
 async def provider(replies: Iterable[Reply] = (), port: int = 0) -> AsyncGenerator[ProviderServer]:
-    """A server for the time of the context."""
+    """Run a server while the context is open."""
     server = ProviderServer(replies)
     tasks: set[asyncio.Task[None]] = set()
 
@@ -260,33 +260,33 @@ async def provider(replies: Iterable[Reply] = (), port: int = 0) -> AsyncGenerat
 
 
 def dumps(value: object) -> bytes:
-    """Compact JSON, non-ASCII raw."""
+    """Encode as compact JSON with raw non-ASCII characters."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def chunk(delta: Json | None = None, *, finish: str | None = None, usage: Json | None = None, **more: Any) -> Json:
-    """One chat-completions chunk."""
+    """Return one chat-completions chunk."""
     choice: Json = {"index": 0, "delta": delta or {}, "finish_reason": finish}
     body: Json = {"id": "chat-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     return {**body, "choices": [choice], **({} if usage is None else {"usage": usage}), **more}
 
 
 def text_events(*pieces: str) -> list[Event]:
-    """Text in pieces."""
+    """Return the events of text in pieces."""
     return [chunk({"content": piece}) for piece in pieces]
 
 
 def call_delta(
     index: int | None, arguments: str | None, *, call_id: str | None = None, name: str | None = None
 ) -> Json:
-    """A chunk with one piece of a tool call; what is None is left out."""
+    """Return a chunk with one piece of a tool call; None is left out."""
     function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
     call = {"index": index, "id": call_id, "type": "function", "function": function}
     return chunk({"tool_calls": [{key: value for key, value in call.items() if value is not None}]})
 
 
 def call_events(index: int, call_id: str, name: str, arguments: str, piece: int = 8) -> list[Event]:
-    """A tool call whose arguments come in pieces of `piece` characters."""
+    """Return the events of a tool call whose arguments are sent in pieces of `piece` characters."""
     pieces = [arguments[start : start + piece] for start in range(0, len(arguments), piece)]
     return [call_delta(index, "", call_id=call_id, name=name), *(call_delta(index, one) for one in pieces)]
 
@@ -295,18 +295,18 @@ USAGE: Json = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
 def end_events(finish: str = "stop", usage: Json | None = USAGE) -> list[Event]:
-    """The finish reason, then the usage in a chunk without choices."""
+    """Return the finish reason, then the usage in a chunk without choices."""
     last: list[Event] = [chunk(finish=finish)]
     return last if usage is None else [*last, {"id": "chat-1", "choices": [], "usage": usage}]
 
 
 def text_reply(*pieces: str, usage: Json | None = USAGE, **more: Any) -> Reply:
-    """An answer of text."""
+    """Return a reply with text."""
     return replace(Reply([*text_events(*pieces), *end_events(usage=usage)]), **more)
 
 
 def call_reply(*calls: tuple[str, str, str], text: str = "", usage: Json | None = USAGE, **more: Any) -> Reply:
-    """An answer with tool calls: (id, name, arguments)."""
+    """Return a reply with tool calls: (id, name, arguments)."""
     events = text_events(text) if text else []
     for index, (call_id, name, arguments) in enumerate(calls):
         events += call_events(index, call_id, name, arguments)
@@ -314,14 +314,14 @@ def call_reply(*calls: tuple[str, str, str], text: str = "", usage: Json | None 
 
 
 def error_reply(status: int, message: str = "", **headers: str) -> Reply:
-    """An error status with a JSON body; underscores in header names become dashes."""
+    """Return an error status with a JSON body; underscores in header names become dashes."""
     body = dumps({"error": {"message": message, "type": "some_error"}}) if message else b""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Reply(status=status, body=body, headers=named)
 
 
 def reply_from_json(data: Json) -> Reply:
-    """A reply of a file.
+    """Return the reply for an entry of a file.
 
     Keys, all optional: `think`, `text` (each a string or a list of pieces), `calls` (list of [id, name,
     arguments]), `usage`, `status` with `message` and `headers`, and the faults of `Reply` (`fault`, `fault_after`,
@@ -345,7 +345,7 @@ def _pieces(value: str | list[str]) -> list[str]:
 
 
 def stream_reply(chunks: int, framing: int | None) -> Reply:
-    """A text of `chunks` pieces of about 20 characters, for benchmarks."""
+    """Return a reply with `chunks` pieces of text of about 20 characters, for benchmarks."""
     return text_reply(*(f"piece number {number:06d} " for number in range(chunks)), framing=framing)
 
 

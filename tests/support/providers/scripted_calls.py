@@ -1,4 +1,4 @@
-"""Lines for scripts of the scripted model."""
+"""Lines with tool calls for scripts of the scripted model."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import json
 
 
 def call(call_id: str, name: str, **arguments: object) -> str:
-    """The model calls a tool."""
+    """Return the line of a tool call."""
     return "tool_call: " + json.dumps({"id": call_id, "name": name, "arguments": json.dumps(arguments)})

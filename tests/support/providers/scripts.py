@@ -1,4 +1,4 @@
-"""What scripted models say, line by line (runtime spec 3.8), and what clients answer to requests."""
+"""Scripts of the scripted model, line by line (runtime spec 3.8), and answers of clients to its requests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ UNTIL_GO = "until [ -e go ]; do sleep 0.05; done"
 
 
 def step(*lines: str) -> str:
-    """The script of one model call."""
+    """Return the script of one model call."""
     return "\n".join(lines)
 
 
 def call(call_id: str, name: str, arguments: object = None) -> str:
-    """A tool call. `arguments` is text that stands as it is, something to encode, or None for none at all."""
+    """Return a tool call. `arguments` is text that is used unchanged, a value to encode, or None for no arguments."""
     fields: Json = {"id": call_id, "name": name}
     if arguments is not None:
         fields["arguments"] = arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -25,22 +25,22 @@ def call(call_id: str, name: str, arguments: object = None) -> str:
 
 
 def shell(call_id: str, command: str, **arguments: Any) -> str:
-    """A call of Shell."""
+    """Return a call of Shell."""
     return call(call_id, "Shell", {"command": command, **arguments})
 
 
 def tool(name: str, description: str = "Does it.", **parameters: Any) -> Json:
-    """An external tool to offer in `initialize`; `parameters` are the members of its schema."""
+    """Return an external tool to offer in `initialize`; `parameters` are the members of its schema."""
     return {"name": name, "description": description, "parameters": {"type": "object", **parameters}}
 
 
 def returned(output: object = "done", **more: Any) -> Json:
-    """The value that an external tool returns."""
+    """Return the value that an external tool returns."""
     return {"is_error": False, "output": output, "message": "", "display": [], **more}
 
 
 def tool_answer(call_id: str, output: object = "done", **more: Any) -> Json:
-    """The result of the answer to a ToolCallRequest."""
+    """Return the result of the answer to a ToolCallRequest."""
     return {"tool_call_id": call_id, "return_value": returned(output, **more)}
 
 
@@ -50,7 +50,7 @@ def answer(kimi: WireProcess, request_id: str, **members: object) -> None:
 
 
 def error_of(line: Json) -> tuple[int, str]:
-    """Code and message of an error response, whose shape is checked."""
+    """Check the shape of an error response; return its code and message."""
     assert "result" not in line
     assert set(line["error"]) == {"code", "message", "data"}
     assert line["error"]["data"] is None
@@ -58,5 +58,5 @@ def error_of(line: Json) -> tuple[int, str]:
 
 
 def stage_names(lines: list[Json]) -> list[str]:
-    """Each line in short: the type of an event or request, `response ID` for a response."""
+    """Return a short name for each line: the type of an event or request, `response ID` for a response."""
     return [line["params"]["type"] if "method" in line else f"response {line['id']}" for line in lines]

@@ -1,4 +1,4 @@
-"""A provider as strict as the APIs are: it refuses a history whose tool calls and answers do not match."""
+"""A provider that refuses a history whose tool calls and results do not match, as strict APIs do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 @contextmanager
 def strict_provider(*replies: Reply) -> Generator[ProviderServer, None, None]:
-    """A provider that gives these replies in order, the last one for ever; see `strictly`."""
+    """Run a provider that sends these replies in order and repeats the last one; see `strictly`."""
 
     def next_reply(_: Recorded) -> Reply:
         return server.replies.popleft() if len(server.replies) > 1 else server.replies[0]
@@ -25,7 +25,7 @@ def strict_provider(*replies: Reply) -> Generator[ProviderServer, None, None]:
 
 
 def strictly(choose: Callable[[Recorded], Reply]) -> Callable[[Recorded], Reply]:
-    """`choose`, but status 400 for a history that strict APIs refuse."""
+    """Return `choose` with status 400 for a history that strict APIs refuse."""
 
     def reply(request: Recorded) -> Reply:
         fault = fault_of(request.json["messages"])
@@ -35,7 +35,7 @@ def strictly(choose: Callable[[Recorded], Reply]) -> Callable[[Recorded], Reply]
 
 
 def fault_of(messages: list[Json]) -> str | None:
-    """Why a strict API refuses this history: a call without an answer, or an answer without a call."""
+    """Return why a strict API refuses this history: a call without an answer, or an answer without a call."""
     waiting: list[str] = []
     for message in messages:
         if message["role"] == "tool":
@@ -54,19 +54,19 @@ def fault_of(messages: list[Json]) -> str | None:
 
 
 def sent(server: ProviderServer, index: int = -1) -> list[Json]:
-    """The messages of a request, the system prompt left out."""
+    """Return the messages of a request without the system prompt."""
     return [message for message in server.requests[index].json["messages"] if message["role"] != "system"]
 
 
 def sent_system(server: ProviderServer, index: int = -1) -> str:
-    """The system prompt of a request."""
+    """Return the system prompt of a request."""
     first = server.requests[index].json["messages"][0]
     assert first["role"] == "system"
     return text_of(first)
 
 
 def text_of(message: Json) -> str:
-    """The text of a message, whether it stands there as a string or in parts."""
+    """Return the text of a message whose content is a string or parts."""
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
