@@ -36,7 +36,7 @@ def write_session(share: Path, context: bytes = b"", events: bytes | None = None
 
 
 def start_child(program: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start a Python process with the source roots on its path, and wait until it prints a line."""
+    """Start a Python process with the source roots on its path; the program prints a line when it is ready."""
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{program}", *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

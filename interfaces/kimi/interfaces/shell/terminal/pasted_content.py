@@ -46,7 +46,7 @@ def _parse_number(text: str | None, default: int) -> int:
 
 @dataclass(slots=True)
 class PastedContent:
-    """The content behind the placeholders in the input. `cache` is the directory where images are kept."""
+    """The content behind the placeholders in the input. Images are also kept in `image_directory`."""
 
     limits: tuple[int, int] = (FOLD_FROM_CHARACTERS, FOLD_FROM_LINES)
     image_directory: str | None = None
