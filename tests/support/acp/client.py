@@ -24,7 +24,7 @@ from tests.support.fakes import FakeModel
 from tests.support.program.wire_process import Json, Place
 
 PATIENCE_S = 10.0
-"""How long a test waits for a line before it fails."""
+"""Seconds that a test waits for a line before it fails."""
 
 
 @dataclass

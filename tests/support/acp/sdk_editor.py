@@ -31,7 +31,7 @@ from tests.support.program.wire_process import Json, Place
 
 Where: TypeAlias = Literal["in process", "a process"]
 Choose: TypeAlias = Callable[[Json], Awaitable[str | None]]
-"""From a permission request to the option that is chosen; None dismisses it."""
+"""Returns the chosen option for a permission request; None dismisses it."""
 
 PATIENCE_S = 30.0
 

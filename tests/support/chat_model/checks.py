@@ -410,7 +410,7 @@ EVERY: tuple[Check[Stage], ...] = (
     works_again_after_a_failure,
     serves_several_callers_at_a_time,
 )
-"""For every model."""
+"""The checks for every model."""
 
 OVER_HTTP: tuple[Check[HttpStage], ...] = (
     gives_calls_the_id_of_the_provider,
@@ -440,4 +440,4 @@ OVER_HTTP: tuple[Check[HttpStage], ...] = (
     replaces_pictures_for_a_model_that_is_blind,
     sends_back_what_the_model_said,
 )
-"""For every model over HTTP."""
+"""The checks for every model over HTTP."""

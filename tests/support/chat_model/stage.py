@@ -28,7 +28,7 @@ WINDOW = 100_000
 CAPABILITIES = frozenset({"thinking", "image_in"})
 HISTORY = (user_message("hello"),)
 TIMEOUT_S = 0.2
-"""Without data, where a check waits for the timeout; elsewhere there is none to speak of."""
+"""The read timeout in seconds where a check waits for it; elsewhere the timeout is long."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ MESSAGE_ID = "answer-1"
 """The id of every scripted answer, for types that have one."""
 
 INPUT, CACHED, OUTPUT = 10, 4, 5
-"""Tokens of every scripted answer: its whole input, what of it came from the cache, its output."""
+"""Tokens of every scripted answer: the whole input, the cached part of it, the output."""
 
 
 @dataclass(frozen=True)

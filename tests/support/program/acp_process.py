@@ -10,7 +10,7 @@ from tests.support.program import program
 from tests.support.program.wire_process import Json, Place, WireProcess
 
 Serve: TypeAlias = Callable[[Json], Json | None]
-"""What a client answers to a request of the agent: the members of the answer, or None for no answer."""
+"""Answers a request of the agent: returns the members of the answer, None for no answer."""
 
 
 class AcpProcess(WireProcess):

@@ -7,7 +7,7 @@ import sys
 import time
 
 QUIET_START_S = 0.009
-"""A start of the interpreter that does nothing, on the quiet machine with two cores of `docs/performance.md`."""
+"""Seconds of an empty interpreter start on the quiet machine with two cores of `docs/performance.md`."""
 
 
 def slowdown() -> float:

@@ -28,7 +28,7 @@ Program: TypeAlias = "subprocess.Popen[bytes] | WarmProcess"
 """A started program: `pid`, its three pipes, `poll`, `wait`, `send_signal`, `terminate`, `kill`."""
 
 _TAKE_TERMINAL = "import fcntl,os,sys,termios; fcntl.ioctl(0,termios.TIOCSCTTY,0); os.execvp(sys.argv[1],sys.argv[1:])"
-"""Makes the terminal that of the process: its signals and its size belong to it."""
+"""A program that makes the terminal its controlling terminal, so that it gets its signals and size."""
 
 
 def kimi_command() -> list[str]:

@@ -26,7 +26,7 @@ from typing import TextIO, TypeAlias
 import kimi
 
 LIBRARIES = ("acp", "aiohttp", "anyio._backends._asyncio", "prompt_toolkit.shortcuts", "tomllib", "typer._adapters")
-"""Those that many starts import, if not at once."""
+"""The libraries that many starts import, some of them late."""
 
 Order: TypeAlias = tuple[list[str], str, dict[str, str], int, bool]
 

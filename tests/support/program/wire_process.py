@@ -20,10 +20,10 @@ from typing import Any, TypeAlias
 from tests.support.program import program
 
 Json: TypeAlias = dict[str, Any]
-"""A message as parsed: the JSON edge of the tests."""
+"""A parsed message: the JSON edge of the tests."""
 
 DEADLINE_S = 20.0
-"""How long a test waits for a line before it fails."""
+"""Seconds that a test waits for a line before it fails."""
 
 
 @dataclass

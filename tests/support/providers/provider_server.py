@@ -81,11 +81,11 @@ class ProviderServer:
         self.replies: deque[Reply] = deque(replies)
         self.requests: list[Recorded] = []
         self.asked = asyncio.Event()
-        """Set once the first request is there."""
+        """Set when the first request has arrived."""
         self.connections = 0
         self.base_url = ""
         self.choose: Callable[[Recorded], Reply] | None = None
-        """When set, it decides on the reply instead of the queue."""
+        """When set, it chooses the reply instead of the queue."""
         self._encoded: dict[int, tuple[Reply, bytes]] = {}
 
     def add(self, *replies: Reply) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.program.wire_process import Json, WireProcess
 
 UNTIL_GO = "until [ -e go ]; do sleep 0.05; done"
-"""A command that runs until there is a file `go` in the work dir, however long everything else takes meanwhile."""
+"""A command that runs until there is a file `go` in the work directory, so that no test depends on its duration."""
 
 
 def step(*lines: str) -> str:
