@@ -25,10 +25,10 @@ from kimi.interfaces.process.streams import take_streams
 from kimi.interfaces.process.terminal_escape import escape_line
 
 CHECKS_TIMEOUT_S: Final = 45.0
-"""The longest time that all checks together may take: each has its own limit, and they run side by side."""
+"""Seconds that all checks together may take. Each has its own limit, and they run concurrently."""
 
 CLEANUP_TIMEOUT_S: Final = 14.0
-"""How long the processes and connections of the checks may take to end."""
+"""Seconds that the processes and connections of the checks have to end."""
 
 
 def run_doctor(flags: Flags, as_json: bool) -> int:

@@ -28,7 +28,7 @@ from kimi.interfaces.process.terminal_escape import escape_line
 PrintLine: TypeAlias = Callable[[str], None]
 
 END_S: Final = 5.0
-"""How long servers have to end when a signal asks for it (tools spec 4.9)."""
+"""Seconds that servers have to end after a signal (tools spec 4.9)."""
 
 
 def try_connection(server: McpServer, share: str, as_json: bool, print_line: PrintLine) -> int:

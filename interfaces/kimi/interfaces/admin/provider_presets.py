@@ -1,4 +1,4 @@
-"""Providers that `kimi setup` knows by name, out of the table of provider types."""
+"""The providers that `kimi setup` knows by name, from the table of provider types."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ PRESETS: Final = list_provider_presets()
 """In the order in which they are offered."""
 
 API_KEY_VARIABLES: Final[Mapping[str, str]] = list_key_variables()
-"""Provider type -> the variable whose key is used, at each start, instead of the configured one (runtime spec 2.5)."""
+"""By provider type, the variable whose key replaces the configured one at each start (runtime spec 2.5)."""

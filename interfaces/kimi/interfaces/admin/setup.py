@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 SHOWN_MODELS: Final = 30
 MODELS_S: Final = 5.0
-"""How long a server may take to list its models, in seconds."""
+"""Seconds that a server has to list its models."""
 
 NOTHING_WRITTEN: Final = "Nothing was changed."
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kimi.infrastructure.tools.files.path_policy import PathPolicy
 
 LoadPrompt: TypeAlias = Callable[[AgentSpec], str]
-"""The system prompt of an agent, as things are now. Raises ConfigError: its template cannot be rendered."""
+"""Renders the current system prompt of an agent. Raises ConfigError: its template cannot be rendered."""
 
 
 def build_workspace(settings: Settings, environ: Mapping[str, str]) -> Workspace:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kimi.infrastructure.tools.dialog.plan_mode import PlanModeControls
 
 GetConversation: TypeAlias = "Callable[[], Conversation]"
-"""The conversation that a tool belongs to: it is made after its tools."""
+"""Returns the conversation of a tool, which is made after its tools."""
 
 
 def build_todo(files: SessionFiles) -> Tool:

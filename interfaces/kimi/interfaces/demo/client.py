@@ -19,22 +19,22 @@ from typing import Any, Final, Literal, TypeAlias
 from kimi.domain.errors import KimiError
 
 Json: TypeAlias = dict[str, Any]
-"""A message, as parsed."""
+"""A parsed message."""
 
 Direction: TypeAlias = Literal["out", "in"]
-"""Seen from the client: to the server, or from it."""
+"""`out` is to the server, `in` is from it."""
 
 Trace: TypeAlias = Callable[[Direction, str], None]
-"""Is called with every line."""
+"""Called with the direction and text of every line."""
 
 HandleMessage: TypeAlias = Callable[[str, Json], Json | None]
-"""Is called with type and payload of each event and request; returns the result for a request."""
+"""Called with type and payload of each event and request; returns the result for a request."""
 
 SILENCE_S: Final = 30.0
-"""How long the server may be silent, in seconds; a scripted model never needs one."""
+"""Seconds that the server may be silent; a scripted model never needs one."""
 
 END_S: Final = 5.0
-"""How long the server may take to end after its input, in seconds; it promises two (wire spec 1.5)."""
+"""Seconds that the server has to end after its input; it promises two (wire spec 1.5)."""
 
 
 class DemoFailed(KimiError):

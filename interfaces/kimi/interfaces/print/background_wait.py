@@ -15,10 +15,10 @@ from kimi.application.settings.settings import BackgroundSettings
 from kimi.domain.background import BackgroundTask
 
 POLL_S: Final = 1.0
-"""Seconds from one look at the tasks to the next."""
+"""Seconds between two polls of the tasks."""
 
 KILL_TIMEOUT_S: Final = 2.0
-"""How long killed tasks may take to be gone, beyond their grace period, in seconds."""
+"""Seconds that killed tasks have to end, beyond their grace period."""
 
 TASK_ENDED_PROMPT: Final = (
     "<system-reminder>\nBackground work that you started has ended; the notification tells how. Nobody is there to "

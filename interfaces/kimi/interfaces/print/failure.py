@@ -13,7 +13,7 @@ _log = logging.getLogger("kimi.print")
 
 EXIT_FAILED: Final = 1
 EXIT_TRY_AGAIN: Final = 75
-"""The exit status for a failure of the moment: the same command may work later."""
+"""The exit status of a temporary failure: the same command may work later."""
 
 
 @dataclass(frozen=True, slots=True)

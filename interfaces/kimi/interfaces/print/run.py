@@ -42,10 +42,10 @@ logger = logging.getLogger("kimi.print")
 _EXIT_RULES: Final = ExitRules(timeout_status=EXIT_FAILED)
 
 INTERRUPT_TIMEOUT_S: Final = 0.9
-"""How long the line about an interrupt may take to be read."""
+"""Seconds that the reader has to take the line about an interrupt."""
 
 _PRINT_CLIENT: Final = Client(supports_question=True, supports_plan_mode=True)
-"""No user is asked, but the tools that ask are offered: they get the answer that no user is there."""
+"""The tools that ask the user are offered, but their requests are refused because there is no user."""
 
 
 def run_print(flags: Flags, settings: Settings, streams: Streams) -> int:

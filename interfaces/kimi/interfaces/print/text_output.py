@@ -26,7 +26,7 @@ from kimi.interfaces.process.terminal_escape import escape_line, escape_text
 _ARGUMENT_CHARS: Final = 80
 
 KeyArgument = Callable[[str], "str | None"]
-"""The argument of a tool that tells its calls apart, by the name of the tool."""
+"""Returns, for the name of a tool, the argument that distinguishes its calls."""
 
 
 @dataclass(slots=True)

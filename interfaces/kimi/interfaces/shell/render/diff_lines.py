@@ -11,7 +11,7 @@ from kimi.interfaces.shell.render.sanitize import neutralize
 
 Sign: TypeAlias = Literal[" ", "-", "+"]
 MAX_COMPARED = 1500
-"""Lines of both texts together up to which they are compared; beyond, all old lines come before all new ones."""
+"""Texts with more lines together are not compared: all old lines are shown before all new ones."""
 
 
 class DiffLine(NamedTuple):

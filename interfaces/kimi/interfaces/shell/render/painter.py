@@ -48,7 +48,7 @@ USER_LINES: Final = 12
 USER_CHARACTERS: Final = 2000
 DIFF_LINES: Final = 40
 LINE_CHARACTERS: Final = 400
-"""Of a line of a change, once it is made."""
+"""Characters of a line of a completed change that are shown."""
 BRIEF_CHARACTERS: Final = 2000
 _SHARED: Final[Mapping[str, str]] = {
     "faint": "bright_black",

@@ -87,9 +87,9 @@ class Transcript:
         self._calls: dict[str, _OpenToolCall] = {}
         self._last_call: _OpenToolCall | None = None
         self.last_thought = ""
-        """The thinking that was folded last, or its end when it was long."""
+        """The thinking that was folded last; of a long one only the end."""
         self.activity = ""
-        """What goes on beside text and calls, e.g. compaction; empty for nothing."""
+        """The current activity beside text and calls, e.g. compaction; empty without one."""
 
     def handle_event(self, event: Event) -> list[Block]:
         """Handle the next event; return the blocks that are final now."""

@@ -10,16 +10,16 @@ from typing import Final
 
 MAX_FILES: Final = 1000
 MIN_SEARCH_CHARACTERS: Final = 3
-"""From how many typed characters on the whole tree is searched."""
+"""The whole tree is searched from so many typed characters on."""
 CACHE_TTL_S: Final = 5.0
 GIT_S: Final = 5
-"""How long git may take to list the files, in seconds."""
+"""Seconds that git has to list the files."""
 _SAFE: Final = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
-"""A repository may name programs in its configuration; what is typed must not run them."""
+"""Git with options that ignore programs named in the repository's configuration: typing must not run them."""
 _GIT: Final = (*_SAFE, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
 
 FileWalker = Callable[[str], Sequence[str]]
-"""Relative paths of the files below a directory that ignore rules leave."""
+"""Returns the relative paths of the files below a directory that no ignore rule excludes."""
 
 
 class WorkDirFiles:
