@@ -171,9 +171,7 @@ def _locate_answered_prompts(records: Sequence[ContextRecord], prompts: Sequence
         if prompts[index].is_answered:
             known = places.get(join_text(prompts[index].user_input), [])
             for at in range(bisect_left(known, limit) - 1, -1, -1):
-                if _find_first_answer(records, known[position]) and _is_message_of(
-                    records, known[position], prompts[index]
-                ):
+                if _find_first_answer(records, known[at]) and _is_message_of(records, known[at], prompts[index]):
                     found[index] = limit = known[at]
                     break
     return found
