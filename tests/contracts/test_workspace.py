@@ -32,8 +32,11 @@ def over_an_editor(work_dir: Path) -> Workspace:
     async def show(context: ToolCallContext, terminal_id: str) -> None:
         """There is no call."""
 
+    async def join_events() -> None:
+        """There are no events."""
+
     abilities = ClientCapabilities(fs_read=True, fs_write=True, terminal=True)
-    return ClientWorkspace(local(work_dir), "s", abilities, lambda: [str(work_dir.parent)], Editor(), show)
+    return ClientWorkspace(local(work_dir), "s", abilities, lambda: [str(work_dir.parent)], Editor(), show, join_events)
 
 
 ADAPTERS: list[MakeWorkspace] = [local, over_an_editor]

@@ -28,6 +28,7 @@ class EventChannel:
         self._queue: list[Delivery] = []
         self._not_empty = anyio.Event()
         self._batch_taken = anyio.Event()
+        self._sent = 0
         self._unfinished = 0
         self._closed = False
 
@@ -40,6 +41,7 @@ class EventChannel:
         if self._closed:
             return
         self._queue.append(delivery)
+        self._sent += 1
         self._unfinished += 1
         if len(self._queue) == 1:
             self._not_empty.set()
@@ -68,8 +70,9 @@ class EventChannel:
         return batch
 
     async def join(self) -> None:
-        """Wait until the driver has handled every event. Returns at once after `close`."""
-        while self._unfinished and not self._closed:
+        """Wait until the driver has dealt with every event sent so far, whatever is sent meanwhile."""
+        awaited = self._sent
+        while self._sent - self._unfinished < awaited and not self._closed:
             await self._batch_taken.wait()
 
     def close(self) -> None:

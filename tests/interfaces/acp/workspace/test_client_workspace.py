@@ -47,9 +47,12 @@ def make(tmp_path: Path, editor: Editor, shown: list[str]) -> Make:
     async def show(context: ToolCallContext, terminal_id: str) -> None:
         shown.append(f"{context.call_id}:{terminal_id}")
 
+    async def join_events() -> None:
+        """There are no events."""
+
     def make(abilities: ClientCapabilities = ALL) -> ClientWorkspace:
         local = LocalWorkspace(str(work), ShellSettings(), frozenset(), os.environ)
-        return ClientWorkspace(local, "s1", abilities, lambda: [str(work)], editor, show)
+        return ClientWorkspace(local, "s1", abilities, lambda: [str(work)], editor, show, join_events)
 
     return make
 
@@ -200,6 +203,55 @@ async def test_silent_editor_times_out(make: Make, editor: Editor) -> None:
     workspace.timeout_s = 0.05
     editor.silent = {"fs/read_text_file"}
     assert await text_of(workspace, file(workspace, "a.txt", b"on disk")) == b"on disk"
+
+
+# --- while the client does not read ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stuck(make: Make) -> ClientWorkspace:
+    """A workspace whose client reads none of its updates."""
+    workspace = make()
+    workspace.join_events = anyio.sleep_forever
+    workspace.timeout_s = 0.05
+    return workspace
+
+
+async def test_file_requests_give_up_on_client_that_reads_nothing(stuck: ClientWorkspace, editor: Editor) -> None:
+    path = file(stuck, "a.txt", b"on disk")
+    editor.buffers[path] = "in the editor"
+    assert await text_of(stuck, path) == b"on disk"
+    with pytest.raises(OSError, match="did not answer"):
+        await change(stuck, path, b"changed")
+    assert Path(path).read_bytes() == b"on disk"
+    assert editor.calls == []
+
+
+async def test_command_runs_locally_when_client_reads_nothing(stuck: ClientWorkspace, editor: Editor) -> None:
+    ran = await call(shell_in(stuck), {"command": "echo here"})
+    assert ran.output == "here\n"
+    assert editor.calls == []
+
+
+async def test_cancel_ends_the_wait_for_client_that_reads_nothing(stuck: ClientWorkspace, editor: Editor) -> None:
+    stuck.timeout_s = 60
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, shell_in(stuck), {"command": "true"})
+            tasks.start_soon(text_of, stuck, file(stuck, "a.txt", b"on disk"))
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+    assert editor.calls == []
+
+
+async def test_local_files_and_commands_never_wait_for_the_client(stuck: ClientWorkspace) -> None:
+    stuck.timeout_s = 60
+    binary = file(stuck, "a.bin", b"\x00\x01")
+    with anyio.fail_after(5):
+        await change(stuck, binary, b"\x00\x02")
+        async with stuck.run(["true"]) as process:
+            assert await process.wait() == 0
+    assert Path(binary).read_bytes() == b"\x00\x02"
 
 
 # --- terminals ------------------------------------------------------------------------------------------------

@@ -40,9 +40,6 @@ logger = logging.getLogger(__name__)
 REPLAY_BATCH_SIZE: Final = 200
 """How many updates of a replay are sent before other tasks may run."""
 
-ANNOUNCE_TIMEOUT_S: Final = 1.0
-"""How long to wait for the announcement of a call before its terminal is shown anyway, in seconds."""
-
 _STOP_REASONS: Final = {"length": "max_tokens", "content_filter": "refusal"}
 
 
@@ -130,9 +127,10 @@ class LiveSession:
             self._client.send_update(self.id, update)
 
     async def show_terminal(self, call: ToolCallContext, terminal_id: str) -> None:
-        """Show a terminal of the client in the call that it runs for, after the announcement of the call."""
-        with anyio.move_on_after(ANNOUNCE_TIMEOUT_S):
-            await self.conversation.events.channel.join()
+        """Show a terminal of the client in the call that it runs for.
+
+        The call was announced before the client was asked for the terminal: `ClientWorkspace` waits for that.
+        """
         async with self._send_lock:
             self._send_updates(self._translator.show_terminal(call.call_id, terminal_id, call.agent_id))
 

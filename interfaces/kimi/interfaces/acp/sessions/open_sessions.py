@@ -260,12 +260,16 @@ class OpenSessions:
             if (live := self.find_live(session)) is not None:
                 await live.show_terminal(call, terminal_id)
 
+        async def join_events() -> None:
+            if (live := self.find_live(session)) is not None:
+                await live.conversation.events.join()
+
         def roots() -> list[str]:
             directories = (*session.settings.additional_dirs, *container.files().state.additional_dirs)
             return [os.path.realpath(path) for path in (session.settings.work_dir, *directories)]
 
         local = container.workspace()
-        workspace = ClientWorkspace(local, session.id, abilities, roots, self._client.call, show)
+        workspace = ClientWorkspace(local, session.id, abilities, roots, self._client.call, show, join_events)
         replace_workspace(container, workspace)
 
 

@@ -35,6 +35,9 @@ CallClient: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
 ShowTerminal: TypeAlias = Callable[[ToolCallContext, str], Awaitable[None]]
 """Show a terminal of the client, by its id, in this tool call."""
 
+JoinEvents: TypeAlias = Callable[[], Awaitable[None]]
+"""Wait until every event of the conversation so far has become an update to the client."""
+
 
 @dataclass(slots=True)
 class _SeenText:
@@ -70,6 +73,7 @@ class ClientWorkspace:
     roots: Callable[[], Sequence[str]]
     call_client: CallClient
     show_terminal: ShowTerminal
+    join_events: JoinEvents
     timeout_s: float = CALL_TIMEOUT_S
     _seen_texts: dict[str, _SeenText] = field(default_factory=dict[str, _SeenText])
 
@@ -189,6 +193,7 @@ class ClientWorkspace:
         """Call a file method. Raises OSError if the client refuses, fails, is gone, or takes too long."""
         try:
             with anyio.fail_after(self.timeout_s):
+                await self.join_events()  # the client must know of the call that asks (acp spec 3.3)
                 return await self.call_client(method, {"sessionId": self.session_id, "path": path, **more})
         except TimeoutError:
             raise OSError(f"the client did not answer within {self.timeout_s:g} seconds") from None
@@ -203,7 +208,7 @@ class ClientWorkspace:
     ) -> AsyncGenerator[Process, None]:
         terminal = ClientTerminal(self.session_id, self.call_client)
         try:
-            if await _create_terminal(terminal, command, self.work_dir, env):
+            if await self._create_terminal(terminal, command, env):
                 await self.show_terminal(call, terminal.id)
                 yield terminal
                 return
@@ -213,15 +218,27 @@ class ClientWorkspace:
         async with self.local.run(command, env=env, call=call) as process:
             yield process
 
+    async def _create_terminal(self, terminal: ClientTerminal, command: Sequence[str], env: Mapping[str, str]) -> bool:
+        """Whether the client made the terminal."""
+        try:
+            await self._join_events_in_time()
+            await terminal.create(command, self.work_dir, env)
+        except OSError as error:
+            logger.warning("the client made no terminal, the command runs without one: %s", error)
+            return False
+        return True
 
-async def _create_terminal(terminal: ClientTerminal, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> bool:
-    """Return whether the client created the terminal."""
-    try:
-        await terminal.create(command, cwd, env)
-    except OSError as error:
-        logger.warning("the client made no terminal, the command runs without one: %s", error)
-        return False
-    return True
+    async def _join_events_in_time(self) -> None:
+        """Raises OSError when the client reads too slowly.
+
+        Not part of `ClientTerminal.create`, which is shielded: as long as nothing is made, a cancellation ends the wait
+        at once. Kill and release do not wait either: they must go out, and follow what was announced anyway.
+        """
+        try:
+            with anyio.fail_after(self.timeout_s):
+                await self.join_events()
+        except TimeoutError:
+            raise OSError(f"the client did not read its updates within {self.timeout_s:g} seconds") from None
 
 
 def _decode_text(content: bytes) -> str | None:
