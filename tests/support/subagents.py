@@ -11,6 +11,7 @@ from typing import Any
 from kimi.application.agents.background_subagents import start_in_background
 from kimi.application.agents.run_subagent import SubagentRegistry, create_subagent_type, run_subagent
 from kimi.application.conversation.conversation import Conversation, build_subagent_conversation
+from kimi.application.conversation.session import ConversationSession
 from kimi.application.ports import ChatModel, PreparedCall, SessionFiles, SubagentFiles, Tool, ToolCallContext
 from kimi.application.toolset.toolset import Toolset
 from kimi.domain.agents.agent import AgentSpec, SubagentType
@@ -85,7 +86,8 @@ async def crew_with(
     ) -> Conversation:
         own = (by_type or {}).get(spec.name, model)
         toolset = _toolset([tool for tool in given if tool.spec.name in spec.tools])
-        child = build_subagent_conversation(crew.parent, subagent, files, own, toolset, lambda: system_prompt(spec))
+        session = ConversationSession(files)
+        child = build_subagent_conversation(crew.parent, subagent, session, own, toolset, lambda: system_prompt(spec))
         crew.children.append(child)
         return child
 

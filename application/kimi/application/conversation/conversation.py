@@ -134,17 +134,17 @@ class Conversation:
 def build_subagent_conversation(
     parent: Conversation,
     subagent: SubagentIdentity,
-    files: SessionFiles,
+    session: ConversationSession,
     model: ChatModel | None,
     toolset: Toolset,
     load_system_prompt: LoadSystemPrompt,
 ) -> Conversation:
-    """Return the conversation of a subagent, stored in `files`, as a child of `parent`."""
+    """The conversation of a subagent over `session`, whose files are a child of those of `parent`."""
     shared = parent.resources
     return Conversation(
-        session=ConversationSession(files),
-        context=ConversationContext(files, load_system_prompt),
-        events=EventStream(files, shared.now, parent=parent.events, subagent=subagent),
+        session=session,
+        context=ConversationContext(session.files, load_system_prompt),
+        events=EventStream(session.files, shared.now, parent=parent.events, subagent=subagent),
         turns=TurnSlot(parent.turns.limits, shared.new_id),
         models=ModelSelection(model),
         toolset=toolset,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+from kimi.application.conversation.session import ConversationSession
 from kimi.application.ports import NewId, SessionFiles, SessionStore
 from kimi.application.settings.settings import Settings
 from kimi.domain.errors import StoreFailed, UsageError
@@ -39,19 +40,21 @@ async def open_session(store: SessionStore, selector: SessionSelector, new_id: N
     return await store.open(session_id) or await store.create(session_id)
 
 
-def save_additional_dirs(files: SessionFiles, settings: Settings) -> None:
-    """Add the directories of the command line to the session, except for those inside the work directory.
+def save_additional_dirs(session: ConversationSession, settings: Settings) -> None:
+    """Make the directories that were given at the start part of the session, but for those inside the work dir.
 
     A failure is logged, because this run uses the directories in any case.
     """
-    state = files.state
+    state = session.files.state
     new = [
         path for path in settings.additional_dirs if not is_within(path, [settings.work_dir, *state.additional_dirs])
     ]
     if not new:
         return
     try:
-        files.save_state(replace(state, additional_dirs=(*state.additional_dirs, *dict.fromkeys(new))))
+        session.update_state(
+            lambda state: replace(state, additional_dirs=(*state.additional_dirs, *dict.fromkeys(new)))
+        )
     except StoreFailed:
         logger.exception("the additional directories could not be stored")
 

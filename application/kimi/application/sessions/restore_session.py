@@ -54,7 +54,7 @@ def restore_session(conversation: Conversation, settings: Settings, options: Res
     """
     files = conversation.files
     persisted = settings.additional_dirs if options.persisted_dirs is None else tuple(options.persisted_dirs)
-    save_additional_dirs(files, settings.model_copy(update={"additional_dirs": persisted}))
+    save_additional_dirs(conversation.session, settings.model_copy(update={"additional_dirs": persisted}))
     if files.is_resumed:
         fail_interrupted_subagents(files, conversation.resources.now())
     if options.suspended is not None:

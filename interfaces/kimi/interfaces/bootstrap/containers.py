@@ -78,6 +78,7 @@ class SessionContainer(containers.DeclarativeContainer):
     conversation = providers.Singleton(Conversation)
     """Its arguments are set at the end of the class, because some of them take its provider."""
 
+    stored_session = providers.Singleton(conversation_factories.build_stored_session, files, store)
     workspace = providers.Singleton(conversation_factories.build_workspace, settings, environ)
     background_tasks = providers.Singleton(
         conversation_factories.build_background_tasks, settings, workspace, files, environ
@@ -113,7 +114,7 @@ class SessionContainer(containers.DeclarativeContainer):
             "kimi_cli.tools.ask_user:AskUserQuestion",
             providers.Factory(dialog_tools.build_ask_user, conversation.provider, new_id),
         ),
-        BuiltinTool("kimi_cli.tools.todo:SetTodoList", providers.Factory(dialog_tools.build_todo, files)),
+        BuiltinTool("kimi_cli.tools.todo:SetTodoList", providers.Factory(dialog_tools.build_todo, stored_session)),
         BuiltinTool(
             "kimi_cli.tools.shell:Shell",
             providers.Factory(machine_tools.build_shell, settings, workspace, files, background_tasks.provider),
@@ -188,7 +189,6 @@ class SessionContainer(containers.DeclarativeContainer):
     load_prompt = providers.Factory(conversation_factories.build_prompt_loader, settings, workspace, skills)
     load_system_prompt = providers.Factory(conversation_factories.build_system_prompt_loader, load_prompt, agent)
     events = providers.Singleton(EventStream, files, now)
-    stored_session = providers.Singleton(conversation_factories.build_stored_session, files, store)
     resources = providers.Singleton(
         conversation_factories.build_resources, settings, now, new_id, hooks, skills, background, project.provider
     )

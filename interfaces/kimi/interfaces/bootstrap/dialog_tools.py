@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from kimi.application.ports import NewId, SessionFiles, Tool, Workspace
+from kimi.application.ports import NewId, Tool, Workspace
 from kimi.domain.agents.agent import AgentSpec
 from kimi.domain.tools.tool import TodoItem
 
 if TYPE_CHECKING:
     from kimi.application.agents.run_subagent import OpenChild, OpenNamedModel, SubagentRegistry
     from kimi.application.conversation.conversation import Conversation
+    from kimi.application.conversation.session import ConversationSession
     from kimi.infrastructure.tools.dialog.plan_mode import PlanModeControls
 
 GetConversation: TypeAlias = "Callable[[], Conversation]"
 """Returns the conversation of a tool, which is made after its tools."""
 
 
-def build_todo(files: SessionFiles) -> Tool:
+def build_todo(session: ConversationSession) -> Tool:
+    """The todo list is part of the session's state, which has one writer at a time."""
     from kimi.infrastructure.tools.dialog.set_todo_list import SetTodoListTool
 
-    def save(todos: Sequence[TodoItem]) -> None:
-        files.save_state(replace(files.state, todos=tuple(todos)))
+    def save(todos: tuple[TodoItem, ...]) -> None:
+        session.update_state(lambda state: replace(state, todos=todos))
 
-    return SetTodoListTool(lambda: files.state.todos, save)
+    return SetTodoListTool(lambda: session.files.state.todos, save)
 
 
 def build_think() -> Tool:

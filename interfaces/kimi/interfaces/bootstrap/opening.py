@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from kimi.application.agents.system_prompt import check_prompts
 from kimi.application.conversation.background_tasks import stop_tasks_on_exit, wait_for_tasks_on_exit
 from kimi.application.conversation.conversation import Conversation, build_subagent_conversation
+from kimi.application.conversation.session import ConversationSession
 from kimi.application.hooks.session_hooks import session_hooks_lifespan
 from kimi.application.ports import ChatModel, SessionFiles, SubagentFiles, Workspace
 from kimi.application.sessions.negotiate_initialize import (
@@ -155,20 +156,26 @@ def _open_subagent_conversation(
 ) -> Conversation:
     """Return the conversation of a subagent: its own tools, over the parent's workspace and path policy."""
     parent = session.conversation()
-    toolset = _create_child_container(session, spec, files).toolset()
+    stored_session = ConversationSession(files)
+    toolset = _create_child_container(session, spec, stored_session).toolset()
     toolset.hide(parent.toolset.hidden_names)
     if parent.toolset.servers is not None:
         toolset.use_servers(parent.toolset.servers.for_subagents())
-    return build_subagent_conversation(parent, subagent, files, model, toolset, lambda: session.load_prompt()(spec))
+    return build_subagent_conversation(
+        parent, subagent, stored_session, model, toolset, lambda: session.load_prompt()(spec)
+    )
 
 
-def _create_child_container(session: SessionContainer, spec: AgentSpec, files: SubagentFiles) -> SessionContainer:
+def _create_child_container(
+    session: SessionContainer, spec: AgentSpec, stored_session: ConversationSession
+) -> SessionContainer:
     """A container beside that of the parent. What was put in the place of a tool there holds here too."""
     dependencies = {name: getattr(session, name) for name in session.dependencies if name != "open_child"}
     shared = {name: getattr(session, name) for name in ("workspace", "path_policy", "conversation")}
     own = {
         "agent": providers.Object(spec),
-        "files": providers.Object(files),
+        "files": providers.Object(stored_session.files),
+        "stored_session": providers.Object(stored_session),  # its tools change the state that its conversation changes
         "file_record": providers.Object(session.file_record().fork_for_subagent()),
     }
     child = _create_container(**dependencies | shared | own)
