@@ -254,9 +254,8 @@ class AcpAgent:
                 return _CANCELLED_RESULT
             self._sessions.refresh_settings(session, live)
             self._handshake.require_credentials(resolve_chosen_model(live.conversation))
-            result = await live.run_prompt(queued_prompt, prompt_input)
-            current_request().after_answer.append(live.schedule_sync)
-            return result
+            current_request().after_answer.append(live.schedule_sync)  # also when the turn fails
+            return await live.run_prompt(queued_prompt, prompt_input)
 
     def _cancel_prompts(self, params: RpcParams) -> None:
         session_id: object = params.get("sessionId")
