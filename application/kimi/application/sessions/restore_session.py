@@ -12,6 +12,7 @@ from kimi.application.ports import SessionFiles
 from kimi.application.sessions.open_session import save_additional_dirs
 from kimi.application.settings.settings import Settings
 from kimi.domain.errors import KimiError
+from kimi.domain.history.session import SessionState
 from kimi.domain.permissions.approval import Policy
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class SuspendedState:
 
     policy: Policy
     model_choice: ModelChoice | None
+    state: SessionState
+    """The state of its files, which is stored with the first record only: before that, nothing else keeps it."""
 
 
 def log_unrestored(text: str) -> None:
@@ -53,6 +56,8 @@ def restore_session(conversation: Conversation, settings: Settings, options: Res
     restored earlier, by `build_policy`. Raises StoreFailed.
     """
     files = conversation.files
+    if options.suspended is not None:
+        _restore_unstored_state(conversation, options.suspended.state)
     persisted = settings.additional_dirs if options.persisted_dirs is None else tuple(options.persisted_dirs)
     save_additional_dirs(conversation.session, settings.model_copy(update={"additional_dirs": persisted}))
     if files.is_resumed:
@@ -64,8 +69,14 @@ def restore_session(conversation: Conversation, settings: Settings, options: Res
 
 
 def capture_state(conversation: Conversation) -> SuspendedState:
-    """Return the state that is restored when this process opens the session again."""
-    return SuspendedState(conversation.policy, conversation.models.choice)
+    """What the conversation has now that is to be restored when its session is opened again by this process."""
+    return SuspendedState(conversation.policy, conversation.models.choice, conversation.files.state)
+
+
+def _restore_unstored_state(conversation: Conversation, state: SessionState) -> None:
+    """Let the first record store the state of a session of which nothing was stored when it was suspended."""
+    if conversation.is_empty and conversation.files.state == SessionState():
+        conversation.session.update_state(lambda _: state)
 
 
 def fail_interrupted_subagents(files: SessionFiles, time: float) -> None:
