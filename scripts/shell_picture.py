@@ -60,6 +60,7 @@ def main(path: Path) -> None:
             shown.type("1")
             shown.until("$ python greeting.py")
             shown.until("4. Reject")
+            shown.until("▸ Run the program")  # its call runs beside the one that waits, and may end after the question
             picture = _picture(shown)
     path.write_text(picture, encoding="utf-8")
 
