@@ -156,7 +156,7 @@ def test_architecture_names_every_package_of_the_program() -> None:
 
 def test_every_slash_command_is_listed() -> None:
     page = text_of("docs/commands.md")
-    names = [name for info, _ in COMMANDS for name in (info.name, *info.aliases)]
+    names = [name for row in COMMANDS for name in (row.info.name, *row.info.aliases)]
     assert [name for name in names if f"`/{name}" not in page] == []
     shells = [info for info in COMMAND_TABLE.infos if info.description != NOT_PROVIDED]
     shell_page = text_of("docs/shell.md").partition("## Commands")[2]

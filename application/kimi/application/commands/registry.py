@@ -18,10 +18,14 @@ RunCommand: TypeAlias = Callable[[Conversation, str], Awaitable[TurnStatus | Non
 
 
 class CommandRow(NamedTuple):
-    """A command and its location: `module:function` below this package, where the function is a `RunCommand`."""
+    """A command and its location: `module:function` below this package, where the function is a `RunCommand`.
+
+    `argument_hint` is what an editor shows in the place of the arguments; None for a command that shows nothing there.
+    """
 
     info: CommandInfo
     location: str
+    argument_hint: str | None = None
 
 
 COMMANDS: Final[tuple[CommandRow, ...]] = (
@@ -29,6 +33,7 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
     CommandRow(
         CommandInfo("compact", "Compact the context; words after the command say what matters"),
         "compact_context:compact_context",
+        "what matters",
     ),
     CommandRow(CommandInfo("clear", "Clear the context", ("reset",)), "clear_context:clear_context"),
     CommandRow(CommandInfo("yolo", "Toggle auto-approval of every action: [on|off]"), "approval_switches:switch_yolo"),
@@ -36,21 +41,30 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
         CommandInfo("afk", "Toggle away mode: approve actions, dismiss questions: [on|off]"),
         "approval_switches:switch_afk",
     ),
-    CommandRow(CommandInfo("plan", "Plan before anything is changed: [on|off|view|clear]"), "plan:run_plan_command"),
+    CommandRow(
+        CommandInfo("plan", "Plan before anything is changed: [on|off|view|clear]"),
+        "plan:run_plan_command",
+        "on, off, view or clear",
+    ),
     CommandRow(
         CommandInfo("add-dir", "Add a directory to the workspace, or list its directories: [path]"),
         "add_directory:add_directory",
+        "path of a directory",
     ),
     CommandRow(
-        CommandInfo("export", "Write the conversation to a Markdown file: [path]"), "export_markdown:export_markdown"
+        CommandInfo("export", "Write the conversation to a Markdown file: [path]"),
+        "export_markdown:export_markdown",
+        "path of the file",
     ),
     CommandRow(
         CommandInfo("import", "Take a file or another session as reference: <file or session id>"),
         "import_context:import_context",
+        "file or session id",
     ),
     CommandRow(
         CommandInfo("btw", "Ask something beside the work, which is not kept: <question>"),
         "side_question:run_btw_command",
+        "question",
     ),
 )
 """The commands of every conversation, in the order in which clients list them."""
@@ -58,6 +72,7 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
 MODEL_COMMAND: Final = CommandRow(
     CommandInfo("model", "Use another model, or let it think or not: [name] [on|off]"),
     "choose_model:run_model_command",
+    "name of a model, on or off for thinking",
 )
 """Only for clients that ask for it in `initialize`; other clients have their own way to choose models."""
 
@@ -65,6 +80,11 @@ MODEL_COMMAND: Final = CommandRow(
 def list_agent_commands(conversation: Conversation) -> tuple[CommandInfo, ...]:
     """Return all commands of the conversation, those of skills included, in the order in which clients list them."""
     return (*(row.info for row in _available_commands(conversation)), *conversation.resources.skills.list_commands())
+
+
+def find_argument_hint(name: str) -> str | None:
+    """Return what an editor shows in the place of a command's arguments, or None."""
+    return next((row.argument_hint for row in (*COMMANDS, MODEL_COMMAND) if row.info.name == name), None)
 
 
 def find_command(conversation: Conversation, name: str) -> RunCommand | None:

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from kimi.application.commands.registry import list_agent_commands
+from kimi.application.commands.registry import find_argument_hint, list_agent_commands
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.skill_registry import SKILL_PREFIX
 from kimi.domain.command import CommandInfo
 from kimi.domain.content.message import JsonObject
-
-_ARGUMENT_HINTS: Final = {
-    "compact": "what matters",
-    "plan": "on, off, view or clear",
-    "add-dir": "path of a directory",
-    "export": "path of the file",
-    "import": "file or session id",
-    "btw": "question",
-    "model": "name of a model, on or off for thinking",
-}
-"""The hints at the arguments of commands; a command that is not here takes none."""
 
 
 def list_available_commands(conversation: Conversation) -> list[JsonObject]:
@@ -28,6 +15,6 @@ def list_available_commands(conversation: Conversation) -> list[JsonObject]:
 
 
 def _describe_command(info: CommandInfo) -> JsonObject:
-    hint = _ARGUMENT_HINTS.get(info.name) or ("what to do" if info.name.startswith(SKILL_PREFIX) else None)
+    hint = find_argument_hint(info.name) or ("what to do" if info.name.startswith(SKILL_PREFIX) else None)
     listed = {"name": info.name, "description": info.description}
     return listed | {"input": {"hint": hint}} if hint else listed
