@@ -7,7 +7,17 @@ not wait and cannot be cancelled.
 The modules of this package group the ports by meaning; import from the package.
 """
 
-from kimi.application.ports.agent import (
+from kimi.application.ports.functions import (
+    LoadSkills,
+    LoadSystemPrompt,
+    NewId,
+    Now,
+    Random,
+    ReadSkill,
+    RunHook,
+    ThirdPartyTool,
+)
+from kimi.application.ports.model_and_tools import (
     CallRejected,
     ChatModel,
     CheckArguments,
@@ -30,18 +40,8 @@ from kimi.application.ports.agent import (
     ToolCallContext,
     ToolSource,
 )
-from kimi.application.ports.functions import (
-    LoadSkills,
-    LoadSystemPrompt,
-    NewId,
-    Now,
-    Random,
-    ReadSkill,
-    RunHook,
-    ThirdPartyTool,
-)
-from kimi.application.ports.machine import BackgroundTasks, FileChanged, FileStat, Process, Shell, Workspace
 from kimi.application.ports.sessions import SessionCatalog, SessionFiles, SessionStore, SubagentFiles
+from kimi.application.ports.workspace import BackgroundTasks, FileChanged, FileStat, Process, Shell, Workspace
 
 __all__ = [
     "BackgroundTasks",

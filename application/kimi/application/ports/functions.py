@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from kimi.application.ports.agent import Tool
-from kimi.application.ports.machine import Workspace
+from kimi.application.ports.model_and_tools import Tool
+from kimi.application.ports.workspace import Workspace
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import CommandHook

@@ -87,8 +87,8 @@ def _open_openai_legacy(settings: ModelSettings, context: AdapterContext) -> Cha
 
 
 def _open_kimi(settings: ModelSettings, context: AdapterContext) -> ChatModel:
-    from kimi.infrastructure.models.kimi.profile import make_kimi_profile
     from kimi.infrastructure.models.openai.chat import OpenAiChatModel
+    from kimi.infrastructure.models.openai.kimi_profile import make_kimi_profile
 
     profile = make_kimi_profile(context.environ, send_device_headers=settings.device_headers)
     return OpenAiChatModel(settings, context.session_id, context.http, context.user_agent, profile)

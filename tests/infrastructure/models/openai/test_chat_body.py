@@ -15,13 +15,13 @@ from kimi.domain.content.message import Function, Message, Role, ToolCall, estim
 from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, ThinkPart, VideoPart
 from kimi.domain.tools.tool import ToolSpec
 from kimi.infrastructure.models.history.encoded_history import EncodedHistory, assemble_body, encode_compact_json
-from kimi.infrastructure.models.kimi.profile import add_property_types, compute_completion_limit
 from kimi.infrastructure.models.openai.chat_body import (
     ChatMessageRules,
     build_tool_entry,
     encode_message,
     make_unit_rules,
 )
+from kimi.infrastructure.models.openai.kimi_profile import add_property_types, compute_completion_limit
 
 RULES = ChatMessageRules("reasoning_content", frozenset())
 CALL = ToolCall("tc1", Function("Shell", "{}"))

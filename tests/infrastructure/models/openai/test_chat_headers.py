@@ -10,7 +10,7 @@ import pytest
 from kimi.application.settings.settings import ModelSettings
 from kimi.infrastructure.http.client import HttpClient
 from kimi.infrastructure.http.headers import build_device_headers, format_user_agent, is_vendor_host
-from kimi.infrastructure.models.kimi.profile import make_kimi_profile
+from kimi.infrastructure.models.openai.kimi_profile import make_kimi_profile
 from kimi.infrastructure.models.provider_types import make_model_opener, open_model
 from tests.support.providers.chat_client import ask, client
 from tests.support.providers.provider_server import provider, text_reply

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from kimi.application.ports.agent import ToolCallContext
+    from kimi.application.ports.model_and_tools import ToolCallContext
     from kimi.domain.background import BackgroundTask, BackgroundTaskSpec, NotificationSink, TaskOutput, TaskStatus
 
 # --- the machine --------------------------------------------------------------------------------------------------
