@@ -268,8 +268,11 @@ class WireProcess:
         self._stdin.close()
 
     def wait(self, timeout: float = DEADLINE_S) -> int:
-        """Wait for the exit status and return it."""
-        return self.process.wait(timeout)
+        """Wait for the exit status and return it; what the process wrote to stderr is there then."""
+        status = self.process.wait(timeout)
+        for reader in self._readers:
+            reader.join(1)  # what the process left may still hold its streams
+        return status
 
     def finish(self) -> int:
         """Close stdin, read the rest, return the exit status."""
