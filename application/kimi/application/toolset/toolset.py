@@ -38,6 +38,8 @@ class Toolset:
         self._builtin_specs = builtin_specs
         self._known_specs: dict[str, ToolSpec] = {}
         self._id_by_name = {bare_tool_name(tool_id): tool_id for tool_id in builtin_specs}
+        self._own_names = frozenset(map(bare_tool_name, self._ids))  # once: every step asks for them
+        self._has_only_builtin_tools = builtin_specs.keys() >= set(self._ids)
         self._builtin_cache: dict[str, Tool] | None = None
         self._external: dict[str, Tool] = {}
         self._hidden_names: frozenset[str] = frozenset()
@@ -68,8 +70,9 @@ class Toolset:
         The name of a built-in tool is the last part of its id. If the agent has other tools, all tools are created,
         because only the created tool knows its name.
         """
-        names = frozenset(bare_tool_name(tool_id) for tool_id in self._ids)
-        return names if self._builtin_specs.keys() >= set(self._ids) else names.union(self._load_builtin_tools())
+        if self._has_only_builtin_tools:
+            return self._own_names
+        return self._own_names.union(self._load_builtin_tools())
 
     def find(self, name: str) -> Tool | None:
         """Return the tool with this name, also a hidden one; None if there is none."""
@@ -98,7 +101,8 @@ class Toolset:
         tools = [*self._load_builtin_tools().values(), *self._external.values()]
         if self.servers is not None:
             tools += self.servers.list_tools(self._reserved_names())
-        return [tool.spec for tool in tools if tool.spec.name not in self.hidden_names]
+        hidden = self._hidden_names
+        return [spec for tool in tools if (spec := tool.spec).name not in hidden]
 
     def specs_for_model(self) -> Sequence[ToolSpec]:
         """Return `visible_specs` for a model call, and fix the names of the server tools among them."""
