@@ -24,7 +24,7 @@ from tests.support.tool_calls import call
 
 pytestmark = pytest.mark.anyio
 
-TODO_ID = "kimi_cli.tools.todo:SetTodoList"
+TOOL_ID = "kimi_cli.tools.todo:SetTodoList"
 ENTRIES = {"todos": [{"title": "x", "status": "done"}]}
 ITEMS = (TodoItem("x", "done"),)
 
@@ -34,7 +34,7 @@ async def main_and_subagent(directory: Path) -> tuple[Conversation, Conversation
     container = await session_in(directory, app_in(directory, FakeModel([])))
     conversation = container.conversation()
     files = conversation.files.subagent_files("a00000001")
-    spec = AgentSpec("coder", tools=(TODO_ID,))
+    spec = AgentSpec("coder", tools=(TOOL_ID,))
     return conversation, container.open_child()(spec, files, None, SubagentIdentity("a00000001", "coder", "c1"))
 
 
