@@ -18,7 +18,7 @@ from kimi.domain.tools.tool import DisplayBlock, ShellBlock
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 DecisionOrigin: TypeAlias = Literal["plan", "rule", "yolo", "afk", "session", "default"]
 SessionScope: TypeAlias = Literal["action", "exact", "prefix"]
-ActionKind: TypeAlias = Literal["command", "path", "mcp", "external", "other"]
+ActionKind: TypeAlias = Literal["command", "path", "mcp", "external", "web", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,10 @@ class ProposedAction:
 
     `action` is the key that clients see and under which approval for the session is remembered. `remember_as` replaces
     it there when the visible action is too wide (an MCP call: `mcp:SERVER/TOOL`). `subject` is the text that rules
-    match and narrower scopes compare: the command line, the real path, or `SERVER/TOOL`. `allowed_in_plan_mode` marks
-    an action that plan mode allows, `allowed_by_config` one that the user's configuration allows like an allow rule.
+    match and narrower scopes compare: the command line, the real path, `SERVER/TOOL`, or the host of an address.
+    `allowed_in_plan_mode` marks an action that plan mode allows, `allowed_by_config` one that the user's configuration
+    allows like an allow rule. `is_protected` marks an action that is asked about each time: no approval for the
+    session covers it, and no allow rule that does not name its action.
     """
 
     action: str
@@ -39,6 +41,7 @@ class ProposedAction:
     remember_as: str | None = None
     allowed_in_plan_mode: bool = False
     allowed_by_config: bool = False
+    is_protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
