@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 from array import array
 from collections.abc import Mapping, Sequence
@@ -32,9 +33,11 @@ _TAKE_TERMINAL = "import fcntl,os,sys,termios; fcntl.ioctl(0,termios.TIOCSCTTY,0
 
 
 def kimi_command() -> list[str]:
-    """Return the command that starts the program."""
-    named = os.environ.get("KIMI_E2E_COMMAND")
-    return shlex.split(named) if named else [sys.executable, "-m", "kimi"]
+    """Return the command that starts the program: the installed script, which imports nothing from its directory."""
+    if named := os.environ.get("KIMI_E2E_COMMAND"):
+        return shlex.split(named)
+    script = os.path.join(sysconfig.get_path("scripts"), "kimi")
+    return [sys.executable, script] if os.path.exists(script) else [sys.executable, "-m", "kimi"]
 
 
 def start(arguments: Sequence[str], cwd: Path | None, environ: Mapping[str, str], *, cold: bool = False) -> Program:
