@@ -1,4 +1,4 @@
-"""Secrets planted at every place that takes one: none of them is in anything that a full run writes, sends or starts."""
+"""Secrets planted at every place that takes one: none is in anything that a full run writes, sends or starts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ command = "env >> hook-env.txt; cat >> hook-input.txt"
 
 LOOK = (
     "env; for p in $PPID $$ $(ps -o ppid= -p $PPID 2>/dev/null); do "
-    "tr '\\0' '\\n' < /proc/$p/environ; tr '\\0' ' ' < /proc/$p/cmdline; done; ps axeww 2>/dev/null | grep KIMI_SHARE_DIR"
+    "tr '\\0' '\\n' < /proc/$p/environ; tr '\\0' ' ' < /proc/$p/cmdline; done; "
+    "ps axeww 2>/dev/null | grep KIMI_SHARE_DIR"
 )
 """A command that tells its environment, and the environment and the title of those who started it."""
 
@@ -153,7 +154,9 @@ def test_no_planted_secret_is_in_what_a_run_writes_sends_or_starts(marked_place:
         server.add(*replies(place))
         shown = run_everything(place, server)
         # The key of a provider goes to that provider, and only in the header that it asks for.
-        assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {SECRETS['provider-key']}"}
+        assert {request.headers["authorization"] for request in server.requests} == {
+            f"Bearer {SECRETS['provider-key']}"
+        }
         headers = str([{**request.headers, "authorization": ""} for request in server.requests])
     export = place.run("export", place.session_dirs()[-1].name, "--output", str(place.root / "out.zip"), "--yes")
     assert export.returncode == 0, export.stderr

@@ -106,7 +106,9 @@ def _write_git(repository: HostileRepository) -> None:
     (work / ".git" / "config").write_text(_git_config(work, trap), encoding="utf-8")
     (work / ".gitattributes").write_text("* filter=trap diff=trap merge=trap\n", encoding="utf-8")
     # An object that is missing makes git ask the remote that promised it.
-    head = subprocess.run(["/usr/bin/env", "git", "rev-parse", "HEAD^{tree}"], cwd=work, capture_output=True, check=True)
+    head = subprocess.run(
+        ["/usr/bin/env", "git", "rev-parse", "HEAD^{tree}"], cwd=work, capture_output=True, check=True
+    )
     name = head.stdout.decode().strip()
     (work / ".git" / "objects" / name[:2] / name[2:]).unlink()
 
