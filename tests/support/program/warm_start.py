@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import TextIO, TypeAlias
 
 import kimi
+from tests.support.program import disk_faults
 
 LIBRARIES = ("acp", "aiohttp", "anyio._backends._asyncio", "prompt_toolkit.shortcuts", "tomllib", "typer._adapters")
 """The libraries that many starts import, some of them late."""
@@ -122,6 +123,8 @@ if __name__ == "__main__":
     gc.freeze()  # the collector must not write to shared memory
     asked = forked_program(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
+        if fault := os.environ.pop(disk_faults.VARIABLE, None):
+            disk_faults.install(fault)
         from kimi.interfaces.main import main
 
         sys.argv = ["kimi", *asked]

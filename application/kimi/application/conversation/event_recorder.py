@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from kimi.application.codec.envelope import encode_event
 from kimi.application.ports import Now, SessionFiles
 from kimi.domain.content.message import ToolCall, ToolCallPart
 from kimi.domain.content.stream import PART_TYPES, PartMerger, StreamPart
+from kimi.domain.errors import StoreFailed
 from kimi.domain.events.event import INTERNAL_TYPES, ApprovalResponse, Event
 from kimi.domain.events.request import ApprovalRequest, HookRequest
 
@@ -25,6 +28,8 @@ class EventRecorder:
         self._late_pieces: list[str] | None = None
         """Argument pieces of a call that was written before it was complete; None when there is no such call."""
         self._part_started_at = 0.0
+        self._unwritten: deque[tuple[bytes, float]] = deque()
+        """Merged parts, with their times, that the disk has not taken."""
 
     def record(self, event: Event) -> bytes | None:
         """Store `event`; return its envelope if it had to be encoded. Raises StoreFailed."""
@@ -45,13 +50,21 @@ class EventRecorder:
         """Write the part that is still being merged. Pieces that arrive for it later are written separately."""
         self._write_late_pieces()
         for part in self._merger.flush():
-            self._files.append_event(encode_event(part), self._part_started_at)
             self._late_pieces = [] if isinstance(part, ToolCall) else None
+            self._unwritten.append((encode_event(part), self._part_started_at))
+        self._write_unwritten()
 
     def _write_late_pieces(self) -> None:
         if self._late_pieces:
-            self._files.append_event(encode_event(ToolCallPart("".join(self._late_pieces))), self._part_started_at)
-            self._late_pieces = []
+            pieces, self._late_pieces = self._late_pieces, []
+            self._unwritten.append((encode_event(ToolCallPart("".join(pieces))), self._part_started_at))
+        self._write_unwritten()
+
+    def _write_unwritten(self) -> None:
+        # The driver has seen the pieces of these: one that cannot be written now is written before the next event.
+        while self._unwritten:
+            self._files.append_event(*self._unwritten[0])
+            self._unwritten.popleft()
 
     def _merge(self, part: StreamPart) -> None:
         if isinstance(part, ToolCallPart) and self._late_pieces is not None:
@@ -62,5 +75,10 @@ class EventRecorder:
         if self._merger.is_empty:
             self._part_started_at = self._now()
         for done in self._merger.push(part):
-            self._files.append_event(encode_event(done), self._part_started_at)
+            self._unwritten.append((encode_event(done), self._part_started_at))
             self._part_started_at = self._now()
+        try:
+            self._write_unwritten()
+        except StoreFailed:
+            self._merger.flush()  # all that is left in it is this part, which the driver will not see
+            raise
