@@ -6,13 +6,17 @@ seed can say: after how many lines of output, and how much later, the process is
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.support.broken_turns import chains
+from tests.support.broken_turns import LINES_OF_A_TURN, Chain, chains
+from tests.support.program.acp_process import acp_process, text_prompt
+from tests.support.program.wire_process import Json
 
 LONG = os.environ.get("KIMI_LONG_TESTS") == "1"
 MOMENTS = 1000 if LONG else 60
@@ -24,5 +28,57 @@ WORKERS = 4
 def test_session_killed_at_any_moment_resumes_with_all_sent_events(tmp_path: Path) -> None:
     with chains(tmp_path, WORKERS) as workers, ThreadPoolExecutor(WORKERS) as pool:
         runs = [pool.submit(chain.go, list(range(number, MOMENTS, WORKERS))) for number, chain in enumerate(workers)]
+        for run in runs:
+            run.result()
+
+
+def play_in_an_editor(chain: Chain, numbers: list[int]) -> None:
+    """Kill the process of an editor at each moment of a turn, and go on with the session in the next process."""
+    for number in numbers:
+        with acp_process(chain.place) as kimi:
+            kimi.shake_hands()
+            session_id = kimi.new_session(chain.place)
+            kimi.request("session/set_mode", {"sessionId": session_id, "modeId": "yolo"})
+            call_id = kimi.request("session/prompt", text_prompt(session_id, f"run {number};"))
+            for _ in range(chain.dice.randrange(LINES_OF_A_TURN)):
+                if kimi.next_line().get("id") == call_id:
+                    break
+            time.sleep(chain.dice.random() ** 3 * 0.03)
+            kimi.close()
+            shown = [json.loads(line) for line in kimi.raw if line.endswith(b"\n")]
+        with acp_process(chain.place) as kimi:
+            kimi.shake_hands()
+            where: Json = {"sessionId": session_id, "cwd": str(chain.place.work), "mcpServers": []}
+            if "error" in kimi.ask("session/load", where):
+                assert not shows_a_turn(shown), "a session is lost in which the editor saw an answer begin"
+                continue
+            answer = kimi.say(session_id, f"check {number};")
+            assert answer.get("result", {}).get("stopReason") == "end_turn", (number, answer)
+        answers = [one["tool_call_id"] for one in chain.sent_with(f"check {number};") if one["role"] == "tool"]
+        for call in finished_calls(shown):
+            assert any(call.endswith(known) for known in answers), f"the result of {call} is lost"
+        for trace in chain.place.work.glob(f"trace-{number}-*"):
+            assert trace.name.removeprefix("trace-") in answers, f"{trace.name} was made by a call that is lost"
+
+
+def shows_a_turn(lines: list[Json]) -> bool:
+    """Whether an editor saw that the agent has begun to answer."""
+    kinds = {line["params"]["update"]["sessionUpdate"] for line in lines if line.get("method") == "session/update"}
+    return bool(kinds & {"agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update"})
+
+
+def finished_calls(lines: list[Json]) -> list[str]:
+    """Return the ids of the calls whose end an editor saw; those inside of a subagent are its own, and left out."""
+    updates = [line["params"]["update"] for line in lines if line.get("method") == "session/update"]
+    ended = [one for one in updates if one.get("status") in ("completed", "failed")]
+    return [one["toolCallId"] for one in ended if one["toolCallId"].count("/") == 1]
+
+
+@pytest.mark.timeout(1800 if LONG else 300)
+@pytest.mark.spec("R-264")
+def test_an_editors_session_killed_at_any_moment_keeps_all_it_saw(tmp_path: Path) -> None:
+    with chains(tmp_path, WORKERS) as workers, ThreadPoolExecutor(WORKERS) as pool:
+        rows = [range(number, MOMENTS // 2, WORKERS) for number in range(WORKERS)]
+        runs = [pool.submit(play_in_an_editor, chain, list(row)) for chain, row in zip(workers, rows, strict=True)]
         for run in runs:
             run.result()

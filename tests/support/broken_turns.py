@@ -170,13 +170,17 @@ class Chain:
         begun = {"type": "TurnBegin", "payload": {"user_input": f"run {number};"}}
         return messages[messages.index(begun) :] if begun in messages else []
 
+    def sent_with(self, prompt: str) -> list[Json]:
+        """Return the messages of the one request that ends with this prompt."""
+        (request,) = [one for one in self.server.requests if one.body.rfind(prompt.encode()) > 0]
+        self.server.requests.remove(request)
+        return request.json["messages"]
+
     def check(self, kimi: WireProcess, victim: Victim) -> None:
         """A new process runs a turn on what is there; the provider would refuse an open or orphaned call."""
         asked = f"check {victim.number};"
         assert kimi.prompt(asked).get("result") == {"status": "finished"}, (victim.number, kimi.lines[-3:])
-        (request,) = [one for one in self.server.requests if one.body.rfind(asked.encode()) > 0]
-        self.server.requests.remove(request)
-        messages: list[Json] = request.json["messages"]
+        messages = self.sent_with(asked)
         answers = {one["tool_call_id"]: text_of(one) for one in messages if one["role"] == "tool"}
         for call_id, result in victim.results().items():
             # What comes back from the event log has its host tags neutralised: whose text it is is not known there.

@@ -96,6 +96,7 @@ class ProviderServer:
         """Serve one connection."""
         number = self.connections
         self.connections += 1
+        request: Recorded | None = None
         try:
             while (request := await _read_request(reader, number)) is not None:
                 self.requests.append(request)
@@ -103,8 +104,8 @@ class ProviderServer:
                 if not await self._answer(request, self._reply(request), reader, writer):
                     break
         except (ConnectionError, asyncio.IncompleteReadError):
-            if self.requests:
-                self.requests[-1].gone.set()
+            if request is not None:
+                request.gone.set()
         finally:
             writer.transport.abort()
 
