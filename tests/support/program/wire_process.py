@@ -128,6 +128,10 @@ def read_lines(path: Path) -> list[Json]:
 Answer: TypeAlias = Callable[[Json], Json | None]
 
 
+class OutputEnded(AssertionError):
+    """The process has closed its output although a line was awaited."""
+
+
 class WireProcess:
     """A running server. Lines are read by a thread into a queue; `lines` keeps all of them, raw ones in `raw`."""
 
@@ -169,7 +173,7 @@ class WireProcess:
         except Empty:
             raise AssertionError(f"no line within {timeout} s; stderr: {self.stderr!r}") from None
         if not line:
-            raise AssertionError(f"the output has ended; stderr: {self.stderr!r}")
+            raise OutputEnded(f"the output has ended; stderr: {self.stderr!r}")
         message: Json = json.loads(line)
         self.lines.append(message)
         return message

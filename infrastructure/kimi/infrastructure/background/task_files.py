@@ -30,7 +30,7 @@ def read_object(directory: str, name: str) -> dict[str, Any]:
     try:
         with open(os.path.join(directory, name), encoding="utf-8") as file:
             value = json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # the last: nested too deeply
         return {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
