@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import TextIO, TypeAlias
 
 import kimi
-from tests.support.program import disk_faults
+from tests.support.program import disk_faults, jumping_clock
 
 LIBRARIES = ("acp", "aiohttp", "anyio._backends._asyncio", "prompt_toolkit.shortcuts", "tomllib", "typer._adapters")
 """The libraries that many starts import, some of them late."""
@@ -125,6 +125,8 @@ if __name__ == "__main__":
     if asked is not None:
         if fault := os.environ.pop(disk_faults.VARIABLE, None):
             disk_faults.install(fault)
+        if jump := os.environ.pop(jumping_clock.VARIABLE, None):
+            jumping_clock.install(float(jump))
         from kimi.interfaces.main import main
 
         sys.argv = ["kimi", *asked]
