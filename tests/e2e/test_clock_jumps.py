@@ -16,9 +16,7 @@ DAY_S = 86_400
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the warm process with another clock is Linux only")
 @pytest.mark.spec("R-266")
-@pytest.mark.parametrize(
-    "jump_s", [DAY_S, -DAY_S, 20 * 365 * DAY_S, -1e10], ids=["day", "day back", "years", "to 1653"]
-)
+@pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S, 20 * 365 * DAY_S, -1e10], ids=["+1d", "-1d", "+20y", "1709"])
 def test_session_goes_on_when_the_clock_jumps(place: Place, jump_s: float) -> None:
     task = shell("b1", "echo task", run_in_background=True, description="a task")
     waits = call("o1", "TaskOutput", {"task_id": "none", "block": False})
