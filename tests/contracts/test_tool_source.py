@@ -74,7 +74,7 @@ async def source_of(kind: str, directory: Path) -> AsyncGenerator[ToolSource, No
         source.start()
         yield source
     elif kind == "stdio":
-        async with connected(directory, raw_server("s", tools=TOOLS, timeout_ms=500), dead) as source:
+        async with connected(directory, raw_server("s", tools=TOOLS, timeout_ms=2000), dead) as source:
             yield source
     else:
         from fastmcp.client.transports import FastMCPTransport
@@ -82,7 +82,7 @@ async def source_of(kind: str, directory: Path) -> AsyncGenerator[ToolSource, No
         from tests.support.mcp.library_server import over_http, with_bare_mcp, with_fastmcp
 
         server = with_bare_mcp() if kind.startswith("mcp") else with_fastmcp()
-        near = McpServer(name="s", url="http://127.0.0.1:9/mcp", transport="http", timeout_ms=500)
+        near = McpServer(name="s", url="http://127.0.0.1:9/mcp", transport="http", timeout_ms=2000)
         if kind in ("http", "sse"):
             async with over_http(with_fastmcp(), kind) as url:
                 near = near.model_copy(update={"url": url, "transport": kind})
@@ -147,7 +147,7 @@ async def test_calls_run_side_by_side(source: ToolSource, request: pytest.Fixtur
 @pytest.mark.spec("T-140")
 async def test_call_raises_after_its_timeout(source: ToolSource) -> None:
     with anyio.fail_after(10), pytest.raises(SourceTimedOut):
-        await source.call("s", "slow", {"text": "1"}, decline)
+        await source.call("s", "slow", {"text": "4"}, decline)
     assert view(source, "s").state == "connected"
 
 
