@@ -76,7 +76,7 @@ class FakeTool:
     run: Callable[[JsonObject, ToolCallContext], Awaitable[ToolReturnValue]] | None = None
     action: str | None = None
     read_only: bool = False
-    trusted_text: bool = True
+    exact_text: bool = False
     changed: ChangedText | None = None
     subject: str = ""
     ran: list[JsonObject] = field(default_factory=list[JsonObject])
@@ -84,9 +84,7 @@ class FakeTool:
     @property
     def spec(self) -> ToolSpec:
         """A spec with an open schema."""
-        return ToolSpec(
-            self.name, "A tool for tests.", {"type": "object"}, self.read_only, trusted_text=self.trusted_text
-        )
+        return ToolSpec(self.name, "A tool for tests.", {"type": "object"}, self.read_only, exact_text=self.exact_text)
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from kimi.domain.events.event import Notification
+from kimi.domain.tools.tool import escape_host_tags
 
 TaskKind: TypeAlias = Literal["bash", "agent"]
 TaskStatus: TypeAlias = Literal[
@@ -115,7 +116,7 @@ def format_active_tasks(tasks: Iterable[BackgroundTask]) -> str:
     ]
     if not active:
         return ""
-    return "\n".join(["<system>", "These background tasks are active:", *map(_escape_host_tags, active), "</system>"])
+    return "\n".join(["<system>", "These background tasks are active:", *map(escape_host_tags, active), "</system>"])
 
 
 def collapse_whitespace(text: str) -> str:
@@ -183,16 +184,9 @@ def format_notification(notification: Notification, tail: str) -> str:
     """
     named = ("id", "category", "type", "source_kind", "source_id")
     attributes = " ".join(f'{name}="{getattr(notification, name)}"' for name in named)
-    shown = f"\n[output, the end of it]\n{_escape_host_tags(tail)}" if tail.strip() else "\n[no output]"
+    shown = f"\n[output, the end of it]\n{escape_host_tags(tail)}" if tail.strip() else "\n[no output]"
     body = (
-        f"{_escape_host_tags(notification.title)}\nseverity: {notification.severity}\n"
-        f"{_escape_host_tags(notification.body)}{shown}"
+        f"{escape_host_tags(notification.title)}\nseverity: {notification.severity}\n"
+        f"{escape_host_tags(notification.body)}{shown}"
     )
     return f"<notification {attributes}>\n{body}\n</notification>"
-
-
-_HOST_TAG: Final = re.compile(r"<(/?(?:notification|system|system-reminder)\b)", re.IGNORECASE)
-
-
-def _escape_host_tags(text: str) -> str:
-    return _HOST_TAG.sub(r"&lt;\1", text)

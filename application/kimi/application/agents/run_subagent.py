@@ -23,6 +23,7 @@ from kimi.domain.agents.subagent import RUNNING_STATUSES, SubagentIdentity, Suba
 from kimi.domain.content.message import message_text
 from kimi.domain.errors import APIStatusError, ModelError
 from kimi.domain.events.event import Event
+from kimi.domain.tools.tool import escape_host_tags
 from kimi.domain.turn import TurnStatus
 
 logger = logging.getLogger(__name__)
@@ -241,9 +242,9 @@ async def _run_child_conversation(
         child.events.observe_requests(observe_requests)
     # In the background the parent may have no open turn. The child has none here, so its hooks emit no events.
     hook_conversation = subagents.parent if identity.task_id is None else child
-    prompt = subagent_task.prompt
+    prompt = escape_host_tags(subagent_task.prompt)  # a model wrote it, perhaps after what it has read
     if spec.git_context and not subagent.resumed and (git_context := await subagents.load_git_context()):
-        prompt = f"<git-context>\n{git_context}\n</git-context>\n\n{prompt}"
+        prompt = f"<git-context>\n{escape_host_tags(git_context)}\n</git-context>\n\n{prompt}"
     await run_subagent_start_hooks(hook_conversation, identity.type, subagent_task.prompt)
     result = await _run_child_turn(subagent, child, prompt)
     if result.outcome == "completed" and len(result.text) < SHORT_ANSWER_CHARS:
@@ -290,7 +291,7 @@ def create_subagent_type(subagents: SubagentRegistry, name: str, system_prompt: 
 
 def format_subagent_types(types: Mapping[str, SubagentType]) -> str:
     """Return the types for the description of a tool, one per line."""
-    return "\n".join(f"- `{name}`: {_describe_type(kind)}" for name, kind in types.items())
+    return escape_host_tags("\n".join(f"- `{name}`: {_describe_type(kind)}" for name, kind in types.items()))
 
 
 def _describe_type(subagent_type: SubagentType) -> str:

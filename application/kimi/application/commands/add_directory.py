@@ -11,6 +11,7 @@ from kimi.application.conversation.project import Project, parse_path_argument
 from kimi.domain.content.message import user_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.permissions.path_rules import is_within
+from kimi.domain.tools.tool import escape_host_tags
 
 
 async def add_directory(conversation: Conversation, arguments: str) -> None:
@@ -58,4 +59,5 @@ async def _find_directory_problem(project: Project, path: str, real: str) -> str
 
 def _format_model_notice(path: str, tree: str) -> str:
     listing = tree or "(empty)"
-    return f"<system>The person has added the directory `{path}` to the workspace. It holds:\n\n{listing}\n</system>"
+    shown = escape_host_tags(path)
+    return f"<system>The person has added the directory `{shown}` to the workspace. It holds:\n\n{listing}\n</system>"

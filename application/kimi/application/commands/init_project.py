@@ -13,6 +13,7 @@ from kimi.application.step.run_steps import run_steps
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import ModelNotSet, StateError
 from kimi.domain.tools.repeat_guard import RepeatGuard
+from kimi.domain.tools.tool import escape_host_tags
 from kimi.domain.turn import TurnStatus
 
 INIT_PROMPT = """\
@@ -57,5 +58,6 @@ async def init_project(conversation: Conversation, arguments: str) -> TurnStatus
         status = await run_steps(conversation, turn, model, uniform)
     if status.status != "cancelled":
         text = await anyio.to_thread.run_sync(project.load_instructions)
-        conversation.context.append(user_message(_WRITTEN_NOTICE.format(text=text) if text else _MISSING_NOTICE))
+        notice = _WRITTEN_NOTICE.format(text=escape_host_tags(text)) if text else _MISSING_NOTICE
+        conversation.context.append(user_message(notice))
     return status

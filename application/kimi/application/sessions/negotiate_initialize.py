@@ -98,4 +98,4 @@ def hidden_tools(client: Client) -> frozenset[str]:
 
 def _build_tool_spec(offer: ExternalToolOffer) -> ToolSpec:
     description = offer.description or NO_DESCRIPTION
-    return ToolSpec(offer.name, description, offer.parameters, trusted_text=False)
+    return ToolSpec(offer.name, description, offer.parameters)

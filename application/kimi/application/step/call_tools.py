@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
+import os
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import anyio
@@ -32,7 +33,7 @@ from kimi.domain.permissions.approval import (
     memory_key,
 )
 from kimi.domain.tools.repeat_guard import with_reminder
-from kimi.domain.tools.tool import ToolReturnValue, neutralise_result, tool_error, tool_message
+from kimi.domain.tools.tool import ToolReturnValue, build_model_result, tool_error, tool_message
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +52,14 @@ FORBIDDEN = "This action is not allowed by the user's approval rules or the curr
 class ToolCallOutcome:
     """A finished call. `rejection` says how the user rejected it: without feedback ("bare") or with feedback.
 
-    `trusted` is False when the text of the result comes from outside. `executed_arguments` are the arguments of a call
+    `is_exact` is True when the model must read the output as it is. `executed_arguments` are the arguments of a call
     that reached its tool, None for every other call.
     """
 
     result: ToolReturnValue
     crashed: bool = False
     rejection: Literal["bare", "feedback"] | None = None
-    trusted: bool = True
+    is_exact: bool = False
     executed_arguments: JsonObject | None = None
 
 
@@ -117,8 +118,7 @@ class StepCalls:
         outcome = await run_call(self._conversation, self._turn, call)
         # A call that was started early may be done before its message is stored; its result must come after it.
         await self._message_stored.wait()
-        reminded = with_reminder(outcome.result, call, self._streaks[index])
-        await self.publish(index, replace(outcome, result=reminded))
+        await self.publish(index, outcome)
         if outcome.executed_arguments is not None:
             await fire_post_tool_hooks(self._conversation, call, outcome.executed_arguments, outcome.result)
 
@@ -128,10 +128,12 @@ class StepCalls:
         # The answer is kept and the call is closed before the first await: a cancellation there finds the answer in
         # `held_answers` and stores it, and does not announce a second result.
         self._outcomes[index] = outcome
-        result = outcome.result if outcome.trusted else neutralise_result(outcome.result)
+        # The mark is made after the call, so that nothing the call has read can hold it.
+        result = build_model_result(outcome.result, os.urandom(8).hex() if outcome.is_exact else None)
+        result, told = (with_reminder(one, call, self._streaks[index]) for one in (result, outcome.result))
         turn.held_answers[call.id] = tool_message(call.id, result, has_crashed=outcome.crashed)
         turn.open_calls.remove(call.id)
-        await self._conversation.events.emit(ToolResult(call.id, outcome.result))
+        await self._conversation.events.emit(ToolResult(call.id, told))
         while self._answered_count < len(self._calls) and (answer := turn.held_answers.get(self._next_call_id)):
             self._conversation.context.append(answer)
             del turn.held_answers[self._next_call_id]
@@ -219,7 +221,7 @@ async def _execute_call(tool: Tool, prepared_call: PreparedCall, arguments: Json
         return ToolCallOutcome(
             tool_error(f"Invalid return type: {type(result)}", "Invalid return type"), executed_arguments=arguments
         )
-    return ToolCallOutcome(result, trusted=tool.spec.trusted_text, executed_arguments=arguments)
+    return ToolCallOutcome(result, is_exact=tool.spec.exact_text, executed_arguments=arguments)
 
 
 async def _check_permission(

@@ -150,7 +150,7 @@ def _build_spec(name: str, tool: SourceTool, server: McpServer) -> ToolSpec:
     description = tool.description.strip()[:MAX_DESCRIPTION] or NO_DESCRIPTION
     head = f"This is an MCP (Model Context Protocol) tool from MCP server `{tool.server}`."
     kind = "read" if server.trust_annotations and tool.read_only else "other"
-    return ToolSpec(name, f"{head}\n\n{description}", tool.parameters, kind=kind, trusted_text=False)
+    return ToolSpec(name, f"{head}\n\n{description}", tool.parameters, kind=kind)
 
 
 def _result_text(result: ToolReturnValue) -> str:

@@ -11,6 +11,7 @@ from kimi.application.step.checkpoints import next_checkpoint_records
 from kimi.application.step.run_steps import run_steps
 from kimi.domain.content.message import Message
 from kimi.domain.content.parts import TextPart
+from kimi.domain.tools.tool import escape_host_tags
 from kimi.domain.turn import TurnStatus
 
 
@@ -35,7 +36,7 @@ async def run_stop_hooks(
             break
         goes_on = False
         if answer.action == "block" and answer.reason and not is_continuation:
-            reason_message = Message("user", (TextPart(answer.reason),))
+            reason_message = Message("user", (TextPart(escape_host_tags(answer.reason)),))
             conversation.context.ensure_system_prompt()
             conversation.context.append(*next_checkpoint_records(conversation), reason_message)
             goes_on = is_continuation = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kimi.domain.content.message import Message, user_message
+from kimi.domain.tools.tool import escape_host_tags
 
 DMAIL_TOOL_NAME = "SendDMail"
 """The name of the tool that sends a D-Mail. The model reads the names of checkpoints only where it has this tool."""
@@ -45,5 +46,5 @@ def dmail_message(dmail: DMail) -> Message:
         "<system>A D-Mail from your future self has arrived: you went on from here, and what came of it led you to "
         "write this. The conversation is back where it was; files and other effects of your work are not. Use what it "
         "says, and do not mention it to the person.\n\n"
-        f"D-Mail content:\n\n{dmail.message}</system>"
+        f"D-Mail content:\n\n{escape_host_tags(dmail.message)}</system>"
     )

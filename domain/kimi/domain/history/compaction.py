@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kimi.domain.content.message import Message, estimate_message, user_message
 from kimi.domain.content.parts import ContentPart, TextPart, ThinkPart, estimate_tokens
 from kimi.domain.history.session import CheckpointRecord, ContextRecord, SystemPromptRecord, UsageRecord
+from kimi.domain.tools.tool import escape_host_tags
 from kimi.domain.turn import TurnLimits
 
 KEPT_MESSAGES = 2
@@ -98,7 +99,9 @@ def _flatten_message(number: int, message: Message, lengths: tuple[int, int, int
     lines = [f"## Message {number}: {message.role}"]
     if message.tool_call_id is not None:
         lines[0] += f" (result of {message.tool_call_id})"
-    lines += [_elide_middle(text, limit) for part in message.content if (text := _part_text(part))]
+    texts = [_elide_middle(text, limit) for part in message.content if (text := _part_text(part))]
+    # Cut, the text of a file no longer stands between its tags.
+    lines += map(escape_host_tags, texts) if message.role == "tool" else texts
     for call in message.tool_calls:
         arguments = _elide_middle(call.function.arguments or "", of_arguments)
         lines.append(f"[calls {call.function.name} as {call.id} with {arguments}]")
@@ -136,7 +139,9 @@ def build_compacted_context(
     records.append(CheckpointRecord(0))
     tokens = sum(map(estimate_message, kept))
     if summary:
-        summary_message = Message("user", (TextPart(SUMMARY_HEADER), *summary))
+        # A model wrote it, from texts of anybody.
+        texts = (TextPart(escape_host_tags(part.text)) for part in summary)
+        summary_message = Message("user", (TextPart(SUMMARY_HEADER), *texts))
         tokens += summary_tokens or estimate_message(summary_message)
         records.append(summary_message)
         if reminder:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kimi.domain.content.parts import TextPart, UserInput
+from kimi.domain.tools.tool import escape_host_tags
 
 BEGIN: Final = "begin"
 END: Final = "end"
@@ -82,7 +83,7 @@ class Diagram:
 
     def add_edge(self, source: str, target: str, label: str | None, line: int) -> None:
         """Add an edge between two nodes that were added before."""
-        self._edges.setdefault(source, []).append(FlowEdge(target, label or None, line))
+        self._edges.setdefault(source, []).append(FlowEdge(target, escape_host_tags(label or "") or None, line))
 
     def build_flow(self) -> Flow:
         """Check the diagram and return its flow. Raises FlowInvalid."""
@@ -101,7 +102,7 @@ class Diagram:
         return Flow(nodes, begin, end)
 
     def _node_label(self, node_id: str) -> str:
-        return self._labels[node_id] or node_id
+        return escape_host_tags(self._labels[node_id] or node_id)
 
     def _find_single(self, mark: str) -> str:
         found = [node_id for node_id in self._labels if self._node_label(node_id).casefold() == mark]

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
+from kimi.domain.tools.tool import escape_host_tags
+
 if TYPE_CHECKING:
     from kimi.domain.skills.flow import Flow
 
@@ -125,6 +127,9 @@ def _format_section(scope: SkillScope, skills: list[Skill]) -> str:
 
 
 def skill_message(text: str, arguments: str) -> str:
-    """Build the text of the user message for `/skill:<name> arguments` from the text of the skill's file."""
-    text = text.strip()
+    """Build the text of the user message for `/skill:<name> arguments` from the text of the skill's file.
+
+    The file is not the person's own words: host tags in it are escaped.
+    """
+    text = escape_host_tags(text.strip())
     return f"{text}\n\nUser request:\n{arguments}" if arguments else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -19,8 +19,8 @@ class ToolSpec:
     """The description of a tool for the model, and its properties for the agent.
 
     `parameters` is a JSON Schema of an object. A read-only tool changes nothing, so a call may start while the
-    model still speaks and identical calls of one step may share a result. `trusted_text` is False for tools
-    whose results come from third parties: host tags in them are neutralised for the model (tools spec 1.8).
+    model still speaks and identical calls of one step may share a result. `exact_text` is True for a tool whose output
+    the model must read as it is; in results of all others host tags are neutralised (tools spec 1.8).
 
     The rest says how calls look: `kind` is what they do, `key_argument` names the argument that titles a call, and
     `path_argument` the one that holds the path of what the call is about. `find_title` returns the title from the whole
@@ -32,7 +32,7 @@ class ToolSpec:
     parameters: JsonObject
     read_only: bool = False
     kind: ToolKind = "other"
-    trusted_text: bool = True
+    exact_text: bool = False
     key_argument: str | None = None
     path_argument: str | None = None
     find_title: Callable[[JsonObject], str | None] | None = None
@@ -165,23 +165,82 @@ def tool_message(call_id: str, result: ToolReturnValue, *, has_crashed: bool = F
     return Message("tool", (*head, *output), tool_call_id=call_id)
 
 
-_HOST_TAG = re.compile(r"<(/?(?:system|system-reminder)\b)", re.IGNORECASE)
+_FENCE_TAG = "file-text"
+_ESCAPED_NOTE = "In this output `&lt;` stands for `<` where a tag has the name of one that this program uses."
+
+HOST_TAGS = ("system-reminder", "system", "notification", "git-context", "imported_context", _FENCE_TAG)
+"""The names of the tags that tell the model what comes from this program, and where a text from elsewhere ends."""
+
+_PLAIN_TEXT = re.compile(r"[\t\n\r\x20-\x7e]*")
+_IGNORED, _LIGATURE = "\0", "\1"
 
 
-def neutralise_result(result: ToolReturnValue) -> ToolReturnValue:
-    """Escape the host tags in a third party's result.
+def _compile_name(name: str) -> str:
+    """Return the pattern of a name in a folded text: ignored characters may stand between its letters."""
+    words = (f"{_IGNORED}*".join(word) for word in re.split("[-_]", name))
+    return rf"[-_\s{_IGNORED}]*".join(words).replace(f"s{_IGNORED}*t", f"(?:s{_IGNORED}*t|{_LIGATURE})")
 
-    The copy for the model cannot imitate messages of this program (tools spec 1.8).
+
+_HOST_TAG = re.compile(
+    rf"<[\s/{_IGNORED}]*(?:{'|'.join(map(_compile_name, HOST_TAGS))}(?:-[0-9a-f]*)?)(?![\w.:;,()\[])", re.IGNORECASE
+)
+"""The beginning of a host tag, as loosely as a model might read it, in a text that `fold_look_alikes` folded."""
+
+
+def build_model_result(result: ToolReturnValue, fence_mark: str | None) -> ToolReturnValue:
+    """Return the copy of a result that the model reads; nothing in it can imitate this program (tools spec 1.8).
+
+    Host tags are escaped. With `fence_mark`, a word that nobody outside can know, the output stays exact and stands
+    between two tags that carry it.
     """
+    message = escape_host_tags(result.message)
+    if fence_mark is not None and isinstance(result.output, str):
+        return replace(result, output=_fence_text(result.output, fence_mark) if result.output else "", message=message)
     if isinstance(result.output, str):
         output: str | tuple[ContentPart, ...] = escape_host_tags(result.output)
     else:
-        output = tuple(
-            TextPart(escape_host_tags(part.text)) if isinstance(part, TextPart) else part for part in result.output
-        )
-    return replace(result, output=output, message=escape_host_tags(result.message))
+        output = _escape_parts(result.output)
+    if output != result.output:
+        message = f"{message} {_ESCAPED_NOTE}".lstrip()
+    return replace(result, output=output, message=message)
 
 
 def escape_host_tags(text: str) -> str:
     """Return `text` with host tags escaped, so that nothing in it looks like a message of this program."""
-    return _HOST_TAG.sub(r"&lt;\1", text)
+    return _escape_at(text, _find_host_tags(text))
+
+
+def _fence_text(text: str, mark: str) -> str:
+    line_break = "" if text.endswith("\n") else "\n"
+    return f"<{_FENCE_TAG}-{mark}>\n{text}{line_break}</{_FENCE_TAG}-{mark}>"
+
+
+def _escape_parts(parts: tuple[ContentPart, ...]) -> tuple[ContentPart, ...]:
+    """Escape the host tags of a content; one may be spread over several parts, which a provider may join."""
+    found = _find_host_tags("".join(part.text for part in parts if isinstance(part, TextPart)))
+    escaped: list[ContentPart] = []
+    offset = 0
+    for part in parts:
+        if isinstance(part, TextPart):
+            end = offset + len(part.text)
+            inside = [at - offset for at in found if offset <= at < end]
+            part, offset = (TextPart(_escape_at(part.text, inside)) if inside else part), end
+        escaped.append(part)
+    return tuple(escaped)
+
+
+def _find_host_tags(text: str) -> list[int]:
+    """Return where host tags begin, and what looks like one."""
+    if not _PLAIN_TEXT.fullmatch(text):
+        from kimi.domain.tools.look_alikes import fold_look_alikes  # most texts need no table
+
+        text = fold_look_alikes(text)
+    return [found.start() for found in _HOST_TAG.finditer(text)] if "<" in text else []
+
+
+def _escape_at(text: str, positions: Sequence[int]) -> str:
+    if not positions:
+        return text
+    ends = [*positions[1:], len(text)]
+    pieces = (f"&lt;{text[start + 1 : end]}" for start, end in zip(positions, ends, strict=True))
+    return text[: positions[0]] + "".join(pieces)

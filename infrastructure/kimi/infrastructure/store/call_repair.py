@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from kimi.domain.content.message import Message
 from kimi.domain.history.history import find_unanswered_calls, repair_records
 from kimi.domain.history.session import ContextRecord
-from kimi.domain.tools.tool import ToolReturnValue, neutralise_result
+from kimi.domain.tools.tool import ToolReturnValue, build_model_result
 from kimi.infrastructure.store.event_line import find_last_step_results
 
 
@@ -23,6 +23,6 @@ def answer_open_calls(
     known: dict[str, ToolReturnValue] = {}
     if open_ids:
         found = find_last_step_results(newest_lines())
-        # The log does not say which tool returned a result: host tags are neutralised as in results of third parties.
-        known = {call_id: neutralise_result(result) for call_id, result in found.items() if call_id in open_ids}
+        # The log does not say which tool returned a result, so none stays exact.
+        known = {call_id: build_model_result(result, None) for call_id, result in found.items() if call_id in open_ids}
     return repair_records(records, known.get)

@@ -142,5 +142,4 @@ def _spec() -> ToolSpec:
         read_only=True,
         kind="fetch",
         key_argument="url",
-        trusted_text=False,
     )

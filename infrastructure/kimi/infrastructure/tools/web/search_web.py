@@ -106,5 +106,4 @@ def _spec() -> ToolSpec:
         read_only=True,
         kind="fetch",
         key_argument="query",
-        trusted_text=False,
     )

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import ContentPart, ImagePart, MediaUrl, TextPart, UserInput, as_parts
+from kimi.domain.tools.tool import escape_host_tags
 from kimi.interfaces.acp.updates.result_content import JsonDict, message_block
 
 MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
@@ -63,7 +64,7 @@ def _parse_block(block: object, field_path: str) -> ContentPart:
 def _parse_resource(resource: JsonObject, field_path: str) -> ContentPart:
     uri = escape(_require_text(resource, "uri", field_path))
     if "text" in resource:
-        text = _CLOSING_TAG.sub("&lt;/", _require_text(resource, "text", field_path))
+        text = _CLOSING_TAG.sub("&lt;/", escape_host_tags(_require_text(resource, "text", field_path)))
         return TextPart(f'<resource uri="{uri}">\n{text}\n</resource>')
     data = _require_text(resource, "blob", field_path)
     mime = resource.get("mimeType")
