@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.tools.diff import MAX_LINES, build_diff_blocks, build_summary_block, count_lines
+from kimi.domain.tools.diff import MAX_LINES, MAX_SHOWN_LINES, build_diff_blocks, build_summary_block, count_lines
 from kimi.domain.tools.tool import DiffBlock
 
 
@@ -23,7 +23,7 @@ def changed(lines: list[str], *places: int) -> list[str]:
 
 
 @pytest.mark.spec("T-17")
-def test_diff_has_hunks_or_a_summary_or_nothing() -> None:
+def test_diff_has_hunks_or_nothing() -> None:
     lines = numbered(200)
     first, second = build_diff_blocks("f", text_of(lines), text_of(changed(lines, 20, 120)))
     assert (first.old_start, first.new_start) == (17, 17)
@@ -31,12 +31,44 @@ def test_diff_has_hunks_or_a_summary_or_nothing() -> None:
     assert first.old_text == "\n".join(lines[16:23])
     assert "line 20 new" in first.new_text
     assert build_diff_blocks("f", "same\n", "same\n") == ()
-    long = text_of(numbered(MAX_LINES + 1))
-    assert build_diff_blocks("f", long, "x\n") == (
-        DiffBlock(path="f", old_text="(10001 lines)", new_text="(1 lines)", is_summary=True),
-    )
-    assert build_diff_blocks("f", long, long + "x\n")[0].new_text == "(10002 lines)"
-    assert build_diff_blocks("f", long, "x" + long)[0].new_text == "(10001 lines, modified)"
+
+
+@pytest.mark.spec("R-234")
+@pytest.mark.parametrize("count", [MAX_LINES + 1, 300_000])
+def test_a_change_of_a_long_text_is_shown_with_its_context(count: int) -> None:
+    lines = numbered(count)
+    changed_lines = changed(lines, 20, count // 2, count - 20)
+    blocks = build_diff_blocks("f", text_of(lines), text_of([*changed_lines, "added"]))
+    assert [block.new_start for block in blocks] == [17, count // 2 - 3, count - 23, count - 2]
+    assert blocks[1].old_text == "\n".join(lines[count // 2 - 4 : count // 2 + 3])
+    assert blocks[1].new_text == "\n".join(changed_lines[count // 2 - 4 : count // 2 + 3])
+    assert blocks[-1].new_text.endswith("\nadded")
+    assert not any(block.is_summary for block in blocks)
+
+
+@pytest.mark.spec("R-234")
+@pytest.mark.parametrize(("old", "new"), [(0, 30_000), (30_000, 0), (15_000, 25_000), (25_000, 25_000)])
+def test_lines_that_are_not_shown_are_counted(old: int, new: int) -> None:
+    blocks = build_diff_blocks("f", text_of(numbered(old)), text_of([f"other {n}" for n in range(new)]))
+    *shown, summary = blocks
+    assert summary.is_summary
+    shown_old, shown_new = (sum(map(count_lines, texts)) for texts in zip(*map(_both_texts, shown), strict=True))
+    assert shown_old + shown_new == MAX_SHOWN_LINES
+    assert summary.old_text == f"({old - shown_old} more lines, not shown)"
+    assert summary.new_text.startswith(f"({new - shown_new} more lines, not shown")
+
+
+def _both_texts(block: DiffBlock) -> tuple[str, str]:
+    return block.old_text, block.new_text
+
+
+def test_long_texts_that_differ_everywhere_are_compared_in_bounded_time() -> None:
+    lines = numbered(200_000)
+    every_third = [line if n % 3 else f"{line} new" for n, line in enumerate(lines)]
+    began = time.process_time()
+    assert build_diff_blocks("f", text_of(lines), text_of(every_third))[-1].is_summary
+    assert build_diff_blocks("f", text_of(lines), text_of(lines[::-1]))[-1].is_summary
+    assert time.process_time() - began < 10  # it takes 0.5
 
 
 def test_an_insertion_shifts_the_numbers_of_the_new_side() -> None:

@@ -305,6 +305,8 @@ async def _request_approval(
 def _build_approval_request(
     conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
 ) -> ApprovalRequest:
+    from kimi.domain.tools.visible_text import reveal_blocks, reveal_hidden  # start-up time
+
     subagent = conversation.subagent
     task_id = subagent.task_id if subagent else None
     return ApprovalRequest(
@@ -312,10 +314,10 @@ def _build_approval_request(
         tool_call_id=call.id,
         sender=call.function.name,
         action=action.action,
-        description=action.description,
+        description=reveal_hidden(action.description),
         source_kind="background_agent" if task_id else "foreground_turn",
         source_id=task_id or turn.id,
         agent_id=subagent.agent_id if subagent else None,
         subagent_type=subagent.type if subagent else None,
-        display=action.display,
+        display=reveal_blocks(action.display),
     )

@@ -2,16 +2,18 @@
 
 The work is bounded: equal lines at both ends are skipped first, long texts are split at lines that occur once on either
 side, and only short ranges between these are compared line by line. It can still take a good part of a second on 10 000
-lines, so callers run it off the event loop (T-18).
+lines, so callers run it off the event loop (T-18). Longer texts are walked through once. What is shown is bounded too;
+a summary says what is left out.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import pairwise
 from typing import TypeAlias
 
 from kimi.domain.tools.tool import DiffBlock
@@ -20,7 +22,10 @@ CONTEXT_LINES = 3
 """The number of unchanged lines shown around a change."""
 
 MAX_LINES = 10_000
-"""A text with more lines is not compared; its block is a summary."""
+"""A longer text is not compared as closely."""
+
+MAX_SHOWN_LINES = 2 * MAX_LINES
+"""No more lines of a change are shown, old and new together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,9 @@ LineChange: TypeAlias = tuple[int, int, int, int]
 
 _MAX_PAIRS = 1_000_000
 _MAX_WORK = 5_000_000
+_SEARCH_LINES = 500
+"""How far a walk through long texts looks ahead for the place where they agree again."""
+_MAX_WALKED_CHANGES = 2_000
 
 
 def build_diff_blocks(path: str, old: str, new: str) -> tuple[DiffBlock, ...]:
@@ -45,15 +53,28 @@ def build_diff_blocks(path: str, old: str, new: str) -> tuple[DiffBlock, ...]:
         return ()
     old, new = _normalise_line_ends(old, new)
     before, after = _split_lines(old), _split_lines(new)
-    if max(len(before), len(after)) > MAX_LINES:
-        return (build_summary_block(path, len(before), len(after)),)
-    return tuple(_build_hunk_block(path, before, after, hunk) for hunk in _group_hunks(_find_changes(before, after)))
+    return tuple(_build_blocks(path, before, after, _group_hunks(_find_changes(before, after))))
 
 
-def build_summary_block(path: str, old_lines: int, new_lines: int) -> DiffBlock:
-    """Build a block that shows the number of lines but none of their content."""
+def build_summary_block(path: str, old_lines: int, new_lines: int, reason: str = "") -> DiffBlock:
+    """Build a block that shows the number of lines but none of their content; `reason` says why."""
     note = f"({new_lines} lines, modified)" if old_lines == new_lines else f"({new_lines} lines)"
-    return DiffBlock(path=path, old_text=f"({old_lines} lines)", new_text=note, is_summary=True)
+    old = f"({old_lines} lines, not shown: {reason})" if reason else f"({old_lines} lines)"
+    return DiffBlock(path=path, old_text=old, new_text=note, is_summary=True)
+
+
+def build_new_text_blocks(path: str, texts: Sequence[str], new_start: int = 1) -> tuple[DiffBlock, ...]:
+    """Build blocks that show new text alone, where the text that it replaces cannot or must not be shown."""
+    blocks: list[DiffBlock] = []
+    room = MAX_SHOWN_LINES
+    for text in texts:
+        lines = _split_lines(text)
+        if lines and room:
+            new = "".join(lines[:room]).removesuffix("\n")
+            blocks.append(DiffBlock(path=path, old_text="", new_text=new, new_start=new_start))
+        room = max(room - len(lines), 0)
+    left_out = sum(map(count_lines, texts)) - MAX_SHOWN_LINES
+    return (*blocks, _build_omission_block(path, 0, left_out)) if left_out > 0 else tuple(blocks)
 
 
 def count_lines(text: str) -> int:
@@ -73,6 +94,38 @@ def _split_lines(text: str) -> list[str]:
     lines = [line + "\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
+
+
+def _build_omission_block(path: str, old_lines: int, new_lines: int) -> DiffBlock:
+    return DiffBlock(
+        path=path,
+        old_text=f"({old_lines} more lines, not shown)",
+        new_text=f"({new_lines} more lines, not shown; the arguments of the call hold them)",
+        is_summary=True,
+    )
+
+
+def _build_blocks(
+    path: str, before: Sequence[str], after: Sequence[str], hunks: Iterable[LineChange]
+) -> Iterator[DiffBlock]:
+    """Yield the blocks of the hunks; past the limit, a summary of what is left out."""
+    room, left_out_old, left_out_new = MAX_SHOWN_LINES, 0, 0
+    for i1, i2, j1, j2 in hunks:
+        i2, j2 = min(i2, len(before)), min(j2, len(after))
+        size = i2 - i1 + j2 - j1
+        if size <= room:
+            yield _build_hunk_block(path, before, after, (i1, i2, j1, j2))
+        else:
+            # Each side gets half of the room, and what the other one does not need.
+            half = room // 2
+            i_end = i1 + min(i2 - i1, max(half, room - (j2 - j1)))
+            j_end = j1 + min(j2 - j1, room - (i_end - i1))
+            if room:
+                yield _build_hunk_block(path, before, after, (i1, i_end, j1, j_end))
+            left_out_old, left_out_new = left_out_old + i2 - i_end, left_out_new + j2 - j_end
+        room = max(room - size, 0)
+    if left_out_old or left_out_new:
+        yield _build_omission_block(path, left_out_old, left_out_new)
 
 
 def _build_hunk_block(path: str, before: Sequence[str], after: Sequence[str], hunk: LineChange) -> DiffBlock:
@@ -111,7 +164,9 @@ def _find_changes(before: Sequence[str], after: Sequence[str]) -> list[LineChang
     start, tail = _count_common_ends(before, after)
     end, new_end = len(before) - tail, len(after) - tail
     found: list[LineChange] = []
-    for change in _diff_range(before[start:end], after[start:new_end]):
+    is_long = max(len(before), len(after)) > MAX_LINES
+    compare = _walk_changes if is_long else _diff_range
+    for change in compare(before[start:end], after[start:new_end]):
         i1, i2, j1, j2 = (number + start for number in change)
         if found and found[-1][1] == i1 and found[-1][3] == j1:
             found[-1] = (found[-1][0], i2, found[-1][2], j2)
@@ -135,6 +190,34 @@ def _diff_range(before: Sequence[str], after: Sequence[str]) -> Iterator[LineCha
         yield from _diff_line_by_line(before, after)
     else:
         yield from _diff_at_anchors(before, after)
+
+
+def _walk_changes(before: Sequence[str], after: Sequence[str]) -> Iterator[LineChange]:
+    """Yield the changes of long texts in one pass; where they do not agree again soon, the rest is one change.
+
+    So it is after very many changes.
+    """
+    i = j = changes = 0
+    while i < len(before) and j < len(after) and changes < _MAX_WALKED_CHANGES:
+        if before[i] == after[j]:
+            i, j = i + 1, j + 1
+            continue
+        found = _find_agreement(before[i : i + _SEARCH_LINES], after[j : j + _SEARCH_LINES])
+        if found is None:
+            break
+        yield i, i + found[0], j, j + found[1]
+        i, j, changes = i + found[0], j + found[1], changes + 1
+    if i < len(before) or j < len(after):
+        yield i, len(before), j, len(after)
+
+
+def _find_agreement(before: Sequence[str], after: Sequence[str]) -> tuple[int, int] | None:
+    """Return the nearest place where two lines in a row are equal; None if there is none."""
+    places: dict[tuple[str, str], int] = {}
+    for j, pair in enumerate(pairwise(after)):
+        places.setdefault(pair, j)
+    found = ((i, places[pair]) for i, pair in enumerate(pairwise(before)) if pair in places)
+    return min(found, key=sum, default=None)
 
 
 def _is_cheap_to_compare(before: Sequence[str], after: Sequence[str]) -> bool:

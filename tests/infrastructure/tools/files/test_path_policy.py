@@ -190,24 +190,27 @@ async def test_exempt_names_are_read(files: Files, pattern: str) -> None:
 
 
 @pytest.mark.spec("T-44")
-async def test_changes_of_secrets_show_no_content(files: Files) -> None:
+@pytest.mark.spec("R-235")
+async def test_changes_of_secrets_show_the_new_text_only(files: Files) -> None:
     path = files.put(".env", "TOKEN=topsecret\nB=2\n")
     os.symlink(".env", files.work_dir / "plain")
     edit = {"old": "topsecret", "new": "other"}
     for name in (".env", "plain"):
-        for asked in (
-            await effect(files.write, path=name, content="TOKEN=other\n"),
-            await effect(files.write, path=name, content="C=3\n", mode="append"),
-            await effect(files.edit, path=name, edit=edit),
-            await effect(files.edit, path=name, edit={"old": "guess", "new": "x"}),
+        for asked, written in (
+            (await effect(files.write, path=name, content="TOKEN=other\n"), "TOKEN=other"),
+            (await effect(files.write, path=name, content="C=3\n", mode="append"), "C=3"),
+            (await effect(files.edit, path=name, edit=edit), "other"),
+            (await effect(files.edit, path=name, edit={"old": "guess", "new": "x"}), "x"),
         ):
             assert asked is not None
             assert "topsecret" not in repr(asked)
-            assert "other" not in repr(asked.display)
-            assert all(isinstance(block, DiffBlock) and block.is_summary for block in asked.display)
+            diffs = [block for block in asked.display if isinstance(block, DiffBlock)]
+            assert [(block.old_text, block.new_text) for block in diffs if not block.is_summary] == [("", written)]
+            assert all("the file may hold secrets" in block.old_text for block in diffs if block.is_summary)
     result = await call(files.edit, path=".env", edit=edit)
     assert not result.is_error
     assert "topsecret" not in repr(result)
+    assert "other" not in repr(result.display)
     assert path.read_text() == "TOKEN=other\nB=2\n"
 
 

@@ -12,8 +12,14 @@ from anyio import to_thread
 from kimi.application.ports import FileChanged, FileStat, PreparedCall, Workspace
 from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.permissions.path_rules import PathAllowed, PathDenied, check_write_access
-from kimi.domain.tools.diff import ChangedText, build_diff_blocks, build_summary_block, count_lines
-from kimi.domain.tools.tool import DiffBlock, ToolReturnValue, tool_error
+from kimi.domain.tools.diff import (
+    ChangedText,
+    build_diff_blocks,
+    build_new_text_blocks,
+    build_summary_block,
+    count_lines,
+)
+from kimi.domain.tools.tool import BriefBlock, DiffBlock, DisplayBlock, ToolReturnValue, tool_error
 from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy, ResolvedPath, stale_file_error
 
 MAX_DIFF_BYTES = 8 * 1024 * 1024
@@ -24,6 +30,8 @@ MAX_EDIT_BYTES = 64 * 1024 * 1024
 
 MAX_WHOLE_TEXT_BYTES = 256 * 1024
 """A change of a larger file is shown only in hunks (acp spec 3.5)."""
+
+_SECRET_REASON = "the file may hold secrets"
 
 GetActivePlanFile = Callable[[], "str | None"]
 """Return the only file that may be changed while plan mode is on; None while it is off."""
@@ -115,36 +123,52 @@ def propose_change(
     """Build the action for the policy; None for the plan file in plan mode."""
     if admitted.is_plan_file or admitted.grant.action is None:
         return None
+    description = admitted.target.format_action_title(f"{verb} file") + note
+    # The diff names the path that was given, and nothing else of the description.
+    notes: tuple[DisplayBlock, ...] = (BriefBlock(description),) if note or admitted.target.is_detour else ()
     return ProposedAction(
         action=admitted.grant.action,
-        description=admitted.target.format_action_title(f"{verb} file") + note,
-        display=tuple(display),
+        description=description,
+        display=(*display, *notes),
         kind="path",
         subject=admitted.real_path,
     )
 
 
 def prepare_failing_call(
-    error: ToolReturnValue, admitted: AdmittedFile, verb: Literal["Write", "Edit"]
+    error: ToolReturnValue, admitted: AdmittedFile, verb: Literal["Write", "Edit"], new_texts: Sequence[str]
 ) -> PreparedCall:
     """Prepare a call that fails.
 
     For a secret file, even the error is returned only after approval, so that its content cannot be guessed.
     """
+    display = build_new_text_blocks(admitted.display_path, new_texts)
 
     async def run() -> ToolReturnValue:
         return error
 
-    return PreparedCall(run, propose_change(admitted, verb, ()) if admitted.grant.is_sensitive else None)
+    return PreparedCall(run, propose_change(admitted, verb, display) if admitted.grant.is_sensitive else None)
 
 
-async def build_display_blocks(admitted: AdmittedFile, old: str, new: str) -> tuple[DiffBlock, ...]:
-    """Build the blocks that show the change; for a secret file only its number of lines. Works off the event loop."""
+async def build_display_blocks(
+    admitted: AdmittedFile, old: str, new: str, new_texts: Sequence[str]
+) -> tuple[DiffBlock, ...]:
+    """Build the blocks that show the change. Works off the event loop.
+
+    `new_texts` are what the model has written. Of a secret file only they are shown, and its number of lines.
+    """
     if admitted.grant.is_sensitive:
-        return (build_summary_block(admitted.display_path, count_lines(old), count_lines(new)),)
+        path = admitted.display_path
+        summary = build_summary_block(path, count_lines(old), count_lines(new), _SECRET_REASON)
+        return (summary, *build_new_text_blocks(path, new_texts))
     if len(old) + len(new) < 4096:
         return build_diff_blocks(admitted.display_path, old, new)
     return await to_thread.run_sync(build_diff_blocks, admitted.display_path, old, new)
+
+
+def select_result_display(admitted: AdmittedFile, display: Sequence[DiffBlock]) -> tuple[DiffBlock, ...]:
+    """Return what a result shows of the change: of a secret file only the number of lines."""
+    return tuple(block for block in display if block.is_summary or not admitted.grant.is_sensitive)
 
 
 def build_changed_text(admitted: AdmittedFile, old: bytes | None, new: bytes) -> ChangedText | None:

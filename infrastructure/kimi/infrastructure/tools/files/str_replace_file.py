@@ -25,6 +25,7 @@ from kimi.infrastructure.tools.files.file_editing import (
     build_display_blocks,
     prepare_failing_call,
     propose_change,
+    select_result_display,
     too_large_error,
 )
 from kimi.infrastructure.tools.files.path_policy import (
@@ -129,7 +130,7 @@ class StrReplaceFileTool:
         except (OSError, ValueError) as error:
             outcome = _edit_failed_error(error)
         if isinstance(outcome, ToolReturnValue):
-            return prepare_failing_call(outcome, admitted, "Edit")
+            return prepare_failing_call(outcome, admitted, "Edit", [edit.new for edit in params.edits])
         change, edited = outcome
 
         async def run() -> ToolReturnValue:
@@ -154,7 +155,7 @@ class StrReplaceFileTool:
         edited = await to_thread.run_sync(apply_edits, text, params.edits, self._strict)
         if isinstance(edited, ToolReturnValue):
             return edited
-        display = await build_display_blocks(admitted, text, edited.text)
+        display = await build_display_blocks(admitted, text, edited.text, [edit.new for edit in params.edits])
         new = edited.text.encode()
         return PreparedChange(new, stat, display, build_changed_text(admitted, old, new)), edited
 
@@ -185,7 +186,7 @@ class StrReplaceFileTool:
         )
         for count in edited.ambiguous_counts:
             message += f" Note: the old string occurs {count} times; only the first was replaced."
-        return tool_ok(message=message, display=change.display)
+        return tool_ok(message=message, display=select_result_display(admitted, change.display))
 
 
 def apply_edits(text: str, edits: Sequence[Edit], strict: bool) -> EditedText | ToolReturnValue:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from kimi.application.ports import FileStat, PreparedCall, ToolCallContext, Workspace
 from kimi.domain.content.message import JsonObject
-from kimi.domain.tools.diff import build_summary_block, count_lines
+from kimi.domain.tools.diff import build_new_text_blocks, build_summary_block, count_lines
 from kimi.domain.tools.tool import DiffBlock, ToolReturnValue, ToolSpec, tool_error, tool_ok
 from kimi.infrastructure.tools.files.file_editing import (
     MAX_DIFF_BYTES,
@@ -25,6 +25,7 @@ from kimi.infrastructure.tools.files.file_editing import (
     parent_directory,
     prepare_failing_call,
     propose_change,
+    select_result_display,
     too_large_error,
 )
 from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy, describe_error, not_a_file_error
@@ -41,6 +42,9 @@ Write a whole file, or append to one. Use StrReplaceFile to change part of an ex
 
 The user sees a diff before the file is written. Split very long content over several calls: the first overwrites, the
 others append."""
+
+
+_LONG_REASON = "the file is too large to be compared"
 
 
 class WriteFileParams(BaseModel):
@@ -86,9 +90,9 @@ class WriteFileTool:
             created = await self._find_missing_parent(admitted)
             change = created if isinstance(created, ToolReturnValue) else await self._build_change(params, admitted)
         except (OSError, ValueError) as error:
-            return prepare_failing_call(_write_failed_error(params.path, error), admitted, "Write")
+            return prepare_failing_call(_write_failed_error(params.path, error), admitted, "Write", [params.content])
         if isinstance(change, ToolReturnValue):
-            return prepare_failing_call(change, admitted, "Write")
+            return prepare_failing_call(change, admitted, "Write", [params.content])
 
         async def run() -> ToolReturnValue:
             return await self._apply_change(params, admitted, change)
@@ -110,7 +114,7 @@ class WriteFileTool:
         addition = params.content.encode()
         stat = await self._editor.workspace.stat(admitted.real_path)
         if stat is None:
-            display = await build_display_blocks(admitted, "", params.content)
+            display = await build_display_blocks(admitted, "", params.content, [params.content])
             return PreparedChange(addition, None, display, build_changed_text(admitted, None, addition))
         if stat.kind != "file":
             return not_a_file_error(params.path)
@@ -123,15 +127,16 @@ class WriteFileTool:
         return PreparedChange(old + addition, stat, display, build_changed_text(admitted, old, old + addition))
 
     async def _build_overwrite(self, admitted: AdmittedFile, stat: FileStat, new: str) -> PreparedChange:
-        added = new.encode()
+        added, path = new.encode(), admitted.display_path
         if stat.size > MAX_DIFF_BYTES or len(new) > MAX_DIFF_BYTES:
             lines = await self._editor.count_lines(stat)
-            return PreparedChange(added, stat, (build_summary_block(admitted.display_path, lines, count_lines(new)),))
+            display = _build_long_display(admitted, lines, count_lines(new), build_new_text_blocks(path, [new]))
+            return PreparedChange(added, stat, display)
         old = await self._editor.read_content(stat)
         return PreparedChange(
             added,
             stat,
-            await build_display_blocks(admitted, _decode_text(old), new),
+            await build_display_blocks(admitted, _decode_text(old), new, [new]),
             build_changed_text(admitted, old, added),
         )
 
@@ -145,15 +150,26 @@ class WriteFileTool:
         if isinstance(written, ToolReturnValue):
             return written
         done = "overwritten" if params.mode == "overwrite" else "appended to"
-        return tool_ok(message=f"File successfully {done}. Current size: {written.size} bytes.", display=change.display)
+        return tool_ok(
+            message=f"File successfully {done}. Current size: {written.size} bytes.",
+            display=select_result_display(admitted, change.display),
+        )
 
 
 async def _build_append_display(admitted: AdmittedFile, old: bytes, added: str) -> tuple[DiffBlock, ...]:
     if len(old) > MAX_DIFF_BYTES or len(added) > MAX_DIFF_BYTES:
         lines = old.count(b"\n") + (bool(old) and not old.endswith(b"\n"))
-        return (build_summary_block(admitted.display_path, lines, lines + count_lines(added)),)
+        shown = build_new_text_blocks(admitted.display_path, [added], new_start=lines + 1)
+        return _build_long_display(admitted, lines, lines + count_lines(added), shown)
     text = _decode_text(old)
-    return await build_display_blocks(admitted, text, text + added)
+    return await build_display_blocks(admitted, text, text + added, [added])
+
+
+def _build_long_display(
+    admitted: AdmittedFile, old_lines: int, new_lines: int, shown: tuple[DiffBlock, ...]
+) -> tuple[DiffBlock, ...]:
+    """Return the blocks for a file that is too long to be compared: its number of lines, and the new text."""
+    return (build_summary_block(admitted.display_path, old_lines, new_lines, _LONG_REASON), *shown)
 
 
 @cache

@@ -194,9 +194,13 @@ def build_diffs(display: Sequence[DisplayBlock], work_dir: str, changed: Changed
 
 
 def _build_file_diffs(path: str, blocks: Sequence[DiffBlock], changed: ChangedText | None) -> list[JsonDict]:
-    summary = next((block for block in blocks if block.is_summary), None)
-    if summary is not None:
-        return [text_content(f"{path}: {summary.old_text} -> {summary.new_text}")]
+    if any(block.is_summary for block in blocks):
+        return [
+            text_content(f"{path}: {block.old_text} -> {block.new_text}")
+            if block.is_summary
+            else _build_hunk(path, block)
+            for block in blocks
+        ]
     if (
         changed is not None
         and max(_count_utf8_bytes(changed.old or ""), _count_utf8_bytes(changed.new)) <= MAX_WHOLE_FILE_BYTES
