@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-_IGNORED, _LIGATURE = "\0", "\1"
+IGNORED, LIGATURE = "\0", "\1"
 
 _ANGLES = "‹〈⟨〈＜﹤˂ᐸ❮❰≺≪«⟪《⧼⪡⋖𝈶ᚲ"
 _SLASHES = "⁄∕⧸╱／⟋"
@@ -37,7 +37,7 @@ _KNOWN = {
     ord(look_alike): plain
     for plain, look_alikes in {"<": _ANGLES, "/": _SLASHES, "-": _HYPHENS, **_LETTERS}.items()
     for look_alike in look_alikes
-} | dict.fromkeys(map(ord, "\ufb05\ufb06"), _LIGATURE)
+} | dict.fromkeys(map(ord, "\ufb05\ufb06"), LIGATURE)
 
 
 class _FoldedCharacters(dict[int, str]):
@@ -68,4 +68,4 @@ def _fold_character(char: str) -> str:
 def _fold_tag_character(char: str) -> str:
     """Return the ASCII character that a character of the block Tags repeats invisibly, else the ignored character."""
     code = ord(char) - 0xE0000
-    return chr(code).lower() if 0x20 <= code < 0x7F else _IGNORED
+    return chr(code).lower() if 0x20 <= code < 0x7F else IGNORED

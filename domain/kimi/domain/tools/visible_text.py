@@ -1,14 +1,16 @@
-r"""Makes characters visible that a screen hides: in what is approved, nobody may overlook anything (tools spec 5.4).
+r"""Makes characters visible that a screen hides: in what is approved, nobody may overlook anything (tools spec 5.7).
 
 A control character, one that takes no room and one that reorders text are written as in `\x1b` or `\u202e`.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kimi.domain.tools.look_alikes import IGNORED, fold_look_alikes
 from kimi.domain.tools.tool import BackgroundTaskBlock, BriefBlock, DiffBlock, DisplayBlock, ShellBlock
 
 HIDDEN_NOTE = r"Characters that a screen hides or that reorder text are shown as in \u202e."
@@ -47,6 +49,12 @@ def reveal_hidden(text: str) -> str:
 def reveal_hidden_line(text: str) -> str:
     """Return `text` as `reveal_hidden` does, on one line: a path may hold line breaks."""
     return reveal_hidden(text).replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
+
+
+def fold_label(label: str) -> str:
+    """Return the words of a label as a reader sees them: labels that look alike are equal."""
+    words = fold_look_alikes(label).replace(IGNORED, "")
+    return " ".join(re.findall(r"\w+", words)) or label
 
 
 def reveal_blocks(display: Sequence[DisplayBlock]) -> tuple[DisplayBlock, ...]:

@@ -22,6 +22,7 @@ QUESTIONS_UNSUPPORTED_ERROR = tool_error(
     "Client unsupported",
 )
 _DISMISSED_MESSAGE = "User dismissed the question without answering."
+_OTHER_LABEL = "other"
 _NO_USER_NOTE = "Running in afk mode. No user is present. Make your own decision."
 
 _DESCRIPTION = """\
@@ -51,6 +52,22 @@ class QuestionParams(BaseModel):
         list[QuestionOptionParams], Field(min_length=2, max_length=4, description="What there is to choose from.")
     ]
     multi_select: Annotated[bool, Field(description="May several options be chosen?")] = False
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> QuestionParams:
+        from kimi.domain.tools.visible_text import fold_label  # start-up time
+
+        labels = [fold_label(option.label) for option in self.options]
+        if len(set(labels)) < len(labels):
+            raise ValueError("the labels of a question must differ from each other")
+        if _OTHER_LABEL in labels:
+            raise ValueError("the label 'Other' is reserved: the person can always answer in their own words")
+        if self.multi_select:
+            # The answer is the chosen labels with commas between them.
+            pieces = {fold_label(piece) for one in self.options if "," in one.label for piece in one.label.split(",")}
+            if pieces.intersection(labels):
+                raise ValueError("where several options may be chosen, no label may list another one after a comma")
+        return self
 
 
 class AskUserQuestionParams(BaseModel):

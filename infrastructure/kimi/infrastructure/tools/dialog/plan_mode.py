@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,7 +23,40 @@ PLAN_MODE_UNSUPPORTED_ERROR = tool_error(
     "The connected client does not support plan mode. Do NOT call this tool again.", "Client unsupported"
 )
 MAX_PLAN_BYTES = 1024 * 1024
-_RESERVED_LABELS = ("approve", "reject", "revise", "reject and exit")
+_RESERVED_BEGINNINGS = (
+    *(
+        "approv",
+        "reject",
+        "revis",
+        "keep planning",
+        "declin",
+        "deny",
+        "denied",
+        "refus",
+        "dismiss",
+        "cancel",
+        "abort",
+        "do not",
+    ),
+    *(
+        "ablehn",
+        "verwerf",
+        "abbrech",
+        "rechaz",
+        "rejet",
+        "annul",
+        "rifiut",
+        "rejeit",
+        "recus",
+        "отклон",
+        "отказ",
+        "отмен",
+    ),
+    *("拒绝", "拒絕", "取消", "不同意", "修改", "继续计划", "拒否", "却下", "キャンセル", "거부", "취소"),
+)
+_RESERVED_WORDS = ("no", "nein", "non", "not", "don", "never", "нет", "不", "いいえ", "아니요")
+"""How a person's refusal begins. An approach of such a name would look like one, and approve the plan."""
+_APPROVES = "Approves the plan."
 _ENTER_QUESTION = "Enter plan mode?"
 _EXIT_QUESTION = "Approve this plan"
 
@@ -77,11 +111,13 @@ class ExitPlanModeParams(BaseModel):
     @field_validator("options")
     @classmethod
     def _check_labels(cls, options: list[Approach] | None) -> list[Approach] | None:
-        labels = [option.label.strip().lower() for option in options or ()]
+        from kimi.domain.tools.visible_text import fold_label  # start-up time
+
+        labels = [fold_label(option.label) for option in options or ()]
         if len(set(labels)) < len(labels):
             raise ValueError("the labels must differ from each other")
-        if taken := [label for label in labels if label in _RESERVED_LABELS]:
-            raise ValueError(f"the label {taken[0]!r} is reserved")
+        if taken := [option.label for option in options or () if _is_reserved(option.label)]:
+            raise ValueError(f"the label {taken[0]!r} is reserved: name the approach, not the person's decision")
         return options
 
 
@@ -167,7 +203,13 @@ class ExitPlanModeTool:
         return await self._ask_for_decision(approaches, context)
 
     async def _ask_for_decision(self, approaches: list[Approach], context: ToolCallContext) -> ToolReturnValue:
-        chosen = await _ask_choice(context, self._mode, _build_exit_question(approaches))
+        from kimi.domain.tools.visible_text import reveal_hidden_line  # start-up time
+
+        shown = [
+            Approach(label=reveal_hidden_line(one.label.strip()), description=f"{_APPROVES} {one.description}".strip())
+            for one in approaches
+        ]
+        chosen = await _ask_choice(context, self._mode, _build_exit_question(shown))
         match chosen:
             case None:
                 message = "User dismissed the question without answering. Plan mode stays on."
@@ -181,13 +223,22 @@ class ExitPlanModeTool:
                 self._mode.set_enabled(False)
                 message = "The user approved the plan. Plan mode is off: carry it out."
                 return tool_ok(message=message, brief="Plan approved")
-            case label if label in [approach.label for approach in approaches]:
+            case label if label in [approach.label for approach in shown]:
                 self._mode.set_enabled(False)
                 message = f"The user approved the plan with: {label}. Plan mode is off: carry it out."
                 return tool_ok(message=message, brief=f"Plan approved: {label}")
             case remarks:
                 message = f"The user wants the plan revised: {remarks}"
                 return tool_ok(message=message, brief="Revise")
+
+
+def _is_reserved(label: str) -> bool:
+    """Return whether a label, as a reader sees it, is one of our own answers or begins like a refusal."""
+    from kimi.domain.tools.visible_text import fold_label  # start-up time
+
+    folded = fold_label(label)
+    beginnings = tuple(map(fold_label, _RESERVED_BEGINNINGS))
+    return folded.startswith(beginnings) or folded.split()[0] in map(fold_label, _RESERVED_WORDS)
 
 
 def _build_exit_question(approaches: list[Approach]) -> Question:
@@ -213,8 +264,13 @@ async def _ask_choice(context: ToolCallContext, mode: PlanModeControls, question
 
 
 def _read_plan(path: str) -> str:
+    from kimi.domain.tools.visible_text import reveal_hidden  # start-up time
+
     try:
         with open(path, "rb") as file:
-            return file.read(MAX_PLAN_BYTES).decode("utf-8", "replace")
+            plan = file.read(MAX_PLAN_BYTES).decode("utf-8", "replace")
+            left_out = os.fstat(file.fileno()).st_size - MAX_PLAN_BYTES
     except FileNotFoundError:
         return ""
+    note = f"\n\n[{left_out} more bytes of the plan are not shown; they are in {path}]" if left_out > 0 else ""
+    return reveal_hidden(plan) + note

@@ -109,7 +109,7 @@ def parse_permission_answers(request: QuestionRequest, results: Sequence[JsonObj
 def build_plan_permission(request: QuestionRequest, tool_call: JsonDict) -> JsonDict:
     """Return the params of the permission request for a finished plan, without the session."""
     options = [
-        {"optionId": f"plan_approach_{index}", "name": label, "kind": "allow_once"}
+        {"optionId": f"plan_approach_{index}", "name": f"{_APPROVE}: {label}", "kind": "allow_once"}
         for index, label in enumerate(_list_approaches(request))
     ] or [{"optionId": "plan_approve", "name": "Approve plan", "kind": "allow_once"}]
     options += [
