@@ -105,7 +105,7 @@ def test_text_output_passes_any_text_through(pieces: list[str]) -> None:
 
 
 def messages(*events: Event) -> Sequence[object]:
-    return [json.loads(line) for line in shown(StreamJsonOutput(), *events).splitlines()]
+    return [json.loads(line) for line in shown(StreamJsonOutput(stdout_is_terminal=False), *events).splitlines()]
 
 
 def test_output_of_a_failed_attempt_is_dropped() -> None:
@@ -131,7 +131,7 @@ def test_subagent_events_have_no_lines() -> None:
 
 @given(st.text(), st.text())
 def test_every_line_is_valid_json_for_any_text(said: str, failure: str) -> None:
-    output = StreamJsonOutput()
+    output = StreamJsonOutput(stdout_is_terminal=False)
     lines = (output.render_event(TextPart(said)) + output.render_failure(RunFailure(failure, True))).split(b"\n")
     assert lines.pop() == b""
     parsed = [json.loads(line) for line in lines]
@@ -144,10 +144,18 @@ def test_every_line_is_valid_json_for_any_text(said: str, failure: str) -> None:
 
 def test_the_final_message_is_that_of_the_last_step() -> None:
     turn = (TurnBegin("go"), StepBegin(1), TextPart("first"), CALL, DONE, StepBegin(2), ThinkPart("so"))
-    assert shown(FinalMessageOutput(as_json=False), *turn, TextPart("la"), TextPart("st\n")) == "last\n"
-    assert shown(FinalMessageOutput(as_json=False), *turn, TextPart("x"), RETRY, TextPart("last")) == "last\n"
-    assert shown(FinalMessageOutput(as_json=False), *turn) == ""
-    assert shown(FinalMessageOutput(as_json=True), *turn) == ""
+    assert (
+        shown(FinalMessageOutput(as_json=False, stdout_is_terminal=False), *turn, TextPart("la"), TextPart("st\n"))
+        == "last\n"
+    )
+    assert (
+        shown(
+            FinalMessageOutput(as_json=False, stdout_is_terminal=False), *turn, TextPart("x"), RETRY, TextPart("last")
+        )
+        == "last\n"
+    )
+    assert shown(FinalMessageOutput(as_json=False, stdout_is_terminal=False), *turn) == ""
+    assert shown(FinalMessageOutput(as_json=True, stdout_is_terminal=False), *turn) == ""
 
 
 # --- failures ---------------------------------------------------------------------------------------------------

@@ -18,5 +18,6 @@ def set_title(conversation: Conversation, text: str) -> str:
 
 
 def session_title(conversation: Conversation) -> str | None:
-    """Return the title that the user or the first prompt has set, if any."""
-    return conversation.files.state.custom_title
+    """Return the title that the user or the first prompt has set, if any; one that others stored may hold anything."""
+    title = conversation.files.state.custom_title
+    return None if title is None else shorten_title(title, MAX_TITLE)

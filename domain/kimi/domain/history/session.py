@@ -15,6 +15,9 @@ MAX_ID_LENGTH = 128
 MAX_ID_BYTES = 240
 """File systems usually allow names of 255 bytes; the rest is for suffixes."""
 TITLE_LENGTH = 50
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,10 @@ def check_session_id(text: str) -> str:
 
 
 def shorten_title(text: str, width: int = TITLE_LENGTH) -> str:
-    """Return `text` on one line, cut at a word boundary to `width` characters with an ellipsis."""
+    """Return `text` on one line, cut at a word boundary to `width` characters with an ellipsis.
+
+    Titles are shown in lists and terminals: characters that control or reorder them are left out.
+    """
     line = _collapse_beginning(text, width)
     if len(line) <= width:
         return line
@@ -107,8 +113,9 @@ def _collapse_beginning(text: str, length: int) -> str:
     words: list[str] = []
     size = 0
     for found in re.finditer(r"\S+", text):
-        words.append(found[0])
-        size += len(found[0]) + 1
+        if word := _HIDDEN.sub("", found[0]):
+            words.append(word)
+            size += len(word) + 1
         if size > length + 1:
             break
     return " ".join(words)

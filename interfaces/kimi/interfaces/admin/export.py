@@ -12,6 +12,7 @@ from kimi.application.settings.flags import share_directory
 from kimi.domain.errors import KimiError
 from kimi.interfaces.admin.info import WIRE_PROTOCOL_VERSION
 from kimi.interfaces.process.streams import write_stderr
+from kimi.interfaces.process.terminal_escape import escape_text
 from kimi.interfaces.version import __version__
 
 _NO_HISTORY = "no previous session found for the working directory."
@@ -55,7 +56,10 @@ def _export_session(archives: SessionArchives, session_id: str, output: str | No
         return _report_error(f"session '{session_id}' not found.")
     if done.with_logs:
         write_stderr(_PRIVACY)
-    sys.stdout.buffer.write(os.fsencode(done.path) + b"\n")
+    path = os.fsencode(done.path)
+    if sys.stdout.isatty():  # a program that reads the path needs it as it is
+        path = escape_text(os.fsdecode(path)).encode("utf-8", "backslashreplace")
+    sys.stdout.buffer.write(path + b"\n")
     sys.stdout.flush()
     return 0
 

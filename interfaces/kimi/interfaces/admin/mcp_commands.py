@@ -26,7 +26,7 @@ from kimi.interfaces.bootstrap.admin import (
     is_variable_reference,
 )
 from kimi.interfaces.process.streams import write_stderr
-from kimi.interfaces.process.terminal_escape import escape_line
+from kimi.interfaces.process.terminal_escape import escape_line, escape_text
 
 P = ParamSpec("P")
 
@@ -189,6 +189,6 @@ def _share_directory() -> str:
 
 
 def _print_line(text: str) -> None:
-    """Write a line to stdout at once. What its encoding lacks is escaped."""
-    sys.stdout.buffer.write(f"{text}\n".encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+    """Write a line to stdout at once. What its encoding lacks is escaped, and what controls a terminal."""
+    sys.stdout.buffer.write(f"{escape_text(text)}\n".encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
     sys.stdout.buffer.flush()

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
+from kimi.interfaces.process.terminal_escape import escape_text
+
 
 class SetupDialogue(Protocol):
     """Asks the questions of a setup and shows lines. Questions raise EOFError when there are no more answers."""
@@ -29,12 +31,12 @@ class PlainSetupDialogue:
 
     def say(self, text: str) -> None:
         """Show a line."""
-        print(text, flush=True)
+        print(escape_text(text), flush=True)
 
     def ask(self, question: str, default: str = "") -> str:
         """Ask on a line of its own; return the answer, `default` for an empty one."""
         shown = f"{question} [{default}]: " if default else f"{question}: "
-        print(shown, end="", flush=True)
+        print(escape_text(shown), end="", flush=True)
         return _parse_answer(sys.stdin.readline() if sys.stdin else "") or default
 
     def ask_secret(self, question: str) -> str:

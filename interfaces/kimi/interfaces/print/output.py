@@ -5,6 +5,7 @@ A `PrintOutput` gets everything that happens, in order, and returns the bytes to
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from kimi.application.codec.context_line import encode_message
@@ -13,7 +14,7 @@ from kimi.domain.content.message import Message
 from kimi.domain.content.parts import TextPart, UserInput
 from kimi.domain.events.event import Event, StepBegin, StepInterrupted, StepRetry, TurnBegin
 from kimi.interfaces.print.failure import RunFailure
-from kimi.interfaces.process.terminal_escape import escape_line
+from kimi.interfaces.process.terminal_escape import escape_line, escape_text
 from kimi.interfaces.rpc.framing import frame_message
 
 
@@ -59,10 +60,14 @@ def encode_text(text: str) -> bytes:
 
 
 class FinalMessageOutput:
-    """`--final-message-only`: the text of the last step, if the turn succeeded and the step has text."""
+    """`--final-message-only`: the text of the last step, if the turn succeeded and the step has text.
 
-    def __init__(self, *, as_json: bool) -> None:
+    On a terminal, control characters in it are escaped.
+    """
+
+    def __init__(self, *, as_json: bool, stdout_is_terminal: bool) -> None:
         self._as_json = as_json
+        self._escape: Callable[[str], str] = escape_text if stdout_is_terminal else str
         self._pieces: list[str] = []
 
     def render_prompt(self, user_input: UserInput) -> bytes:
@@ -88,6 +93,7 @@ class FinalMessageOutput:
             return b""
         if self._as_json:
             return frame_message(encode_message(Message("assistant", (TextPart(text),))))
+        text = self._escape(text)
         return encode_text(text if text.endswith("\n") else f"{text}\n")
 
     def render_failure(self, failure: RunFailure) -> bytes:

@@ -72,9 +72,9 @@ def create_output(flags: Flags, conversation: Conversation, *, stdout_is_termina
     """Return the output in the format of the flags."""
     as_json = flags.output_format == "stream-json"
     if flags.final_message_only:
-        return FinalMessageOutput(as_json=as_json)
+        return FinalMessageOutput(as_json=as_json, stdout_is_terminal=stdout_is_terminal)
     if as_json:
-        return StreamJsonOutput()
+        return StreamJsonOutput(stdout_is_terminal=stdout_is_terminal)
     return TextOutput(conversation.toolset.key_argument, stdout_is_terminal=stdout_is_terminal)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kimi.application.codec.context_line import encode_message
 from kimi.application.codec.envelope import encode_event
 from kimi.domain.content.message import Message, ToolCall
@@ -11,16 +13,19 @@ from kimi.domain.events.event import Event, Notification, PlanDisplay, StepBegin
 from kimi.domain.tools.tool import tool_message
 from kimi.interfaces.print.failure import RunFailure
 from kimi.interfaces.print.output import encode_json_failure
+from kimi.interfaces.process.terminal_escape import escape_json
 from kimi.interfaces.rpc.framing import frame_message
 
 
 class StreamJsonOutput:
     """Renders each message of the conversation when it is complete; the parts of a failed attempt are dropped.
 
-    Messages of subagents are left out, so that the lines are the history of one conversation.
+    Messages of subagents are left out, so that the lines are the history of one conversation. On a terminal, what would
+    control it is escaped in the JSON.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, stdout_is_terminal: bool) -> None:
+        self._escape: Callable[[bytes], bytes] = _escape_controls if stdout_is_terminal else bytes
         self._reset()
 
     def render_prompt(self, user_input: UserInput) -> bytes:
@@ -29,6 +34,9 @@ class StreamJsonOutput:
 
     def render_event(self, event: Event) -> bytes:
         """Return the lines that are complete with this event."""
+        return self._escape(self._render_lines(event))
+
+    def _render_lines(self, event: Event) -> bytes:
         match event:
             case StepBegin():
                 return self._flush_message()
@@ -46,11 +54,11 @@ class StreamJsonOutput:
 
     def render_end(self) -> bytes:
         """Return the last message."""
-        return self._flush_message()
+        return self._escape(self._flush_message())
 
     def render_failure(self, failure: RunFailure) -> bytes:
         """Return the last message, if it is complete, and the failure."""
-        return self._flush_message() + encode_json_failure(failure)
+        return self._escape(self._flush_message() + encode_json_failure(failure))
 
     def _add_part(self, part: StreamPart) -> None:
         self._parts += self._merger.push(part)
@@ -67,3 +75,7 @@ class StreamJsonOutput:
     def _reset(self) -> None:
         self._merger = PartMerger()
         self._parts: list[MergedPart] = []
+
+
+def _escape_controls(lines: bytes) -> bytes:
+    return escape_json(lines.decode()).encode()

@@ -87,7 +87,7 @@ class DailyLogHandler(logging.Handler):
         """Write one record; drop it if it cannot be formatted or written."""
         with suppress(Exception):
             self._roll_over()
-            line = self.mask_secrets(self.format(record)) + "\n"
+            line = _escape_control(self.mask_secrets(self.format(record))) + "\n"
             os.write(self._descriptor, line.encode("utf-8", "backslashreplace"))
 
     def add_secrets(self, secrets: frozenset[str]) -> None:
@@ -128,6 +128,20 @@ class _RecordFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         record.__dict__["session"] = _session_id.get()
         return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Format the first lines; further lines of a message are indented, so that none can pass for a record."""
+        record.message = record.message.replace("\n", "\n\t")
+        return super().formatMessage(record)
+
+
+def _escape_control(text: str) -> str:
+    """Return `text` so that it cannot control the terminal of whoever reads the log."""
+    if text.replace("\n", "").isprintable():
+        return text
+    from kimi.interfaces.process.terminal_escape import escape_text  # start-up time
+
+    return escape_text(text)
 
 
 def _compile_secrets_pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:

@@ -65,9 +65,11 @@ def _fill_closed_descriptors() -> None:
 def write_stderr(text: str, descriptor: int = 2) -> None:
     """Write all of `text` to stderr, or to a copy of it; ignore a reader that is gone.
 
-    Characters that the encoding of stderr lacks are escaped.
+    Characters that the encoding of stderr lacks are escaped, and those that control a terminal.
     """
-    rest = text.encode(getattr(sys.stderr, "encoding", None) or "utf-8", "backslashreplace")
+    from kimi.interfaces.process.terminal_escape import escape_text  # start-up time
+
+    rest = escape_text(text).encode(getattr(sys.stderr, "encoding", None) or "utf-8", "backslashreplace")
     with suppress(OSError):
         while rest:
             rest = rest[os.write(descriptor, rest) :]

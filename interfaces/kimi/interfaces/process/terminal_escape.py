@@ -20,6 +20,11 @@ def escape_text(text: str) -> str:
     return _CONTROL.sub(_escape_character, text.replace("\r\n", "\n"))
 
 
+def escape_json(lines: str) -> str:
+    """Escape in lines of JSON what JSON leaves as it is and a terminal obeys; the lines mean the same."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", lines)
+
+
 def escape_line(text: str, limit: int = 120) -> str:
     """Return `text` on one line of at most `limit` characters: white space becomes a blank, longer text ends in `…`."""
     line = escape_text(_SPACE.sub(" ", text[: limit * 8]).strip())

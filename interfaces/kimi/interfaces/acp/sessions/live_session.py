@@ -16,6 +16,7 @@ import anyio.to_thread
 
 from kimi.application.control.approval_modes import mode_from_policy
 from kimi.application.control.forget_turn import forget_since_checkpoint, next_checkpoint_id
+from kimi.application.control.session_title import session_title
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.event_channel import Delivery
 from kimi.application.conversation.pending_requests import build_refusal
@@ -63,7 +64,7 @@ class LiveSession:
         self._request_scopes: dict[str, anyio.CancelScope] = {}
         self._send_lock = anyio.Lock()
         self._replayed_count = 0  # how many events on the channel a replay has already shown
-        self._sent_title = conversation.files.state.custom_title
+        self._sent_title = session_title(conversation)
         self._sent_choice = conversation.models.choice
         self._translator = self._build_translator(recorded_turns)
 
@@ -185,7 +186,7 @@ class LiveSession:
             self.send_options()
 
     def _send_title_if_changed(self) -> None:
-        title = self.conversation.files.state.custom_title
+        title = session_title(self.conversation)
         if title is None or title == self._sent_title:
             return
         self._sent_title = title

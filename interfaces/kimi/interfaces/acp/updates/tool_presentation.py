@@ -48,14 +48,24 @@ UNKNOWN_PRESENTATION: Final = ToolPresentation()
 
 def format_title(tool: str, argument: str | None) -> str:
     """Return `Tool: argument` in one line of at most 80 characters; only the tool while there is no argument."""
-    name = collapse_blanks(tool) or "Tool call"
-    text = shorten_middle(collapse_blanks(argument), MAX_ARGUMENT_CHARS) if argument else ""
+    name = _collapse_visibly(tool) or "Tool call"
+    text = shorten_middle(_collapse_visibly(argument), MAX_ARGUMENT_CHARS) if argument else ""
     return shorten_middle(f"{name}: {text}" if text else name, MAX_TITLE_CHARS)
 
 
 def collapse_blanks(text: str) -> str:
     """Replace every run of blanks and control characters by one space."""
     return _BLANK_RUN.sub(" ", text).strip()
+
+
+def _collapse_visibly(text: str) -> str:
+    """Collapse blanks; what a screen would hide is escaped, because a title is part of what is approved."""
+    line = collapse_blanks(text)
+    if line.isprintable():
+        return line
+    from kimi.domain.tools.visible_text import reveal_hidden  # start-up time
+
+    return reveal_hidden(line)
 
 
 def shorten_middle(text: str, limit: int) -> str:
