@@ -22,7 +22,7 @@ from kimi.domain.content.message import Function, JsonObject, Message, ToolCall,
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.request import ApprovalAnswer
 from kimi.domain.history.compaction import build_compacted_context, build_compaction_request
-from kimi.domain.skills.flow_markdown import parse_flow
+from kimi.domain.skills.flow import Diagram
 from kimi.domain.skills.skill import Skill, format_skills, skill_message
 from kimi.domain.tools.tool import ToolReturnValue, escape_host_tags, tool_error, tool_ok
 from tests.support.conversations import conversation_with, run
@@ -81,9 +81,12 @@ def in_compaction_request(text: str) -> str:
 
 
 def in_flow(text: str) -> str:
-    label = text.replace('"', "'").replace("\n", " ")
-    flow = parse_flow(f'```d2\na: "{label}"\nBEGIN -> a -> END\n```\n')
-    return str(flow.nodes["a"].prompt)
+    diagram = Diagram()
+    for name, label in (("begin", None), ("a", text), ("end", None)):
+        diagram.add_node(name, label, 1)
+    diagram.add_edge("begin", "a", None, 1)
+    diagram.add_edge("a", "end", None, 1)
+    return str(diagram.build_flow().nodes["a"].prompt)
 
 
 WAYS: dict[str, Callable[[str], str]] = {
@@ -98,6 +101,7 @@ WAYS: dict[str, Callable[[str], str]] = {
     "active tasks": in_active_tasks,
     "summary": in_summary,
     "compaction": in_compaction_request,
+    "flow": in_flow,
     "mail": lambda text: message_text(dmail_message(DMail(text, 0))),
     "subagent types": lambda text: format_subagent_types({"own": SubagentType(text, AgentSpec("own", ()))}),
 }

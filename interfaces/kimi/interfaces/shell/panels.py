@@ -126,7 +126,8 @@ def build_approval_menu(request: ApprovalRequest) -> Menu:
         by += f" - {request.source_description}"
     is_shown = any(isinstance(block, DiffBlock | ShellBlock | BriefBlock) for block in request.display)
     preview = ApprovalPreview(request.display, "" if is_shown else request.description)
-    title = f"{request.sender}{by} wants to: {request.action}"
+    # The action before what a model may have written at length.
+    title = f"{request.sender} wants to: {request.action}{by}"
     return Menu(title, APPROVAL_OPTIONS, detail=request.description, preview=preview)
 
 

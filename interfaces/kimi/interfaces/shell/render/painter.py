@@ -342,7 +342,9 @@ def _render_diff(block: DiffBlock, limit: int | None) -> list[RenderableType]:
     lines = build_diff_lines(block)
     added = sum(line.sign == "+" for line in lines)
     removed = sum(line.sign == "-" for line in lines)
-    head = Text.assemble((f"+{added}", "add"), (f" -{removed}  ", "del"), (neutralize(block.path), "underline"))
+    head = Text.assemble(
+        (f"+{added}", "add"), (f" -{removed}  ", "del"), (neutralize(block.path), "underline"), overflow="fold"
+    )
     width = len(str(max((line.number for line in lines), default=1)))
     styles = {" ": "faint", "+": "add", "-": "del"}
     shown = lines if limit is None else [line._replace(text=_shorten(line.text)) for line in lines[:limit]]
@@ -353,4 +355,6 @@ def _render_diff(block: DiffBlock, limit: int | None) -> list[RenderableType]:
         for line in shown
     ]
     rest = len(lines) - len(rows)
-    return [_TruncatedLine(head), *rows, *([Text(f"… {rest} more lines", "faint")] if rest > 0 else [])]
+    # In full where it is asked about: the end of a path may be what matters.
+    title = head if limit is None else _TruncatedLine(head)
+    return [title, *rows, *([Text(f"… {rest} more lines", "faint")] if rest > 0 else [])]
