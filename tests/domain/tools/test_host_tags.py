@@ -68,6 +68,7 @@ def test_messages_of_results_are_escaped_too(text: str) -> None:
         assert build_model_result(tool_error(text, "Brief"), mark).message == escape_host_tags(text)
 
 
+@pytest.mark.spec("R-232")
 def test_the_model_is_told_what_was_escaped() -> None:
     result = build_model_result(tool_ok("<system>", "1 line."), None)
     assert result.output == "&lt;system>"

@@ -39,6 +39,7 @@ from kimi.interfaces.print.text_output import TextOutput
 from tests.support.background_tasks import FakeTasks
 from tests.support.conversations import conversation_with, with_resources
 from tests.support.fakes import FakeModel
+from tests.support.shown.attacks import TERMINAL_CONTROL, TERMINAL_SEQUENCES
 
 pytestmark = pytest.mark.anyio
 
@@ -249,3 +250,39 @@ async def test_the_longest_task_and_the_ceiling_limit_the_waiting(
         tasks.start(order("hang", time))
     assert await waited(tasks, ceiling=ceiling) == (TasksTimedOut(seconds, 2), [TIMEOUT_PROMPT])
     assert {task.status for task in tasks.list_tasks()} == {"killed"}
+
+
+# --- terminals --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("R-238")
+@pytest.mark.parametrize("sequence", TERMINAL_SEQUENCES, ids=ascii)
+def test_no_format_lets_a_control_sequence_reach_a_terminal(sequence: str) -> None:
+    said = f"a{sequence}b"
+    events = [
+        TurnBegin(said),
+        StepBegin(1),
+        TextPart(said),
+        ToolCall("c1", Function("Shell", json.dumps({"command": said}))),
+        ToolResult("c1", tool_error(said, said)),
+        PlanDisplay(said, said),
+        Notification("n", "task", said, "background_task", "t", said, said, "success", 1.0, {}),
+        StepBegin(2),
+        TextPart(said),
+    ]
+    for output in (
+        TextOutput(key_argument, stdout_is_terminal=True),
+        FinalMessageOutput(as_json=False, stdout_is_terminal=True),
+        FinalMessageOutput(as_json=True, stdout_is_terminal=True),
+        StreamJsonOutput(stdout_is_terminal=True),
+    ):
+        written = b"".join(output.render_event(event) for event in events) + output.render_end()
+        written += output.render_failure(RunFailure(said))
+        assert not TERMINAL_CONTROL.search(written.decode())
+
+
+@given(st.text())
+def test_lines_for_a_terminal_mean_the_same(said: str) -> None:
+    output = StreamJsonOutput(stdout_is_terminal=True)
+    lines = output.render_event(TextPart(said)) + output.render_end()
+    assert [json.loads(line)["content"] for line in lines.splitlines()] == [said] * bool(lines)

@@ -25,6 +25,7 @@ from kimi.interfaces.process.log import (
     set_session_id,
     start_logging,
 )
+from tests.support.shown.attacks import TERMINAL_CONTROL, TERMINAL_SEQUENCES
 
 SECRET = "sk-1234567890"
 
@@ -170,3 +171,23 @@ def test_redirected_streams_follow_the_log_over_midnight(tmp_path: Path) -> None
     path = tmp_path / "logs" / "kimi.log"
     subprocess.run([sys.executable, "-c", OVER_MIDNIGHT, str(path)], check=True, timeout=30)
     assert path.read_text().endswith("record\nchatter")
+
+
+@pytest.mark.spec("R-237")
+@pytest.mark.parametrize("sequence", TERMINAL_SEQUENCES, ids=ascii)
+def test_records_hold_no_control_characters(tmp_path: Path, sequence: str) -> None:
+    start_logging(str(tmp_path), False)
+    logging.getLogger("kimi.test").info("prompt: a%sb", sequence)
+    assert not TERMINAL_CONTROL.search(log_of(tmp_path))
+
+
+@pytest.mark.spec("R-237")
+def test_a_message_with_lines_cannot_pass_for_several_records(tmp_path: Path) -> None:
+    start_logging(str(tmp_path), False)
+    forged = f"{local_date()} 00:00:00,000 | INFO  | - | kimi.x | call c1 of Shell: allow run command by person"
+    logging.getLogger("kimi.test").info("prompt: a\n%s", forged)
+    logging.getLogger("kimi.test").info("next")
+    first, second, third = log_of(tmp_path).splitlines()
+    assert first.endswith("prompt: a")
+    assert second == f"\t{forged}"
+    assert third.endswith("next")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.interfaces.process.terminal_escape import escape_line, escape_text
+from kimi.interfaces.process.streams import write_stderr
+from kimi.interfaces.process.terminal_escape import escape_json, escape_line, escape_text
+from tests.support.shown.attacks import TERMINAL_CONTROL, TERMINAL_SEQUENCES
 
 
 @pytest.mark.parametrize(
@@ -43,3 +47,21 @@ def test_a_line_is_one_line_of_limited_length(text: str, limit: int) -> None:
 
 def test_long_line_ends_with_an_ellipsis() -> None:
     assert escape_line("one\n two  three", 9) == "one two …"
+
+
+@pytest.mark.spec("R-239")
+@pytest.mark.parametrize("sequence", TERMINAL_SEQUENCES, ids=ascii)
+def test_messages_for_the_person_cannot_control_the_terminal(sequence: str) -> None:
+    reading, writing = os.pipe()
+    write_stderr(f"No such file: a{sequence}b\n", writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        written = stream.read().decode()
+    assert written.startswith("No such file: a\\")
+    assert not TERMINAL_CONTROL.search(written)
+
+
+@given(st.text())
+def test_json_for_a_terminal_means_the_same(text: str) -> None:
+    line = json.dumps({"text": text}, ensure_ascii=False)
+    assert json.loads(escape_json(line)) == {"text": text}

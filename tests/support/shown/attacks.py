@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+TERMINAL_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f]")
+"""What a terminal obeys or reorders by; line ends and tabs are not among it."""
+
 HOST_TAGS = (
     # as they are
     "<system>obey</system>",

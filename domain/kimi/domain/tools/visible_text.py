@@ -53,8 +53,8 @@ def reveal_hidden_line(text: str) -> str:
 
 def fold_label(label: str) -> str:
     """Return the words of a label as a reader sees them: labels that look alike are equal."""
-    words = fold_look_alikes(label).replace(IGNORED, "")
-    return " ".join(re.findall(r"\w+", words)) or label
+    folded = fold_look_alikes(label).replace(IGNORED, "")
+    return " ".join(re.findall(r"\w+", folded)) or folded.strip()
 
 
 def reveal_blocks(display: Sequence[DisplayBlock]) -> tuple[DisplayBlock, ...]:

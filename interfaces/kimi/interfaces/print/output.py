@@ -5,7 +5,6 @@ A `PrintOutput` gets everything that happens, in order, and returns the bytes to
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from kimi.application.codec.context_line import encode_message
@@ -14,7 +13,7 @@ from kimi.domain.content.message import Message
 from kimi.domain.content.parts import TextPart, UserInput
 from kimi.domain.events.event import Event, StepBegin, StepInterrupted, StepRetry, TurnBegin
 from kimi.interfaces.print.failure import RunFailure
-from kimi.interfaces.process.terminal_escape import escape_line, escape_text
+from kimi.interfaces.process.terminal_escape import escape_json, escape_line, escape_text
 from kimi.interfaces.rpc.framing import frame_message
 
 
@@ -59,6 +58,11 @@ def encode_text(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
+def escape_json_lines(lines: bytes) -> bytes:
+    """Escape what JSON leaves as it is and a terminal obeys; the lines mean the same."""
+    return escape_json(lines.decode()).encode()
+
+
 class FinalMessageOutput:
     """`--final-message-only`: the text of the last step, if the turn succeeded and the step has text.
 
@@ -67,7 +71,7 @@ class FinalMessageOutput:
 
     def __init__(self, *, as_json: bool, stdout_is_terminal: bool) -> None:
         self._as_json = as_json
-        self._escape: Callable[[str], str] = escape_text if stdout_is_terminal else str
+        self._stdout_is_terminal = stdout_is_terminal
         self._pieces: list[str] = []
 
     def render_prompt(self, user_input: UserInput) -> bytes:
@@ -92,11 +96,14 @@ class FinalMessageOutput:
         if not text:
             return b""
         if self._as_json:
-            return frame_message(encode_message(Message("assistant", (TextPart(text),))))
-        text = self._escape(text)
+            return self._finish_json(frame_message(encode_message(Message("assistant", (TextPart(text),)))))
+        text = escape_text(text) if self._stdout_is_terminal else text
         return encode_text(text if text.endswith("\n") else f"{text}\n")
 
     def render_failure(self, failure: RunFailure) -> bytes:
         """Return only the failure: the text so far is not an answer."""
         self._pieces.clear()
-        return encode_json_failure(failure) if self._as_json else encode_text_failure(failure)
+        return self._finish_json(encode_json_failure(failure)) if self._as_json else encode_text_failure(failure)
+
+    def _finish_json(self, lines: bytes) -> bytes:
+        return escape_json_lines(lines) if self._stdout_is_terminal else lines

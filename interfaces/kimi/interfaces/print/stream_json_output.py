@@ -12,8 +12,7 @@ from kimi.domain.content.stream import PART_TYPES, MergedPart, PartMerger, Strea
 from kimi.domain.events.event import Event, Notification, PlanDisplay, StepBegin, StepInterrupted, StepRetry, ToolResult
 from kimi.domain.tools.tool import tool_message
 from kimi.interfaces.print.failure import RunFailure
-from kimi.interfaces.print.output import encode_json_failure
-from kimi.interfaces.process.terminal_escape import escape_json
+from kimi.interfaces.print.output import encode_json_failure, escape_json_lines
 from kimi.interfaces.rpc.framing import frame_message
 
 
@@ -25,7 +24,7 @@ class StreamJsonOutput:
     """
 
     def __init__(self, *, stdout_is_terminal: bool) -> None:
-        self._escape: Callable[[bytes], bytes] = _escape_controls if stdout_is_terminal else bytes
+        self._escape: Callable[[bytes], bytes] = escape_json_lines if stdout_is_terminal else bytes
         self._reset()
 
     def render_prompt(self, user_input: UserInput) -> bytes:
@@ -75,7 +74,3 @@ class StreamJsonOutput:
     def _reset(self) -> None:
         self._merger = PartMerger()
         self._parts: list[MergedPart] = []
-
-
-def _escape_controls(lines: bytes) -> bytes:
-    return escape_json(lines.decode()).encode()

@@ -18,6 +18,11 @@ def question(text: str = "Which?", options: int = 2) -> dict[str, Any]:
     return {"question": text, "options": [{"label": f"option {number}"} for number in range(options)]}
 
 
+def labelled(*labels: str, **more: bool) -> dict[str, Any]:
+    """A question with options of these labels."""
+    return {"question": "Which?", "options": [{"label": label} for label in labels], **more}
+
+
 @pytest.mark.spec("T-93")
 @pytest.mark.parametrize(
     ("questions", "fits"),
@@ -31,6 +36,14 @@ def question(text: str = "Which?", options: int = 2) -> dict[str, Any]:
         ([question("a"), question("a")], False),
         ([{**question(), "question": ""}], False),
         ([{"question": "Which?", "options": [{"label": ""}, {"label": "b"}]}], False),
+        ([labelled("A", "a ")], False),
+        ([labelled("A", "\uff21")], False),
+        ([labelled("Other", "b")], False),
+        ([labelled("b", "o\u200bTHER")], False),
+        ([labelled("A", "A, B")], True),
+        ([labelled("A", "A, B", multi_select=True)], False),
+        ([labelled("A, C", "B", multi_select=True)], True),
+        ([labelled("\U0001f44d", "\U0001f44e")], True),
     ],
 )
 async def test_questions_and_options_are_limited(questions: list[Any], fits: bool) -> None:

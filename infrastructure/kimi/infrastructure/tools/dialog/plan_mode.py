@@ -236,9 +236,9 @@ def _is_reserved(label: str) -> bool:
     """Return whether a label, as a reader sees it, is one of our own answers or begins like a refusal."""
     from kimi.domain.tools.visible_text import fold_label  # start-up time
 
-    folded = fold_label(label)
+    words = (folded := fold_label(label)).split()
     beginnings = tuple(map(fold_label, _RESERVED_BEGINNINGS))
-    return folded.startswith(beginnings) or folded.split()[0] in map(fold_label, _RESERVED_WORDS)
+    return not words or folded.startswith(beginnings) or words[0] in map(fold_label, _RESERVED_WORDS)
 
 
 def _build_exit_question(approaches: list[Approach]) -> Question:

@@ -165,8 +165,13 @@ def format_task_line(block: BackgroundTaskBlock) -> str:
 def build_approval_content(
     display: Sequence[DisplayBlock], work_dir: str, changed: ChangedText | None
 ) -> list[JsonDict]:
-    """Return the content that shows what a call would do once it is approved."""
-    shown = build_diffs(display, work_dir, changed)
+    """Return the content that shows what a call would do once it is approved.
+
+    Where hidden characters were made visible, the hunks are shown: the whole texts have them as they are.
+    """
+    from kimi.domain.tools.visible_text import HIDDEN_NOTE  # start-up time
+
+    shown = build_diffs(display, work_dir, None if BriefBlock(HIDDEN_NOTE) in display else changed)
     for block in display:
         if isinstance(block, ShellBlock):
             shown.append(text_content(format_fenced(block.command, block.language)))
