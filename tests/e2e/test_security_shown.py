@@ -322,6 +322,6 @@ def test_titles_and_logs_hold_no_control_characters(place: Place) -> None:
         kimi.shake_hands()
         listed = kimi.response(kimi.call("session/list", {"cwd": str(place.work)}))["result"]["sessions"]
         assert kimi.finish() == 0
-    assert [one["title"] for one in listed] == ["A]0;tB"]
+    assert [one["title"] for one in listed] == ["A\ufffd]0;t\ufffdB"]
     for log in place.share.glob("logs/*.log"):
         assert not TERMINAL_CONTROL.search(log.read_text())

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kimi.domain.errors import InvalidSessionId
 from kimi.domain.history.session import TITLE_LENGTH, check_session_id, shorten_title
+from tests.support.shown.attacks import TERMINAL_SEQUENCES
 
 
 @pytest.mark.parametrize("text", ["0b6e…", "my session", "a" * 128, "...", ".hidden", "-x"])
@@ -55,3 +56,17 @@ def test_a_title_is_one_line_of_at_most_50_characters(text: str) -> None:
 )
 def test_titles_are_cut_at_word_boundaries(text: str, title: str) -> None:
     assert shorten_title(text) == title
+
+
+@pytest.mark.spec("R-237")
+@pytest.mark.parametrize("hidden", TERMINAL_SEQUENCES, ids=ascii)
+def test_a_title_holds_no_control_characters(hidden: str) -> None:
+    title = shorten_title(f"Mend{hidden} the build")
+    assert title.isprintable()
+    assert title.startswith("Mend")
+    assert title.endswith("the build")
+    assert shorten_title(hidden * 100_000).isprintable()
+
+
+def test_a_title_keeps_letters_that_are_joined() -> None:
+    assert shorten_title("می‌خواهم 👩‍💻 naïve") == "می‌خواهم 👩‍💻 naïve"

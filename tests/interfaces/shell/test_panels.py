@@ -1,5 +1,7 @@
 """Panels as pure state."""
 
+from dataclasses import replace
+
 from kimi.domain.events.request import (
     ApprovalAnswer,
     ApprovalRequest,
@@ -98,3 +100,8 @@ def _picked(step: object) -> MenuSelection:
 def _tabs(outcome: object) -> TabbedMenus:
     assert isinstance(outcome, TabbedMenus)
     return outcome
+
+
+def test_a_long_description_of_a_subagent_does_not_push_the_action_away() -> None:
+    request = replace(REQUEST, subagent_type="coder", source_description="x" * 500)
+    assert build_approval_menu(request).title.startswith("Shell wants to: run command (subagent coder) - xxx")

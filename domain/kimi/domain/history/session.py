@@ -16,7 +16,7 @@ MAX_ID_BYTES = 240
 """File systems usually allow names of 255 bytes; the rest is for suffixes."""
 TITLE_LENGTH = 50
 _HIDDEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]+"
 )
 
 
@@ -97,7 +97,7 @@ def check_session_id(text: str) -> str:
 def shorten_title(text: str, width: int = TITLE_LENGTH) -> str:
     """Return `text` on one line, cut at a word boundary to `width` characters with an ellipsis.
 
-    Titles are shown in lists and terminals: characters that control or reorder them are left out.
+    Titles are shown in lists and terminals: characters that control or reorder them become U+FFFD.
     """
     line = _collapse_beginning(text, width)
     if len(line) <= width:
@@ -113,9 +113,8 @@ def _collapse_beginning(text: str, length: int) -> str:
     words: list[str] = []
     size = 0
     for found in re.finditer(r"\S+", text):
-        if word := _HIDDEN.sub("", found[0]):
-            words.append(word)
-            size += len(word) + 1
+        words.append(_HIDDEN.sub("\ufffd", found[0]))
+        size += len(words[-1]) + 1
         if size > length + 1:
             break
     return " ".join(words)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kimi.domain.content.message import ToolCall
 from kimi.domain.content.parts import TextPart
-from kimi.domain.tools.tool import ToolReturnValue
+from kimi.domain.tools.tool import ToolReturnValue, escape_host_tags
 
 NOTICE_AT, WARN_AT, ORDER_AT, STOP_AT = 3, 5, 8, 12
 
@@ -33,7 +33,8 @@ def with_reminder(result: ToolReturnValue, call: ToolCall, streak: int) -> ToolR
     reminder = _format_reminder(call, streak)
     if reminder is None:
         return result
-    block = f"<system-reminder>\n{reminder}\n</system-reminder>"
+    # It quotes the model, and with it perhaps what the model has read.
+    block = f"<system-reminder>\n{escape_host_tags(reminder)}\n</system-reminder>"
     if isinstance(result.output, str):
         return replace(result, output=f"{result.output}\n\n{block}" if result.output else block)
     return replace(result, output=(*result.output, TextPart(block)))

@@ -196,3 +196,10 @@ def test_call_with_long_lines_has_bounded_height() -> None:
 
 if __name__ == "__main__":
     GOLDEN.write_text(screens(), encoding="utf-8")
+
+
+@pytest.mark.spec("R-234")
+def test_a_preview_shows_a_long_path_to_its_end() -> None:
+    path = "/home/" + "d/" * 60 + "end.txt"
+    painted = Painter(40, None).paint(ApprovalPreview((DiffBlock(path=path, old_text="", new_text="x"),)))
+    assert path in re.sub(r"\x1b\[\d*m|\s", "", painted)
