@@ -325,3 +325,43 @@ def test_titles_and_logs_hold_no_control_characters(place: Place) -> None:
     assert [one["title"] for one in listed] == ["A\ufffd]0;t\ufffdB"]
     for log in place.share.glob("logs/*.log"):
         assert not TERMINAL_CONTROL.search(log.read_text())
+
+
+@pytest.mark.spec("R-234")
+def test_an_editor_is_told_where_the_whole_of_a_long_command_is(place: Place) -> None:
+    command = "echo start; : " + "x" * 40_000 + "; echo end"
+    place.script(shell("s", command), "text: ok")
+    with acp_process(place) as kimi:
+        kimi.shake_hands()
+        asked: list[Json] = []
+
+        def reject(line: Json) -> Json:
+            asked.append(line["params"]["toolCall"])
+            return {"result": {"outcome": {"outcome": "cancelled"}}}
+
+        kimi.say(kimi.new_session(place), "go", reject)
+        assert kimi.finish() == 0
+    shown, note = (block["content"]["text"] for block in asked[0]["content"])
+    assert "bytes are not shown ...]" in shown
+    assert note == "The whole command is in the raw input of the call."
+    assert asked[0]["rawInput"]["command"] == command
+
+
+@pytest.mark.spec("R-233")
+def test_a_question_is_shown_with_its_hidden_characters(place: Place) -> None:
+    options = [{"label": "a\u202eb", "description": "\u200b"}, {"label": "c"}]
+    place.script(
+        call("q", "AskUserQuestion", {"questions": [{"question": "W\u2066ho?", "options": options}]}), "text: ok"
+    )
+
+    def choose(params: Json) -> Json | None:
+        payload = params["payload"]
+        [question] = payload["questions"]
+        return {"request_id": payload["id"], "answers": {question["question"]: question["options"][0]["label"]}}
+
+    with place.wire() as kimi:
+        kimi.initialize(capabilities={"supports_question": True})
+        kimi.prompt("go", choose)
+        [result] = kimi.payloads("ToolResult")
+        assert kimi.finish() == 0
+    assert json.loads(result["return_value"]["output"]) == {"answers": {"W\\u2066ho?": "a\\u202eb"}}

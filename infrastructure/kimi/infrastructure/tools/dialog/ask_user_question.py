@@ -133,8 +133,12 @@ class AskUserQuestionTool:
 
 
 def _to_question(params: QuestionParams) -> Question:
-    options = tuple(QuestionOption(option.label, option.description) for option in params.options)
-    return Question(params.question, params.header, options, params.multi_select)
+    from kimi.domain.tools.visible_text import reveal_hidden  # start-up time
+
+    options = tuple(
+        QuestionOption(reveal_hidden(option.label), reveal_hidden(option.description)) for option in params.options
+    )
+    return Question(reveal_hidden(params.question), reveal_hidden(params.header), options, params.multi_select)
 
 
 def _format_answers(answers: Mapping[str, object], note: str | None, message: str, brief: str) -> ToolReturnValue:

@@ -175,6 +175,8 @@ def build_approval_content(
     for block in display:
         if isinstance(block, ShellBlock):
             shown.append(text_content(format_fenced(block.command, block.language)))
+            if _count_utf8_bytes(block.command) > MAX_TEXT_BYTES:
+                shown.append(text_content("The whole command is in the raw input of the call."))
         elif isinstance(block, BackgroundTaskBlock):
             shown.append(text_content(format_task_line(block)))
         elif isinstance(block, BriefBlock) and block.text:
