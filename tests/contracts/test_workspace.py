@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kimi.application.ports import FileChanged, Process, ToolCallContext, Workspace
 from kimi.application.settings.settings import ShellSettings
 from kimi.infrastructure.workspace.local import LocalWorkspace
+from kimi.infrastructure.workspace.processes import start_in_group
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities
 from kimi.interfaces.acp.workspace.client_workspace import ClientWorkspace
 from tests.support.acp.editor import Editor
@@ -28,6 +29,10 @@ def local(work_dir: Path) -> Workspace:
     return LocalWorkspace(str(work_dir), ShellSettings(), frozenset(), os.environ)
 
 
+def local_in_groups(work_dir: Path) -> Workspace:
+    return LocalWorkspace(str(work_dir), ShellSettings(), frozenset(), os.environ, start_in_group)
+
+
 def over_an_editor(work_dir: Path) -> Workspace:
     async def show(context: ToolCallContext, terminal_id: str) -> None:
         """There is no call."""
@@ -39,7 +44,7 @@ def over_an_editor(work_dir: Path) -> Workspace:
     return ClientWorkspace(local(work_dir), "s", abilities, lambda: [str(work_dir.parent)], Editor(), show, join_events)
 
 
-ADAPTERS: list[MakeWorkspace] = [local, over_an_editor]
+ADAPTERS: list[MakeWorkspace] = [local, local_in_groups, over_an_editor]
 
 
 @pytest.fixture(params=ADAPTERS, ids=lambda make: str(make.__name__))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -21,7 +19,13 @@ from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, BLOCKING_STATUS, CommandHook, clamp_timeout_s, parse_hook_result
 from kimi.infrastructure.workspace.environment import build_command_environment
 from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
-from kimi.infrastructure.workspace.processes import LEAVING_GRACE_S, LocalProcess
+from kimi.infrastructure.workspace.processes import (
+    LEAVING_GRACE_S,
+    ChildProcess,
+    LocalProcess,
+    leave_process,
+    start_program,
+)
 from kimi.infrastructure.workspace.shells import choose_shell
 
 logger = logging.getLogger(__name__)
@@ -105,7 +109,7 @@ async def _open_command(
     """Start a command; leaving the context while it runs kills its process tree. Raises OSError, ValueError."""
     streams = _CommandStreams()
     try:
-        child = _start_process(words, payload, work_dir, environment, streams)
+        child = await _start_process(words, payload, work_dir, environment, streams)
     except BaseException:
         streams.close()
         raise
@@ -116,16 +120,13 @@ async def _open_command(
     try:
         yield process, streams
     finally:
-        if process.is_running:
-            # Shielded: the time limit and a cancelled turn arrive here as a cancellation.
-            with anyio.CancelScope(shield=True):
-                await process.kill(LEAVING_GRACE_S)
-        process.close()
+        # The time limit and a cancelled turn arrive here as a cancellation.
+        await leave_process(process, LEAVING_GRACE_S)
 
 
-def _start_process(
+async def _start_process(
     words: list[str], payload: bytes, work_dir: str, environment: Mapping[str, str], streams: _CommandStreams
-) -> subprocess.Popen[bytes]:
+) -> ChildProcess:
     """Start the command with `payload` on stdin.
 
     The payload comes from an unnamed file, so that nothing waits for the command to read it.
@@ -133,15 +134,8 @@ def _start_process(
     with tempfile.TemporaryFile() as file:
         file.write(payload)
         file.seek(0)
-        return subprocess.Popen(
-            words,
-            cwd=work_dir,
-            env=dict(environment),
-            stdin=file,
-            stdout=streams.output_end,
-            stderr=streams.errors_end,
-            start_new_session=True,
-            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0,
+        return await start_program(
+            words, work_dir, environment, (file.fileno(), streams.output_end, streams.errors_end)
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -21,12 +22,15 @@ from kimi.infrastructure.workspace.files import (
 )
 from kimi.infrastructure.workspace.shells import choose_shell
 
+if TYPE_CHECKING:
+    from kimi.infrastructure.workspace.processes import StartProgram
+
 
 class LocalWorkspace:
     """Files and processes of this machine; implements the port `Workspace`.
 
     `work_dir` is absolute. Commands inherit `environ` without the variables named in `secret_variables`, unless the
-    settings allow them.
+    settings allow them. `start` starts them; None for the best way that this machine has.
     """
 
     def __init__(
@@ -35,7 +39,9 @@ class LocalWorkspace:
         settings: ShellSettings,
         secret_variables: frozenset[str],
         environ: Mapping[str, str],
+        start: StartProgram | None = None,
     ) -> None:
+        self._start = start
         self._work_dir = os.path.normpath(work_dir)
         self._shell = choose_shell(settings.path, environ)
         self._kill_orphans = settings.kill_orphans
@@ -87,7 +93,7 @@ class LocalWorkspace:
         call: ToolCallContext | None = None,
     ) -> AbstractAsyncContextManager[Process]:
         """See `Workspace`. There is no terminal that somebody would watch."""
-        from kimi.infrastructure.workspace.processes import run_process  # start-up time
+        from kimi.infrastructure.workspace.processes import run_process, start_program  # start-up time
 
         return run_process(
             command,
@@ -95,6 +101,7 @@ class LocalWorkspace:
             env={**self._environment, **(env or {})},
             merge_stderr=merge_stderr,
             kill_orphans=self._kill_orphans,
+            start=self._start or start_program,
         )
 
 

@@ -10,8 +10,6 @@ import asyncio
 import logging
 import os
 import queue
-import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -28,7 +26,7 @@ from mcp.shared.message import SessionMessage
 from kimi.infrastructure.mcp.transport.message_parsing import MAX_MESSAGE_BYTES, parse_message
 from kimi.infrastructure.mcp.transport.server_log import ServerLog
 from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
-from kimi.infrastructure.workspace.processes import LocalProcess
+from kimi.infrastructure.workspace.processes import ChildProcess, LocalProcess, leave_process, start_program
 
 logger = logging.getLogger(__name__)
 
@@ -95,43 +93,35 @@ class ProcessTransport(ClientTransport):
     @asynccontextmanager
     async def _run_process(self) -> AsyncGenerator[tuple[LocalProcess, _StdinWriter, OutputPipe], None]:
         (output, output_end), (errors, errors_end) = open_pipes()
+        ours = [output_end, errors_end]
         try:
-            child = self._spawn(output_end, errors_end)
+            input_end, stdin = os.pipe()
+            ours.append(input_end)
+            child = await self._start((input_end, output_end, errors_end), stdin)
         except BaseException:
             output.close()
             errors.close()
             raise
         finally:
-            os.close(output_end)
-            os.close(errors_end)
+            for descriptor in ours:
+                os.close(descriptor)
         process = LocalProcess(child, output)
         self._running_processes.add(process)
         try:
-            yield process, _StdinWriter(child), errors
+            yield process, _StdinWriter(stdin), errors
         finally:
-            if process.is_running:  # cancelled once more while the process was ending
-                with anyio.CancelScope(shield=True):
-                    await process.kill(0)
             self._running_processes.discard(process)
-            process.close()
+            await leave_process(process, 0)  # it runs if this was cancelled once more while it was ending
             errors.close()
             self._log.close()
 
-    def _spawn(self, output_end: int, errors_end: int) -> subprocess.Popen[bytes]:
-        program, *arguments = self._command
-        if sys.platform == "win32":  # so that `npx` finds `npx.cmd`
-            program = shutil.which(program, path=self._env.get("PATH")) or program
-        return subprocess.Popen(
-            [program, *arguments],
-            cwd=self._cwd,
-            env=self._env,
-            stdin=subprocess.PIPE,
-            stdout=output_end,
-            stderr=errors_end,
-            bufsize=0,
-            start_new_session=True,
-            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0,
-        )
+    async def _start(self, streams: tuple[int, int, int], stdin: int) -> ChildProcess:
+        """Start the server; `stdin` is the end of its input that is ours, closed after an error."""
+        try:
+            return await start_program(self._command, self._cwd, self._env, streams)
+        except BaseException:
+            os.close(stdin)
+            raise
 
     async def _read_messages(
         self, process: LocalProcess, incoming: MemoryObjectSendStream[SessionMessage | Exception]
@@ -177,9 +167,9 @@ class ProcessTransport(ClientTransport):
 class _StdinWriter:
     """Writes to a server's stdin in a thread, so that a server that does not read blocks nothing."""
 
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+    def __init__(self, descriptor: int) -> None:
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        threading.Thread(target=self._pump, args=(child,), name="mcp stdin", daemon=True).start()
+        threading.Thread(target=self._pump, args=(descriptor,), name="mcp stdin", daemon=True).start()
 
     def send(self, line: bytes) -> None:
         """Queue `line` to be written after all that was sent before."""
@@ -189,9 +179,8 @@ class _StdinWriter:
         """End the input after all that was sent. Idempotent."""
         self._lines.put(None)
 
-    def _pump(self, child: subprocess.Popen[bytes]) -> None:
-        assert child.stdin is not None
-        with suppress(OSError), child.stdin as stdin:
+    def _pump(self, descriptor: int) -> None:
+        with suppress(OSError), open(descriptor, "wb", buffering=0) as stdin:
             while (line := self._lines.get()) is not None:
                 rest = memoryview(line)
                 while rest:
