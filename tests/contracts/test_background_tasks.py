@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from kimi.application.conversation.background_tasks import wait_for_task
@@ -22,7 +24,9 @@ from kimi.domain.background import BackgroundTask, BackgroundTaskSpec
 from kimi.domain.errors import TooManyTasks
 from kimi.infrastructure.background.tasks import LocalBackgroundTasks
 from tests.support.background_tasks import FakeTasks
-from tests.support.program.processes import all_gone, comes_true, marked
+from tests.support.program.escapes import ESCAPES, Fugitives
+from tests.support.program.pace import slowdown
+from tests.support.program.processes import all_gone, comes_true, find_below, marked
 
 pytestmark = pytest.mark.anyio
 
@@ -261,7 +265,9 @@ async def test_a_dead_worker_is_lost_and_its_command_ended(local: MakeLocal, tmp
     tasks = local(worker_stale_after_ms=1000)
     task = tasks.start(order("sleep 100"))
     assert comes_true(lambda: runtime(tmp_path, task)["status"] == "running")
-    os.kill(runtime(tmp_path, task)["worker_pid"], signal.SIGKILL)
+    guard = runtime(tmp_path, task)["worker_pid"]
+    for pid in (guard, *find_below(guard)):  # so that nobody is left who could end the command
+        os.kill(pid, signal.SIGKILL)
     await anyio.sleep(0.2)
     found = tasks.find(task.id)
     assert found is not None
@@ -270,6 +276,78 @@ async def test_a_dead_worker_is_lost_and_its_command_ended(local: MakeLocal, tmp
     assert (lost.status, lost.reason) == ("lost", "The worker of the task has not been heard of.")
     assert all_gone(word)
     assert [one.id for one in tasks.find_unannounced("llm")] == [task.id]
+
+
+async def test_without_its_guard_a_worker_ends_the_task(local: MakeLocal, tmp_path: Path, word: str) -> None:
+    tasks = local()
+    task = tasks.start(order("setsid -f sleep 100; sleep 100"))
+    assert comes_true(lambda: runtime(tmp_path, task)["status"] == "running")
+    os.kill(runtime(tmp_path, task)["worker_pid"], signal.SIGKILL)
+    ended = await outcome(tasks, task)
+    assert (ended.status, ended.reason) == ("killed", "The worker was ended by SIGTERM.")
+    assert all_gone(word)
+
+
+async def test_without_its_worker_the_guard_ends_the_command(local: MakeLocal, tmp_path: Path, word: str) -> None:
+    task = local().start(order("setsid -f sleep 100; sleep 100"))
+    assert comes_true(lambda: runtime(tmp_path, task)["status"] == "running")
+    [worker] = find_below(runtime(tmp_path, task)["worker_pid"])
+    os.kill(worker, signal.SIGKILL)
+    assert all_gone(word)
+
+
+@pytest.mark.spec("R-170")
+@pytest.mark.parametrize("how", ["stop", "time-out", "end of the program"])
+async def test_nothing_that_a_task_has_started_outlives_it(local: MakeLocal, how: str) -> None:
+    fugitives = Fugitives()
+    tasks = local(kill_grace_period_ms=200, max_running_tasks=len(ESCAPES))
+    timeout_s = 3 if how == "time-out" else 60
+    started = [
+        tasks.start(BackgroundTaskSpec(line, "a test", ("/bin/bash", "-c", line), timeout_s))
+        for line in fugitives.lines(then_wait=True)
+    ]
+    if how != "time-out":
+        assert await anyio.to_thread.run_sync(fugitives.all_ran)
+        for task in started if how == "stop" else ():
+            tasks.stop(task.id, "no longer needed")
+    if how == "end of the program":
+        tasks.stop_all()
+    for task in started:
+        await outcome(tasks, task)
+    assert fugitives.left_after(1.0 * slowdown()) == set()
+
+
+@pytest.mark.spec("R-172")
+async def test_of_long_output_the_beginning_and_the_end_are_kept(local: MakeLocal, tmp_path: Path) -> None:
+    tasks = local(max_output_bytes=65_536)
+    task = tasks.start(order("seq 1 100000; sleep 0.2; echo the end"))
+    log = tmp_path / "tasks" / task.id / "output.log"
+    largest = 0
+    with anyio.fail_after(20):
+        while (found := tasks.find(task.id)) is not None and found.is_active:
+            largest = max(largest, log.stat().st_size)
+            await anyio.sleep(0.002)
+    text = log.read_bytes()
+    assert max(largest, len(text)) <= 65_536 + 200
+    assert text.startswith(b"1\n2\n3\n")
+    assert text.endswith(b"99999\n100000\nthe end\n")
+    [missing] = re.findall(rb"\n\[(\d+) bytes were left out here, because the output is longer than \S+\]\n", text)
+    note = len(b"\n[ bytes were left out here, because the output is longer than background.max_output_bytes]\n")
+    whole = len("".join(f"{number}\n" for number in range(1, 100_001))) + len("the end\n")
+    assert len(text) - note - len(missing) + int(missing) == whole
+
+
+@pytest.mark.spec("R-172")
+def test_output_of_a_subagent_is_bounded_too(local: MakeLocal, tmp_path: Path) -> None:
+    tasks = local(max_output_bytes=65_536)
+    task = tasks.adopt(BackgroundTaskSpec("", "by hand", (), 60, "agent"), lambda reason: None)
+    for number in range(200):
+        tasks.append_output(task.id, f"{number} " + "x" * 1000)
+    tasks.set_status(task.id, "completed")
+    text = (tmp_path / "tasks" / task.id / "output.log").read_text()
+    assert len(text) <= 65_536 + 200
+    assert text.startswith("0 xxx")
+    assert "199 xxx" in text
 
 
 @pytest.mark.spec("T-59", "R-146")

@@ -22,7 +22,7 @@ from kimi.infrastructure.workspace.pipes import (
 )
 from kimi.infrastructure.workspace.process_table import is_group_alive
 from kimi.infrastructure.workspace.process_tree import end_tree
-from kimi.infrastructure.workspace.processes import run_process, watch_exit, watch_in_thread
+from kimi.infrastructure.workspace.processes import run_process, start_in_group, watch_exit, watch_in_thread
 from tests.support.program.processes import all_gone, comes_true, is_alive, marked, started
 
 pytestmark = pytest.mark.anyio
@@ -158,10 +158,12 @@ async def test_process_tree_includes_other_process_groups() -> None:
     word = f"KIMI_TEST_{uuid.uuid4().hex}"
     command = ["/bin/bash", "-c", TREE]
     env = {**os.environ, word: "1"}
-    async with run_process(command, cwd="/", env=env, merge_stderr=True, kill_orphans=False) as process:
+    async with run_process(
+        command, cwd="/", env=env, merge_stderr=True, kill_orphans=False, start=start_in_group
+    ) as process:
         assert comes_true(lambda: len(marked(word)) == 6)
         assert process.is_running
-    [daemon] = marked(word)  # It is nobody's child any more: that is what it asked for.
+    [daemon] = marked(word)  # Nobody's child any more: without a keeper it is lost.
     os.kill(daemon, 9)
     assert all_gone(word)
 

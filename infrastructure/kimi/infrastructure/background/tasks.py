@@ -32,6 +32,7 @@ from kimi.domain.background import (
     new_task_id,
 )
 from kimi.domain.errors import TooManyTasks
+from kimi.infrastructure.background.output_log import OutputLog
 from kimi.infrastructure.background.task_files import (
     CONSUMER_FILE,
     CONTROL_FILE,
@@ -86,6 +87,8 @@ class LocalBackgroundTasks:
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
         self._adopted: dict[str, Callable[[str], None]] = {}
         """The stop functions of the tasks that this program runs itself, until they have ended."""
+        self._logs: dict[str, OutputLog] = {}
+        """The output of those tasks that have written any."""
         self._open_tasks: dict[str, BackgroundTask] | None = None
         """Tasks that may still change, or whose end was not announced to every sink."""
         self._announced_sinks: dict[str, set[str]] = {}
@@ -127,12 +130,16 @@ class LocalBackgroundTasks:
         # Only after the write: if it fails, the task is as before and can still be stopped.
         if status in TERMINAL_STATUSES:
             del self._adopted[task_id]
+            if task_id in self._logs:
+                self._logs.pop(task_id).close()
 
     def append_output(self, task_id: str, text: str) -> None:
         """See `BackgroundTasks`."""
         if self._directory is not None and task_id in self._adopted:
-            with open(os.path.join(self._directory, task_id, OUTPUT_FILE), "ab") as file:
-                file.write(text.encode("utf-8", "replace"))
+            if task_id not in self._logs:
+                directory = os.path.join(self._directory, task_id)
+                self._logs[task_id] = OutputLog(directory, self._settings.max_output_bytes)
+            self._logs[task_id].write(text.encode("utf-8", "replace"))
 
     def list_tasks(self) -> Sequence[BackgroundTask]:
         """See `BackgroundTasks`."""
@@ -281,6 +288,7 @@ class LocalBackgroundTasks:
             "heartbeat_s": self._settings.worker_heartbeat_interval_ms / 1000,
             "grace_s": self._settings.kill_grace_period_ms / 1000,
             "keep_alive": self._settings.keep_alive_on_exit,
+            "max_output_bytes": self._settings.max_output_bytes,
         }
         os.close(open_output(directory))
         write_object(directory, SPEC_FILE, spec)

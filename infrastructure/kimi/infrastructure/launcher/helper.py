@@ -79,6 +79,7 @@ class Helper:
         """Serve until the program or the guard is gone, then end everything; ends this process."""
         self._guard = guard
         try:
+            os.setpgid(0, 0)  # so that no signal to a group reaches both the guard and this process
             wake_up = listen_to_signals(lambda: None)
             keep_descendants("kimi-launcher")
             die_with_parent(guard)

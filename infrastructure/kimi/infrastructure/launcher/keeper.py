@@ -75,6 +75,7 @@ class Keeper:
     def run(self, helper: int) -> NoReturn:
         """Keep the command to its end; ends this process."""
         try:
+            os.setpgid(0, 0)  # so that no signal to a group reaches the helper too
             wake_up = listen_to_signals(self._leave)
             keep_descendants("kimi-keeper")
             die_with_parent(helper)
