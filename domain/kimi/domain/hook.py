@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
@@ -26,6 +26,9 @@ HookEvent: TypeAlias = Literal[
     "PostCompact",
     "Notification",
 ]
+FailureVerdict: TypeAlias = Literal["allow", "block"]
+"""What the failure of a hook means."""
+
 HOOK_EVENTS: Final[tuple[HookEvent, ...]] = get_args(HookEvent)
 """The events in the order in which clients list them."""
 
@@ -51,12 +54,16 @@ class HookSubscription:
 
 @dataclass(frozen=True, slots=True)
 class CommandHook:
-    """A command line of the configuration that the shell runs; `matcher` as in `HookSubscription`."""
+    """A command line of the configuration that the shell runs; `matcher` as in `HookSubscription`.
+
+    `on_failure` is what it means when the command fails, takes too long, or cannot be started.
+    """
 
     event: str
     command: str
     matcher: str = ""
     timeout_s: int = 30
+    on_failure: FailureVerdict = "allow"
 
 
 Hook: TypeAlias = HookSubscription | CommandHook
@@ -75,10 +82,12 @@ def match_hooks(hooks: Iterable[AnyHook], event: str, target: str) -> list[AnyHo
 
 
 def deduplicate_commands(hooks: Iterable[CommandHook]) -> list[CommandHook]:
-    """Return each command line once, as the first hook that has it."""
+    """Return each command line once, as the first hook that has it; it blocks on failure if any of them does."""
     first: dict[str, CommandHook] = {}
     for hook in hooks:
-        first.setdefault(hook.command, hook)
+        kept = first.setdefault(hook.command, hook)
+        if hook.on_failure == "block":
+            first[hook.command] = replace(kept, on_failure="block")
     return list(first.values())
 
 
@@ -92,21 +101,30 @@ def is_valid_matcher(matcher: str) -> bool:
     return _compile_matcher(matcher) is not None
 
 
-def parse_hook_result(status: int, stdout: bytes, stderr: bytes) -> HookAnswer:
-    """Interpret the end of a hook command.
+def parse_hook_result(status: int, stdout: bytes, stderr: bytes) -> HookAnswer | None:
+    """Interpret the end of a hook command; None if the command has failed.
 
-    Status 2 blocks, with the text of stderr as the reason. Status 0 blocks if stdout is a JSON object that denies.
-    Every other end allows.
+    Status 2 blocks, with the text of stderr as the reason. Status 0 blocks if stdout is a JSON object that denies, and
+    allows if it is anything that is no object. Every other end is a failure, and so is an object that is broken.
     """
     if status == BLOCKING_STATUS:
         return HookAnswer("block", _truncate_reason(stderr.decode("utf-8", "replace")))
-    if status != 0 or not stdout.strip().startswith(b"{"):
+    if status != 0:
+        return None
+    if not stdout.strip().startswith(b"{"):
         return ALLOW
     try:
         said: Any = json.loads(stdout)
     except (ValueError, RecursionError):
-        return ALLOW
+        return None
     return _parse_permission(said.get("hookSpecificOutput"))
+
+
+def judge_failure(hook: Hook, failure: str) -> HookAnswer:
+    """Return what it means that a hook has failed; `failure` says in a few words how."""
+    if isinstance(hook, CommandHook) and hook.on_failure == "block":
+        return HookAnswer("block", _truncate_reason(f"The hook `{hook.command}` {failure}, and so it blocks."))
+    return ALLOW
 
 
 def _parse_permission(output: object) -> HookAnswer:

@@ -20,6 +20,10 @@ def main() -> int:
 
 
 def _run_command(arguments: list[str]) -> int:
+    if any(argument.partition("=")[0] in ("--config", "--mcp-config") for argument in arguments):
+        from kimi.interfaces.process.self_protection import hide_option_values
+
+        hide_option_values()
     if arguments in (["--version"], ["-V"]):
         return _write_answer(f"kimi, version {__version__}\n")
     if arguments in (["info"], ["info", "--json"]):

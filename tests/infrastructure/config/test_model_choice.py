@@ -158,6 +158,26 @@ def test_variables_with_api_keys_are_listed_as_secret() -> None:
     assert load(openai, environ).secret_variables == {"KIMI_API_KEY", "OPENAI_API_KEY", "MY_KEY"}
 
 
+@pytest.mark.spec("R-173")
+def test_variables_with_any_secret_of_the_configuration_are_secret() -> None:
+    config = one_model(
+        provider={"env": {"A": "env-secret-1", "PLACE": "/home/me"}, "custom_headers": {"X": "header-secret-1"}}
+    )
+    config["services"] = {
+        "moonshot_search": {"base_url": "", "api_key": "service-secret-1", "custom_headers": {"Y": "other-header-1"}}
+    }
+    secret = {
+        "COPY": "env-secret-1",
+        "HEADER": "header-secret-1",
+        "SERVICE": "service-secret-1",
+        "SERVICE_HEADER": "other-header-1",
+        "ADDRESS": "https://me:service-secret-1@host/",
+        "PLACE": "/home/me",
+    }
+    harmless = {"HOME": "/home/me", "PATH": "/home/me/bin", "DATA": "/home/me/data", "NAME": "service", "EMPTY": ""}
+    assert load(config, {**secret, **harmless}).secret_variables == set(secret)
+
+
 def test_every_secret_is_known_for_masking_and_shown_nowhere() -> None:
     config = one_model(
         provider={

@@ -1,7 +1,7 @@
 """Use-case run-hooks: run all hooks that match an event in parallel; the first block wins (wire spec 4.5).
 
 "First" means the order commands, then subscriptions, not the order of the answers. A hook that fails, times out or
-answers nonsense allows. Inside a turn a batch starts with HookTriggered and ends with HookResolved; outside a turn no
+answers nonsense allows, unless it is a command that is to block then. Inside a turn a batch starts with HookTriggered and ends with HookResolved; outside a turn no
 events are emitted and only commands run.
 """
 
@@ -27,6 +27,7 @@ from kimi.domain.hook import (
     HookSubscription,
     clamp_timeout_s,
     deduplicate_commands,
+    judge_failure,
     match_hooks,
 )
 
@@ -152,7 +153,7 @@ async def _run_matched_hooks(
 async def _run_hook(
     conversation: Conversation, hook: Hook, invocation: _HookInvocation, batch: DetachedHookBatch | None
 ) -> HookAnswer:
-    """Run one hook and return its answer; a hook that fails allows."""
+    """Run one hook and return its answer, or what its failure means."""
     ask: AskHook = (
         partial(conversation.resources.hooks.run_command, hook, invocation.payload)
         if isinstance(hook, CommandHook)
@@ -161,8 +162,9 @@ async def _run_hook(
     try:
         return await ask()
     except Exception:
-        logger.exception("a hook on %s failed; it allows", invocation.event)
-        return ALLOW
+        answer = judge_failure(hook, "failed")
+        logger.exception("a hook on %s failed, so it %ss", invocation.event, answer.action)
+        return answer
 
 
 async def _ask_client(

@@ -44,6 +44,7 @@ from kimi.infrastructure.background.task_files import (
     read_object,
     write_object,
 )
+from kimi.infrastructure.workspace.environment import close_memory_to_programs
 from kimi.infrastructure.workspace.process_table import find_escaped, is_group_alive, read_start_mark, send_signal
 
 logger = logging.getLogger(__name__)
@@ -295,6 +296,7 @@ class LocalBackgroundTasks:
         write_object(directory, RUNTIME_FILE, {"status": "starting"})
 
     def _start_worker(self, directory: str) -> subprocess.Popen[bytes]:
+        close_memory_to_programs()
         worker = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _WORKER_PROGRAM, _PACKAGES_ROOT, directory],
             cwd=directory,

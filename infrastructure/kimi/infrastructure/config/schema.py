@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticKnownError
 
 from kimi.application.settings.settings import (
@@ -24,7 +24,7 @@ from kimi.application.settings.settings import (
     WireSettings,
 )
 from kimi.domain.content.parts import Capability
-from kimi.domain.hook import HookEvent
+from kimi.domain.hook import FailureVerdict, HookEvent, is_valid_matcher
 from kimi.infrastructure.models.provider_types import PROVIDER_TYPES, TYPE_BY_ALIAS
 
 CAPABILITIES: frozenset[str] = frozenset(get_args(Capability))
@@ -148,6 +148,14 @@ class HookConfig(ConfigSection):
     command: str
     matcher: str = ""
     timeout: Annotated[int, Field(ge=1, le=600)] = 30
+    on_failure: FailureVerdict = "allow"
+
+    @model_validator(mode="after")
+    def _check_matcher(self) -> HookConfig:
+        """Refuse a matcher that never matches where the hook must not be missed."""
+        if self.on_failure == "block" and not is_valid_matcher(self.matcher):
+            raise ValueError("'matcher' must be a regular expression where 'on_failure' is \"block\"")
+        return self
 
 
 class Configuration(ConfigSection):

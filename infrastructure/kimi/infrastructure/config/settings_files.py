@@ -49,6 +49,14 @@ _GO_LIMITS = (
 """The keys that the Go SDK always writes into `--config`, as 0 if its user set nothing (runtime spec 1.5)."""
 
 _SHORTEST_RECOGNISABLE_KEY = 8
+"""In characters. What is a word of letters or a path must be the whole value of a variable: it is in many by chance."""
+_NEEDED_VARIABLES = frozenset(
+    (
+        *("HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHELL", "TEMP", "TERM", "TMP", "TMPDIR", "TZ", "USER"),
+        *("APPDATA", "COMSPEC", "LOCALAPPDATA", "PATHEXT", "SYSTEMDRIVE", "SYSTEMROOT", "USERNAME", "USERPROFILE"),
+    )
+)
+"""Without these, commands do not work; no key is kept in them."""
 _PATH_VARIABLES = frozenset(name for row in PROVIDER_TYPES.values() for name in row.path_variables)
 """Variables of a provider's `env` that name a file: an error about the file must be able to show it."""
 
@@ -65,8 +73,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     share = share_directory(environ)
     configuration = _load_configuration(flags, share)
     mcp = _make_mcp_settings(configuration, flags, share)
-    variables = _find_secret_variables(configuration, environ)
     values = (*_find_secret_values(configuration), *_find_mcp_secrets(mcp.servers, environ, share))
+    variables = _find_secret_variables(configuration, mcp.servers, values, environ)
     return Settings(
         share_dir=share,
         work_dir=flags.work_dir,
@@ -95,7 +103,10 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         web=_make_web_settings(configuration.services),
         background=_make_background_settings(configuration.background),
         interface=_make_interface_settings(configuration),
-        hooks=tuple(CommandHook(hook.event, hook.command, hook.matcher, hook.timeout) for hook in configuration.hooks),
+        hooks=tuple(
+            CommandHook(hook.event, hook.command, hook.matcher, hook.timeout, hook.on_failure)
+            for hook in configuration.hooks
+        ),
         secret_variables=variables,
         secret_values=frozenset((*values, *(environ[name] for name in variables))),
         strict_profile={"1": True, "0": False}.get(environ.get("KIMI_WIRE_STRICT", "")),
@@ -240,13 +251,33 @@ def _find_mcp_secrets(servers: Sequence[McpServer], environ: Mapping[str, str], 
 # --- secrets ---------------------------------------------------------------------------------------------------
 
 
-def _find_secret_variables(configuration: Configuration, environ: Mapping[str, str]) -> frozenset[str]:
-    """Variables that hold a key of ours: by their name for the provider types in use, or by their value."""
+def _find_secret_variables(
+    configuration: Configuration, servers: Sequence[McpServer], values: Sequence[str], environ: Mapping[str, str]
+) -> frozenset[str]:
+    """Variables that hold a secret of ours: by their name, or because a secret is in their value.
+
+    By name these are the keys of the provider types in use, and what MCP servers take from the environment.
+    """
     types = {provider.type for provider in configuration.providers.values()} | {ENVIRONMENT_TYPE}
     by_name = {PROVIDER_TYPES[type_].key_variable for type_ in types}
-    keys = {provider.api_key for provider in configuration.providers.values()}
-    keys = {key for key in keys if len(key) >= _SHORTEST_RECOGNISABLE_KEY}
-    return frozenset(name for name, value in environ.items() if value and (name in by_name or value in keys))
+    by_name |= _find_mcp_variables(servers) - _NEEDED_VARIABLES
+    keys = {value for value in values if len(value) >= _SHORTEST_RECOGNISABLE_KEY}
+    contained = {key for key in keys if not key.isalpha() and not os.path.isabs(key)}
+
+    def is_secret(name: str, value: str) -> bool:
+        if name in by_name:
+            return True
+        return name not in _NEEDED_VARIABLES and (value in keys or any(key in value for key in contained))
+
+    return frozenset(name for name, value in environ.items() if value and is_secret(name, value))
+
+
+def _find_mcp_variables(servers: Sequence[McpServer]) -> frozenset[str]:
+    if not servers:
+        return frozenset()
+    from kimi.infrastructure.mcp.config.variables import find_named_variables
+
+    return frozenset(name for server in servers for name in find_named_variables(server))
 
 
 def _find_secret_values(configuration: Configuration) -> Iterator[str]:

@@ -16,7 +16,7 @@ from kimi.application.ports import RunHook, Shell
 from kimi.application.settings.settings import ShellSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import HookAnswer
-from kimi.domain.hook import ALLOW, BLOCKING_STATUS, CommandHook, clamp_timeout_s, parse_hook_result
+from kimi.domain.hook import CommandHook, clamp_timeout_s, judge_failure, parse_hook_result
 from kimi.infrastructure.workspace.environment import build_command_environment
 from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
 from kimi.infrastructure.workspace.processes import (
@@ -52,10 +52,10 @@ def make_hook_runner(
             with anyio.fail_after(clamp_timeout_s(hook)):
                 return await _run_command(hook, encode_json(payload), shell, work_dir, environment)
         except TimeoutError:
-            logger.warning("hook command killed after %s s, it allows: %s", clamp_timeout_s(hook), hook.command)
+            return _report_failure(hook, f"was killed after {clamp_timeout_s(hook)} s")
         except Exception:
-            logger.exception("hook command could not be run, it allows: %s", hook.command)
-        return ALLOW
+            logger.debug("a hook command could not be run", exc_info=True)
+            return _report_failure(hook, "could not be run")
 
     return run
 
@@ -71,9 +71,18 @@ async def _run_command(
             tasks.start_soon(_collect_output, streams.output, output)
             tasks.start_soon(_collect_output, streams.errors, errors)
         status = await process.wait()
-    if status not in (0, BLOCKING_STATUS):
-        logger.warning("hook command ended with status %s, it allows: %s", status, hook.command)
-    return parse_hook_result(status, bytes(output), bytes(errors))
+    answer = parse_hook_result(status, bytes(output), bytes(errors))
+    if answer is None:
+        failure = f"ended with status {status}" if status else "answered with broken JSON"
+        return _report_failure(hook, failure)
+    return answer
+
+
+def _report_failure(hook: CommandHook, failure: str) -> HookAnswer:
+    """Log that a command has failed, and return what that means."""
+    answer = judge_failure(hook, failure)
+    logger.warning("hook command %s, so it %ss: %s", failure, answer.action, hook.command)
+    return answer
 
 
 class _CommandStreams:

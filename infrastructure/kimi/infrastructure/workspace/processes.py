@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias
 
 import anyio
 
+from kimi.infrastructure.workspace.environment import close_memory_to_programs
 from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipe
 from kimi.infrastructure.workspace.process_tree import end_tree
 from kimi.infrastructure.workspace.programs import find_program
@@ -134,6 +135,7 @@ async def start_program(
     """See `StartProgram`. A keeper starts it where there can be one, so that nothing of it is ever lost."""
     from kimi.infrastructure.launcher.launcher import LauncherUnavailable, launch  # start-up time
 
+    close_memory_to_programs()
     try:
         return await launch(_find_words(words, env), cwd, env, streams)
     except LauncherUnavailable:

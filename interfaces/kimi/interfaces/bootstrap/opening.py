@@ -39,6 +39,16 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     return load(flags, environ)
 
 
+def claim_process() -> None:
+    """Say that this process is the program's own: its memory is closed to the programs that it starts.
+
+    A program that embeds the agent is not ours to close.
+    """
+    from kimi.infrastructure.workspace.environment import claim_process as claim
+
+    claim()
+
+
 def create_session_container(app: App, files: SessionFiles) -> SessionContainer:
     """Return the container of a conversation over an opened session."""
     return _create_container(

@@ -52,9 +52,21 @@ def _load_and_serve(
         from kimi.interfaces.bootstrap.opening import load_settings as load  # start-up time
     settings = load(flags, environ)
     hide_secrets(settings.secret_values)
+    _protect_process(settings)
     if flags.prompt is not None and flags.ui == "wire":
         logger.warning("--prompt is ignored in wire mode")
     return (serve or _import_driver(flags.ui))(flags, settings, streams)
+
+
+def _protect_process(settings: Settings) -> None:
+    """Hide the secrets that the environment and the command line of this process hold from other programs."""
+    from kimi.interfaces.bootstrap.opening import claim_process
+
+    claim_process()
+    if settings.secret_variables:
+        from kimi.interfaces.process.self_protection import hide_secrets_of_process  # start-up time
+
+        hide_secrets_of_process(settings.secret_variables, settings.secret_values)
 
 
 def _import_driver(ui: UiMode) -> Serve:

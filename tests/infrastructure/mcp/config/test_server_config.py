@@ -289,6 +289,18 @@ def test_a_missing_variable_is_named(field: str) -> None:
     assert getattr(expand_server(server, {"MISSING": ""}), field) == "ab"
 
 
+@pytest.mark.spec("R-173")
+def test_variables_that_servers_name_are_secret(tmp_path: Path) -> None:
+    servers = {
+        "a": {"command": "x", "args": ["--key", "${IN_ARGUMENT}"], "env": {"K": "${IN_ENV}", "PATH": "${PATH}:/opt"}},
+        "b": {"url": "https://h.test/?key=${IN_URL}", "headers": {"Authorization": "Bearer ${IN_HEADER:-none}"}},
+    }
+    file_of(tmp_path / "mcp.json", servers)
+    named = {"IN_ARGUMENT": "1", "IN_ENV": "2", "IN_URL": "3", "IN_HEADER": "4"}
+    loaded = settings(tmp_path, {**named, "PATH": "/bin", "OTHER": "5"})
+    assert loaded.secret_variables == set(named)
+
+
 def test_secrets_of_servers_join_those_that_are_masked(tmp_path: Path) -> None:
     file_of(
         tmp_path / "mcp.json",

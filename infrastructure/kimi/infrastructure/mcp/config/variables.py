@@ -47,6 +47,12 @@ def expand_text(text: str, environ: Mapping[str, str]) -> str | None:
     return _VARIABLE.sub(lambda match: _lookup_variable(match, environ) or "", text)
 
 
+def find_named_variables(server: McpServer) -> frozenset[str]:
+    """Return the variables that the arguments, the environment, the headers, the URL or the token of a server name."""
+    texts = (*server.args, *server.env.values(), *server.headers.values(), server.url or "", server.auth or "")
+    return frozenset(match[1] for text in texts for match in _VARIABLE.finditer(text))
+
+
 def is_reference(text: str) -> bool:
     """Return whether `text` is only the name of a variable, and so reveals nothing."""
     match = _VARIABLE.fullmatch(text)
