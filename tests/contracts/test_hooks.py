@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,26 @@ async def test_exit_status_and_output_decide_the_hook_answer(tmp_path: Path, kin
     run: RunHook = runner(tmp_path) if kind == "commands" else FakeHookRunner(COMMANDS)
     with anyio.fail_after(10):
         assert await run(hook(command, 1), TOLD) == COMMANDS[command]
+
+
+@pytest.mark.spec("R-175")
+@pytest.mark.parametrize(
+    ("command", "failure"),
+    [
+        ("exit 3", "ended with status 3"),
+        ("kill -9 $$", "ended with status -9"),
+        ("no-such-command-anywhere", "ended with status 127"),
+        ("echo '{'", "answered with broken JSON"),
+        ("sleep 30", "was killed after 1 s"),
+        ("a\0b", "could not be run"),
+    ],
+)
+async def test_a_hook_may_block_when_it_fails(tmp_path: Path, command: str, failure: str) -> None:
+    closed = replace(hook(command, 1), on_failure="block")
+    reason = f"The hook `{command}` {failure}, and so it blocks."
+    assert await runner(tmp_path)(closed, TOLD) == HookAnswer("block", reason)
+    assert await runner(tmp_path)(hook(command, 1), TOLD) == ALLOW
+    assert await runner(tmp_path)(replace(closed, command="true"), TOLD) == ALLOW
 
 
 async def test_a_command_reads_the_object_in_the_work_dir(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from kimi.domain.hook import (
     deduplicate_commands,
     is_valid_matcher,
     match_hooks,
+    judge_failure,
     parse_hook_result,
 )
 
@@ -90,28 +91,48 @@ def test_hook_timeout_is_clamped(asked: int, given: int) -> None:
         (0, b'{"hookSpecificOutput": "deny"}', b"", ALLOW),
         (0, b'{"permissionDecision": "deny"}', b"", ALLOW),
         (0, b"{}", b"", ALLOW),
-        (0, b"{", b"", ALLOW),
+        (0, b"{", b"", None),
         (0, b"[1]", b"", ALLOW),
         (0, b"null", b"", ALLOW),
-        (0, b"{" * 100_000, b"", ALLOW),
-        (0, b'{"a":' * 100_000, b"", ALLOW),
+        (0, b"{" * 100_000, b"", None),
+        (0, b'{"a":' * 100_000, b"", None),
         (0, b"text", b"", ALLOW),
         (0, b"", b"", ALLOW),
-        (1, denial(), b"no", ALLOW),
-        (127, b"", b"not found", ALLOW),
-        (-9, denial(), b"", ALLOW),
+        (1, denial(), b"no", None),
+        (127, b"", b"not found", None),
+        (-9, denial(), b"", None),
     ],
 )
 def test_command_output_decides_the_hook_answer(
-    status: int, output: bytes, errors: bytes, expected: HookAnswer
+    status: int, output: bytes, errors: bytes, expected: HookAnswer | None
 ) -> None:
     assert parse_hook_result(status, output, errors) == expected
 
 
 @given(st.integers(), st.binary(), st.binary())
-def test_any_command_end_yields_a_hook_answer(status: int, output: bytes, errors: bytes) -> None:
-    assert (parse_hook_result(status, output, errors).action == "block") == (status == 2)
+def test_any_command_end_is_an_answer_or_a_failure(status: int, output: bytes, errors: bytes) -> None:
+    answer = parse_hook_result(status, output, errors)
+    assert (answer is not None and answer.action == "block") == (status == 2)
+    assert status in (0, 2) or answer is None
 
 
 def test_long_reason_is_cut() -> None:
-    assert len(parse_hook_result(2, b"", b"x" * 100_000).reason) == MAX_REASON_CHARS
+    answer = parse_hook_result(2, b"", b"x" * 100_000)
+    assert answer is not None
+    assert len(answer.reason) == MAX_REASON_CHARS
+
+
+@pytest.mark.spec("R-175")
+def test_failure_of_a_hook_means_what_the_hook_says() -> None:
+    closed = CommandHook("Stop", "check", on_failure="block")
+    assert judge_failure(closed, "ended with status 3") == HookAnswer(
+        "block", "The hook `check` ended with status 3, and so it blocks."
+    )
+    assert judge_failure(CommandHook("Stop", "check"), "ended with status 3") == ALLOW
+    assert judge_failure(HookSubscription("h", "Stop"), "failed") == ALLOW
+
+
+@pytest.mark.spec("R-175")
+def test_command_that_stands_twice_blocks_on_failure_if_one_does() -> None:
+    hooks = [CommandHook("Stop", "check"), CommandHook("Stop", "check", on_failure="block"), CommandHook("Stop", "b")]
+    assert [hook.on_failure for hook in deduplicate_commands(hooks)] == ["block", "allow"]

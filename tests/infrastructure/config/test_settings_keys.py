@@ -75,6 +75,7 @@ LOWEST_AND_BELOW: list[tuple[str, Any, Any]] = [
     ("background.worker_stale_after_ms", 1000, 999),
     ("background.kill_grace_period_ms", 100, 99),
     ("background.agent_task_timeout_s", 60, 59),
+    ("background.max_output_bytes", 65_536, 65_535),
     ("background.print_wait_ceiling_s", 1, 0),
     ("notifications.claim_stale_after_ms", 1000, 999),
     ("theme", "light", "blue"),
@@ -166,6 +167,8 @@ BAD_TABLES: list[tuple[str, Any, str]] = [
     ("hooks", [{"event": "Lunch", "command": "x"}], r"hooks\.0\.event"),
     ("hooks", [{"event": "Stop", "command": "x", "timeout": 601}], r"hooks\.0\.timeout"),
     ("hooks", [{"event": "Stop"}], r"hooks\.0\.command"),
+    ("hooks", [{"event": "Stop", "command": "x", "on_failure": "explode"}], r"hooks\.0\.on_failure"),
+    ("hooks", [{"event": "Stop", "command": "x", "on_failure": "block", "matcher": "("}], r"hooks\.0: .*'matcher'"),
     ("approval.rules", [{"decision": "perhaps"}], r"approval\.rules\.0"),
 ]
 

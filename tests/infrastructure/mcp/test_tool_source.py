@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
@@ -30,7 +31,7 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.mcp.server_link import AnswerElicitation, LinkTimings, OpenSession, RemoteSession, ServerLink
 from kimi.infrastructure.mcp.transport.server_log import MAX_BYTES, ServerLog
-from tests.support.mcp.entries import raw_server
+from tests.support.mcp.entries import RAW, raw_server
 from tests.support.mcp.http_faults import always, event_server, http_server, working
 from tests.support.mcp.stage import QUICK, connected, decline, place_in, text_of, view
 from tests.support.program.processes import comes_true, is_alive
@@ -371,6 +372,56 @@ async def test_sampling_is_refused_and_roots_are_listed(tmp_path: Path) -> None:
         assert "error" in json.loads(text_of(await source.call("s", "sample", {}, decline)))
         roots = json.loads(text_of(await source.call("s", "roots", {}, decline)))
         assert [root["uri"] for root in roots] == [(tmp_path / "work").as_uri(), tmp_path.as_uri()]
+
+
+def write_server(path: Path, first: str) -> None:
+    """Write a server whose first line is `first`."""
+    path.write_text(f"import runpy\n{first}\nrunpy.run_path({str(RAW)!r}, run_name='__main__')\n")
+
+
+@pytest.mark.spec("R-176")
+@pytest.mark.parametrize(
+    ("options", "is_run"),
+    [
+        ({}, False),
+        ({"cwd": "sub"}, False),
+        ({"env": {"PYTHONSAFEPATH": ""}}, True),
+        ({"cwd": "../elsewhere"}, True),
+    ],
+)
+async def test_module_of_the_project_runs_only_where_the_configuration_says_so(
+    tmp_path: Path, options: dict[str, Any], is_run: bool
+) -> None:
+    place = place_in(tmp_path)
+    for directory in (tmp_path / "work", tmp_path / "work" / "sub", tmp_path / "elsewhere"):
+        directory.mkdir(exist_ok=True)
+        write_server(directory / "server.py", f"open({str(tmp_path / 'ran')!r}, 'w')")
+    server = McpServer(name="s", command=sys.executable, args=("-S", "-m", "server", "{}"), **options)
+    async with connected(tmp_path, server, place=place) as source:
+        assert view(source, "s").state == ("connected" if is_run else "failed")
+    assert (tmp_path / "ran").exists() == is_run
+
+
+@pytest.mark.spec("R-176")
+async def test_script_outside_of_the_project_finds_its_own_modules(tmp_path: Path) -> None:
+    (tmp_path / "own_module.py").write_text("")
+    write_server(tmp_path / "main.py", "import own_module")
+    server = McpServer(name="s", command=sys.executable, args=("-S", str(tmp_path / "main.py"), "{}"))
+    async with connected(tmp_path, server) as source:
+        assert view(source, "s").state == "connected"
+
+
+@pytest.mark.spec("R-176")
+async def test_program_is_not_looked_for_in_the_directory_it_runs_in(tmp_path: Path) -> None:
+    place = place_in(tmp_path, {**os.environ, "PATH": f":.:bin:{os.environ['PATH']}"})
+    for fake in ("my-server", "bin/my-server"):
+        path = tmp_path / "work" / fake
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+        path.chmod(0o755)
+    async with connected(tmp_path, McpServer(name="s", command="my-server"), place=place) as source:
+        assert view(source, "s").reason == "'my-server' cannot be started: No such file or directory"
+    assert not (tmp_path / "ran").exists()
 
 
 async def test_server_runs_in_its_working_directory(tmp_path: Path) -> None:

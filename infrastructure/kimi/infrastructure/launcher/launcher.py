@@ -108,9 +108,7 @@ class _CurrentLauncher:
     is_unavailable = sys.platform != "linux"
 
 
-async def launch(
-    words: Sequence[str], cwd: str, env: Mapping[str, str], streams: tuple[int, int, int]
-) -> KeptChild:
+async def launch(words: Sequence[str], cwd: str, env: Mapping[str, str], streams: tuple[int, int, int]) -> KeptChild:
     """Start a program under a keeper, with these descriptors as stdin, stdout and stderr, which stay the caller's.
 
     Raises:

@@ -40,7 +40,7 @@ from kimi.infrastructure.mcp.result_conversion import convert_result, select_usa
 from kimi.infrastructure.mcp.server_link import AnswerElicitation, LoginRequired, OpenSession, RemoteSession
 from kimi.infrastructure.mcp.transport.lenient import LenientTransport
 from kimi.infrastructure.mcp.transport.remote import create_transport
-from kimi.infrastructure.mcp.transport.stdio import ProcessTransport
+from kimi.infrastructure.mcp.transport.stdio import ProcessTransport, protect_module_path
 
 HANDSHAKE_MODES: Final = ("legacy", "auto")
 """The ways to begin a session, in order.
@@ -99,7 +99,8 @@ def _create_server_transport(server: McpServer, host: McpHostContext, login: htt
         return create_transport(server, login)
     cwd = str(Path(host.work_dir, Path(server.cwd or "").expanduser()))
     command = [server.command, *server.args]
-    return ProcessTransport(command, server.env, cwd, host.create_log(server), host.running_processes, host.environ)
+    env = protect_module_path(command, server.env, cwd, host.work_dir)
+    return ProcessTransport(command, env, cwd, host.create_log(server), host.running_processes, host.environ)
 
 
 def _load_login(server: McpServer, host: McpHostContext) -> StoredLogin | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -41,11 +40,12 @@ def describe_shell(path: str) -> Shell:
 
 def find_windows_shell(environ: Mapping[str, str]) -> Shell:
     """Return Git's bash if it can be found, else PowerShell 7, else the PowerShell that Windows comes with."""
+    from kimi.infrastructure.workspace.programs import find_program  # start-up time
+
     bash = next((path for path in _find_git_bash_paths(environ) if os.path.isfile(path)), None)
     if bash is not None:
         return describe_shell(bash)
-    search = environ.get("PATH")
-    powershell = shutil.which("pwsh", path=search) or shutil.which("powershell", path=search)
+    powershell = find_program("pwsh", environ) or find_program("powershell", environ)
     return describe_shell(powershell or "powershell.exe")
 
 
@@ -53,7 +53,9 @@ def _find_git_bash_paths(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the possible paths of bash: named by the user, beside git, in git's own directory, in the usual folders."""
     if named := environ.get(GIT_BASH_VARIABLE):
         yield named
-    if git := shutil.which("git", path=environ.get("PATH")):
+    from kimi.infrastructure.workspace.programs import find_program  # start-up time
+
+    if git := find_program("git", environ):
         root = os.path.dirname(os.path.dirname(git))
         yield os.path.join(root, "bin", "bash.exe")
         yield from _find_bash_beside_git(git)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kimi.application.ports import ChatModel
 
@@ -12,6 +12,13 @@ def walk_files(directory: str) -> Sequence[str]:
     from kimi.infrastructure.definitions.file_listing import walk_files as walk
 
     return walk(directory)
+
+
+def find_program(name: str, environ: Mapping[str, str]) -> str | None:
+    """Return the path of a program on the search path, whose relative directories do not count; None without any."""
+    from kimi.infrastructure.workspace.programs import find_program as find
+
+    return find(name, environ)
 
 
 def end_process_tree(pid: int, grace_s: float) -> None:

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -42,6 +43,28 @@ _INHERITED_VARIABLES: Final = (
     else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 )
 """The only variables that a server inherits: what it needs to run, nothing that could be a key."""
+
+
+_SAFE_PATH: Final = "PYTHONSAFEPATH"
+"""A variable that keeps Python from looking for modules in the directory that it runs in."""
+_SCRIPT_ENDINGS: Final = (".py", ".pyw")
+
+
+def protect_module_path(command: Sequence[str], env: Mapping[str, str], cwd: str, work_dir: str) -> Mapping[str, str]:
+    """Return the variables of a server, with one that keeps `python -m server` from running a file of the project.
+
+    It is left out where it would only break servers: outside of the work directory, for a script that lies outside of
+    it, whose own modules lie beside it, and where the configuration has its own value.
+    """
+
+    def is_project(path: str) -> bool:
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(work_dir))
+
+    if _SAFE_PATH in env or not is_project(cwd):
+        return env
+    if any(os.path.isabs(word) and word.endswith(_SCRIPT_ENDINGS) and not is_project(word) for word in command):
+        return env
+    return {_SAFE_PATH: "1", **env}
 
 
 class ProcessTransport(ClientTransport):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+
+from kimi.interfaces.bootstrap.shell import find_program
 
 _TIMEOUT_S = 3
 _SCRIPT = (
@@ -18,10 +19,11 @@ _SCRIPT = (
 
 def read_clipboard_image(environ: Mapping[str, str]) -> bytes | None:
     """Return the image as PNG; None when the clipboard has none, or no program can read it."""
-    for command in _list_clipboard_commands():
-        if shutil.which(command[0], path=environ.get("PATH")) is None:
+    for name, *options in _list_clipboard_commands():
+        if (program := find_program(name, environ)) is None:
             continue
         try:
+            command = [program, *options]
             done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, env=dict(environ))
         except (OSError, subprocess.TimeoutExpired):
             continue

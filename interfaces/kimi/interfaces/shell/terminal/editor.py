@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from kimi.interfaces.bootstrap.shell import find_program
 
 _FALLBACK_EDITORS = (("code", "--wait"), ("vim",), ("vi",), ("nano",))
 
@@ -16,7 +17,10 @@ def find_editor_command(configured: str, environ: Mapping[str, str]) -> Sequence
     for named in (configured, environ.get("VISUAL", ""), environ.get("EDITOR", "")):
         if named.strip():
             return _split_command_line(named)
-    return next((command for command in _FALLBACK_EDITORS if shutil.which(command[0], path=environ.get("PATH"))), ())
+    for name, *options in _FALLBACK_EDITORS:
+        if (program := find_program(name, environ)) is not None:
+            return (program, *options)
+    return ()
 
 
 def _split_command_line(command_line: str) -> Sequence[str]:
