@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from benchmarks.cases import acp, acp_process, large, layers, sessions, startup, streaming
+from benchmarks.cases import acp, acp_process, large, layers, programs, sessions, startup, streaming
 from benchmarks.figures import Bench, Row
 from benchmarks.worlds import reference
 
@@ -35,6 +35,7 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "editors": acp_process.crowd,
     "editor-pieces": acp_process.pieces,
     "layers": layers.layers,
+    "launch": programs.launch,
 }
 
 

@@ -19,8 +19,8 @@ from kimi.domain.hook import (
     count_hooks_by_event,
     deduplicate_commands,
     is_valid_matcher,
-    match_hooks,
     judge_failure,
+    match_hooks,
     parse_hook_result,
 )
 

@@ -1,8 +1,8 @@
 """Use-case run-hooks: run all hooks that match an event in parallel; the first block wins (wire spec 4.5).
 
 "First" means the order commands, then subscriptions, not the order of the answers. A hook that fails, times out or
-answers nonsense allows, unless it is a command that is to block then. Inside a turn a batch starts with HookTriggered and ends with HookResolved; outside a turn no
-events are emitted and only commands run.
+answers nonsense allows, unless it is a command that is to block then. Inside a turn a batch starts with HookTriggered
+and ends with HookResolved; outside a turn no events are emitted and only commands run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the program and its helper say to each other. Standard library only, because the helper starts with it.
 
-The program asks for a keeper on the socket that the helper and the next keeper read: a byte, with the descriptors `(control, stdin, stdout,
-stderr)`. Everything else passes between the program and the keeper over the socket `control`: one request, then wishes
-of the program and events of the keeper, which are lines of words.
+The program asks for a keeper on the socket that the helper and the next keeper read: a byte, with the descriptors
+`(control, stdin, stdout, stderr)`. Everything else passes between the program and the keeper over the socket `control`:
+one request, then wishes of the program and events of the keeper, which are lines of words.
 """
 
 from __future__ import annotations

@@ -146,9 +146,15 @@ async def start_in_group(
     words: Sequence[str], cwd: str, env: Mapping[str, str], streams: tuple[int, int, int]
 ) -> ChildProcess:
     """See `StartProgram`. The program becomes a child of this process, in a group of its own."""
+    return GroupChild(_spawn(_find_words(words, env), cwd, env, streams))
+
+
+def _spawn(
+    words: Sequence[str], cwd: str, env: Mapping[str, str], streams: tuple[int, int, int]
+) -> subprocess.Popen[bytes]:
     stdin, stdout, stderr = streams
-    child = subprocess.Popen(
-        _find_words(words, env),
+    return subprocess.Popen(
+        words,
         cwd=cwd,
         env=dict(env),
         stdin=stdin,
@@ -157,7 +163,6 @@ async def start_in_group(
         start_new_session=True,
         creationflags=subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0,
     )
-    return GroupChild(child)
 
 
 def _find_words(words: Sequence[str], env: Mapping[str, str]) -> list[str]:

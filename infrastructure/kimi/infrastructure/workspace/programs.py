@@ -1,4 +1,4 @@
-"""Where programs are found. A directory that the search path names relatively is the repository's, so it never counts."""
+"""Where programs are found: never in a directory that the search path names relatively, which a repository may fill."""
 
 from __future__ import annotations
 
