@@ -70,7 +70,8 @@ def test_skill_directories_come_from_flags_and_configuration() -> None:
 
 def test_hooks_are_loaded_from_the_configuration() -> None:
     table = {"event": "Stop", "command": "true"}
-    assert load({"hooks": [table, table | {"matcher": "a|b", "timeout": 600}]}).hooks == (
+    full = table | {"matcher": "a|b", "timeout": 600, "on_failure": "block"}
+    assert load({"hooks": [table, full]}).hooks == (
         CommandHook("Stop", "true"),
-        CommandHook("Stop", "true", "a|b", 600),
+        CommandHook("Stop", "true", "a|b", 600, "block"),
     )

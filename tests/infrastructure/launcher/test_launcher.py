@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -107,8 +106,7 @@ async def test_command_sees_its_own_environment_and_directory(tmp_path: Path) ->
 async def test_signals_are_as_in_a_fresh_process() -> None:
     program = "import signal; print([s.name for s in signal.Signals if signal.getsignal(s) is signal.SIG_IGN])"
     _, output = await run(sys.executable, "-c", program)
-    fresh = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
-    assert output == fresh.stdout
+    assert output == (await anyio.run_process([sys.executable, "-c", program])).stdout
 
 
 async def test_command_that_cannot_be_started_is_an_error_of_the_system(tmp_path: Path) -> None:

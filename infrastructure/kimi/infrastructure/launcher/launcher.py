@@ -116,6 +116,8 @@ async def launch(words: Sequence[str], cwd: str, env: Mapping[str, str], streams
         ValueError: there is a NUL or half a surrogate pair in the command or in the environment.
         LauncherUnavailable: no program can be started in this way; none was.
     """
+    if _CurrentLauncher.is_unavailable:
+        raise LauncherUnavailable
     request = _encode(words, cwd, env)
     control, theirs = socket.socketpair()
     try:
