@@ -1,7 +1,7 @@
 """Hide secrets from other programs that look at this process: in its title and in the environment that it began with.
 
 The system shows both to every program of the same user, whatever the environment of that program is. They lie in the
-memory of the process, which may overwrite them; `os.environ` is a copy and keeps its values. Where the system does not
+memory of the process, which may overwrite them; `os.environ` keeps its values. Where the system does not
 allow it, nothing happens.
 """
 
@@ -47,6 +47,10 @@ def hide_secrets_of_process(names: Collection[str], secrets: Collection[str]) ->
 
     _rewrite_block(_ENVIRONMENT, blank_all)
     _rewrite_block(_ARGUMENTS, blank_all)
+    for name in names:
+        if name in os.environ:
+            # What the C library hands on to programs that the user starts pointed into the block.
+            os.environ[name] = os.environ[name]
 
 
 def _blank(text: bytes) -> bytes:
