@@ -40,8 +40,13 @@ _IGNORED_SIGNALS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.
 
 def main() -> None:
     """Serve the program whose socket is standard input, until it is gone."""
+    for name in os.listdir("/proc/self/fd"):  # what the program has inherited is not for the commands
+        with suppress(OSError):
+            if int(name) > 2:
+                os.close(int(name))
+    os.chdir("/")
     program = socket.socket(fileno=os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(1, 0)
     for number in _IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     try:

@@ -6,12 +6,12 @@ The helper belongs to the process, not to a conversation: one serves all of them
 from __future__ import annotations
 
 import asyncio
+import atexit
 import errno
 import logging
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -52,21 +52,27 @@ class Launcher:
         self._helper_pid: int | None = None
         """Known when the helper is ready."""
         self._socket.setblocking(False)
+        nothing = os.open(os.devnull, os.O_RDWR)
         try:
-            self._guard = subprocess.Popen(
+            # No `Popen`: the guard outlives the objects of this process.
+            self._guard = os.posix_spawn(
+                sys.executable,
                 [sys.executable, "-I", "-S", "-c", _HELPER_PROGRAM, _PACKAGES_ROOT],
-                cwd="/",
-                env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
+                {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                    (os.POSIX_SPAWN_DUP2, nothing, 1),
+                    (os.POSIX_SPAWN_DUP2, nothing, 2),
+                ],
+                setsid=True,
             )
         except BaseException:
             self._socket.close()
             raise
         finally:
+            os.close(nothing)
             theirs.close()
+        atexit.register(self._socket.close)
 
     async def wait_until_ready(self) -> None:
         """Wait until the helper can be asked. Raises OSError if it cannot."""
@@ -92,12 +98,13 @@ class Launcher:
 
     def end(self) -> None:
         """Kill the helper, whose keepers then end everything that they keep. Idempotent."""
-        for pid in (self._guard.pid, self._helper_pid):
-            if pid is not None and self._guard.poll() is None:
-                with suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-        self._guard.wait()
+        atexit.unregister(self._socket.close)
         self._socket.close()
+        with suppress(ChildProcessError, ProcessLookupError):
+            if os.waitpid(self._guard, os.WNOHANG)[0] == 0:
+                for pid in filter(None, (self._guard, self._helper_pid)):
+                    os.kill(pid, signal.SIGKILL)
+                os.waitpid(self._guard, 0)
 
 
 class _CurrentLauncher:
