@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.support.program.wire_process import Json, Place, WireProcess, approval, approve
@@ -151,6 +153,7 @@ def test_remembered_or_automatic_approval_sends_no_request(place: Place) -> None
 
 @pytest.mark.spec("W-105")
 def test_invalid_approval_answers_reject(place: Place) -> None:
+    """In the answers "?" stands for the id of the request."""
     right: Json = {"request_id": "?", "response": "approve"}
     odd: list[tuple[Json, str]] = [
         ({"error": {"code": 1, "message": "no", "data": None}}, "reject"),
@@ -169,7 +172,10 @@ def test_invalid_approval_answers_reject(place: Place) -> None:
         ({"result": right | {"response": ["approve"]}}, "reject"),
         ({"result": right | {"response": {"approve": True}}}, "reject"),
         ({"result": right | {"feedback": 1}}, "reject"),
-        ({"result": right | {"request_id": "another"}}, "approve"),
+        ({"result": right | {"request_id": "another"}}, "reject"),
+        ({"result": right | {"request_id": "another", "response": "approve_for_session"}}, "reject"),
+        ({"result": right | {"request_id": ""}}, "reject"),
+        ({"result": right | {"request_id": ["?"]}}, "reject"),
         ({"result": {"response": "approve"}}, "approve"),
         ({"result": right, "error": None}, "approve"),
     ]
@@ -182,7 +188,7 @@ def test_invalid_approval_answers_reject(place: Place) -> None:
         for members, outcome in odd:
             prompt = kimi.call("prompt", {"user_input": "go"})
             request_id = kimi.until("ApprovalRequest")["id"]
-            answer(kimi, request_id, **members)
+            answer(kimi, request_id, **json.loads(json.dumps(members).replace('"?"', json.dumps(request_id))))
             assert kimi.response(prompt)["result"] == {"status": "finished"}
             assert kimi.payloads("ApprovalResponse")[-1]["response"] == outcome, members
 

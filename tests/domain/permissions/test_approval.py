@@ -35,7 +35,7 @@ def test_modes_and_remembered_approvals_allow() -> None:
 
 def test_deny_rules_override_every_mode() -> None:
     policy = Policy(yolo=True, rules=(Rule("deny", tool="Shell", match="rm *"),)).remember(COMMAND)
-    assert check_policy(policy, "Shell", command("ls; rm x")) == PolicyDecision("deny", "rule")
+    assert check_policy(policy, "Shell", command("ls; rm x")) == PolicyDecision("deny", "rule", policy.rules[0])
     assert check_policy(policy, "Shell", command("ls")) == PolicyDecision("allow", "yolo")
 
 
@@ -50,7 +50,7 @@ def test_deny_rules_override_every_mode() -> None:
 )
 def test_deny_rules_match_visible_parts_of_complex_commands(line: str) -> None:
     policy = Policy(yolo=True, rules=(Rule("deny", tool="Shell", match="rm *"),))
-    assert check_policy(policy, "Shell", command(line)) == PolicyDecision("deny", "rule")
+    assert check_policy(policy, "Shell", command(line)) == PolicyDecision("deny", "rule", policy.rules[0])
 
 
 @pytest.mark.spec("T-110")
@@ -91,11 +91,11 @@ def test_allow_rule_does_not_allow_chained_or_hidden_commands(line: str) -> None
     policy = Policy(rules=(Rule("allow", tool="Shell", match="git status*"),))
     assert check_policy(policy, "Shell", command(line)) == PolicyDecision("ask", "default")
     for plain in ("git status -s", "git status 2>/dev/null", "git status > /dev/null; git status", "git status '>' x"):
-        assert check_policy(policy, "Shell", command(plain)) == PolicyDecision("allow", "rule")
+        assert check_policy(policy, "Shell", command(plain)) == PolicyDecision("allow", "rule", policy.rules[0])
 
 
 @pytest.mark.parametrize(
-    "line", ["echo don't; rm x", "echo '$(rm x)'", "echo 'rm x'", 'echo "(rm x)"', "echo then rm x"]
+    "line", ["echo dont; git rm x", "echo '$(rm x)'", "echo 'rm x'", 'echo "(rm x)"', "echo then rm x"]
 )
 def test_deny_rules_ignore_quoted_text_and_arguments(line: str) -> None:
     policy = Policy(rules=(Rule("deny", tool="Shell", match="rm *"),))
@@ -116,7 +116,7 @@ def test_allow_rule_respects_powershell_quoting(line: str) -> None:
     effect = replace(command(line), display=(ShellBlock("powershell", line),))
     assert check_policy(policy, "Shell", effect) == PolicyDecision("ask", "default")
     plain = replace(command("git status src\\a"), display=(ShellBlock("powershell", "git status src\\a"),))
-    assert check_policy(policy, "Shell", plain) == PolicyDecision("allow", "rule")
+    assert check_policy(policy, "Shell", plain) == PolicyDecision("allow", "rule", policy.rules[0])
 
 
 @pytest.mark.spec("T-101")

@@ -16,7 +16,7 @@ def test_the_first_bash_that_exists_is_taken() -> None:
 
 
 def test_configured_shell_is_used_unchanged() -> None:
-    assert choose_shell("/opt/zsh", {}) == Shell("zsh", "/opt/zsh", "bash", ("-c",))
+    assert choose_shell("/opt/zsh", {}) == Shell("zsh", "/opt/zsh", "zsh", ("-c",))
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,15 @@ def test_configured_shell_is_used_unchanged() -> None:
         ("C:\\Windows\\powershell.EXE", "powershell", "powershell"),
         ("/usr/bin/pwsh", "pwsh", "powershell"),
         ("/bin/sh", "sh", "bash"),
+        ("/bin/dash", "dash", "bash"),
+        ("/usr/bin/fish", "fish", "fish"),
+        ("/opt/bin/nu", "nu", "nu"),
     ],
 )
 def test_file_name_determines_the_language(path: str, name: str, language: str) -> None:
     shell = describe_shell(path)
     assert (shell.name, shell.path, shell.language) == (name, path, language)
-    assert shell.arguments == (("-c",) if language == "bash" else ("-NoProfile", "-NonInteractive", "-Command"))
+    assert shell.arguments == (("-NoProfile", "-NonInteractive", "-Command") if language == "powershell" else ("-c",))
 
 
 def program(path: Path, text: str = "") -> str:

@@ -35,11 +35,13 @@ EXPLORE: Final = AgentSpec(
     prompt_args={"ROLE_ADDITIONAL": EXPLORE_NOTICE},
     ask_commands=True,
     git_context=True,
+    is_read_only=True,
 )
 PLAN: Final = AgentSpec(
     name="plan",
     tools=(*_READ_TOOLS, *_WEB_TOOLS),
     prompt_args={"ROLE_ADDITIONAL": PLAN_NOTICE},
+    is_read_only=True,
 )
 
 SUBAGENT_TYPES: Final = {

@@ -112,7 +112,14 @@ class Subagent:
 
     def build_identity(self, call_id: str, task_id: str | None = None) -> SubagentIdentity:
         """Return its identity while it works for call `call_id`, or as background task `task_id`."""
-        return SubagentIdentity(self.record.agent_id, self.record.type, call_id, self.spec.ask_commands, task_id)
+        return SubagentIdentity(
+            self.record.agent_id,
+            self.record.type,
+            call_id,
+            self.spec.ask_commands,
+            task_id,
+            self.spec.is_read_only,
+        )
 
     def build_result(self, outcome: SubagentOutcome, text: str = "", limit_or_status: int = 0) -> SubagentResult:
         """Return a result with the ids of this subagent."""

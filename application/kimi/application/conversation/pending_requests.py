@@ -22,13 +22,14 @@ from kimi.domain.events.request import (
 from kimi.domain.tools.tool import ToolReturnValue, tool_error
 
 CONNECTION_CLOSED = tool_error("Wire connection closed before tool result was received.", "Wire closed")
+DUPLICATE_ID = tool_error("Another call with the same id is waiting for its result. Use a new id.", "Duplicate call id")
 
 
 @dataclass(slots=True)
 class _PendingRequest:
     request: Request
     memory_key: str | None
-    shares_approval: bool
+    is_allowed: Callable[[], bool]
     resolved: anyio.Event = field(default_factory=anyio.Event)
     answer: Answer | None = None
 
@@ -67,16 +68,18 @@ class PendingRequests:
         announce: Callable[[Request], Awaitable[None]],
         memory_key: str | None = None,
         *,
-        shares_approval: bool = True,
+        is_allowed: Callable[[], bool] = lambda: False,
     ) -> Answer:
         """Announce a request and wait for its answer. Cancellation removes it from the registry.
 
-        `memory_key` is the key under which an approval for the session is remembered. A request with
-        `shares_approval` is approved together with any other request of the same key.
+        `memory_key` is the key under which an approval for the session is remembered, None if it is given only once.
+        `is_allowed` returns whether the policy, as it is now, would allow the action without asking.
         """
         if self._closed:
             return build_refusal(request)
-        entry = _PendingRequest(request, memory_key, shares_approval)
+        if request.id in self._pending:  # the ids of tool calls come from the model
+            return build_refusal(request, DUPLICATE_ID)
+        entry = _PendingRequest(request, memory_key, is_allowed)
         # Registered before it is announced: the answer may arrive while `announce` still waits for the channel.
         self._pending[request.id] = entry
         try:
@@ -104,9 +107,9 @@ class PendingRequests:
         return entry.memory_key if entry else None
 
     def approve_matching(self, memory_key: str) -> None:
-        """Approve every pending approval request that has this key and `shares_approval`."""
+        """Approve every pending approval request with this key that the policy would allow by now."""
         for entry in list(self._pending.values()):
-            if isinstance(entry.request, ApprovalRequest) and entry.memory_key == memory_key and entry.shares_approval:
+            if isinstance(entry.request, ApprovalRequest) and entry.memory_key == memory_key and entry.is_allowed():
                 self.resolve(entry.request.id, ApprovalAnswer("approve"))
 
     def close(self) -> None:

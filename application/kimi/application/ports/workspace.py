@@ -27,11 +27,14 @@ class FileStat:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The shell that runs commands: its name and language for the model, and how it is started."""
+    """The shell that runs commands: its name and language for the model, and how it is started.
+
+    `language` is "bash", "powershell", or the name of another shell (`fish`).
+    """
 
     name: str
     path: str
-    language: Literal["bash", "powershell"]
+    language: str
     arguments: tuple[str, ...] = ("-c",)
 
 

@@ -28,8 +28,9 @@ from kimi.domain.permissions.approval import (
     Policy,
     PolicyDecision,
     ProposedAction,
+    Rule,
     check_policy,
-    is_denied_by_rule,
+    find_deny_or_ask_rule,
     memory_key,
 )
 from kimi.domain.tools.repeat_guard import with_reminder
@@ -45,7 +46,17 @@ REJECTED_IN_SUBAGENT = (
     "in your summary if no alternative is available. Do not retry the same tool call, and do not attempt to bypass "
     "this restriction through indirect means."
 )
-FORBIDDEN = "This action is not allowed by the user's approval rules or the current mode. Do not try it again."
+FORBIDDEN_BY_RULE = "This action is not allowed by the user's approval rules: {rule}. Do not try it again."
+FORBIDDEN_UNASKED = (
+    "This action is not allowed by the user's approval rules: {rule}, and nobody can be asked. Do not try it again."
+)
+FORBIDDEN_BY_PLAN_MODE = (
+    "This action is not allowed by the current mode: plan mode is on, and nobody can be asked. Do not try it again."
+)
+FORBIDDEN_IN_READ_ONLY_AGENT = (
+    "This action is not allowed to a read-only subagent, unless one of the user's approval rules allows this host. "
+    "Do not try it again: say in your report what you would have looked up."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +241,11 @@ async def _check_permission(
     """Return None when the call may run, else the outcome that says why it may not."""
     if prepared_call.proposed_action is not None:
         return await _authorize_action(conversation, turn, call, prepared_call.proposed_action)
-    if not is_denied_by_rule(conversation.policy, call.function.name, prepared_call.subject):
+    name = call.function.name
+    action = ProposedAction(f"use {name}", f"Use {name} on `{prepared_call.subject}`", subject=prepared_call.subject)
+    if find_deny_or_ask_rule(conversation.policy, name, action) is None:
         return None
-    logger.info("call %s of %s: deny by rule", call.id, call.function.name)
-    return ToolCallOutcome(tool_error(FORBIDDEN, "Not allowed"))
+    return await _authorize_action(conversation, turn, call, action)
 
 
 async def _authorize_action(
@@ -244,27 +256,44 @@ async def _authorize_action(
     Return None when the call may run, else the outcome that says why it may not.
     """
     policy_decision = _evaluate_policy(conversation, conversation.policy, call, action)
-    decision, origin = policy_decision.decision, str(policy_decision.origin)
-    answer = ApprovalAnswer("approve")
+    decision, origin = policy_decision.decision, _format_origin(policy_decision)
+    answer = None
     if decision == "ask":
-        answer = await _request_approval(conversation, turn, call, action)
-        decision, origin = ("deny" if answer.response == "reject" else "allow"), "person"
+        answer = await _request_approval(conversation, turn, call, action, policy_decision.rule)
+        decision = "deny" if answer.response == "reject" else "allow"
+        origin = f"person, asked by {origin}" if policy_decision.rule else "person"
     logger.info("call %s of %s: %s %s by %s", call.id, call.function.name, decision, action.action, origin)
     if decision == "allow":
         return None
-    if origin != "person":
-        return ToolCallOutcome(tool_error(FORBIDDEN, "Not allowed"))
+    if answer is None:
+        return ToolCallOutcome(tool_error(_explain_refusal(policy_decision), "Not allowed"))
     if answer.feedback:
         message = f"The tool call is rejected by the user. User feedback: {answer.feedback}"
         return ToolCallOutcome(tool_error(message, f"Rejected: {answer.feedback}"), rejection="feedback")
     return _build_rejection(conversation)
 
 
+def _format_origin(policy_decision: PolicyDecision) -> str:
+    return f"rule ({policy_decision.rule})" if policy_decision.rule else policy_decision.origin
+
+
+def _explain_refusal(policy_decision: PolicyDecision) -> str:
+    if rule := policy_decision.rule:
+        return (FORBIDDEN_UNASKED if rule.decision == "ask" else FORBIDDEN_BY_RULE).format(rule=rule)
+    return FORBIDDEN_IN_READ_ONLY_AGENT if policy_decision.origin == "read_only" else FORBIDDEN_BY_PLAN_MODE
+
+
 def _evaluate_policy(
     conversation: Conversation, policy: Policy, call: ToolCall, action: ProposedAction
 ) -> PolicyDecision:
-    accepts_remembered = conversation.subagent is None or not conversation.subagent.ignores_remembered_approval(action)
-    return check_policy(policy, call.function.name, action, remembered=accepts_remembered)
+    subagent = conversation.subagent
+    return check_policy(
+        policy,
+        call.function.name,
+        action,
+        remembered=subagent is None or not subagent.ignores_remembered_approval(action),
+        read_only=subagent is not None and subagent.is_read_only,
+    )
 
 
 def _build_rejection(conversation: Conversation) -> ToolCallOutcome:
@@ -275,23 +304,27 @@ def _build_rejection(conversation: Conversation) -> ToolCallOutcome:
 
 
 async def _request_approval(
-    conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
+    conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction, rule: Rule | None
 ) -> ApprovalAnswer:
-    """Ask the user for approval and emit the answer. A cancelled wait is announced as a rejection.
+    """Ask the user for approval, because of an ask rule if there is one, and emit the answer.
 
-    A client that has disconnected is not asked: the call is rejected.
+    A cancelled wait is announced as a rejection. A client that has disconnected is not asked: the call is rejected.
     """
     if conversation.events.pending_requests.is_closed:
         return ApprovalAnswer("reject")
     request = _build_approval_request(conversation, turn, call, action)
-    policy = conversation.policy
-    key = memory_key(action, policy.scope)
-    # An approval of the same action for the session may approve this request too, unless the policy would still ask.
-    releasable = _evaluate_policy(conversation, policy.remember(action), call, action).decision == "allow"
+    if rule is not None:
+        request = replace(request, description=f"{request.description} (asked by the rule: {rule})")
+
+    def is_allowed() -> bool:
+        return _evaluate_policy(conversation, conversation.policy, call, action).decision == "allow"
+
+    # An action that a rule wants asked about each time is approved once only.
+    key = None if rule else memory_key(action, conversation.policy.scope)
     answer = ApprovalAnswer("reject")
     try:
         response = await conversation.events.pending_requests.ask(
-            request, conversation.events.emit, key, shares_approval=releasable
+            request, conversation.events.emit, key, is_allowed=is_allowed
         )
         if isinstance(response, ApprovalAnswer):
             answer = response

@@ -27,7 +27,8 @@ class AgentSpec:
     `prompt_path` is an absolute path or `BUILTIN_PROMPT`; `prompt_text`, if not None, is the system prompt itself and
     no template. `tools` are ids in the order in which the model sees the tools. `model` is an alias of the
     configuration. With `ask_commands` every command line needs approval unless yolo or afk is on. With `git_context`
-    the prompt of a new subagent starts with the state of the repository.
+    the prompt of a new subagent starts with the state of the repository. An agent `is_read_only` if its role is to look
+    and not to act.
     """
 
     name: str
@@ -40,6 +41,7 @@ class AgentSpec:
     subagents: Mapping[str, SubagentType] = field(default_factory=dict[str, "SubagentType"])
     ask_commands: bool = False
     git_context: bool = False
+    is_read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from kimi.domain.permissions.approval import ProposedAction
 class SubagentIdentity:
     """The identity of a subagent: its id, its type, and the call of the parent that it works for now.
 
-    With `ask_commands` every command line of the subagent is asked about, whatever was approved for the session.
-    `task_id` is the id of the background task that it runs as, None while the parent's call waits for it.
+    With `ask_commands` every command line of the subagent is asked about, whatever was approved for the session. With
+    `is_read_only` it may not reach the web unless the policy allows that by itself. `task_id` is the id of the background task that it runs as, None while the parent's call waits for it.
     """
 
     agent_id: str
@@ -22,6 +22,7 @@ class SubagentIdentity:
     call_id: str
     ask_commands: bool = False
     task_id: str | None = None
+    is_read_only: bool = False
 
     def ignores_remembered_approval(self, proposed_action: ProposedAction) -> bool:
         """Return whether approvals that were given for the session do not count for `proposed_action`."""

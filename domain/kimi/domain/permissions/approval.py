@@ -1,22 +1,20 @@
 """Approvals: proposed actions, the policy that decides on them, and remembered approvals (tools spec 5).
 
-Tools state a `ProposedAction`; only `check_policy` decides on it. That function is pure and monotone: a wider allow
-rule never allows less, a wider deny rule never allows more.
+Tools state a `ProposedAction`; only `check_policy` decides on it. That function is pure and monotone: a wider pattern
+of an allow rule never allows less, a wider pattern of an ask or deny rule never allows more.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
-from kimi.domain.permissions.shell_line import find_visible_commands, split_simple_commands
 from kimi.domain.tools.tool import DisplayBlock, ShellBlock
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
-DecisionOrigin: TypeAlias = Literal["plan", "rule", "yolo", "afk", "session", "default"]
+DecisionOrigin: TypeAlias = Literal["plan", "read_only", "rule", "yolo", "afk", "session", "default"]
 SessionScope: TypeAlias = Literal["action", "exact", "prefix"]
 ActionKind: TypeAlias = Literal["command", "path", "mcp", "external", "web", "other"]
 
@@ -53,6 +51,11 @@ class Rule:
     action: str | None = None
     match: str | None = None
 
+    def __str__(self) -> str:
+        """Return the rule in one line, as it is named to the model, to the user and in the log."""
+        given = (("tool", self.tool), ("action", self.action), ("match", self.match))
+        return " ".join([self.decision, *(f"{name}={text!r}" for name, text in given if text is not None)])
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -76,64 +79,73 @@ class Policy:
         return self.afk or self.unattended
 
     def remember(self, proposed_action: ProposedAction) -> Policy:
-        """Return this policy with the action approved for the session."""
-        return replace(self, remembered=self.remembered | {memory_key(proposed_action, self.scope)})
+        """Return this policy with the action approved for the session, as far as that is possible."""
+        key = memory_key(proposed_action, self.scope)
+        return self if key is None else replace(self, remembered=self.remembered | {key})
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyDecision:
-    """A decision on a proposed action, and the part of the policy that it comes from."""
+    """A decision on a proposed action, the part of the policy that it comes from, and the rule if it is one."""
 
     decision: Decision
     origin: DecisionOrigin
+    rule: Rule | None = None
 
 
-_PLAN_RESTRICTED_KINDS = frozenset({"command", "mcp", "external"})
+_PLAN_RESTRICTED_KINDS = frozenset({"command", "mcp", "external", "web"})
 
 
 def check_policy(
-    policy: Policy, tool: str, proposed_action: ProposedAction, *, remembered: bool = True
+    policy: Policy, tool: str, proposed_action: ProposedAction, *, remembered: bool = True, read_only: bool = False
 ) -> PolicyDecision:
     """Decide whether `tool` may perform the action.
 
-    The first match wins, in this order: deny rules, plan mode, modes, remembered approvals, allow rules. Plan mode
-    never allows a command, an MCP or an external call by itself; it denies them when the user is absent. Without
-    `remembered`, remembered approvals and allow rules do not count: only yolo and afk allow.
+    The first match wins, in this order: deny rules, ask rules, plan mode, modes, remembered approvals, allow rules. An
+    ask rule and plan mode become a refusal when there is no user to ask. Without `remembered`, remembered approvals and
+    allow rules do not count: only yolo and afk allow. A `read_only` agent is refused the web, without a question,
+    unless a mode or an allow rule allows it.
     """
-    if any(rule.decision == "deny" and _is_denied_by(rule, tool, proposed_action) for rule in policy.rules):
-        return PolicyDecision("deny", "rule")
+    if rule := find_deny_or_ask_rule(policy, tool, proposed_action):
+        is_refused = rule.decision == "deny" or policy.is_user_absent
+        return PolicyDecision("deny" if is_refused else "ask", "rule", rule)
+    allow_rule = _find_allow_rule(policy, tool, proposed_action)
+    is_automatic = policy.yolo or policy.is_user_absent
+    if read_only and proposed_action.kind == "web" and not (is_automatic or allow_rule):
+        return PolicyDecision("deny", "read_only")
     if policy.plan and proposed_action.kind in _PLAN_RESTRICTED_KINDS and not proposed_action.allowed_in_plan_mode:
         return PolicyDecision("deny" if policy.is_user_absent else "ask", "plan")
     if proposed_action.kind == "external":
         return PolicyDecision("allow", "default")  # outside plan mode the client is responsible for its own tools
-    if policy.yolo:
-        return PolicyDecision("allow", "yolo")
-    if policy.is_user_absent:
-        return PolicyDecision("allow", "afk")
+    if is_automatic:
+        return PolicyDecision("allow", "yolo" if policy.yolo else "afk")
     if not remembered:
         return PolicyDecision("ask", "default")
     if memory_key(proposed_action, policy.scope) in policy.remembered:
         return PolicyDecision("allow", "session")
-    if proposed_action.allowed_by_config or any(
-        rule.decision == "allow" and _is_allowed_by(rule, tool, proposed_action) for rule in policy.rules
-    ):
-        return PolicyDecision("allow", "rule")
+    if allow_rule or (proposed_action.allowed_by_config and not proposed_action.is_protected):
+        return PolicyDecision("allow", "rule", allow_rule)
     return PolicyDecision("ask", "default")
 
 
-def is_denied_by_rule(policy: Policy, tool: str, subject: str) -> bool:
-    """Return whether a deny rule forbids a call of `tool` that needs no approval.
+def find_deny_or_ask_rule(policy: Policy, tool: str, proposed_action: ProposedAction) -> Rule | None:
+    """Return the first deny rule that applies to the action, else the first ask rule."""
+    for decision in ("deny", "ask"):
+        for rule in policy.rules:
+            if rule.decision == decision and _applies_to(rule, tool, proposed_action):
+                return rule
+    return None
 
-    `subject` has the form of `ProposedAction.subject`.
+
+def memory_key(proposed_action: ProposedAction, scope: SessionScope) -> str | None:
+    """Return the key under which approval of the action for the session is stored, in this scope (tools spec 5.6).
+
+    Return None for an action that is approved only once.
     """
-    action = ProposedAction("", "", subject=subject)
-    return any(rule.decision == "deny" and _is_denied_by(rule, tool, action) for rule in policy.rules)
-
-
-def memory_key(proposed_action: ProposedAction, scope: SessionScope) -> str:
-    """Return the key under which approval of the action for the session is stored, in this scope (tools spec 5.6)."""
+    if proposed_action.is_protected:
+        return None
     action = proposed_action.remember_as or proposed_action.action
-    if scope == "action" or proposed_action.kind in ("mcp", "external"):
+    if scope == "action" or proposed_action.kind in ("mcp", "external", "web"):
         return action
     return f"{action}\n{proposed_action.subject if scope == 'exact' else _memory_prefix(proposed_action)}"
 
@@ -141,31 +153,42 @@ def memory_key(proposed_action: ProposedAction, scope: SessionScope) -> str:
 def _memory_prefix(proposed_action: ProposedAction) -> str:
     if proposed_action.kind != "command":
         return os.path.dirname(proposed_action.subject)
-    commands = split_simple_commands(proposed_action.subject, _shell_language(proposed_action))
-    if commands is None or len(commands) != 1:
-        return proposed_action.subject
-    return " ".join(commands[0].split()[:2])
+    from kimi.domain.permissions.command_rules import command_prefix  # only where it is needed
+
+    return command_prefix(proposed_action.subject, _shell_language(proposed_action))
 
 
-def _is_denied_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
-    """Return whether a deny rule matches any visible command of a line, or the line as a whole."""
-    if not _is_covered_by(rule, tool, proposed_action):
-        return False
-    if rule.match is None:
-        return True
-    return any(fnmatchcase(subject, rule.match) for subject in _matchable_subjects(proposed_action))
-
-
-def _is_allowed_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
-    """Return whether an allow rule matches every simple command of a line that hides no command."""
+def _applies_to(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
+    """Return whether a deny or ask rule applies to the action."""
     if not _is_covered_by(rule, tool, proposed_action):
         return False
     if rule.match is None:
         return True
     if proposed_action.kind != "command":
-        return fnmatchcase(proposed_action.subject, rule.match)
-    commands = split_simple_commands(proposed_action.subject, _shell_language(proposed_action))
-    return bool(commands) and all(fnmatchcase(command, rule.match) for command in commands or ())
+        return _matches_subject(rule.match, proposed_action)
+    from kimi.domain.permissions.command_rules import mentions_command  # only where it is needed
+
+    return mentions_command(rule.match, proposed_action.subject, _shell_language(proposed_action))
+
+
+def _find_allow_rule(policy: Policy, tool: str, proposed_action: ProposedAction) -> Rule | None:
+    rules = (rule for rule in policy.rules if rule.decision == "allow" and _allows(rule, tool, proposed_action))
+    return next(rules, None)
+
+
+def _allows(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
+    """Return whether an allow rule covers the action; of a command line it must cover every command."""
+    if not _is_covered_by(rule, tool, proposed_action):
+        return False
+    if proposed_action.is_protected and rule.action != proposed_action.action:
+        return False
+    if rule.match is None:
+        return True
+    if proposed_action.kind != "command":
+        return _matches_subject(rule.match, proposed_action)
+    from kimi.domain.permissions.command_rules import covers_commands  # only where it is needed
+
+    return covers_commands(rule.match, proposed_action.subject, _shell_language(proposed_action))
 
 
 def _is_covered_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bool:
@@ -174,12 +197,12 @@ def _is_covered_by(rule: Rule, tool: str, proposed_action: ProposedAction) -> bo
     )
 
 
+def _matches_subject(pattern: str, proposed_action: ProposedAction) -> bool:
+    if proposed_action.kind == "web":  # the names of hosts do not tell upper case from lower case
+        return fnmatchcase(proposed_action.subject.lower().rstrip("."), pattern.lower().rstrip("."))
+    return fnmatchcase(proposed_action.subject, pattern)
+
+
 def _shell_language(proposed_action: ProposedAction) -> str:
     """Return the shell language of the command line."""
     return next((block.language for block in proposed_action.display if isinstance(block, ShellBlock)), "bash")
-
-
-def _matchable_subjects(proposed_action: ProposedAction) -> Iterable[str]:
-    yield proposed_action.subject
-    if proposed_action.kind == "command":
-        yield from find_visible_commands(proposed_action.subject)

@@ -13,6 +13,9 @@ from kimi.application.ports import Shell
 POSIX_SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 """Tried in this order; `/bin/sh` when none of them exists."""
 
+_POSIX_NAMES = ("bash", "sh", "dash", "ash")
+"""Shells whose lines are read as bash's; every other one is a language of its own."""
+
 GIT_BASH_VARIABLE = "KIMI_CLI_GIT_BASH_PATH"
 
 
@@ -35,7 +38,7 @@ def describe_shell(path: str) -> Shell:
     name = PurePath(path.replace("\\", "/")).name.lower().removesuffix(".exe")
     if name in ("pwsh", "powershell"):
         return Shell(name, path, "powershell", ("-NoProfile", "-NonInteractive", "-Command"))
-    return Shell(name, path, "bash")
+    return Shell(name, path, "bash" if name in _POSIX_NAMES else name)
 
 
 def find_windows_shell(environ: Mapping[str, str]) -> Shell:

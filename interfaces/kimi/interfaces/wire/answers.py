@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Final, cast, get_args
 
 from kimi.application.codec.envelope import encode_json
@@ -40,7 +41,7 @@ def decode_answer(request: Request, reply: RpcReply) -> Answer:
             case ToolCallRequest():
                 return _decode_tool_result(request, reply.result)
             case QuestionRequest():
-                return _decode_question(reply.result)
+                return _decode_question(request, reply.result)
             case HookRequest():
                 return _decode_hook(reply.result)
     except ValueError as error:
@@ -50,7 +51,7 @@ def decode_answer(request: Request, reply: RpcReply) -> Answer:
 
 def _decode_approval(request: ApprovalRequest, result: object) -> Answer:
     source = require_object(result, "an approval")
-    _warn_if_different(source.get("request_id"), request.id)
+    _require_same_id(source, request.id)
     response, feedback = source.get("response"), source.get("feedback", "")
     if response not in get_args(ApprovalKind) or not isinstance(feedback, str):
         raise ValueError("`response` must be approve, approve_for_session or reject")
@@ -59,7 +60,8 @@ def _decode_approval(request: ApprovalRequest, result: object) -> Answer:
 
 def _decode_tool_result(request: ToolCallRequest, result: object) -> Answer:
     source = require_object(result, "a tool result")
-    _warn_if_different(source.get("tool_call_id"), request.id)
+    if source.get("tool_call_id") != request.id:  # a result permits nothing: the id of the message counts
+        logger.warning("the client's result names %r, the request is %s", source.get("tool_call_id"), request.id)
     return ToolCallAnswer(decode_tool_return_value(source.get("return_value")))
 
 
@@ -72,8 +74,9 @@ def _format_error(error: Any) -> str:
     return error if isinstance(error, str) and error else encode_json(cast("object", error)).decode()
 
 
-def _decode_question(result: object) -> Answer:
+def _decode_question(request: QuestionRequest, result: object) -> Answer:
     source = require_object(result, "a question answer")
+    _require_same_id(source, request.id)
     return QuestionAnswer(require_object(source.get("answers"), "`answers`"))
 
 
@@ -85,6 +88,8 @@ def _decode_hook(result: object) -> Answer:
     return HookAnswer(action, reason)
 
 
-def _warn_if_different(received: object, expected: str) -> None:
-    if received != expected:
-        logger.warning("the client's answer names %r, the request is %s; the request counts", received, expected)
+def _require_same_id(source: Mapping[str, object], expected: str) -> None:
+    """Check that an answer that names a request names this one. Raises ValueError."""
+    named = source.get("request_id")
+    if named is not None and named != expected:
+        raise ValueError(f"it names the request {named!r}")
