@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimi.domain.permissions.approval import Policy, PolicyDecision, ProposedAction, Rule, check_policy, memory_key
-from kimi.domain.permissions.shell_line import split_simple_commands
 from kimi.domain.tools.tool import ShellBlock
 
 COMMAND = ProposedAction("run command", "Run command `ls`", kind="command", subject="git status")
@@ -165,14 +164,3 @@ def test_wider_allow_rule_allows_more_and_wider_deny_rule_denies_more(line: str,
 
     assert rank(Rule("allow", match=pattern)) <= rank(Rule("allow"))
     assert rank(Rule("deny", match=pattern)) >= rank(Rule("deny"))
-
-
-@given(st.lists(st.text("abc -", min_size=1, max_size=6), min_size=1, max_size=4), st.sampled_from(["&&", ";", "|"]))
-def test_command_line_is_split_at_operators(pieces: list[str], operator: str) -> None:
-    expected = [piece.strip() for piece in pieces if piece.strip()]
-    assert split_simple_commands(f" {operator} ".join(pieces)) == expected
-
-
-@pytest.mark.parametrize("line", ["echo 'a; b' \"c && d\" e\\;f", "python -c 'print(1) # one'", "echo a#b"])
-def test_quoted_operators_do_not_split_a_command(line: str) -> None:
-    assert split_simple_commands(line) == [line]

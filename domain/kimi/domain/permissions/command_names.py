@@ -8,8 +8,8 @@ from kimi.domain.permissions.shell_line import ShellLine, SimpleCommand
 
 _SHELLS: Final = "ash bash busybox cmd csh dash elvish fish ksh mksh nu powershell pwsh rbash sh tcsh toybox xonsh zsh"
 _SHELL_WORDS: Final = (
-    "! . [[ alias bind builtin case command compgen complete coproc do done elif else enable esac eval exec fc fi for "
-    "function if in mapfile readarray select shopt source then time trap until while { }"
+    "! . [[ alias and begin bind builtin case command compgen complete coproc do done elif else enable esac eval exec fc fi for "
+    "foreach function if in mapfile nocorrect noglob not or readarray repeat select shopt source switch then time trap until while { }"
 )
 _INTERPRETERS: Final = (
     "awk bun deno ed emacs ex expect gawk gdb guile ipython irb java julia jshell lldb lua luajit make mawk nawk nim "

@@ -37,9 +37,7 @@ def covers_commands(pattern: str, line: str, language: str) -> bool:
     parsed = parse_shell_line(line, language)
     if parsed is None or parsed.changes_files or parsed.has_hiding_signs or not parsed.commands:
         return False
-    return all(
-        fnmatchcase(command.text, pattern) and not builds_expression(command) for command in parsed.commands
-    )
+    return all(fnmatchcase(command.text, pattern) and not builds_expression(command) for command in parsed.commands)
 
 
 def command_prefix(line: str, language: str) -> str:

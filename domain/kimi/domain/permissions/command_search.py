@@ -22,13 +22,16 @@ _ESCAPE: Final = re.compile(
 )
 _CONTROLS: Final = dict(zip("abefnrtv", "\a\b\x1b\f\n\r\t\v", strict=True))
 
-_REDIRECTION: Final = re.compile(
-    r"""(?<!\d)\d*+(?:&>>?|<<<|<>|[<>]&|>>|>\||>(?!\()|<(?![<(]))[ \t]*+"""
-    r"""(?:[^\s;|&()<>'"\\]|\\.|'[^']*'|"[^"]*")++""",
+_OPERATOR: Final = r"(?:(?<!\d)\d++)?(?:[<>]&[ \t]*+-|(?:&>>?|<>|[<>]&|>>|>\||>(?!\()|(?<!<)<(?![<(]))[ \t]*+"
+_REDIRECTION: Final = re.compile(_OPERATOR + r"[^\s;|&()<>`]++)")
+_QUOTED_REDIRECTION: Final = re.compile(
+    _OPERATOR + r"""(?:[^\s;|&()<>`'"\\]|\\.|'[^']*'|"[^"]*")++)""",
     re.DOTALL,
 )
-_EXPANSION: Final = re.compile(r"\$(?:\{[^{}]*\}|\w+|[@*#?!-]|\(\))")
-"""Expansions that may come to nothing."""
+"""Where a line is quoted twice, the quotes of the inner one mislead: so a redirection is read in both ways."""
+
+_EXPANSION: Final = re.compile(r"\$(?:\{[^{}$`()]*\}|\w+|[@*#?!-]|\(\))")
+"""Expansions that may come to nothing, but those with a command inside."""
 
 _BLANK_VARIABLE: Final = re.compile(r"\$(?:\{IFS\}|IFS(?!\w))")
 
@@ -63,7 +66,7 @@ def _list_readings(line: str) -> tuple[str, ...]:
     if "\\" in line:
         spellings.append(_ESCAPE.sub(_decode_escape, line))
     if "<" in line or ">" in line:
-        spellings += [_REDIRECTION.sub(" ", spelling) for spelling in spellings]
+        spellings += [form.sub(" ", one) for one in spellings for form in (_REDIRECTION, _QUOTED_REDIRECTION)]
     if "$" in line:
         spellings += [_EXPANSION.sub("", spelling) for spelling in spellings]
     return tuple(dict.fromkeys(f"\0{_canonicalise(spelling)}" for spelling in spellings))

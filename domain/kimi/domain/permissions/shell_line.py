@@ -15,7 +15,7 @@ _BASH: Final = re.compile(
     r"""
     (?P<blank>[ \t]++)
   | (?P<joint>\\\n)
-  | (?P<redirection>[0-9]*+(?:&>>?|<<<|<>|[<>]&|>>|>\||>(?!\()|<(?![<(])))
+  | (?P<redirection>[0-9]*+(?:&>>?|<<<|<>|[<>]&[ \t]*+-|[<>]&|>>|>\||>(?!\()|<(?![<(])))
   | (?P<plain>[\w./,:=@%+~^*?{}!\]\[-]++ | (?<=[^\s;|&()<>])\#)
   | '(?P<single>[^']*+)'
   | "(?P<double>(?:[^"\\`$] | \\. | \$(?![({\[\\`]))*+)"
@@ -170,7 +170,8 @@ class _LineReader:
         if self._has_word and text[0].isdigit():  # `'a'1>b`: the digit belongs to the word
             self._add_piece(text.rstrip("<>&|"))
         self._end_word()
-        self._redirection = text.lstrip("0123456789")
+        if not text.endswith("-"):  # which closes a file and has no target
+            self._redirection = text.lstrip("0123456789")
 
     def _end_word(self) -> None:
         if not self._has_word:
@@ -181,7 +182,7 @@ class _LineReader:
         if self._redirection is None:
             self._words.append(word)
             return
-        is_copy = self._redirection in (">&", "<&") and (word == "-" or (len(word) == 1 and word in "0123456789"))
+        is_copy = self._redirection in (">&", "<&") and len(word) == 1 and word in "0123456789"
         is_null = self._redirection in ("<", ">", ">>", "&>", "&>>") and word == "/dev/null"
         self.changes_files |= not (is_copy or is_null)
         self._redirection = None
