@@ -14,7 +14,8 @@ class SubagentIdentity:
     """The identity of a subagent: its id, its type, and the call of the parent that it works for now.
 
     With `ask_commands` every command line of the subagent is asked about, whatever was approved for the session. With
-    `is_read_only` it may not reach the web unless the policy allows that by itself. `task_id` is the id of the background task that it runs as, None while the parent's call waits for it.
+    `is_read_only` it may not reach the web unless the policy allows that by itself. `task_id` is the id of the
+    background task that it runs as, None while the parent's call waits for it.
     """
 
     agent_id: str

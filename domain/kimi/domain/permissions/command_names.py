@@ -8,29 +8,44 @@ from kimi.domain.permissions.shell_line import ShellLine, SimpleCommand
 
 _SHELLS: Final = "ash bash busybox cmd csh dash elvish fish ksh mksh nu powershell pwsh rbash sh tcsh toybox xonsh zsh"
 _SHELL_WORDS: Final = (
-    "! . [[ alias and begin bind builtin case command compgen complete coproc do done elif else enable esac eval exec fc fi for "
-    "foreach function if in mapfile nocorrect noglob not or readarray repeat select shopt source switch then time trap until while { }"
+    "! . [[ alias and begin bind builtin case command compgen complete coproc do done elif else enable esac eval exec "
+    "fc fi for foreach function if in mapfile nocorrect noglob not or readarray repeat select shopt source switch "
+    "then time trap until while { }"
 )
 _INTERPRETERS: Final = (
-    "awk bun deno ed emacs ex expect gawk gdb guile ipython irb java julia jshell lldb lua luajit make mawk nawk nim "
-    "node nodejs nvim osascript perl php pypy python pythonw r racket rscript ruby scala sed sqlite swift tclsh ts-node "
-    "tsx vi view vim"
+    "awk bun deno ed emacs ex expect gawk gdb guile ipython irb java jshell julia lldb lua luajit make mawk nawk nim "
+    "node nodejs nvim osascript perl php pypy python pythonw r racket rscript ruby scala sed sqlite swift tclsh ts- "
+    "node tsx vi view vim"
 )
 _LAUNCHERS: Final = (
-    "arch at batch bwrap bunx bundle caffeinate catchsegv chroot chrt chpst choom corepack crontab dbus-run-session "
-    "direnv docker doas dumb-init entr env envdir eatmydata fakeroot faketime fd fdfind find firejail flatpak flock "
-    "gosu guix hyperfine ionice kubectl ld.so linux lxc machinectl mise nice nix nix-shell nohup npx nsenter "
-    "numactl op pkexec parallel perf pipx pnpx podman prlimit proot rlwrap rsync run-parts runcon runuser runas schroot "
+    "arch at batch bundle bunx bwrap caffeinate catchsegv choom chpst chroot chrt corepack crontab dbus-run-session "
+    "direnv doas docker dumb-init eatmydata entr env envdir fakeroot faketime fd fdfind find firejail flatpak flock "
+    "gosu guix hyperfine ionice kubectl ld.so linux lxc machinectl mise nice nix nix-shell nohup npx nsenter numactl "
+    "op parallel perf pipx pkexec pnpx podman prlimit proot rlwrap rsync run-parts runas runcon runuser schroot "
     "screen script sem setarch setpriv setsid sg sort ssh sshpass start-stop-daemon stdbuf strace su su-exec sudo "
-    "systemd-run tar taskset time timeout tini tmux torsocks tsocks unbuffer unshare uvx valgrind watch watchexec xargs "
-    "xvfb-run"
+    "systemd-run tar taskset time timeout tini tmux torsocks tsocks unbuffer unshare uvx valgrind watch watchexec "
+    "xargs xvfb-run"
 )
 _RUNNERS: Final = frozenset(f"{_SHELLS} {_SHELL_WORDS} {_INTERPRETERS} {_LAUNCHERS}".split())
-_RUNNING_SUBCOMMANDS: Final = frozenset("dlx eval exec foreach run run-script shell".split())
+_RUNNING_SUBCOMMANDS: Final = frozenset({"dlx", "eval", "exec", "foreach", "run", "run-script", "shell"})
 _GIT_OPTIONS: Final = ("-c", "--config-env", "--exec-path", "-x", "--exec")
 
 _EVALUATORS: Final = frozenset(
-    "[ declare export getopts let local printf read readonly test typeset unset wait".split()
+    (
+        "[",
+        "declare",
+        "export",
+        "getopts",
+        "let",
+        "local",
+        "printf",
+        "read",
+        "readonly",
+        "test",
+        "typeset",
+        "unset",
+        "wait",
+    )
 )
 """Builtins that evaluate subscripts and arithmetic in their arguments, which may substitute commands."""
 
