@@ -14,6 +14,8 @@ from typing import Final
 _QUOTING: Final = re.compile(r"(?:[\"'`^${}]|\\\n?)++")
 """Signs that may stand inside a word without being part of it."""
 
+_WITHOUT_QUOTING: Final = str.maketrans("", "", "\"'`^${}\\")
+
 _GAP: Final = re.compile(r"\0?(?:[\s,]\0?)++")
 """What separates words; a comma does inside braces."""
 
@@ -92,17 +94,28 @@ def _compile_segments(pattern: str) -> tuple[re.Pattern[str], ...]:
     while at < len(pattern):
         wildcard = _WILDCARD.search(pattern, at)
         end = wildcard.start() if wildcard else len(pattern)
-        segments[-1] += [char for char in _canonicalise(pattern[at:end]) if char != "\0"]
+        segments[-1] += _GAP.sub(" ", pattern[at:end].translate(_WITHOUT_QUOTING))
         if wildcard is not None and wildcard[1]:
             segments.append([])
         elif wildcard is not None:
             segments[-1].append("")
         at = wildcard.end() if wildcard else end
-    expressions = [r"\0?+".join(re.escape(char) if char else r"[^\0]" for char in segment) for segment in segments]
+    expressions = [_join_segment(segment) for segment in segments]
     if segments[0]:
-        expressions[0] = _anchor_start(segments[0][0], expressions[0])
+        expressions[0] = _anchor_start(segments[0][0], _join_characters(segments[0]))
     expressions[-1] += r"(?![\w.-])" if segments[-1] else ""
     return tuple(re.compile(expression) for expression in expressions if expression)
+
+
+def _join_characters(segment: list[str]) -> str:
+    return r"\0?+".join(re.escape(char) if char else r"[^\0]" for char in segment)
+
+
+def _join_segment(segment: list[str]) -> str:
+    """Return the expression of a segment; the gap that it begins with may have ended the one before it."""
+    if segment[:1] != [" "]:
+        return _join_characters(segment)
+    return r"(?:(?<=\ )|\ )" + _join_characters(segment[1:])
 
 
 def _anchor_start(first: str, expression: str) -> str:
