@@ -152,6 +152,83 @@ def test_project_cannot_approve_and_deny_rule_overrides_yolo(place: Place) -> No
     assert not (place.work / "made").exists()
 
 
+RULES = """
+[[approval.rules]]
+decision = "deny"
+tool = "Shell"
+match = "rm *"
+[[approval.rules]]
+decision = "ask"
+match = "touch *"
+[[approval.rules]]
+decision = "ask"
+tool = "ReadFile"
+match = "*/private.txt"
+"""
+
+
+@pytest.mark.spec("R-190", "R-193")
+def test_ask_rules_ask_even_under_yolo_and_refuse_where_nobody_is(place: Place) -> None:
+    place.config = RULES
+    (place.work / "private.txt").write_text("between us")
+    calls = step(TOUCH, call("c2", "ReadFile", {"path": "private.txt"}), shell("c3", "echo untouched"))
+    place.script(calls, "text: done")
+    kimi = turn(place, "--yolo", answer="approve")
+    described = {one["tool_call_id"]: one["description"] for one in kimi.payloads("ApprovalRequest")}
+    assert set(described) == {"c1", "c2"}
+    assert "asked by the rule: ask match='touch *'" in described["c1"]
+    assert [result(kimi, name)["is_error"] for name in ("c1", "c2", "c3")] == [False, False, False]
+    (place.work / "made").unlink()
+
+    place.script(calls, "text: done")
+    kimi = turn(place, "--afk")
+    assert asked(kimi) == 0
+    assert "rules: ask match='touch *', and nobody can be asked" in result(kimi)["message"]
+    assert "between us" not in json.dumps(result(kimi, "c2"))
+    assert result(kimi, "c3")["output"] == "untouched\n"
+    assert not (place.work / "made").exists()
+
+
+@pytest.mark.spec("R-191")
+@pytest.mark.parametrize(
+    "line",
+    ["# Let's clean up\nrm -f kept", "cat <<E\nit's\nE\nrm -f kept", "echo $'it\\'s'; rm -f kept", ">log rm -f kept"],
+)
+def test_denied_command_is_seen_behind_quotes_that_quote_nothing(place: Place, line: str) -> None:
+    place.config = RULES
+    (place.work / "kept").touch()
+    place.script(shell("c1", line), "text: done")
+    kimi = turn(place, "--yolo")
+    assert "rules: deny tool='Shell' match='rm *'." in result(kimi)["message"]
+    assert (place.work / "kept").exists()
+
+
+@pytest.mark.spec("R-192")
+def test_allow_rule_runs_no_command_beside_the_allowed_one(place: Place) -> None:
+    place.config = '[[approval.rules]]\ndecision = "allow"\nmatch = "printf *"\n'
+    lines = ["printf $[a[`touch made`]]", "printf -v 'a[$(touch made)]' x", "printf x | sh -c 'touch made'", "printf x"]
+    place.script(step(*(shell(f"c{number}", line) for number, line in enumerate(lines))), "text: done")
+    kimi = turn(place, answer="reject")
+    assert {one["tool_call_id"] for one in kimi.payloads("ApprovalRequest")} == {"c0", "c1", "c2"}
+    assert result(kimi, "c3")["output"] == "x"
+    assert not (place.work / "made").exists()
+
+
+@pytest.mark.spec("R-197")
+def test_answer_that_names_another_request_is_a_rejection(place: Place) -> None:
+    place.script(step(TOUCH, call("c2", "WriteFile", {"path": "new.txt", "content": "x"})), "text: done")
+    with place.wire() as kimi:
+        call_id = kimi.call("prompt", {"user_input": "go"})
+        first, second = (kimi.until("ApprovalRequest") for _ in range(2))
+        for request, named in ((first, second), (second, first)):
+            answer = {"request_id": named["id"], "response": "approve_for_session"}
+            kimi.send({"jsonrpc": "2.0", "id": request["id"], "result": answer})
+        assert kimi.response(call_id)["result"] == {"status": "finished"}
+        assert [one["response"] for one in kimi.payloads("ApprovalResponse")] == ["reject", "reject"]
+        assert kimi.finish() == 0
+    assert os.listdir(place.work) == []
+
+
 @pytest.mark.spec("T-103")
 @pytest.mark.parametrize(
     "reply",

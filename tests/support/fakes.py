@@ -13,7 +13,7 @@ from kimi.application.ports import ModelItem, PreparedCall, ResponseEnd, ToolCal
 from kimi.domain.content.message import JsonObject, Message
 from kimi.domain.events.request import HookAnswer
 from kimi.domain.hook import ALLOW, CommandHook
-from kimi.domain.permissions.approval import ProposedAction
+from kimi.domain.permissions.approval import ActionKind, ProposedAction
 from kimi.domain.tools.diff import ChangedText
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_ok
 
@@ -70,7 +70,7 @@ async def forever() -> None:
 @dataclass
 class FakeTool:
     """A tool that calls `run`. With an `action` it needs approval; `changed` is the file that its calls change,
-    `subject` is what deny rules match."""
+    `subject` and `kind` are what rules match."""
 
     name: str
     run: Callable[[JsonObject, ToolCallContext], Awaitable[ToolReturnValue]] | None = None
@@ -79,6 +79,7 @@ class FakeTool:
     exact_text: bool = False
     changed: ChangedText | None = None
     subject: str = ""
+    kind: ActionKind = "other"
     ran: list[JsonObject] = field(default_factory=list[JsonObject])
 
     @property
@@ -92,7 +93,11 @@ class FakeTool:
             self.ran.append(arguments)
             return await self.run(arguments, context) if self.run else tool_ok("done")
 
-        effect = ProposedAction(self.action, f"Do {self.action}") if self.action else None
+        effect = (
+            ProposedAction(self.action, f"Do {self.action}", kind=self.kind, subject=self.subject)
+            if self.action
+            else None
+        )
         yield PreparedCall(run, effect, self.changed, self.subject)
 
 

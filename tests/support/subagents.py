@@ -25,14 +25,15 @@ from tests.support.conversations import conversation_with, with_resources
 from tests.support.fakes import FakeModel, FakeTool
 
 
-def agent(name: str, *tools: str, ask_commands: bool = False, git_context: bool = False) -> SubagentType:
-    """Return a type of subagent."""
-    return SubagentType(f"Does {name}.", AgentSpec(name, tools, ask_commands=ask_commands, git_context=git_context))
+def agent(name: str, *tools: str, is_explorer: bool = False) -> SubagentType:
+    """Return a type of subagent; an explorer only looks, and its commands are asked about each time."""
+    spec = AgentSpec(name, tools, ask_commands=is_explorer, git_context=is_explorer, is_read_only=is_explorer)
+    return SubagentType(f"Does {name}.", spec)
 
 
 TYPES = {
     "coder": agent("coder", "Run", "Agent"),
-    "explore": agent("explore", "Run", ask_commands=True, git_context=True),
+    "explore": agent("explore", "Run", is_explorer=True),
 }
 
 

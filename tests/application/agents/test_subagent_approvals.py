@@ -16,7 +16,7 @@ from kimi.domain.events.event import (
 from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalRequest, Request
 from kimi.domain.permissions.approval import Policy, Rule
 from tests.support.conversations import run
-from tests.support.fakes import FakeModel
+from tests.support.fakes import FakeModel, FakeTool
 from tests.support.subagent_calls import DONE, REPORT, YES, agent, always, asked, brief, command, inner, result
 from tests.support.subagents import CommandTool, crew_with
 
@@ -93,3 +93,28 @@ async def test_session_approval_does_not_answer_requests_that_always_ask(
 
     answered = {one.request_id: one.response for one in outcome.events if isinstance(one, ApprovalResponse)}
     assert answered == {waiting["top"]: "approve_for_session", waiting["c1"]: "reject"}
+
+
+@pytest.mark.spec("R-195")
+@pytest.mark.parametrize(
+    ("subagent_type", "rules", "questions", "runs"),
+    [
+        ("explore", (), 0, 0),
+        ("explore", (Rule("allow", match="*.example.com"),), 0, 1),
+        ("explore", (Rule("allow", match="example.org"),), 0, 0),
+        ("coder", (), 1, 1),
+    ],
+)
+async def test_read_only_subagent_is_refused_the_web_unless_a_rule_allows_the_host(
+    subagent_type: str, rules: tuple[Rule, ...], questions: int, runs: int
+) -> None:
+    fetch = FakeTool("Run", action="fetch url", kind="web", subject="docs.example.com")
+    model = FakeModel([[agent(subagent_type=subagent_type)], [command()], [TextPart(REPORT)], DONE])
+    crew = await crew_with(model, [fetch], policy=Policy(rules=rules))
+
+    outcome = await run(crew.parent, "go", answer=YES)
+
+    assert (len(asked(outcome)), len(fetch.ran)) == (questions, runs)
+    (fetched,) = [one for one in inner(outcome) if isinstance(one, ToolResult)]
+    assert fetched.return_value.is_error is (runs == 0)
+    assert ("read-only subagent" in fetched.return_value.message) is (runs == 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import anyio
@@ -13,7 +14,7 @@ from kimi.application.ports import ToolCallContext
 from kimi.domain.content.message import Function, JsonObject, ToolCall, message_text
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import ApprovalResponse, Event, ToolResult
-from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalRequest, Request
+from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalKind, ApprovalRequest, Request
 from kimi.domain.permissions.approval import Policy, Rule
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_ok
 from kimi.domain.turn import TurnStatus
@@ -215,6 +216,90 @@ async def test_deny_rule_applies_to_calls_without_approval(rule: Rule, held: boo
     outcome = await run(await conversation_with(model, [tool], policy=Policy(yolo=True, rules=(rule,))), "go")
     assert (tool.ran == []) is held
     assert (results(outcome)["c1"].display == (BriefBlock("Not allowed"),)) is held
+
+
+@pytest.mark.spec("R-190")
+@pytest.mark.parametrize("response", ["approve", "approve_for_session", "reject"])
+async def test_ask_rule_asks_under_yolo_and_its_approval_holds_once(response: ApprovalKind) -> None:
+    rule = Rule("ask", tool="Write")
+    tool = FakeTool("Write", action="edit file")
+    model = FakeModel([[call("c1", "Write")], [call("c2", "Write")], [TextPart("ok")]])
+    conversation = await conversation_with(model, [tool], policy=Policy(yolo=True, rules=(rule,)))
+
+    outcome = await run(conversation, "go", answer=always(ApprovalAnswer(response)))
+
+    rejected = response == "reject"  # which ends the turn
+    assert [one.description for one in asked(outcome)] == ["Do edit file (asked by the rule: ask tool='Write')"] * (
+        1 if rejected else 2
+    )
+    assert len(tool.ran) == (0 if rejected else 2)
+    # The client reads that its approval held once.
+    announced = {event.response for event in outcome.events if isinstance(event, ApprovalResponse)}
+    assert announced == {"reject" if rejected else "approve"}
+    assert conversation.policy.remembered == frozenset()
+
+
+@pytest.mark.spec("R-190")
+@pytest.mark.parametrize("response", ["approve", "reject"])
+async def test_ask_rule_asks_about_a_call_that_needs_no_approval(response: ApprovalKind) -> None:
+    tool = FakeTool("Look", subject="/w/private/a", read_only=True)
+    policy = Policy(yolo=True, rules=(Rule("ask", match="/w/private/*"),))
+    conversation = await conversation_with(FakeModel([[call("c1", "Look")], [TextPart("ok")]]), [tool], policy=policy)
+
+    outcome = await run(conversation, "go", answer=always(ApprovalAnswer(response)))
+
+    (request,) = asked(outcome)
+    assert (request.sender, request.action) == ("Look", "use Look")
+    assert request.description == "Use Look on `/w/private/a` (asked by the rule: ask match='/w/private/*')"
+    assert tool.ran == ([{}] if response == "approve" else [])
+
+
+@pytest.mark.spec("R-193")
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (Policy(rules=(Rule("deny", tool="Write"),)), "by the user's approval rules: deny tool='Write'. Do not"),
+        (
+            Policy(afk=True, rules=(Rule("ask", action="edit*"),)),
+            "by the user's approval rules: ask action='edit*', and nobody can be asked. Do not",
+        ),
+    ],
+)
+async def test_refusal_and_log_name_the_deciding_rule(
+    policy: Policy, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    conversation = await conversation_with(
+        FakeModel([[call("c1", "Write")], [TextPart("ok")]]), [FakeTool("Write", action="edit file")], policy=policy
+    )
+    outcome = await run(conversation, "go")
+    assert reason in results(outcome)["c1"].message
+    assert f"call c1 of Write: deny edit file by rule ({policy.rules[0]})" in caplog.text
+
+
+@pytest.mark.spec("R-198")
+async def test_session_approval_releases_nothing_that_is_asked_about_by_now() -> None:
+    tools = [FakeTool("Run", action="run command", kind="command", subject="ls")]
+    model = FakeModel([[call("c1", "Run"), call("c2", "Run")], [TextPart("ok")]])
+    conversation = await conversation_with(model, tools)
+    waiting: list[ApprovalRequest] = []
+
+    def answer(request: Request) -> Answer | None:
+        assert isinstance(request, ApprovalRequest)
+        waiting.append(request)
+        if len(waiting) == 2:
+            first, second = waiting
+            conversation.permissions.switch_modes(plan=True)
+            resolve_request(conversation, first.id, ApprovalAnswer("approve_for_session"))
+            assert conversation.events.pending_requests.find(second.id) is not None
+            assert not resolve_request(conversation, first.id, ApprovalAnswer("approve_for_session"))
+            assert conversation.events.pending_requests.find(second.id) is not None
+            resolve_request(conversation, second.id, ApprovalAnswer("reject", "no"))
+        return None
+
+    outcome = await run(conversation, "go", answer=answer)
+
+    assert {call_id: result.is_error for call_id, result in results(outcome).items()} == {"c1": False, "c2": True}
 
 
 @pytest.mark.spec("T-113")

@@ -164,3 +164,149 @@ def test_wider_allow_rule_allows_more_and_wider_deny_rule_denies_more(line: str,
 
     assert rank(Rule("allow", match=pattern)) <= rank(Rule("allow"))
     assert rank(Rule("deny", match=pattern)) >= rank(Rule("deny"))
+
+
+WEB = ProposedAction("fetch url", "Fetch", kind="web", subject="docs.example.com", remember_as="fetch:docs.example.com")
+PROTECTED = ProposedAction("edit protected file", "Edit", kind="path", subject="/w/.git/config", is_protected=True)
+
+
+@pytest.mark.spec("R-190")
+@pytest.mark.parametrize(
+    "mode", [Policy(), Policy(yolo=True), Policy(yolo=True, plan=True), Policy().remember(COMMAND)]
+)
+def test_rules_decide_in_the_order_deny_ask_allow(mode: Policy) -> None:
+    allow, ask, deny = Rule("allow"), Rule("ask", match="git *"), Rule("deny", match="git push*")
+    for rules in ((allow, ask, deny), (deny, ask, allow), (ask, deny, allow)):
+        policy = replace(mode, rules=rules)
+        assert check_policy(policy, "Shell", command("ls; git push x")) == PolicyDecision("deny", "rule", deny)
+        assert check_policy(policy, "Shell", command("ls; git status")) == PolicyDecision("ask", "rule", ask)
+
+
+@pytest.mark.spec("R-190")
+@pytest.mark.parametrize("mode", [Policy(afk=True), Policy(unattended=True), Policy(yolo=True, afk=True)])
+def test_ask_rule_refuses_where_nobody_can_be_asked(mode: Policy) -> None:
+    policy = replace(mode, rules=(Rule("ask", tool="Shell", match="git push*"),))
+    assert check_policy(policy, "Shell", command("git push")) == PolicyDecision("deny", "rule", policy.rules[0])
+    assert check_policy(policy, "Shell", command("git status")).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "action"),
+    [
+        (Rule("ask", tool="Write*"), "WriteFile", EDIT),
+        (Rule("ask", action="edit file"), "WriteFile", EDIT),
+        (Rule("ask", match="/w/*"), "WriteFile", EDIT),
+        (Rule("ask", match="git *"), "Shell", COMMAND),
+        (Rule("ask", match="files/*"), "read", ProposedAction("mcp:read", "", kind="mcp", subject="files/read")),
+        (Rule("ask", match="*.EXAMPLE.com"), "FetchURL", WEB),
+        (Rule("ask", match="docs.example.com"), "FetchURL", replace(WEB, subject="Docs.Example.com.")),
+        (Rule("ask", tool="mine"), "mine", ProposedAction("external tool", "", kind="external")),
+    ],
+)
+def test_rules_name_tools_actions_paths_commands_servers_and_hosts(
+    rule: Rule, tool: str, action: ProposedAction
+) -> None:
+    policy = Policy(yolo=True, rules=(rule,))
+    assert check_policy(policy, tool, action) == PolicyDecision("ask", "rule", rule)
+    other = replace(action, action="other", subject="elsewhere")
+    assert check_policy(policy, "Other", other).decision == "allow"
+
+
+def test_rule_is_written_in_one_line() -> None:
+    assert str(Rule("deny", tool="Shell", match="rm *\n")) == "deny tool='Shell' match='rm *\\n'"
+    assert str(Rule("ask")) == "ask"
+
+
+@pytest.mark.spec("R-194")
+def test_protected_action_is_allowed_by_a_rule_that_names_it_or_by_yolo_only() -> None:
+    assert memory_key(PROTECTED, "action") is None
+    policy = Policy().remember(PROTECTED).remember(EDIT)
+    remembered = replace(policy, remembered=policy.remembered | {"edit protected file", "edit file"})
+    assert check_policy(remembered, "WriteFile", PROTECTED) == PolicyDecision("ask", "default")
+    wide = (Rule("allow"), Rule("allow", tool="*"), Rule("allow", action="edit*"), Rule("allow", match="/w/*"))
+    assert check_policy(Policy(rules=wide), "WriteFile", PROTECTED) == PolicyDecision("ask", "default")
+    by_config = replace(PROTECTED, allowed_by_config=True)
+    assert check_policy(Policy(), "WriteFile", by_config) == PolicyDecision("ask", "default")
+    named = Rule("allow", action="edit protected file", match="/w/.git/*")
+    assert check_policy(Policy(rules=(named,)), "WriteFile", PROTECTED) == PolicyDecision("allow", "rule", named)
+    assert check_policy(Policy(yolo=True), "WriteFile", PROTECTED) == PolicyDecision("allow", "yolo")
+
+
+@pytest.mark.spec("R-195")
+def test_web_is_asked_about_once_per_host_and_always_in_plan_mode() -> None:
+    other = replace(WEB, subject="evil.example", remember_as="fetch:evil.example")
+    for scope in ("action", "prefix", "exact"):
+        policy = Policy(scope=scope).remember(WEB)
+        assert check_policy(policy, "FetchURL", WEB) == PolicyDecision("allow", "session")
+        assert check_policy(policy, "FetchURL", other) == PolicyDecision("ask", "default")
+    allowed = Policy(plan=True, yolo=True, rules=(Rule("allow"),)).remember(WEB)
+    assert check_policy(allowed, "FetchURL", WEB) == PolicyDecision("ask", "plan")
+    assert check_policy(replace(allowed, afk=True), "FetchURL", WEB) == PolicyDecision("deny", "plan")
+
+
+@pytest.mark.spec("R-195")
+def test_read_only_agent_reaches_a_host_only_by_an_allow_rule_or_a_mode() -> None:
+    rule = Rule("allow", tool="FetchURL", match="*.example.com")
+    refused = PolicyDecision("deny", "read_only")
+    assert check_policy(Policy(), "FetchURL", WEB, read_only=True) == refused
+    assert check_policy(Policy().remember(WEB), "FetchURL", WEB, read_only=True) == refused
+    assert check_policy(Policy(plan=True), "FetchURL", WEB, read_only=True) == refused
+    assert check_policy(Policy(rules=(rule,)), "FetchURL", WEB, read_only=True) == PolicyDecision("allow", "rule", rule)
+    assert check_policy(Policy(yolo=True), "FetchURL", WEB, read_only=True) == PolicyDecision("allow", "yolo")
+    asked = Policy(rules=(rule, Rule("ask", match="docs.*")))
+    assert check_policy(asked, "FetchURL", WEB, read_only=True) == PolicyDecision("ask", "rule", asked.rules[1])
+    assert check_policy(Policy(), "ReadFile", replace(EDIT, action="read"), read_only=True).decision == "ask"
+
+
+@pytest.mark.spec("R-196")
+@pytest.mark.parametrize(
+    ("approved", "other"),
+    [
+        *(("bash -c ls", "bash -c rm"), ("python3 -c 1", "python3 -c 2"), ("git -c a=1 log", "git -c b=2 log")),
+        *(("sudo ls", "sudo ls -l"), ("env ls", "env ls -l"), ("xargs ls", "xargs ls -l"), ("ssh h ls", "ssh h rm")),
+    ],
+)
+def test_prefix_scope_remembers_what_runs_others_only_as_it_stands(approved: str, other: str) -> None:
+    policy = Policy(scope="prefix").remember(command(approved))
+    assert check_policy(policy, "Shell", command(approved)).decision == "allow"
+    assert check_policy(policy, "Shell", command(other)).decision == "ask"
+
+
+modes = st.builds(
+    Policy, yolo=st.booleans(), afk=st.booleans(), plan=st.booleans(), remembered=st.sets(st.just("run command"))
+)
+actions = st.sampled_from([COMMAND, EDIT, WEB, PROTECTED, command("ls > x; git push"), command("# it's\nrm x")])
+patterns = st.one_of(st.none(), st.sampled_from(["*", "git *", "/w/*", "docs.*", "rm *", "edit protected file", "x"]))
+rules = st.lists(
+    st.builds(Rule, st.sampled_from(["allow", "ask", "deny"]), match=patterns, action=patterns), max_size=4
+)
+
+
+@given(modes, actions, rules, rules, st.booleans())
+def test_more_rules_change_a_decision_only_in_their_own_direction(
+    policy: Policy, action: ProposedAction, given_rules: list[Rule], added: list[Rule], read_only: bool
+) -> None:
+    def rank(*more: Rule) -> int:
+        checked = replace(policy, remembered=frozenset(policy.remembered), rules=(*given_rules, *more))
+        return RANK[check_policy(checked, "Shell", action, read_only=read_only).decision]
+
+    assert rank(*(rule for rule in added if rule.decision != "allow")) <= rank()
+    assert rank(*(rule for rule in added if rule.decision == "allow")) >= rank()
+
+
+@given(words, st.integers(0, 8), st.integers(0, 8), words)
+def test_pattern_with_a_star_in_place_of_a_part_matches_no_less(pattern: str, start: int, end: int, line: str) -> None:
+    wider = f"{pattern[:start]}*{pattern[max(start, end) :]}"
+    for decision, order in (("allow", 1), ("ask", -1), ("deny", -1)):
+        before, after = (
+            RANK[check_policy(Policy(rules=(Rule(decision, match=match),)), "Shell", command(line)).decision]
+            for match in (pattern, wider)
+        )
+        assert before * order <= after * order
+
+
+def test_many_stars_in_a_pattern_take_no_time() -> None:
+    policy = Policy(rules=(Rule("deny", match="*a" * 40 + "b"), Rule("allow", match="*a" * 40 + "b")))
+    subjects = ("a" * 20_000, "$(" + "a " * 20_000, "/" + "a/" * 20_000)
+    for action in (command(subjects[0]), command(subjects[1]), replace(EDIT, subject=subjects[2])):
+        assert check_policy(policy, "Shell", action).decision == "ask"

@@ -39,7 +39,16 @@ from tests.support.program.pace import slowdown
             "r${e}m x",
             "/bin/rm x",
         ),
-        *("rm${IFS}x", "rm$IFS'x'", "${x:-rm} x", "${x:-$(r$@m x)}", "-c'r\"\"m x'", "env -Srm x", "echo $'a\\nrm x'"),
+        *(
+            "rm${IFS}x",
+            "rm$IFS'x'",
+            "${x:-rm} x",
+            "${x:-$(r$@m x)}",
+            "-c'r\"\"m x'",
+            "env -Srm x",
+            "echo $'a\\nrm x'",
+            'system("a\\nr\\\\m x")',
+        ),
         *("# it's\nrm x", "cat <<E\nit's\nE\nrm x", "rm >log x", "rm 2>'a b' x", "rm <&-x", "bash <<<'rm >a x'"),
     ],
 )

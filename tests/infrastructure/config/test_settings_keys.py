@@ -170,6 +170,8 @@ BAD_TABLES: list[tuple[str, Any, str]] = [
     ("hooks", [{"event": "Stop", "command": "x", "on_failure": "explode"}], r"hooks\.0\.on_failure"),
     ("hooks", [{"event": "Stop", "command": "x", "on_failure": "block", "matcher": "("}], r"hooks\.0: .*'matcher'"),
     ("approval.rules", [{"decision": "perhaps"}], r"approval\.rules\.0"),
+    ("approval.rules", [{"tool": "Shell"}], r"approval\.rules\.0\.decision"),
+    ("approval.rules", [{"decision": "deny"}, {"decision": "allow", "path": "x"}], r"approval\.rules\.1.*key path; "),
 ]
 
 

@@ -228,6 +228,7 @@ def test_built_in_agents_have_documented_tools_and_prompts() -> None:
     assert set(EXPLORE.tools) == reading | shell
     assert set(PLAN.tools) == reading
     assert [spec.ask_commands for spec in (default, CODER, EXPLORE, PLAN)] == [False, False, True, False]
+    assert [spec.is_read_only for spec in (default, CODER, EXPLORE, PLAN)] == [False, False, True, True]
     assert "You are a subagent" not in render_agent_prompt(default, ARGUMENTS, render_prompt)
     for spec in (CODER, EXPLORE, PLAN):
         assert "You are a subagent" in render_agent_prompt(spec, ARGUMENTS, render_prompt)

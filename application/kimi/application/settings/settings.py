@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from kimi.domain.hook import CommandHook
 from kimi.domain.permissions.approval import Rule, SessionScope
@@ -44,11 +44,20 @@ class ToolSettings(SettingsSlice):
     external_timeout_s: Annotated[float, Field(ge=0)] = 0
 
 
+def _refuse_unknown_keys(rule: Any) -> Any:
+    """Check the keys of a rule: one that is misspelled and ignored would make the rule apply to everything."""
+    known = ("decision", "tool", "action", "match")
+    if isinstance(rule, dict) and (unknown := [key for key in cast("dict[Any, Any]", rule) if key not in known]):
+        names = ", ".join(str(key) for key in unknown)
+        raise ValueError(f"unknown key {names}; a rule has the keys {', '.join(known)}")
+    return cast("Any", rule)
+
+
 class ApprovalSettings(SettingsSlice):
     """`[approval]`: what approval for the session remembers, and the user's rules (tools spec 5.6)."""
 
     session_scope: SessionScope = "action"
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[Annotated[Rule, BeforeValidator(_refuse_unknown_keys)], ...] = ()
 
 
 class SessionSettings(SettingsSlice):

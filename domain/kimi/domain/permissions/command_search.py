@@ -20,9 +20,9 @@ _GAP: Final = re.compile(r"\0?(?:[\s,]\0?)++")
 """What separates words; a comma does inside braces."""
 
 _ESCAPE: Final = re.compile(
-    r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|([abefnrtv]))"
+    r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|([abefnrtv\\]))"
 )
-_CONTROLS: Final = dict(zip("abefnrtv", "\a\b\x1b\f\n\r\t\v", strict=True))
+_CONTROLS: Final = dict(zip("abefnrtv\\", "\a\b\x1b\f\n\r\t\v\\", strict=True))
 
 _OPERATOR: Final = r"(?:(?<!\d)\d++)?(?:[<>]&[ \t]*+-|(?:&>>?|<>|[<>]&|>>|>\||>(?!\()|(?<!<)<(?![<(]))[ \t]*+"
 _REDIRECTION: Final = re.compile(_OPERATOR + r"[^\s;|&()<>`]++)")
