@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi.domain.permissions.approval import Policy, PolicyDecision, ProposedAction, Rule, check_policy, memory_key
+from kimi.domain.permissions.approval import (
+    Decision,
+    Policy,
+    PolicyDecision,
+    ProposedAction,
+    Rule,
+    check_policy,
+    memory_key,
+)
 from kimi.domain.tools.tool import ShellBlock
 
 COMMAND = ProposedAction("run command", "Run command `ls`", kind="command", subject="git status")
@@ -297,7 +305,8 @@ def test_more_rules_change_a_decision_only_in_their_own_direction(
 @given(words, st.integers(0, 8), st.integers(0, 8), words)
 def test_pattern_with_a_star_in_place_of_a_part_matches_no_less(pattern: str, start: int, end: int, line: str) -> None:
     wider = f"{pattern[:start]}*{pattern[max(start, end) :]}"
-    for decision, order in (("allow", 1), ("ask", -1), ("deny", -1)):
+    cases: list[tuple[Decision, int]] = [("allow", 1), ("ask", -1), ("deny", -1)]
+    for decision, order in cases:
         before, after = (
             RANK[check_policy(Policy(rules=(Rule(decision, match=match),)), "Shell", command(line)).decision]
             for match in (pattern, wider)
