@@ -10,7 +10,7 @@ import pytest
 
 from kimi.application.control.resolve_request import resolve_request
 from kimi.application.conversation.conversation import Conversation
-from kimi.application.ports import ToolCallContext
+from kimi.application.ports import ModelItem, ToolCallContext
 from kimi.domain.content.message import Function, JsonObject, ToolCall, message_text
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import ApprovalResponse, Event, ToolResult
@@ -19,7 +19,7 @@ from kimi.domain.permissions.approval import Policy, Rule
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_ok
 from kimi.domain.turn import TurnStatus
 from tests.support.conversations import Run, conversation_with, run
-from tests.support.fakes import FakeModel, FakeTool
+from tests.support.fakes import FakeModel, FakeTool, Pause
 
 pytestmark = pytest.mark.anyio
 
@@ -252,6 +252,21 @@ async def test_ask_rule_asks_about_a_call_that_needs_no_approval(response: Appro
     assert (request.sender, request.action) == ("Look", "use Look")
     assert request.description == "Use Look on `/w/private/a` (asked by the rule: ask match='/w/private/*')"
     assert tool.ran == ([{}] if response == "approve" else [])
+
+
+async def test_no_question_comes_between_the_streamed_parts() -> None:
+    tool = FakeTool("Look", subject="/w/a", read_only=True)
+
+    async def pause() -> None:
+        await anyio.wait_all_tasks_blocked()
+
+    answer: list[ModelItem | Pause] = [call("c1", "Look"), TextPart("so "), pause, TextPart("far")]
+    conversation = await conversation_with(
+        FakeModel([answer, [TextPart("ok")]]), [tool], policy=Policy(rules=(Rule("ask", tool="Look"),))
+    )
+    outcome = await run(conversation, "go", answer=always(ApprovalAnswer("approve")))
+    assert tool.ran == [{}]
+    assert outcome.names.index("ApprovalRequest") > outcome.names.index("StatusUpdate")
 
 
 @pytest.mark.spec("R-193")

@@ -65,7 +65,14 @@ def test_argument_is_no_command_where_the_line_is_split_for_certain(line: str) -
 
 
 def test_powershell_commands_are_mentioned_in_any_case() -> None:
-    for line in ("REMOVE-ITEM x", "ls; remove-item x", "& { Remove-Item x }", 'iex "Remove`-Item x"'):
+    for line in (
+        "REMOVE-ITEM x",
+        "ls; remove-item x",
+        "& { Remove-Item x }",
+        'iex "Remove`-Item x"',
+        "Start-Process Remove-Item x",
+        "iex 'Remove-Item x'",
+    ):
         assert mentions_command("Remove-Item *", line, "powershell")
 
 

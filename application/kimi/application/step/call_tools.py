@@ -25,7 +25,6 @@ from kimi.domain.content.message import JsonObject, ToolCall
 from kimi.domain.events.event import ApprovalResponse, FileChangePlanned, ToolCallStarted, ToolResult
 from kimi.domain.events.request import Answer, ApprovalAnswer, ApprovalRequest, Request
 from kimi.domain.permissions.approval import (
-    Policy,
     PolicyDecision,
     ProposedAction,
     Rule,
@@ -126,7 +125,7 @@ class StepCalls:
 
     async def _run(self, index: int) -> None:
         call = self._calls[index]
-        outcome = await run_call(self._conversation, self._turn, call)
+        outcome = await run_call(self._conversation, self._turn, call, self._message_stored)
         # A call that was started early may be done before its message is stored; its result must come after it.
         await self._message_stored.wait()
         await self.publish(index, outcome)
@@ -155,10 +154,13 @@ class StepCalls:
         return self._calls[self._answered_count].id
 
 
-async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall) -> ToolCallOutcome:
+async def run_call(
+    conversation: Conversation, turn: RunningTurn, call: ToolCall, message_stored: anyio.Event
+) -> ToolCallOutcome:
     """Run one call and return its outcome; an exception of the tool becomes an error result.
 
-    Raises StoreFailed when the PreToolUse hooks cannot be recorded.
+    The user is asked about it only after `message_stored`: no question comes between the streamed parts, or twice when
+    the stream breaks off and the step is tried again. Raises StoreFailed when the PreToolUse hooks cannot be recorded.
     """
     name = call.function.name
     tool = conversation.toolset.find(name)
@@ -174,8 +176,12 @@ async def run_call(conversation: Conversation, turn: RunningTurn, call: ToolCall
             if prepared_call.changed_text is not None:
                 planned = FileChangePlanned(_agent_id(conversation), call.id, prepared_call.changed_text)
                 conversation.events.emit_nowait(planned)
-            if (denied := await _check_permission(conversation, turn, call, prepared_call)) is not None:
-                return denied
+            action = _find_action_to_check(conversation, call, prepared_call)
+            if action is not None:
+                if _evaluate_policy(conversation, call, action).decision == "ask":
+                    await message_stored.wait()
+                if (denied := await _authorize_action(conversation, turn, call, action)) is not None:
+                    return denied
             # Not `emit`, which can wait for the driver: nothing may happen between the permission and the run.
             conversation.events.emit_nowait(ToolCallStarted(_agent_id(conversation), call.id))
             return await _execute_call(tool, prepared_call, arguments)
@@ -235,17 +241,15 @@ async def _execute_call(tool: Tool, prepared_call: PreparedCall, arguments: Json
     return ToolCallOutcome(result, is_exact=tool.spec.exact_text, executed_arguments=arguments)
 
 
-async def _check_permission(
-    conversation: Conversation, turn: RunningTurn, call: ToolCall, prepared_call: PreparedCall
-) -> ToolCallOutcome | None:
-    """Return None when the call may run, else the outcome that says why it may not."""
+def _find_action_to_check(
+    conversation: Conversation, call: ToolCall, prepared_call: PreparedCall
+) -> ProposedAction | None:
+    """Return the action that the policy decides on; None for a call that needs no approval and no rule applies to."""
     if prepared_call.proposed_action is not None:
-        return await _authorize_action(conversation, turn, call, prepared_call.proposed_action)
+        return prepared_call.proposed_action
     name = call.function.name
     action = ProposedAction(f"use {name}", f"Use {name} on `{prepared_call.subject}`", subject=prepared_call.subject)
-    if find_deny_or_ask_rule(conversation.policy, name, action) is None:
-        return None
-    return await _authorize_action(conversation, turn, call, action)
+    return action if find_deny_or_ask_rule(conversation.policy, name, action) else None
 
 
 async def _authorize_action(
@@ -255,7 +259,7 @@ async def _authorize_action(
 
     Return None when the call may run, else the outcome that says why it may not.
     """
-    policy_decision = _evaluate_policy(conversation, conversation.policy, call, action)
+    policy_decision = _evaluate_policy(conversation, call, action)
     decision, origin = policy_decision.decision, _format_origin(policy_decision)
     answer = None
     if decision == "ask":
@@ -283,12 +287,10 @@ def _explain_refusal(policy_decision: PolicyDecision) -> str:
     return FORBIDDEN_IN_READ_ONLY_AGENT if policy_decision.origin == "read_only" else FORBIDDEN_BY_PLAN_MODE
 
 
-def _evaluate_policy(
-    conversation: Conversation, policy: Policy, call: ToolCall, action: ProposedAction
-) -> PolicyDecision:
+def _evaluate_policy(conversation: Conversation, call: ToolCall, action: ProposedAction) -> PolicyDecision:
     subagent = conversation.subagent
     return check_policy(
-        policy,
+        conversation.policy,
         call.function.name,
         action,
         remembered=subagent is None or not subagent.ignores_remembered_approval(action),
@@ -317,7 +319,7 @@ async def _request_approval(
         request = replace(request, description=f"{request.description} (asked by the rule: {rule})")
 
     def is_allowed() -> bool:
-        return _evaluate_policy(conversation, conversation.policy, call, action).decision == "allow"
+        return _evaluate_policy(conversation, call, action).decision == "allow"
 
     # An action that a rule wants asked about each time is approved once only.
     key = None if rule else memory_key(action, conversation.policy.scope)

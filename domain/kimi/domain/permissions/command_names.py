@@ -26,7 +26,11 @@ _LAUNCHERS: Final = (
     "systemd-run tar taskset time timeout tini tmux torsocks tsocks unbuffer unshare uvx valgrind watch watchexec "
     "xargs xvfb-run"
 )
-_RUNNERS: Final = frozenset(f"{_SHELLS} {_SHELL_WORDS} {_INTERPRETERS} {_LAUNCHERS}".split())
+_POWERSHELL_WORDS: Final = (
+    "% ? foreach-object icm iex ii ipmo invoke-command invoke-expression invoke-item measure-command sajb saps "
+    "start-job start-process start-threadjob where-object"
+)
+_RUNNERS: Final = frozenset(f"{_SHELLS} {_SHELL_WORDS} {_INTERPRETERS} {_LAUNCHERS} {_POWERSHELL_WORDS}".split())
 _RUNNING_SUBCOMMANDS: Final = frozenset({"dlx", "eval", "exec", "foreach", "run", "run-script", "shell"})
 _GIT_OPTIONS: Final = ("-c", "--config-env", "--exec-path", "-x", "--exec")
 
