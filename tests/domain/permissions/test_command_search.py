@@ -48,7 +48,7 @@ from tests.support.program.pace import slowdown
             "-c'r\"\"m x'",
             "env -Srm x",
             "echo $'a\\nrm x'",
-            'system("a\\nr\\\\m x")',
+            *('system("a\\nr\\\\m x")', "system(\"$'\\\\162m' x\")", "rm >t <<-E x", "rm >`t` x", "rm >a$(t) x"),
         ),
         *("# it's\nrm x", "cat <<E\nit's\nE\nrm x", "rm >log x", "rm 2>'a b' x", "rm <&-x", "bash <<<'rm >a x'"),
     ],

@@ -22,12 +22,17 @@ _GAP: Final = re.compile(r"\0?(?:[\s,]\0?)++")
 _ESCAPE: Final = re.compile(
     r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|([abefnrtv\\]))"
 )
+MAX_DECODINGS: Final = 2
+"""How often escapes are decoded: a program may hand a text that it has decoded to a shell."""
+
 _CONTROLS: Final = dict(zip("abefnrtv\\", "\a\b\x1b\f\n\r\t\v\\", strict=True))
 
-_OPERATOR: Final = r"(?:(?<!\d)\d++)?(?:[<>]&[ \t]*+-|(?:&>>?|<>|[<>]&|>>|>\||>(?!\()|(?<!<)<(?![<(]))[ \t]*+"
+_OPERATOR: Final = (
+    r"(?:(?<!\d)\d++)?(?:[<>]&[ \t]*+-|(?:&>>?|<>|[<>]&|>>|>\||>(?!\()|(?<!<)(?:<<-?(?!<)|<)(?![<(]))[ \t]*+"
+)
 _REDIRECTION: Final = re.compile(_OPERATOR + r"[^\s;|&()<>`]++)")
 _QUOTED_REDIRECTION: Final = re.compile(
-    _OPERATOR + r"""(?:[^\s;|&()<>`'"\\]|\\.|'[^']*'|"[^"]*")++)""",
+    _OPERATOR + r"""(?:\$\([^()]*\)|`[^`]*`|[^\s;|&()<>`'"\\]|\\.|'[^']*'|"[^"]*")++)""",
     re.DOTALL,
 )
 """Where a line is quoted twice, the quotes of the inner one mislead: so a redirection is read in both ways."""
@@ -65,8 +70,8 @@ def _list_readings(line: str) -> tuple[str, ...]:
     """Return the texts to search in: as written, with escapes decoded, without redirections and empty expansions."""
     line = _BLANK_VARIABLE.sub(" ", line)
     spellings = [line]
-    if "\\" in line:
-        spellings.append(_ESCAPE.sub(_decode_escape, line))
+    while "\\" in spellings[-1] and len(spellings) <= MAX_DECODINGS:
+        spellings.append(_ESCAPE.sub(_decode_escape, spellings[-1]))
     if "<" in line or ">" in line:
         spellings += [form.sub(" ", one) for one in spellings for form in (_REDIRECTION, _QUOTED_REDIRECTION)]
     if "$" in line:
