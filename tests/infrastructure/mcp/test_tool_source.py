@@ -274,8 +274,9 @@ async def test_thousand_tools_are_listed_and_filtered(tmp_path: Path) -> None:
         assert [tool.name for tool in view(source, "some").tools] == expected
 
 
-async def test_fifty_megabyte_result_is_received(tmp_path: Path) -> None:
-    async with connected(tmp_path, raw_server("s", tools=["big"])) as source:
+async def test_fifty_megabyte_result_is_received_if_configured(tmp_path: Path) -> None:
+    place = replace(place_in(tmp_path), max_message_bytes=64 * 1024 * 1024)
+    async with connected(tmp_path, raw_server("s", tools=["big"]), place=place) as source:
         result = await source.call("s", "big", {"text": "50000000"}, decline)
         assert len(text_of(result)) == 50_000_000
 
@@ -339,6 +340,7 @@ async def test_call_timeout_pauses_while_questions_are_open(tmp_path: Path) -> N
 
         def __init__(self, elicit: AnswerElicitation) -> None:
             self.lost, self.tools_changed, self._elicit = asyncio.Event(), asyncio.Event(), elicit
+            self.refusal: str | None = None
 
         async def list_tools(self) -> list[SourceTool]:
             return []

@@ -229,6 +229,10 @@ class SourceDisconnected(SourceCallFailed):
     """The server disconnected during the call, which may or may not have taken effect."""
 
 
+class SourceAnswerRefused(SourceDisconnected):
+    """The server sent what exceeds a limit, and was disconnected; the text is a sentence that says which."""
+
+
 class SourceUnavailable(SourceCallFailed):
     """The server is not connected; nothing was sent."""
 

@@ -14,6 +14,7 @@ from kimi.application.ports import (
     CheckArguments,
     NewId,
     PreparedCall,
+    SourceAnswerRefused,
     SourceDisconnected,
     SourceTimedOut,
     SourceTool,
@@ -103,6 +104,12 @@ class ServerTool:
         except SourceTimedOut:
             text = f"Timeout while calling MCP tool `{name}`. You may explain to the user that the timeout config is "
             return tool_error(f"{text}set too low.", "Timeout")
+        except SourceAnswerRefused as refusal:
+            text = (
+                f"The answer of the MCP server `{server}` to `{name}` was refused: {refusal} "
+                "The call may or may not have taken effect. Ask it for less at a time."
+            )
+            return tool_error(text, "MCP answer refused")
         except SourceDisconnected:
             text = (
                 f"The MCP server `{server}` disconnected while running `{name}`; it may or may not have taken effect."

@@ -132,6 +132,7 @@ class McpClientConfig(ConfigSection):
     connect_timeout_ms: Annotated[int, Field(ge=1)] = 30_000
     first_turn_wait_ms: Annotated[int, Field(ge=0)] = 10_000
     max_output_chars: Annotated[int, Field(ge=1000)] = 100_000
+    max_message_bytes: Annotated[int, Field(ge=65_536)] = 16 * 1024 * 1024
 
 
 class McpConfig(ConfigSection):

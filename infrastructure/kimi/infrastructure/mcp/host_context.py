@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kimi.application.ports import CheckSchema
 from kimi.application.settings.settings import McpServer
 from kimi.infrastructure.mcp.config.server_secrets import find_server_secrets
+from kimi.infrastructure.mcp.transport.message_guard import MAX_MESSAGE_BYTES
 from kimi.infrastructure.mcp.transport.server_log import ServerLog
 from kimi.infrastructure.workspace.processes import LocalProcess
 
@@ -28,6 +29,7 @@ class McpHostContext:
     check_schema: CheckSchema
     list_roots: Callable[[], Sequence[str]]
     hide_secrets: Callable[[Collection[str]], None]
+    max_message_bytes: int = MAX_MESSAGE_BYTES
     running_processes: set[LocalProcess] = field(default_factory=set[LocalProcess])
 
     def create_log(self, server: McpServer) -> ServerLog:

@@ -6,7 +6,7 @@ import base64
 import logging
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import mcp_types
 
@@ -18,6 +18,13 @@ from kimi.domain.tools.tool import ToolReturnValue
 
 logger = logging.getLogger(__name__)
 
+MAX_SCHEMA_BYTES: Final = 128 * 1024
+MAX_ALL_SCHEMA_BYTES: Final = 4 * 1024 * 1024
+"""The limit of the schemas of one server. The model is sent all of them with each request."""
+
+MAX_DESCRIPTION_CHARS: Final = 64 * 1024
+MAX_NAME_CHARS: Final = 1000
+
 _MIME_TYPE = re.compile(r"[a-zA-Z0-9.+-]+/[a-zA-Z0-9.+_-]+")
 
 
@@ -27,22 +34,35 @@ def select_usable_tools(server: str, tools: Iterable[mcp_types.Tool], check: Che
     The faults of the others are logged.
     """
     found: dict[str, SourceTool] = {}
+    room = MAX_ALL_SCHEMA_BYTES
     for tool in tools:
         schema = _ensure_object_type(tool.input_schema)
-        fault = "it is there twice" if tool.name in found else _find_schema_fault(schema, check)
+        size = len(encode_json(schema))
+        fault = _find_size_fault(tool, size, room)
+        if fault is None:
+            fault = "it is there twice" if tool.name in found else _find_schema_fault(schema, check)
         if fault is not None:
-            logger.warning("the tool %r of the MCP server %s is left out: %s", tool.name, server, fault)
+            logger.warning("the tool %.200r of the MCP server %s is left out: %s", tool.name, server, fault)
             continue
+        room -= size
         hints = tool.annotations
         found[tool.name] = SourceTool(
             server=server,
             name=tool.name,
-            description=tool.description or "",
+            description=(tool.description or "")[:MAX_DESCRIPTION_CHARS],
             parameters=schema,
             title=tool.title or (hints.title if hints else None),
             read_only=bool(hints and hints.read_only_hint),
         )
     return list(found.values())
+
+
+def _find_size_fault(tool: mcp_types.Tool, size: int, room: int) -> str | None:
+    if len(tool.name) > MAX_NAME_CHARS:
+        return "its name is too long"
+    if size > MAX_SCHEMA_BYTES:
+        return "its schema is too large"
+    return "the schemas of the server are too large together" if size > room else None
 
 
 def _ensure_object_type(schema: dict[str, Any]) -> JsonObject:

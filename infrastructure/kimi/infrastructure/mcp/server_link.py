@@ -51,6 +51,11 @@ class RemoteSession(Protocol):
     tools_changed: asyncio.Event
     """Set when the server has other tools than before."""
 
+    @property
+    def refusal(self) -> str | None:
+        """A sentence that says what the server sent that was refused, if that ended the connection."""
+        ...
+
     async def list_tools(self) -> Sequence[SourceTool]:
         """List all tools that can be offered. Raises what the library raises."""
         ...
@@ -169,7 +174,7 @@ class ServerLink:
                     connecting.deadline = math.inf
                     self._session = session
                     await self._watch_tools(session, seconds)
-                    return None
+                    return ConnectionError(session.refusal) if session.refusal else None
         except Exception as error:
             logger.debug("the MCP server %s cannot be connected", self.server.name, exc_info=error)
             return error

@@ -35,7 +35,14 @@ def build_tool_source(
         return [workspace.work_dir, *settings.additional_dirs, *files.state.additional_dirs]
 
     host = McpHostContext(
-        workspace.work_dir, settings.share_dir, environ, __version__, check_schema, list_roots, hide_secrets
+        workspace.work_dir,
+        settings.share_dir,
+        environ,
+        __version__,
+        check_schema,
+        list_roots,
+        hide_secrets,
+        settings.mcp.max_message_bytes,
     )
     return McpToolSource(settings.mcp, host)
 

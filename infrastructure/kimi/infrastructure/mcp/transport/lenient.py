@@ -25,12 +25,23 @@ from mcp_types import methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import TypeAdapter
 
+from kimi.infrastructure.mcp.transport.guarded_body import guard_response
+from kimi.infrastructure.mcp.transport.message_guard import MessageGuard
 from kimi.infrastructure.mcp.transport.remote import OPEN_TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
 MAX_DEPTH: Final = 100
 """Tools that are nested deeper are left out: neither the library nor providers accept them."""
+
+MAX_TOOL_VALUES: Final = 20_000
+"""Tools that consist of more JSON values are left out: they are checked one by one."""
+
+MAX_LISTED_TOOLS: Final = 2000
+"""How many tools of one server are looked at; the others are left out. No model can use that many."""
+
+MAX_BLOCKS: Final = 1000
+"""How many blocks of a result's content are looked at."""
 
 _TOOL_KEYS: Final = ("name", "title", "description", "inputSchema", "annotations")
 """The members that are checked; other members of a tool are ignored."""
@@ -39,10 +50,14 @@ _CONTENT_BLOCK_ADAPTER: Final[TypeAdapter[object]] = TypeAdapter(mcp_types.Conte
 
 
 class LenientTransport(ClientTransport):
-    """Another transport, with `LenientSession`s. `error_status` is the last HTTP status that reported an error."""
+    """Another transport, with `LenientSession`s. `error_status` is the last HTTP status that reported an error.
 
-    def __init__(self, inner: ClientTransport) -> None:
+    `guard` limits the bodies of all HTTP responses, those about a login included.
+    """
+
+    def __init__(self, inner: ClientTransport, guard: MessageGuard) -> None:
         self.inner = inner
+        self.guard = guard
         self.error_status: int | None = None
         self.legacy_only = inner.legacy_only
         if isinstance(inner, StreamableHttpTransport | SSETransport):
@@ -73,8 +88,11 @@ class LenientTransport(ClientTransport):
         **more: object,  # fastmcp asks to follow redirects; the transport does so, within its origin
     ) -> httpx2.AsyncClient:
         client = create_mcp_http_client(headers, timeout or httpx2.Timeout(OPEN_TIMEOUT_S, read=None), auth)
-        client.event_hooks.setdefault("response", []).append(self._record_error_status)
+        client.event_hooks.setdefault("response", []).extend((self._record_error_status, self._guard_response))
         return client
+
+    async def _guard_response(self, response: httpx2.Response) -> None:
+        await guard_response(response, self.guard)
 
     async def _record_error_status(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
@@ -133,14 +151,24 @@ def _clean_message(message: SessionMessage | Exception) -> SessionMessage | Exce
     if isinstance(message, SessionMessage) and isinstance(message.message, mcp_types.JSONRPCResponse):
         result = message.message.result
         if isinstance(tools := result.get("tools"), list):
+            listed = cast("list[Any]", tools)
+            if len(listed) > MAX_LISTED_TOOLS:
+                logger.warning("of %d tools of an MCP server the first %d are used", len(listed), MAX_LISTED_TOOLS)
             result["tools"] = [
-                whole for tool in cast("list[Any]", tools) if (whole := _complete_tool(tool)) is not None
+                whole for tool in listed[:MAX_LISTED_TOOLS] if (whole := _complete_tool(tool)) is not None
             ]
         if "structuredContent" in result:
             result.setdefault("content", [])
         if isinstance(content := result.get("content"), list):
-            result["content"] = [_replace_unknown_block(block) for block in cast("list[Any]", content)]
+            result["content"] = _limit_blocks(cast("list[Any]", content))
     return message
+
+
+def _limit_blocks(blocks: list[Any]) -> list[object]:
+    kept = [_replace_unknown_block(block) for block in blocks[:MAX_BLOCKS]]
+    if len(blocks) > MAX_BLOCKS:
+        kept.append({"type": "text", "text": f"[{len(blocks) - MAX_BLOCKS} more blocks of content are left out]"})
+    return kept
 
 
 def _replace_unknown_block(block: object) -> object:
@@ -169,8 +197,8 @@ def _complete_tool(tool: object) -> dict[str, Any] | None:
 
 
 def _find_tool_fault(tool: dict[str, Any]) -> str | None:
-    if _is_nested_deeper(tool, MAX_DEPTH):
-        return "it is nested too deeply"
+    if (fault := _find_shape_fault(tool)) is not None:
+        return fault
     try:
         methods.validate_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
         str(tool["name"]).encode()  # half a surrogate pair could not be sent back
@@ -179,12 +207,21 @@ def _find_tool_fault(tool: dict[str, Any]) -> str | None:
     return None if tool["inputSchema"]["type"] == "object" else "its parameters are no object"
 
 
-def _is_nested_deeper(value: object, depth: int) -> bool:
-    """Return whether `value` is nested more than `depth` levels."""
+def _find_shape_fault(tool: dict[str, Any]) -> str | None:
+    """Return a fault if the tool is too deep or has too many values. Takes time for `MAX_TOOL_VALUES` at most."""
+    level: list[object] = [tool]
+    values = 0
+    for _ in range(MAX_DEPTH + 1):
+        level = [part for value in level for part in _list_parts(value)]
+        values += len(level)
+        if not level:
+            return None
+        if values > MAX_TOOL_VALUES:
+            return "it has too many values"
+    return "it is nested too deeply"
+
+
+def _list_parts(value: object) -> Iterable[object]:
     if isinstance(value, dict):
-        parts: Iterable[object] = cast("dict[str, object]", value).values()
-    elif isinstance(value, list):
-        parts = cast("list[object]", value)
-    else:
-        return False
-    return depth == 0 or any(_is_nested_deeper(part, depth - 1) for part in parts)
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()

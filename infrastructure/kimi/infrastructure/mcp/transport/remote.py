@@ -25,7 +25,8 @@ from mcp.shared.message import SessionMessage
 
 from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.mcp.transport.message_parsing import MAX_MESSAGE_BYTES, parse_message
+from kimi.infrastructure.mcp.transport.message_guard import MessageGuard, MessageRefused
+from kimi.infrastructure.mcp.transport.message_parsing import parse_message
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +37,13 @@ SILENCE_TIMEOUT_S: Final = 300.0
 """Seconds between two events of a server with the older transport, unless its entry says otherwise."""
 
 
-def create_transport(server: McpServer, auth: httpx2.Auth | None = None) -> ClientTransport:
+def create_transport(
+    server: McpServer, auth: httpx2.Auth | None = None, guard: MessageGuard | None = None
+) -> ClientTransport:
     """Create the transport for `server`, which has a URL and expanded variables; nothing is connected.
 
-    `auth` is the login of a server with `auth: "oauth"`; any other `auth` of it is a bearer token.
+    `auth` is the login of a server with `auth: "oauth"`; any other `auth` of it is a bearer token. `guard` limits its
+    messages.
 
     Raises:
         ConfigError: a header or the token cannot be sent.
@@ -48,8 +52,12 @@ def create_transport(server: McpServer, auth: httpx2.Auth | None = None) -> Clie
     headers = {name: _check_sendable(value, f"header '{name}'", server) for name, value in server.headers.items()}
     access = auth if server.auth in (None, "oauth") else _check_sendable(server.auth, "token", server)
     if server.transport == "sse":
-        return EventTransport(server.url, headers, auth=access, sse_read_timeout=server.sse_read_timeout_s)
-    return HttpTransport(server.url, headers, auth=access)
+        events = EventTransport(server.url, headers, auth=access, sse_read_timeout=server.sse_read_timeout_s)
+        events.guard = guard or MessageGuard()
+        return events
+    transport = HttpTransport(server.url, headers, auth=access)
+    transport.guard = guard or MessageGuard()
+    return transport
 
 
 def _check_sendable(value: str, what: str, server: McpServer) -> str:
@@ -64,7 +72,9 @@ def _check_sendable(value: str, what: str, server: McpServer) -> str:
 
 
 class HttpTransport(StreamableHttpTransport):
-    """Streamable HTTP; a message may have `MAX_MESSAGE_BYTES`."""
+    """Streamable HTTP."""
+
+    guard: MessageGuard
 
     @asynccontextmanager
     async def connect_session(
@@ -75,7 +85,7 @@ class HttpTransport(StreamableHttpTransport):
         new_client = self.httpx_client_factory or create_mcp_http_client
         async with (
             new_client(headers=dict(self.headers), auth=self.auth) as client,
-            streamable_http_client(self.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as (read, write),
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as (read, write),
             options.session_class(read, write, **session_kwargs) as session,
         ):
             yield session
@@ -87,6 +97,8 @@ class EventTransport(SSETransport):
     The connection is lost when either direction breaks.
     """
 
+    guard: MessageGuard
+
     @asynccontextmanager
     async def connect_session(
         self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
@@ -97,7 +109,7 @@ class EventTransport(SSETransport):
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         with incoming, read, write, outgoing:
             async with self._open_events() as (client, events), anyio.create_task_group() as tasks:
-                address = await tasks.start(_receive_messages, events, incoming)
+                address = await tasks.start(_receive_messages, events, incoming, self.guard)
                 tasks.start_soon(_send_messages, client, address, outgoing, incoming)
                 async with options.session_class(read, write, **session_kwargs) as session:
                     yield session
@@ -111,7 +123,7 @@ class EventTransport(SSETransport):
         timeout = httpx2.Timeout(OPEN_TIMEOUT_S, read=silent_s)
         async with (
             new_client(headers=dict(self.headers), timeout=timeout, auth=self.auth) as client,
-            sse_within_origin(client, self.url, max_event_size=MAX_MESSAGE_BYTES) as events,
+            sse_within_origin(client, self.url, max_event_size=None) as events,
         ):
             events.response.raise_for_status()
             yield client, events
@@ -120,6 +132,7 @@ class EventTransport(SSETransport):
 async def _receive_messages(
     events: httpx2.EventSource,
     incoming: MemoryObjectSendStream[SessionMessage | Exception],
+    guard: MessageGuard,
     *,
     task_status: anyio.abc.TaskStatus[str],
 ) -> None:
@@ -135,8 +148,8 @@ async def _receive_messages(
                     address = _resolve_endpoint(events.response.request.url, event.data)
                     task_status.started(address)
                 elif event.event == "message" and event.data:
-                    await _deliver_message(event.data, incoming)
-        except httpx2.HTTPError as error:
+                    await _deliver_message(event.data, incoming, guard)
+        except (httpx2.HTTPError, httpx2.StreamError, MessageRefused) as error:
             logger.info("the events of an MCP server broke off: %s", error)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # the session is closed
@@ -151,9 +164,11 @@ def _resolve_endpoint(url: httpx2.URL, endpoint: str) -> str:
     return str(address)
 
 
-async def _deliver_message(text: str, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+async def _deliver_message(
+    text: str, incoming: MemoryObjectSendStream[SessionMessage | Exception], guard: MessageGuard
+) -> None:
     try:
-        message = await parse_message(text.encode())
+        message = await parse_message(text.encode(), guard)
     except ValueError:
         logger.info("an MCP server sent what is no message")
         return
@@ -172,7 +187,7 @@ async def _send_messages(
         try:
             response = await request_within_origin(client, "POST", address, json=text)
             response.raise_for_status()
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
             logger.info("a message did not get to an MCP server: %s", error)
             incoming.close()
             return

@@ -24,7 +24,8 @@ from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 from mcp.shared.message import SessionMessage
 
-from kimi.infrastructure.mcp.transport.message_parsing import MAX_MESSAGE_BYTES, parse_message
+from kimi.infrastructure.mcp.transport.message_guard import MessageGuard, MessageRefused
+from kimi.infrastructure.mcp.transport.message_parsing import parse_message
 from kimi.infrastructure.mcp.transport.server_log import ServerLog
 from kimi.infrastructure.workspace.pipes import OutputPipe, open_pipes
 from kimi.infrastructure.workspace.processes import ChildProcess, LocalProcess, leave_process, start_program
@@ -33,6 +34,12 @@ logger = logging.getLogger(__name__)
 
 END_PHASE_S: Final = 1.0
 """The time that a server has to end after the end of its input, and again after the termination signal, in seconds."""
+
+MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
+"""The limit of what a server has not read of what it was sent."""
+
+MAX_LOGGED_LINE_BYTES: Final = 64 * 1024
+"""How much of a line that is no message gets into the log."""
 
 _INHERITED_VARIABLES: Final = (
     (
@@ -82,7 +89,9 @@ class ProcessTransport(ClientTransport):
         log: ServerLog,
         running_processes: set[LocalProcess],
         environ: Mapping[str, str],
+        guard: MessageGuard | None = None,
     ) -> None:
+        self._guard = guard or MessageGuard()
         self.output_ended = asyncio.Event()
         self._command = command
         self._env = {name: environ[name] for name in _INHERITED_VARIABLES if name in environ} | dict(env)
@@ -102,7 +111,7 @@ class ProcessTransport(ClientTransport):
         with incoming, read, write, outgoing:
             async with self._run_process() as (process, stdin, errors), anyio.create_task_group() as tasks:
                 tasks.start_soon(self._read_messages, process, incoming)
-                tasks.start_soon(_write_messages, outgoing, stdin)
+                tasks.start_soon(self._write_messages, outgoing, stdin)
                 tasks.start_soon(self._read_errors, errors)
                 try:
                     async with options.session_class(read, write, **session_kwargs) as session:
@@ -149,38 +158,48 @@ class ProcessTransport(ClientTransport):
     async def _read_messages(
         self, process: LocalProcess, incoming: MemoryObjectSendStream[SessionMessage | Exception]
     ) -> None:
-        """Parse lines into messages; other lines go to the log.
+        """Parse lines into messages; other lines go to the log. A message that exceeds a limit ends the connection.
 
         It goes on reading when the session is closed, so that the process can end.
         """
-        line: list[bytes] = []
-        size = 0
+        line = bytearray()  # grows in place: pieces that are joined would be in memory twice
         with incoming:
-            async for block in process.output():
-                first, *others = block.split(b"\n")
-                line.append(first)
-                size += len(first)
-                if size > MAX_MESSAGE_BYTES:
-                    logger.warning("a message of an MCP server was too large; the connection is given up")
-                    break
-                for other in others:
-                    await self._deliver_line(b"".join(line), incoming)
-                    line, size = [other], len(other)
-            else:
-                if size:
-                    await self._deliver_line(b"".join(line), incoming)
+            try:
+                async for block in process.output():
+                    *ends, rest = block.split(b"\n")
+                    for end in ends:
+                        line += end
+                        whole, line = line, bytearray()
+                        await self._deliver_line(whole, incoming)
+                    line += rest
+                    self._guard.check_size(len(line))
+                await self._deliver_line(line, incoming)
+            except MessageRefused as refusal:
+                logger.warning("the connection to an MCP server is given up: %s", refusal)
         self.output_ended.set()
 
-    async def _deliver_line(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        if not line.strip():
+    async def _deliver_line(
+        self, line: bytearray, incoming: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
+        """Pass a line on as a message. Raises MessageRefused."""
+        if not line or line.isspace():
             return
         try:
-            message = await parse_message(line)
+            message = await parse_message(line, self._guard)
         except ValueError:
-            self._log.write(line + b"\n")
+            self._log.write(bytes(line[:MAX_LOGGED_LINE_BYTES]) + b"\n")
             return
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await incoming.send(SessionMessage(message))
+
+    async def _write_messages(self, outgoing: MemoryObjectReceiveStream[SessionMessage], stdin: _StdinWriter) -> None:
+        """Send messages until a server has left too much unread; then the connection is given up."""
+        async for message in outgoing:
+            if stdin.unread_bytes > MAX_UNREAD_BYTES:
+                self._guard.refuse("It does not read what it is sent.")
+                self.output_ended.set()
+                return
+            stdin.send(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
     async def _read_errors(self, errors: OutputPipe) -> None:
         while block := await errors.read():
@@ -192,11 +211,18 @@ class _StdinWriter:
 
     def __init__(self, descriptor: int) -> None:
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._sent_bytes = self._written_bytes = 0
         threading.Thread(target=self._pump, args=(descriptor,), name="mcp stdin", daemon=True).start()
 
     def send(self, line: bytes) -> None:
         """Queue `line` to be written after all that was sent before."""
+        self._sent_bytes += len(line)
         self._lines.put(line)
+
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes that are queued."""
+        return self._sent_bytes - self._written_bytes
 
     def close(self) -> None:
         """End the input after all that was sent. Idempotent."""
@@ -208,11 +234,7 @@ class _StdinWriter:
                 rest = memoryview(line)
                 while rest:
                     rest = rest[stdin.write(rest) or 0 :]
-
-
-async def _write_messages(outgoing: MemoryObjectReceiveStream[SessionMessage], stdin: _StdinWriter) -> None:
-    async for message in outgoing:
-        stdin.send(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                self._written_bytes += len(line)
 
 
 async def _end_process(process: LocalProcess, stdin: _StdinWriter) -> None:
