@@ -146,7 +146,7 @@ CASES: dict[str, Case] = {
         {"message": "m", "checkpoint_id": "x"},
     ),
     "FetchURL": Case(
-        lambda _: FetchUrlTool(_page, needs_approval=True), {"url": "https://example.com"}, {"url": 1}, True
+        lambda _: FetchUrlTool(_page, asks_each_address=True), {"url": "https://example.com"}, {"url": 1}, True
     ),
     "SearchWeb": Case(lambda _: SearchWebTool(_nothing_found), {"query": "x"}, {"query": "x", "limit": 21}),
     "Think": Case(lambda _: ThinkTool(), {"thought": "hm"}, {}),

@@ -352,7 +352,7 @@ def test_server_elicitation_asks_the_user(place: Place, supported: bool, said: s
 
     def answer(params: Json) -> Json | None:
         (question,) = params["payload"]["questions"]
-        assert question["question"] == "Who are you?"
+        assert question["question"] == "MCP server `a` asks: Who are you?"
         assert params["payload"]["tool_call_id"] == "c1"
         return {"request_id": params["payload"]["id"], "answers": {"Who are you?": "Ada"}}
 

@@ -15,13 +15,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 BLOCK = 64 * 1024
 PAGE = count(1)
+ANSWERS = ("text", "wide", "blocks", "deep", "endless", "drip")
+FLOODS = ("errors", "changes", "notes", "questions", "requests", "garbage", "echo")
 TEXT_BLOCK = '{"type":"text","text":"x"}'
 
 
@@ -46,8 +48,7 @@ def repeat(text: str, size: int) -> None:
 def listed() -> dict[str, Any]:
     """Return a result of `tools/list`."""
     schema: dict[str, Any] = {"type": "object"}
-    names = ["text", "wide", "blocks", "deep", "endless", "drip", "errors", "changes", "notes", "questions", "requests"]
-    tools = [{"name": name, "inputSchema": schema} for name in (*names, "garbage", "echo")]
+    tools = [{"name": name, "inputSchema": schema} for name in (*ANSWERS, *FLOODS)]
     match OPTIONS.get("listing"):
         case "many":
             return {"tools": [{"name": f"t{number}", "inputSchema": schema} for number in range(OPTIONS["count"])]}
@@ -66,47 +67,50 @@ def listed() -> dict[str, Any]:
             return {"tools": tools}
 
 
-def attack(name: str, call_id: object, size: int) -> Iterator[None]:
-    """Attack; the answer follows when this returns, and when it yields there is none."""
-    head = f'{{"jsonrpc":"2.0","id":{json.dumps(call_id)},"result":{{"content":['
+def answer_attack(name: str, head: str, size: int) -> None:
+    """Write the answer that is the attack; `head` begins it."""
     match name:
         case "text":
             write(f'{head}{{"type":"text","text":"')
             repeat("x", size)
             write('"}]}}\n')
-            yield
         case "wide":
             write(f'{head}],"structuredContent":{{"a":[')
             repeat("0,", size)
             write("0]}}}\n")
-            yield
         case "blocks":
             write(head)
             repeat(TEXT_BLOCK + ",", size)
             write(TEXT_BLOCK + "]}}\n")
-            yield
         case "deep":
             write(f'{head}],"structuredContent":{{"a":{"[" * size}{"]" * size}}}}}}}\n')
-            yield
         case "endless":
             write(head)
             while True:
                 repeat("x", BLOCK)
-        case "drip":
+        case _:
             write(head)
             while True:
                 write("x")
                 time.sleep(0.001)
+
+
+def notify(count: int, method: str, params: dict[str, Any]) -> None:
+    """Send the same notification many times."""
+    for _ in range(count):
+        send({"method": f"notifications/{method}", "params": params})
+
+
+def flood(name: str, size: int) -> None:
+    """Write what comes before a harmless answer."""
+    match name:
         case "errors":
             for _ in range(size // BLOCK):
                 sys.stderr.write("e" * BLOCK)
         case "changes":
-            for _ in range(size):
-                write('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n')
+            notify(size, "tools/list_changed", {})
         case "notes":
-            note = json.dumps({"level": "info", "data": "x" * 100})
-            for _ in range(size):
-                write(f'{{"jsonrpc":"2.0","method":"notifications/message","params":{note}}}\n')
+            notify(size, "message", {"level": "info", "data": "x" * 100})
         case "questions":
             schema = {"type": "object", "properties": {"a": {"type": "string"}}}
             for number in range(size):
@@ -137,9 +141,12 @@ def answer(message: dict[str, Any]) -> None:
         case "tools/list":
             result = listed()
         case "tools/call":
-            params = message["params"]
-            for _ in attack(params["name"], message["id"], int(params.get("arguments", {}).get("size", 0))):
+            name, size = message["params"]["name"], int(message["params"].get("arguments", {}).get("size", 0))
+            if name in ANSWERS:
+                head = f'{{"jsonrpc":"2.0","id":{json.dumps(message["id"])},"result":{{"content":['
+                answer_attack(name, head, size)
                 return
+            flood(name, size)
         case _:
             pass
     send({"id": message["id"], "result": result})

@@ -110,8 +110,8 @@ class ToolCallContext:
 class PreparedCall:
     """A call that is ready to run.
 
-    Without a `proposed_action` no approval is needed; then only deny rules apply, and `subject` is the real path or the
-    address that they match. `changed_text` is the file that the call would change, for drivers that show more than the
+    Without a `proposed_action` no approval is needed; then only deny rules apply. `subject` is the real path, or the
+    address, that they match; with a `proposed_action` they match it beside that of the action. `changed_text` is the file that the call would change, for drivers that show more than the
     hunks of its display.
     """
 

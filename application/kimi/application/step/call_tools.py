@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import anyio
@@ -245,11 +245,12 @@ def _find_action_to_check(
     conversation: Conversation, call: ToolCall, prepared_call: PreparedCall
 ) -> ProposedAction | None:
     """Return the action that the policy decides on; None for a call that needs no approval and no rule applies to."""
-    if prepared_call.proposed_action is not None:
-        return prepared_call.proposed_action
-    name = call.function.name
-    action = ProposedAction(f"use {name}", f"Use {name} on `{prepared_call.subject}`", subject=prepared_call.subject)
-    return action if find_deny_or_ask_rule(conversation.policy, name, action) else None
+    name, subject, action = call.function.name, prepared_call.subject, prepared_call.proposed_action
+    if action is not None and not subject:
+        return action
+    # A call may have a subject beside that of its action: an address beside its host. Rules may name either.
+    other = replace(action or ProposedAction(f"use {name}", f"Use {name} on `{subject}`"), subject=subject)
+    return other if find_deny_or_ask_rule(conversation.policy, name, other) else action
 
 
 async def _authorize_action(

@@ -10,34 +10,41 @@ from typing import Any, Final, cast
 from kimi.application.ports import Elicitation, ElicitationAnswer, NewId
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import Answer, Question, QuestionAnswer, QuestionOption, QuestionRequest, Request
+from kimi.domain.tools.mcp_tool_names import show_hidden
 
 logger = logging.getLogger(__name__)
 
 MAX_QUESTIONS: Final = 4
 MAX_OPTIONS: Final = 4
+MAX_QUESTION_CHARS: Final = 20_000
 DECLINED: Final = ElicitationAnswer("decline")
 CANCELLED: Final = ElicitationAnswer("cancel")
+MAX_HEADER_CHARS: Final = 12
 _CHOICE_SEPARATOR: Final = ", "
 _ACCEPT, _DECLINE, _CANCEL, _YES, _NO, _EMPTY = "Accept", "Decline", "Cancel", "Yes", "No", "Leave empty"
 
 
 async def answer_elicitation(
+    server: str,
     ask: Callable[[Request], Awaitable[Answer]],
     call_id: str,
     new_id: NewId,
     may_ask: Callable[[], bool],
     elicitation: Elicitation,
 ) -> ElicitationAnswer:
-    """Ask the user and return the answer.
+    """Ask the user on behalf of `server`, which is named in each question, and return the answer.
 
-    The elicitation is declined when the user cannot be asked, or when it needs a URL or more than `MAX_QUESTIONS`
-    questions.
+    The elicitation is declined when the user cannot be asked, or when it needs a URL, more than `MAX_QUESTIONS`
+    questions or more than `MAX_QUESTION_CHARS` of text.
     """
     fields = _schema_fields(elicitation)
     if not may_ask() or elicitation.url is not None or len(fields) > MAX_QUESTIONS:
-        logger.info("an elicitation was declined: %s", elicitation.message)
+        logger.info("an elicitation was declined: %.200r", elicitation.message)
         return DECLINED
-    questions = _build_questions(elicitation.message, fields)
+    questions = _build_questions(server, show_hidden(elicitation.message, "\n\t"), fields)
+    if sum(map(_count_chars, questions)) > MAX_QUESTION_CHARS:
+        logger.info("an elicitation of %s was declined: its text is too long", server)
+        return DECLINED
     answer = await ask(QuestionRequest(new_id(), call_id, questions))
     if not isinstance(answer, QuestionAnswer) or not answer.answers:
         return CANCELLED
@@ -81,25 +88,31 @@ def _schema_fields(elicitation: Elicitation) -> dict[str, JsonObject]:
     return {name: cast("JsonObject", field) if isinstance(field, Mapping) else {} for name, field in found.items()}
 
 
-def _build_questions(message: str, fields: Mapping[str, JsonObject]) -> tuple[Question, ...]:
+def _build_questions(server: str, message: str, fields: Mapping[str, JsonObject]) -> tuple[Question, ...]:
+    """Return the questions. Each begins with the server's name, so that its text cannot pass for somebody else's."""
+    asks, header = f"MCP server `{server}` asks: ", server[:MAX_HEADER_CHARS]
     if not fields:
-        return (Question(message, options=(QuestionOption(_ACCEPT), QuestionOption(_DECLINE))),)
+        return (Question(asks + message, header, options=(QuestionOption(_ACCEPT), QuestionOption(_DECLINE))),)
     alone = bool(message) and len(fields) == 1
     texts = [message if alone else _field_label(name, field) for name, field in fields.items()]
     return tuple(
         Question(
-            text if texts.count(text) == 1 else f"{text} ({name})",
-            header=str(field.get("title") or name)[:12],
+            asks + (text if texts.count(text) == 1 else f"{text} ({show_hidden(name)})"),
+            header,
             options=tuple(QuestionOption(choice) for choice in _question_options(field)),
             multi_select=field.get("type") == "array",
-            body=_question_body(message if len(fields) > 1 else str(field.get("description") or ""), field),
+            body=_question_body(_field_label(name, field) if alone else message if len(fields) > 1 else "", field),
         )
         for text, (name, field) in zip(texts, fields.items(), strict=True)
     )
 
 
+def _count_chars(question: Question) -> int:
+    return len(question.question) + len(question.body) + sum(len(option.label) for option in question.options)
+
+
 def _field_label(name: str, field: JsonObject) -> str:
-    return str(field.get("description") or field.get("title") or name)
+    return show_hidden(str(field.get("description") or field.get("title") or name), "\n\t")
 
 
 def _question_body(text: str, field: JsonObject) -> str:
@@ -114,7 +127,7 @@ def _question_options(field: JsonObject) -> list[str]:
     """Return two to four options; the user can type any other answer."""
     choices = list(_field_choices(field))[:MAX_OPTIONS]
     if not choices and field.get("default") is not None:
-        choices = [_answer_text(field["default"])]
+        choices = [show_hidden(_answer_text(field["default"]))]
     for more in (_DECLINE, _CANCEL):
         if len(choices) < 2:
             choices.append(more)
@@ -132,13 +145,14 @@ def _field_choices(field: JsonObject) -> dict[str, Any]:
     titled = limited.get("oneOf") or limited.get("anyOf")
     if isinstance(titled, list):
         each = [cast("JsonObject", one) for one in cast("list[Any]", titled) if isinstance(one, Mapping)]
-        return {str(one.get("title") or one["const"]): one["const"] for one in each if "const" in one}
+        return {show_hidden(str(one.get("title") or one["const"])): one["const"] for one in each if "const" in one}
     values, names = limited.get("enum"), limited.get("enumNames")
     if not isinstance(values, list):
         return {}
     known = cast("list[Any]", values)
     labels = cast("list[Any]", names) if isinstance(names, list) else known
-    return dict(zip(map(str, labels if len(labels) == len(known) else known), known, strict=True))
+    shown = [show_hidden(str(label)) for label in (labels if len(labels) == len(known) else known)]
+    return dict(zip(shown, known, strict=True))
 
 
 def _convert_answer(field: JsonObject, text: str) -> object:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from kimi.application.ports import (
     CheckArguments,
@@ -26,13 +26,14 @@ from kimi.application.toolset.result_limits import fit_result_to_budget
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import TextPart
 from kimi.domain.permissions.approval import ProposedAction
-from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, ToolSpec, tool_error
+from kimi.domain.tools.mcp_tool_names import ToolOrigin, show_name
+from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, ToolSpec, escape_host_tags, tool_error
 
 if TYPE_CHECKING:
     from kimi.application.settings.settings import McpServer
 
 MAX_DESCRIPTION: Final = 4096
-MAX_SHOWN_ARGUMENTS: Final = 2000
+MAX_SHOWN_ARGUMENTS: Final = 50_000
 NO_DESCRIPTION: Final = "No description provided."
 FINGERPRINT_PREFIX: Final = "described "
 FINGERPRINT_DIGITS: Final = 16
@@ -66,7 +67,7 @@ class ServerTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """Validate the arguments against the server's schema; every call needs approval unless configured otherwise."""
-        fault = self._deps.check_arguments(self.spec.parameters, arguments)
+        fault = self._deps.check_arguments(self.tool.parameters, arguments)
         if fault is not None:
             error = tool_error(f"Error validating JSON arguments: {fault}", "Invalid arguments")
 
@@ -78,15 +79,15 @@ class ServerTool:
             yield PreparedCall(partial(self._call_server, arguments, context), self._propose_action(arguments))
 
     def _propose_action(self, arguments: JsonObject) -> ProposedAction:
-        server, name = self.tool.server, self.tool.name
-        shown = json.dumps(arguments, ensure_ascii=False)[:MAX_SHOWN_ARGUMENTS]
+        origin = ToolOrigin(self.tool.server, self.tool.name)
+        name = show_name(origin.tool)
         return ProposedAction(
             f"mcp:{name}",
             f"Call MCP tool `{name}`.",
-            (BriefBlock(f"{server}: {shown}"),),
+            (BriefBlock(f"{show_name(origin.server)}: {_format_arguments(arguments)}"),),
             kind="mcp",
-            subject=f"{server}/{name}",
-            remember_as=approval_key(self.tool),
+            subject=origin.subject,
+            remember_as=origin.approval_key,
             allowed_by_config=_is_allowed_by_config(self.tool, self._server),
         )
 
@@ -98,25 +99,25 @@ class ServerTool:
         from kimi.application.toolset.elicitation import answer_elicitation  # start-up time
 
         server, name = self.tool.server, self.tool.name
-        elicit = partial(answer_elicitation, context.ask, context.call_id, self._deps.new_id, self._deps.may_ask)
+        shown_server, shown_name = show_name(server), show_name(name)
+        may_ask, new_id = self._deps.may_ask, self._deps.new_id
+        elicit = partial(answer_elicitation, shown_server, context.ask, context.call_id, new_id, may_ask)
         try:
             result = await self._deps.source.call(server, name, arguments, elicit)
         except SourceTimedOut:
-            text = f"Timeout while calling MCP tool `{name}`. You may explain to the user that the timeout config is "
+            text = f"Timeout while calling MCP tool `{shown_name}`. You may explain to the user that the timeout config is "
             return tool_error(f"{text}set too low.", "Timeout")
         except SourceAnswerRefused as refusal:
             text = (
-                f"The answer of the MCP server `{server}` to `{name}` was refused: {refusal} "
+                f"The answer of the MCP server `{shown_server}` to `{shown_name}` was refused: {refusal} "
                 "The call may or may not have taken effect. Ask it for less at a time."
             )
             return tool_error(text, "MCP answer refused")
         except SourceDisconnected:
-            text = (
-                f"The MCP server `{server}` disconnected while running `{name}`; it may or may not have taken effect."
-            )
+            text = f"The MCP server `{shown_server}` disconnected while running `{shown_name}`; it may or may not have taken effect."
             return tool_error(text, "MCP server disconnected")
         except SourceUnavailable:
-            return tool_error(f"The MCP server `{server}` is not connected.", "MCP unavailable")
+            return tool_error(f"The MCP server `{shown_server}` is not connected.", "MCP unavailable")
         return await self._limit_result(replace(result, message=TOOL_ERROR if result.is_error else ""))
 
     async def _limit_result(self, result: ToolReturnValue) -> ToolReturnValue:
@@ -132,7 +133,7 @@ class ServerTool:
 
 def approval_key(tool: SourceTool) -> str:
     """Return the key under which approval of a tool for the session is stored (tools spec 5.6)."""
-    return f"mcp:{tool.server}/{tool.name}"
+    return ToolOrigin(tool.server, tool.name).approval_key
 
 
 def description_fingerprint(tool: SourceTool) -> str:
@@ -154,10 +155,33 @@ def _is_allowed_by_config(tool: SourceTool, server: McpServer) -> bool:
 
 
 def _build_spec(name: str, tool: SourceTool, server: McpServer) -> ToolSpec:
+    """Build the spec for the model, whose texts cannot imitate messages of this program (tools spec 1.8)."""
     description = tool.description.strip()[:MAX_DESCRIPTION] or NO_DESCRIPTION
-    head = f"This is an MCP (Model Context Protocol) tool from MCP server `{tool.server}`."
+    head = f"This is an MCP (Model Context Protocol) tool from MCP server `{show_name(tool.server)}`."
     kind = "read" if server.trust_annotations and tool.read_only else "other"
-    return ToolSpec(name, f"{head}\n\n{description}", tool.parameters, kind=kind)
+    parameters = cast("JsonObject", _escape_texts(tool.parameters))
+    return ToolSpec(name, escape_host_tags(f"{head}\n\n{description}"), parameters, kind=kind)
+
+
+def _escape_texts(schema: object) -> object:
+    """Return a schema with the host tags in all its texts escaped, names of members included."""
+    if isinstance(schema, str):
+        return escape_host_tags(schema)
+    if isinstance(schema, list):
+        return [_escape_texts(part) for part in cast("list[object]", schema)]
+    if isinstance(schema, dict):
+        members = cast("dict[str, object]", schema)
+        return {escape_host_tags(key): _escape_texts(value) for key, value in members.items()}
+    return schema
+
+
+def _format_arguments(arguments: JsonObject) -> str:
+    """Return the arguments as JSON in one line; what a screen hides is escaped, and what is left out is said."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    left_out = len(text) - MAX_SHOWN_ARGUMENTS
+    return text if left_out <= 0 else f"{text[:MAX_SHOWN_ARGUMENTS]} [{left_out} more characters are not shown]"
 
 
 def _result_text(result: ToolReturnValue) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Final, cast
 
 from kimi.application.settings.settings import McpServer
+from kimi.domain.tools.mcp_tool_names import show_hidden
 
 MAX_REASON_CHARS: Final = 500
 _KNOWN_MESSAGES: Final = {
@@ -15,11 +16,11 @@ _KNOWN_MESSAGES: Final = {
 
 
 def format_failure_reason(server: McpServer, error: BaseException, secrets: Collection[str]) -> str:
-    """Format the error as a sentence of at most `MAX_REASON_CHARS` characters, with `secrets` masked."""
+    """Format the error as a sentence of `MAX_REASON_CHARS` characters, with `secrets` masked and nothing hidden."""
     text = _describe_error(server, _find_root_error(error))
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
-    return text[:MAX_REASON_CHARS]
+    return show_hidden(text[:MAX_REASON_CHARS], "\n")
 
 
 def _describe_error(server: McpServer, error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import anyio
@@ -21,10 +21,15 @@ from kimi.infrastructure.http.client import (
 from kimi.infrastructure.http.proxy import find_proxy
 from kimi.infrastructure.web.addresses import is_ip_literal, is_public
 
+if TYPE_CHECKING:
+    from kimi.infrastructure.http.hosts import ParsedAddress
+
 MAX_BYTES: Final = 10 * 1024 * 1024
 MAX_REDIRECTS: Final = 5
 TOTAL_S: Final = 180.0
 LIMITS: Final = HttpLimits(connect_s=15.0, send_s=15.0, read_s=60.0)
+
+MAX_URL_CHARS: Final = 16_384
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _HEADERS = (
@@ -58,7 +63,7 @@ NOT_PUBLIC_TEXTS: Final = ("Failed to fetch URL: the address is not public.", "B
 
 @dataclass(frozen=True, slots=True)
 class PageFetcher:
-    """Fetches pages from allowed addresses, each over its own connections.
+    """Fetches pages from allowed addresses, each over its own connections, and follows redirects of the same host.
 
     `is_allowed_address` decides which addresses are allowed; None allows all. Without a proxy the connection goes to
     exactly the address that was checked. With a proxy of the environment, the proxy resolves the name: names are
@@ -70,10 +75,11 @@ class PageFetcher:
     limits: HttpLimits = LIMITS
 
     async def fetch(self, url: str) -> FetchedPage:
-        """Fetch the page at `url`, redirects followed.
+        """Fetch the page at `url`. Redirects are followed that stay on its host.
 
         Raises:
-            PageDenied: the scheme, the address or the size is not allowed, or there are too many redirects.
+            PageDenied: the scheme, the address or the size is not allowed, the page redirects to another host, or there
+                are too many redirects.
             HttpError, HttpTimeout: the request failed.
         """
         http = HttpClient(self.environ, self.limits, self.is_allowed_address)
@@ -96,7 +102,14 @@ class PageFetcher:
             found = await self._request_once(http, url)
             if isinstance(found, FetchedPage):
                 return found
-            url = _resolve_redirect(url, found)
+            target = _resolve_redirect(url, found)
+            if parse_page_address(target).host != parse_page_address(url).host:
+                raise PageDenied(
+                    f"Failed to fetch URL: the page redirects to another host: {parse_page_address(target).url} . The "
+                    "user approves each host: call FetchURL again with that address if it is the right one.",
+                    "Redirects to another host",
+                )
+            url = target
         raise PageDenied(f"Failed to fetch URL: more than {MAX_REDIRECTS} redirects.", "Too many redirects")
 
     async def _check_address(self, url: str) -> None:
@@ -136,6 +149,24 @@ async def _has_allowed_addresses(host: str, is_allowed_address: Callable[[str], 
     except (OSError, UnicodeError):
         return True
     return all(is_allowed_address(str(address[0])) for *_, address in found)
+
+
+def parse_page_address(url: str) -> ParsedAddress:
+    """Return the host of a page, as approvals and rules name it, and the address as it is sent.
+
+    Raises:
+        PageDenied: the scheme is not allowed, or the address is too long.
+        HttpError: the address cannot be understood.
+    """
+    from kimi.infrastructure.http.hosts import parse_address
+
+    _parse_allowed_host(url)
+    if len(url) > MAX_URL_CHARS:
+        raise PageDenied(f"Failed to fetch URL: it has more than {MAX_URL_CHARS} characters.", "Address too long")
+    try:
+        return parse_address(url)
+    except ConfigError:
+        raise HttpError("the address cannot be understood") from None
 
 
 def _parse_allowed_host(url: str) -> str:

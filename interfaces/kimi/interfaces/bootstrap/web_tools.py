@@ -34,7 +34,7 @@ def build_fetch_url(settings: Settings, http: HttpClient, environ: Mapping[str, 
     web = settings.web
     by_service = _build_web_service(web.fetch, http).fetch if web.fetch else None
     fetcher = PageFetcher(environ, None) if web.allow_private else PageFetcher(environ)
-    return FetchUrlTool(fetcher.fetch, by_service, needs_approval=web.ask)
+    return FetchUrlTool(fetcher.fetch, by_service, asks_each_address=web.ask)
 
 
 def _build_web_service(settings: ServiceSettings, http: HttpClient) -> VendorService:

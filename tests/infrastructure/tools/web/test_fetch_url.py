@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import sys
+import zlib
 
 import anyio
 import pytest
@@ -29,6 +31,7 @@ from kimi.infrastructure.web.addresses import is_public
 from kimi.infrastructure.web.page_fetcher import MAX_BYTES, FetchedPage, PageDenied, PageFetcher
 from kimi.infrastructure.web.page_text import decode_page, extract_main_text, is_text
 from kimi.infrastructure.web.vendor_service import VendorService
+from tests.support.program.memory import peak_growth
 from tests.support.tool_calls import call, call_context, effect_of
 from tests.support.web_server import WebServer, moved, page, web_server
 
@@ -46,17 +49,6 @@ LATIN = f"<html><body><article><p>{'Größe und Länge sind lang genug. ' * 20}<
 def only_first(address: str) -> bool:
     """Stands for "public" in these tests: 127.0.0.1 is, the other loopback addresses are not."""
     return address == "127.0.0.1"
-
-
-class OnlyTheFirst:
-    """Only the address that is asked about first is public: that of the URL, not what a name leads to later."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def __call__(self, address: str) -> bool:
-        self.asked += 1
-        return self.asked == 1
 
 
 def tool(limits: HttpLimits | None = None) -> FetchUrlTool:
@@ -213,14 +205,24 @@ async def test_only_public_addresses_are_reached() -> None:
     with pytest.raises(PrivateAddressError):
         await FilteringResolver(is_public, Names()).resolve("public.example")
 
+    async with web_server({"/file": moved("file:///etc/passwd"), "/again": moved("/file")}) as first:
+        message, _ = await outcome(first.url("/file"), PageFetcher({}, only_first))
+        assert "only http and https" in message
+        first.requests.clear()
+        rebound = PageFetcher({}, lambda address: not first.requests)
+        assert await outcome(first.url("/again"), rebound) == BLOCKED
+        assert len(first.requests) == 1
+
+
+@pytest.mark.spec("R-223")
+@pytest.mark.parametrize("target", ["http://127.0.0.2:{}/here", "http://localhost:{}/here", "http://127.0.0.1:1/x"])
+async def test_redirect_to_another_host_is_told_and_not_followed(target: str) -> None:
     async with web_server({"/here": page("never", "text/plain")}) as server:
-        there = moved(f"http://127.0.0.2:{server.port}/here")
-        named = moved(f"http://localhost:{server.port}/here")
-        async with web_server({"/there": there, "/file": moved("file:///etc/passwd"), "/named": named}) as first:
-            assert await outcome(first.url("/there"), PageFetcher({}, only_first)) == BLOCKED
-            assert await outcome(first.url("/named"), PageFetcher({}, OnlyTheFirst())) == BLOCKED
-            message, _ = await outcome(first.url("/file"), PageFetcher({}, only_first))
-            assert "only http and https" in message
+        there = target.format(server.port)
+        async with web_server({"/there": moved(there)}) as first:
+            message, display = await outcome(first.url("/there"), PageFetcher({}, None))
+        assert message.startswith(f"Failed to fetch URL: the page redirects to another host: {there} . The user")
+        assert display == (BriefBlock("Redirects to another host"),)
         assert server.requests == []
 
 
@@ -327,16 +329,99 @@ async def test_a_long_page_is_cut_visibly() -> None:
     assert long.message == f"{FULL_CONTENT_MESSAGE} Output is truncated to fit in the message."
 
 
-async def test_approval_is_off_unless_configured() -> None:
-    url = {"url": "https://example.com/"}
-    assert await effect_of(tool(), url) is None
-    async with tool().prepare(url, call_context("FetchURL")) as prepared:
-        assert prepared.subject == url["url"]
-    asking = FetchUrlTool(PageFetcher({}).fetch, needs_approval=True)
-    assert await effect_of(asking, {"url": " https://example.com/\n"}) == ProposedAction(
-        "fetch url", "Fetch URL `https://example.com/`", (BriefBlock("https://example.com/"),),
-        subject="https://example.com/",
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("url", "sent", "host"),
+    [
+        (" https://Example.COM/a?q=1#b\n", "https://example.com/a?q=1#b", "example.com"),
+        ("http://example.com.:80/", "http://example.com./", "example.com"),
+        ("https://example.com:8443/", "https://example.com:8443/", "example.com:8443"),
+        ("https://example.com:80/", "https://example.com:80/", "example.com:80"),
+        ("https://user:word@host.example/", "https://user:word@host.example/", "host.example"),
+        ("https://google.com@evil.example/", "https://google.com@evil.example/", "evil.example"),
+        ("http://evil.example#@google.com/", "http://evil.example/#@google.com/", "evil.example"),
+        ("https://bücher.example/ö", "https://xn--bcher-kva.example/%C3%B6", "xn--bcher-kva.example"),
+        ("https://а.example/", "https://xn--80a.example/", "xn--80a.example"),
+        ("http://１.２.３.４/", "http://1.2.3.4/", "1.2.3.4"),
+        ("http://[2606:4700:0::1111]:8080/", "http://[2606:4700::1111]:8080/", "[2606:4700::1111]:8080"),
+        ("http://2130706433/", "http://2130706433/", "2130706433"),
+    ],
+)
+async def test_host_that_is_connected_to_is_asked_about(url: str, sent: str, host: str) -> None:
+    assert await effect_of(tool(), {"url": url}) == ProposedAction(
+        "fetch url",
+        f"Fetch URL `{sent}` from {host}",
+        (BriefBlock(sent),),
+        kind="web",
+        subject=host,
+        remember_as=f"fetch:{host}",
+    )
+
+
+async def test_each_address_is_asked_about_if_configured() -> None:
+    asking = FetchUrlTool(PageFetcher({}).fetch, asks_each_address=True)
+    asked = await effect_of(asking, {"url": "https://example.com/a"})
+    assert asked is not None
+    assert (asked.subject, asked.remember_as) == ("example.com", "fetch url https://example.com/a")
+    async with tool().prepare({"url": "https://example.com/a"}, call_context("FetchURL")) as prepared:
+        assert prepared.subject == "https://example.com/a"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.com/",
+        "http://",
+        "http:///x",
+        "http://good.example\\@evil.example/",
+        "http://good.example\t.evil.example/",
+        "http://x\u202e.example/",
+        "http://example.com:99999/",
+        f"http://example.com/{'x' * 20_000}",
+    ],
+)
+async def test_address_that_cannot_be_fetched_reaches_nobody_and_asks_nothing(url: str) -> None:
+    async def never(url: str, call_id: str = "") -> FetchedPage:
+        raise AssertionError(url)
+
+    async def never_by_service(url: str, call_id: str) -> str:
+        raise AssertionError(url)
+
+    refusing = FetchUrlTool(never, never_by_service)
+    assert await effect_of(refusing, {"url": url}) is None
+    refused = await call(refusing, {"url": url})
+    assert refused.is_error
+    assert refused.message.startswith("Failed to fetch URL")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_page_is_measured_after_decompression(coding: str) -> None:
+    packer = zlib.compressobj(9, wbits=31 if coding == "gzip" else 15)
+    bomb = b"".join((*(packer.compress(b"x" * 1024 * 1024) for _ in range(200)), packer.flush()))
+    headers = {"Content-Type": "text/plain", "Content-Encoding": coding}
+
+    async def packed(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=bomb, headers=headers)
+
+    async with web_server({"/": packed}) as server:
+        with peak_growth() as growth:
+            large = await fetched(server, "/")
+        assert large.message == "Failed to fetch URL: the page is larger than 10 MiB."
+        assert growth.mebibytes < 60
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "x-unknown"])
+async def test_page_in_another_coding_costs_no_more_than_its_bytes(coding: str) -> None:
+    bomb = gzip.compress(gzip.compress(b"x" * (50 * 1024 * 1024)))
+    headers = {"Content-Type": "text/plain", "Content-Encoding": coding}
+
+    async def packed(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=bomb, headers=headers)
+
+    async with web_server({"/": packed}) as server:
+        with peak_growth() as growth:
+            found = await fetched(server, "/")
+        assert growth.mebibytes < 60
+    assert len(str(found.output)) <= 50_000
 
 
 async def test_text_extraction_times_out() -> None:

@@ -50,9 +50,14 @@ class SearchWebTool:
 
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
-        """See `Tool`. Needs no approval: only the query leaves the machine, to a configured service."""
+        """See `Tool`.
+
+        Needs no approval: only the query leaves the machine, to a configured service. Rules can match the query.
+        """
         yield prepare_call(
-            SearchWebParams, arguments, lambda params: PreparedCall(partial(self._run, params, context.call_id))
+            SearchWebParams,
+            arguments,
+            lambda params: PreparedCall(partial(self._run, params, context.call_id), subject=params.query),
         )
 
     async def _run(self, params: SearchWebParams, call_id: str) -> ToolReturnValue:
