@@ -17,10 +17,11 @@ import pytest
 from kimi.application.ports import Elicitation, ElicitationAnswer, SourceAnswerRefused, SourceTimedOut
 from kimi.application.settings.settings import McpServer
 from kimi.domain.tools.tool import ToolReturnValue
+from kimi.infrastructure.http.json_limits import MAX_VALUES
 from kimi.infrastructure.mcp.transport.lenient import MAX_LISTED_TOOLS
-from kimi.infrastructure.mcp.transport.message_guard import MAX_VALUES, MessageGuard, MessageRefused
 from kimi.infrastructure.mcp.transport.server_log import MAX_BYTES
 from tests.support.mcp.hostile_http import byte_server, response_head, session_answer
+from tests.support.mcp.logins import log_in
 from tests.support.mcp.stage import QUICK, connected, decline, text_of, view
 from tests.support.program.memory import peak_growth
 from tests.support.program.processes import comes_true
@@ -32,7 +33,7 @@ MIB = 1024 * 1024
 TOO_LARGE = "It sent a message of more than 16 MiB."
 TOO_MANY = f"It sent a message of more than {MAX_VALUES} values."
 TOO_LONG = "It sent a message of more than 100000 lines."
-TOO_DEEP = "It sent a message that is nested too deeply."
+TOO_DEEP = "It sent a message nested too deeply."
 
 
 def hostile(timeout_ms: int = 20_000, **options: object) -> McpServer:
@@ -276,32 +277,34 @@ async def test_endless_body_of_the_older_transport_is_refused(tmp_path: Path) ->
     assert growth.mebibytes < 150  # the library itself may be loaded meanwhile
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b'"' + b'\\"' * 500_000, b"[" * 499 + b'"' * 400_000, b"\\" * 1_000_000, b'"\\' * 500_000, b'"' * 1_000_001],
-)
-def test_message_of_any_form_is_checked_in_linear_time(text: bytes) -> None:
-    guard = MessageGuard()
-    begun = time.monotonic()
-    try:
-        guard.check_content(text)
-    except MessageRefused:
-        assert guard.refusal is not None
-    assert time.monotonic() - begun < 2
+@pytest.mark.parametrize("place", ["/.well-known/", "/token"])
+async def test_answer_about_a_login_without_an_end_is_refused(tmp_path: Path, place: str) -> None:
+    origin, asked = "", list[str]()
 
+    async def answer(path: str, message: dict[str, Any] | None) -> AsyncIterator[bytes]:
+        asked.append(path)
+        if path.startswith(place):
+            yield response_head(kind="text/event-stream") + b'{"a":"'
+            async for more in _endless(b"x" * 65_536):
+                yield more
+        elif path.startswith("/.well-known/"):
+            named = {
+                "authorization_endpoint": "/authorize",
+                "token_endpoint": "/token",
+                "registration_endpoint": "/register",
+            }
+            known = {"issuer": origin, "resource": f"{origin}/mcp", "authorization_servers": [origin]}
+            yield response_head() + json.dumps(known | {key: origin + at for key, at in named.items()}).encode()
+        else:
+            yield response_head(401)
 
-def test_values_within_strings_do_not_count() -> None:
-    table = json.dumps({"text": "1,2,{[" * 500_000, "more": ['a"b\\', "\\\\"] * 1000}).encode()
-    guard = MessageGuard()
-    guard.check_content(table)
-    assert guard.refusal is None
-
-
-def test_limits_of_values_and_depth_are_exact() -> None:
-    guard = MessageGuard()
-    guard.check_content(json.dumps([0] * (MAX_VALUES - 1)).encode())
-    with pytest.raises(MessageRefused):
-        guard.check_content(json.dumps([0] * MAX_VALUES).encode())
-    guard.check_content(b"[" * 500 + b"]" * 500)
-    with pytest.raises(MessageRefused):
-        guard.check_content(b"[" * 501 + b"]" * 501)
+    async with byte_server(answer) as url:
+        origin = url.removesuffix("/mcp")
+        await log_in(str(tmp_path / "share"), url, "old", "refresh", 1.0)
+        server = McpServer(name="s", url=url, transport="http", auth="oauth")
+        with peak_growth() as growth:
+            async with connected(tmp_path, server) as source:
+                assert view(source, "s").state in ("failed", "unauthorized")
+                assert view(source, "s").reason
+        assert any(path.startswith(place) for path in asked)
+        assert growth.mebibytes < 150  # the library itself may be loaded meanwhile

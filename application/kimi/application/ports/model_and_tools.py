@@ -111,8 +111,8 @@ class PreparedCall:
     """A call that is ready to run.
 
     Without a `proposed_action` no approval is needed; then only deny rules apply. `subject` is the real path, or the
-    address, that they match; with a `proposed_action` they match it beside that of the action. `changed_text` is the file that the call would change, for drivers that show more than the
-    hunks of its display.
+    address, that they match; with a `proposed_action` they match it beside that of the action. `changed_text` is the
+    file that the call would change, for drivers that show more than the hunks of its display.
     """
 
     run: Callable[[], Awaitable[ToolReturnValue]]

@@ -105,8 +105,8 @@ class ServerTool:
         try:
             result = await self._deps.source.call(server, name, arguments, elicit)
         except SourceTimedOut:
-            text = f"Timeout while calling MCP tool `{shown_name}`. You may explain to the user that the timeout config is "
-            return tool_error(f"{text}set too low.", "Timeout")
+            text = f"Timeout while calling MCP tool `{shown_name}`. You may explain to the user that the timeout config"
+            return tool_error(f"{text} is set too low.", "Timeout")
         except SourceAnswerRefused as refusal:
             text = (
                 f"The answer of the MCP server `{shown_server}` to `{shown_name}` was refused: {refusal} "
@@ -114,8 +114,8 @@ class ServerTool:
             )
             return tool_error(text, "MCP answer refused")
         except SourceDisconnected:
-            text = f"The MCP server `{shown_server}` disconnected while running `{shown_name}`; it may or may not have taken effect."
-            return tool_error(text, "MCP server disconnected")
+            lost = f"The MCP server `{shown_server}` disconnected while running `{shown_name}`"
+            return tool_error(f"{lost}; it may or may not have taken effect.", "MCP server disconnected")
         except SourceUnavailable:
             return tool_error(f"The MCP server `{shown_server}` is not connected.", "MCP unavailable")
         return await self._limit_result(replace(result, message=TOOL_ERROR if result.is_error else ""))

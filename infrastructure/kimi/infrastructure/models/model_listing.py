@@ -8,6 +8,7 @@ from pydantic_core import from_json
 
 from kimi.infrastructure.http.client import HttpClient, HttpError
 from kimi.infrastructure.http.headers import to_printable_ascii
+from kimi.infrastructure.http.json_limits import find_json_excess
 from kimi.infrastructure.models.json_object import as_object
 
 _MAX_BYTES = 4 << 20
@@ -18,16 +19,18 @@ async def list_model_ids(base_url: str, api_key: str, http: HttpClient) -> list[
     """Return the ids that `GET {base_url}/models` lists, in the server's order.
 
     Raises:
-        HttpError: the connection failed, or the status is an error.
+        HttpError: the connection failed, the status is an error, or the response is too long.
         ConfigError: the address, the certificates or the proxy of the environment cannot be used.
         ValueError: the response does not have the expected form.
     """
     key = to_printable_ascii(api_key)
     headers = [("Accept", "application/json"), *([("Authorization", f"Bearer {key}")] if key else [])]
     async with http.request("GET", f"{base_url.rstrip('/')}/models", headers) as response:
-        body = await response.read(_MAX_BYTES)
         if response.status != 200:
             raise HttpError(f"HTTP {response.status}")
+        body = await response.read(_MAX_BYTES + 1)
+    if len(body) > _MAX_BYTES or find_json_excess(body) is not None:
+        raise HttpError("the list of models is too long")
     return _parse_model_ids(from_json(body))
 
 

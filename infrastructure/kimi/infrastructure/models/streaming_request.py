@@ -21,7 +21,8 @@ from kimi.domain.content.stream import StreamPart
 from kimi.domain.errors import APIConnectionError, APITimeoutError, AuthExpired, ChatProviderError, ConfigError
 from kimi.infrastructure.http.client import HttpClient, HttpError, HttpTimeout, parse_host
 from kimi.infrastructure.http.headers import merge_headers, to_printable_ascii, validate_headers
-from kimi.infrastructure.http.sse import DONE, SseParser
+from kimi.infrastructure.http.json_limits import find_json_excess
+from kimi.infrastructure.http.sse import DONE, EventTooLarge, SseParser
 from kimi.infrastructure.models.answer_errors import find_error_text, make_reported_error, make_status_error
 from kimi.infrastructure.models.json_object import as_object
 from kimi.infrastructure.models.provider_secrets import collect_provider_secrets, make_mask
@@ -34,6 +35,9 @@ LOGIN_EXPIRED = 'Authentication failed. Your login session may have expired. Ple
 
 _MAX_ERROR_TEXT = 2000
 _MAX_ERROR_BYTES = 65_536
+_MAX_ANSWER_BYTES = 512 << 20
+"""The limit of a whole answer. The longest of today's models have a tenth of it."""
+
 _ERROR_TEXT_S = 3.0
 """How long reading the body of an error response may take."""
 
@@ -114,7 +118,7 @@ class StreamingRequest:
                 if response.status != 200:
                     raise await self._read_status_error(response)
                 if (kind := _find_unexpected_type(response)) is not None:
-                    raise _make_unexpected_type_error(kind, await response.read())
+                    raise _make_unexpected_type_error(kind, await _read_error_body(response))
                 # The consumer may leave early: without `aclosing` the generator would be closed by the garbage
                 # collector, outside of the task that holds the connection.
                 async with aclosing(self._read_items(response, reader)) as items:
@@ -182,8 +186,10 @@ async def _read_payloads(response: HttpResponse, reader: EventReader) -> AsyncGe
     """
     parser = SseParser()
     try:
+        size = 0
         while block := await response.read_block():
-            events = parser.feed(block)
+            size += len(block)
+            events = _parse_events(parser, block, size)
             if DONE in events:
                 response.release()  # before the yield: the consumer may leave there, and the connection can be reused
                 yield events[: events.index(DONE)]
@@ -197,9 +203,27 @@ async def _read_payloads(response: HttpResponse, reader: EventReader) -> AsyncGe
     except HttpError:
         if not reader.finished:  # once there is a stop reason, the answer is complete: a broken end does not matter
             raise
-    yield [event for event in parser.flush() if event != DONE]
+    yield [event for event in parser.flush() if event != DONE and find_json_excess(event) is None]
     if not (reader.finished or (response.is_framed and not reader.requires_end_event)):
         raise HttpError("the answer broke off")
+
+
+def _parse_events(parser: SseParser, block: bytes, size: int) -> list[bytes]:
+    """Return the events that `block` completes; `size` is what the answer has so far.
+
+    Raises:
+        HttpError: the answer or an event exceeds a limit.
+    """
+    if size > _MAX_ANSWER_BYTES:
+        raise HttpError(f"the answer has more than {_MAX_ANSWER_BYTES >> 20} MiB")
+    try:
+        events = parser.feed(block)
+    except EventTooLarge as error:
+        raise HttpError(f"it sent an event of {error}") from error
+    excess = next(filter(None, map(find_json_excess, events)), None)
+    if excess is not None:
+        raise HttpError(f"it sent an event {excess}")
+    return events
 
 
 def _parse_retry_headers(headers: Mapping[str, str]) -> float | None:
@@ -234,6 +258,8 @@ def _count_seconds_until(date: str) -> float | None:
 
 def _parse_json_body(body: bytes) -> object:
     """Parse a body as JSON. Of a list, in which some servers wrap an error, return the first entry."""
+    if find_json_excess(body) is not None:
+        return None
     try:
         value = from_json(body)
     except ValueError:

@@ -13,6 +13,7 @@ from kimi.application.settings.settings import ServiceSettings
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.http.client import HttpClient, HttpError, HttpTimeout
 from kimi.infrastructure.http.headers import merge_headers, to_printable_ascii
+from kimi.infrastructure.http.json_limits import find_json_excess
 
 TOTAL_S: Final = 180.0
 MAX_BYTES: Final = 10 * 1024 * 1024
@@ -97,6 +98,8 @@ class VendorService:
 
 
 def _parse_results(body: bytes) -> list[SearchResult]:
+    if (excess := find_json_excess(body)) is not None:
+        raise ServiceAnswerError(f"the answer is {excess.removeprefix('of ')}")
     try:
         parsed: Any = json.loads(body)
         return [_parse_result(one) for one in parsed["search_results"]]
