@@ -354,7 +354,7 @@ def test_server_elicitation_asks_the_user(place: Place, supported: bool, said: s
         (question,) = params["payload"]["questions"]
         assert question["question"] == "MCP server `a` asks: Who are you?"
         assert params["payload"]["tool_call_id"] == "c1"
-        return {"request_id": params["payload"]["id"], "answers": {"Who are you?": "Ada"}}
+        return {"request_id": params["payload"]["id"], "answers": {question["question"]: "Ada"}}
 
     with place.wire() as kimi:
         kimi.initialize(client=CLIENT, capabilities={"supports_question": supported})
