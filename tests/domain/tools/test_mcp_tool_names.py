@@ -55,7 +55,7 @@ def test_names_shown_to_the_model_are_kept() -> None:
 
 
 def test_name_that_imitates_the_hash_of_another_is_kept_apart() -> None:
-    (qualified,) = named(("a", "x" * 80), reserved=named(("a", "x" * 80)))
+    (qualified,) = named(("a", "x" * 80), reserved=tuple(named(("a", "x" * 80))))
     others = [("b", qualified), ("a", "x" * 80), ("c", "x" * 80)]
     assert len({*named(*others), *named(*others, reserved=(qualified,))}) >= 3
     assert len(set(named(*others, reserved=(qualified,)))) == 3

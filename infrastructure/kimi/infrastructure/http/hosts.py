@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from yarl import URL
@@ -26,11 +27,11 @@ def parse_address(url: str) -> ParsedAddress:
     Raises:
         ConfigError: the library cannot use the URL.
     """
-    try:
+    parsed = URL()
+    host = sent = ""
+    with suppress(ValueError):
         parsed = URL(url)
         host, sent = (parsed.raw_host or "").lower().rstrip("."), str(parsed)
-    except ValueError:
-        host = sent = ""
     if not host or not (sent.isascii() and sent.isprintable()):
         raise ConfigError("The address has no host that can be connected to.")
     host = f"[{host}]" if ":" in host else host
