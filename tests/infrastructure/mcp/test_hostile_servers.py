@@ -308,3 +308,22 @@ async def test_answer_about_a_login_without_an_end_is_refused(tmp_path: Path, pl
                 assert view(source, "s").reason
         assert any(path.startswith(place) for path in asked)
         assert growth.mebibytes < 150  # the library itself may be loaded meanwhile
+
+
+async def test_streams_that_end_at_once_are_not_opened_without_a_limit(tmp_path: Path) -> None:
+    opened = 0
+
+    async def answer(path: str, message: dict[str, Any] | None) -> AsyncIterator[bytes]:
+        nonlocal opened
+        opened += message is None
+        begun = None if message is None else session_answer(message)
+        yield begun or response_head(kind="text/event-stream") + b"id: 1\nretry: 0\ndata: \n\n"
+
+    server = McpServer(name="s", transport="http", timeout_ms=2000)
+    async with (
+        byte_server(answer) as url,
+        connected(tmp_path, server.model_copy(update={"url": url})) as source,
+    ):
+        with pytest.raises(SourceTimedOut):
+            await source.call("s", "echo", {}, decline)
+        assert opened < 20

@@ -194,10 +194,12 @@ class ServerLink:
 
     async def _watch_tools(self, session: RemoteSession, seconds: float) -> None:
         """Follow the list of tools until the session is lost. Listing them may take `seconds`."""
+        pause = self._timings.tools_quiet_s
         while not await _wait_for_first(session.lost, session.tools_changed):
-            await anyio.sleep(self._timings.tools_quiet_s)
+            await anyio.sleep(pause)
             # Before the listing: a change that arrives during it must cause another one.
             session.tools_changed.clear()
+            begun = anyio.current_time()
             try:
                 with anyio.fail_after(seconds):
                     await self._refresh_tools(session)
@@ -205,6 +207,8 @@ class ServerLink:
                 logger.warning(
                     "the tools of %s could not be listed again: %s", self.server.name, self._describe_loss(error)
                 )
+            # A long list that changes all the time takes a tenth of our time at most.
+            pause = max(self._timings.tools_quiet_s, 9 * (anyio.current_time() - begun))
 
     async def _refresh_tools(self, session: RemoteSession) -> None:
         tools = tuple(tool for tool in await session.list_tools() if self._is_tool_enabled(tool.name))

@@ -7,12 +7,14 @@ server states for them, and does not distinguish HTTP errors.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
+import anyio
 import httpx2
 import mcp_types
 from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
@@ -43,6 +45,10 @@ MAX_LISTED_TOOLS: Final = 2000
 MAX_BLOCKS: Final = 1000
 """How many blocks of a result's content are looked at."""
 
+FREE_OPENED_STREAMS: Final = 10
+MAX_OPENED_STREAMS: Final = 30
+"""How many streams of events are opened in a minute: the first ones at once, the others one a second."""
+
 _TOOL_KEYS: Final = ("name", "title", "description", "inputSchema", "annotations")
 """The members that are checked; other members of a tool are ignored."""
 
@@ -58,6 +64,7 @@ class LenientTransport(ClientTransport):
     def __init__(self, inner: ClientTransport, guard: MessageGuard) -> None:
         self.inner = inner
         self.guard = guard
+        self._reopened_at: deque[float] = deque()
         self.error_status: int | None = None
         self.legacy_only = inner.legacy_only
         if isinstance(inner, StreamableHttpTransport | SSETransport):
@@ -92,7 +99,24 @@ class LenientTransport(ClientTransport):
         return client
 
     async def _guard_response(self, response: httpx2.Response) -> None:
+        if response.request.method == "GET":
+            await self._slow_down()
         await guard_response(response, self.guard)
+
+    async def _slow_down(self) -> None:
+        """Hold up a server that ends its streams of events at once: the library opens them again without a limit.
+
+        Raises:
+            httpx2.StreamError: it was opened `MAX_OPENED_STREAMS` times in a minute.
+        """
+        now = anyio.current_time()
+        while self._reopened_at and now - self._reopened_at[0] > 60:
+            self._reopened_at.popleft()
+        if len(self._reopened_at) >= MAX_OPENED_STREAMS:
+            raise httpx2.StreamError("the server ends its streams of events again and again")
+        self._reopened_at.append(now)
+        if len(self._reopened_at) > FREE_OPENED_STREAMS:
+            await anyio.sleep(1)
 
     async def _record_error_status(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
