@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.support.providers.loopback import loopback
 from tests.support.providers.provider_server import Recorded, Reply, call_reply, error_reply, text_reply
 from tests.support.providers.scripts import call, stage_names, step, tool
 
+HOSTILE = Path(__file__).parents[1] / "support" / "mcp" / "hostile_server.py"
 CLIENT = {"name": "test", "version": "1"}
 STARTED = ["TurnBegin", "StatusUpdate", "MCPLoadingBegin", "StatusUpdate", "MCPLoadingEnd", "StepBegin"]
 
@@ -397,3 +399,24 @@ def test_tool_names_are_valid_for_strict_providers(place: Place) -> None:
             found = [text_of(result(kimi, f"c{number}")) for number in range(3)]
             assert found == ["same was called", "same was called", "we.ird/na me was called"]
             assert kimi.finish() == 0
+
+
+@pytest.mark.parametrize("attack", ["wide", "endless", "deep"])
+def test_hostile_answer_ends_its_call_and_nothing_else(place: Place, attack: str) -> None:
+    hostile = {"command": sys.executable, "args": ["-S", str(HOSTILE)]}
+    servers(place, bad=hostile, good=raw_entry(tools=["fine"]))
+    place.script(
+        step(call("c1", attack, {"size": 100_000 if attack == "deep" else 15_000_000})),
+        step(call("c2", "fine", {"text": "still here"})),
+        "text: done",
+    )
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        assert kimi.prompt("go", approve)["result"] == {"status": "finished"}
+        refused = result(kimi, "c1")
+        assert refused["is_error"]
+        assert refused["message"].startswith(
+            f"The answer of the MCP server `bad` to `{attack}` was refused: It sent a "
+        )
+        assert text_of(result(kimi, "c2")) == "still here"
+        assert kimi.finish() == 0
