@@ -420,3 +420,14 @@ def test_hostile_answer_ends_its_call_and_nothing_else(place: Place, attack: str
         )
         assert text_of(result(kimi, "c2")) == "still here"
         assert kimi.finish() == 0
+
+
+def test_limit_of_a_message_is_configurable(place: Place) -> None:
+    place.config = "[mcp.client]\nmax_message_bytes = 1048576\n"
+    servers(place, bad={"command": sys.executable, "args": ["-S", str(HOSTILE)]})
+    place.script(step(call("c1", "text", {"size": 2_000_000})), "text: done")
+    with place.wire() as kimi:
+        kimi.initialize(client=CLIENT)
+        kimi.prompt("go", approve)
+        assert "refused: It sent a message of more than 1 MiB. The call may" in result(kimi)["message"]
+        assert kimi.finish() == 0

@@ -29,6 +29,7 @@ from kimi.application.ports import (
 from kimi.application.settings.settings import McpServer
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
+from kimi.infrastructure.mcp.probe import list_offered_tools
 from kimi.infrastructure.mcp.server_link import AnswerElicitation, LinkTimings, OpenSession, RemoteSession, ServerLink
 from kimi.infrastructure.mcp.transport.server_log import MAX_BYTES, ServerLog
 from tests.support.mcp.entries import RAW, raw_server
@@ -367,6 +368,12 @@ async def test_call_timeout_pauses_while_questions_are_open(tmp_path: Path) -> N
         await link.first_attempt_done.wait()
         assert (await link.call("t", {}, answer)).output == "both"
         link.stop()
+
+
+async def test_listed_tools_hide_nothing_from_a_terminal(tmp_path: Path) -> None:
+    tools = [{"name": "a\x1b[2J", "description": "clears\x1b[2J\nthe \u202escreen"}]
+    found = await list_offered_tools(raw_server("s", tools=tools), place_in(tmp_path))
+    assert found == [("a\\x1b[2J", "clears\\x1b[2J\nthe \\u202escreen")]
 
 
 async def test_sampling_is_refused_and_roots_are_listed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from kimi.application.ports import SourceServer, SourceTool, Tool
 from kimi.application.toolset.mcp_tool import ServerTool, ServerToolDeps
 from kimi.domain.events.event import McpServerState, McpServerStatus, McpStatus
-from kimi.domain.tools.mcp_tool_names import ToolOrigin, assign_exposed_names
+from kimi.domain.tools.mcp_tool_names import ToolOrigin, assign_exposed_names, show_name
 
 if TYPE_CHECKING:
     from kimi.application.ports import ServerState, ToolSource
@@ -126,7 +126,7 @@ class ServerTools:
 
     def exposed_name(self, tool: SourceTool) -> str:
         """Return the name of a tool for the model; the server's name for it when none has been assigned yet."""
-        return self._names.get(ToolOrigin(tool.server, tool.name), tool.name)
+        return self._names.get(ToolOrigin(tool.server, tool.name)) or show_name(tool.name)
 
     def _server_status(self, server: SourceServer) -> McpServerStatus:
         state = _CLIENT_STATE.get(server.state, server.state)

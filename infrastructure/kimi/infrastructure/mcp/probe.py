@@ -9,6 +9,7 @@ import anyio
 from kimi.application.ports import Elicitation, ElicitationAnswer
 from kimi.application.settings.settings import McpServer
 from kimi.domain.errors import ConfigError, McpUnauthorized
+from kimi.domain.tools.mcp_tool_names import show_hidden
 from kimi.infrastructure.mcp.config.variables import expand_server
 from kimi.infrastructure.mcp.fastmcp_import import load_fastmcp
 from kimi.infrastructure.mcp.host_context import McpHostContext
@@ -25,6 +26,8 @@ async def list_offered_tools(
     server: McpServer, host: McpHostContext, login: BrowserLogin | None = None
 ) -> list[tuple[str, str]]:
     """Connect, list the tools as (name, description), and disconnect. A process that was started has ended then.
+
+    The texts are for people: what a screen hides or obeys is escaped in them.
 
     Without `login`, a server with `auth: "oauth"` is accessed with its stored login, and everything must be done within
     the `connect_timeout_ms` of the server. The library is loaded only when a connection is made.
@@ -60,7 +63,8 @@ async def _list_tools(server: McpServer, host: McpHostContext, login: BrowserLog
         server = server.model_copy(update={"auth": None})
     try:
         async with create_session_opener(host, by_login)(server, _decline_elicitation) as session:
-            return [(tool.name, tool.description) for tool in await session.list_tools()]
+            tools = await session.list_tools()
+            return [(show_hidden(tool.name), show_hidden(tool.description, "\n\t")) for tool in tools]
     except LoginRequired as error:
         if login is not None and error.__cause__ is not None:  # the reason why the user's login failed
             raise error.__cause__ from None
