@@ -18,11 +18,12 @@ from kimi.domain.hook import (
     clamp_timeout_s,
     count_hooks_by_event,
     deduplicate_commands,
-    is_valid_matcher,
     judge_failure,
     match_hooks,
     parse_hook_result,
 )
+from kimi.infrastructure.linear_regex import search_expression
+from tests.support.patterns.bombs import EXPLOSIVE_EXPRESSIONS, EXPLOSIVE_TEXTS, bounded_cpu_time
 
 
 def denial(**more: object) -> bytes:
@@ -48,20 +49,36 @@ def denial(**more: object) -> bytes:
 )
 def test_a_matcher_is_searched_and_an_invalid_one_never_matches(matcher: str, target: str, found: bool) -> None:
     hook = HookSubscription("h", "Stop", matcher)
-    assert match_hooks([hook], "Stop", target) == ([hook] if found else [])
-    assert match_hooks([hook], "PreToolUse", target) == []
+    assert match_hooks([hook], "Stop", target, search_expression) == ([hook] if found else [])
+    assert match_hooks([hook], "PreToolUse", target, search_expression) == []
 
 
 @given(st.text())
 def test_any_text_is_accepted_as_matcher(matcher: str) -> None:
     hook = CommandHook("Stop", "true", matcher)
-    found = match_hooks([hook], "Stop", "target")
-    assert not found or is_valid_matcher(matcher)
+    found = match_hooks([hook], "Stop", "target", search_expression)
+    assert not found or search_expression(matcher, "") != "invalid"
+
+
+@pytest.mark.parametrize("matcher", ["^(?!ReadFile$)", r"(\w)\1", "(?<=a)b", "a" * 20_000])
+def test_a_hook_fires_always_if_its_matcher_has_no_bound(matcher: str) -> None:
+    hook = CommandHook("PreToolUse", "true", matcher)
+    assert match_hooks([hook], "PreToolUse", "ReadFile", search_expression) == [hook]
+    assert match_hooks([hook], "Stop", "ReadFile", search_expression) == []
+
+
+@pytest.mark.spec("R-210")
+@pytest.mark.parametrize("matcher", EXPLOSIVE_EXPRESSIONS)
+def test_a_matcher_takes_time_that_grows_with_the_target_only(matcher: str) -> None:
+    hook = HookSubscription("h", "UserPromptSubmit", matcher)
+    with bounded_cpu_time(0.5):
+        for target in EXPLOSIVE_TEXTS:
+            match_hooks([hook], "UserPromptSubmit", target, search_expression)
 
 
 def test_the_order_stays_and_a_command_runs_once() -> None:
     first, second, again = CommandHook("Stop", "a", "", 1), CommandHook("Stop", "b"), CommandHook("Stop", "a", "x", 9)
-    assert match_hooks([first, second, again], "Stop", "x") == [first, second, again]
+    assert match_hooks([first, second, again], "Stop", "x", search_expression) == [first, second, again]
     assert deduplicate_commands([first, second, again]) == [first, second]
     assert deduplicate_commands([]) == []
 

@@ -6,7 +6,11 @@ import json
 
 import pytest
 
+from kimi.application.toolset.foreign_schema import NO_OBJECT
+from tests.support.dialects.script import Answer
+from tests.support.dialects.table import ROWS
 from tests.support.program.wire_process import Json, Place, WireProcess
+from tests.support.providers.loopback import loopback
 from tests.support.providers.scripts import answer, call, step, tool, tool_answer
 
 
@@ -33,12 +37,16 @@ def test_invalid_external_tools_are_rejected(place: Place) -> None:
         (tool("x" * 65), "invalid tool name"),
         (tool("x" * 64), None),
         (tool("empty-schema_1") | {"parameters": {}}, None),
+        (tool("no-object") | {"parameters": {"type": "array"}}, NO_OBJECT),
+        (tool("no-type-of-object") | {"parameters": {"type": ["string", "null"]}}, NO_OBJECT),
+        (tool("Glob") | {"parameters": {"type": "array"}}, "conflicts with builtin tool"),
+        (tool("object-or-null") | {"parameters": {"type": ["object", "null"]}}, None),
         (tool("of-JavaScript", properties={"a": {"pattern": "(?<year>[0-9]+)"}}), None),
         (tool("good", "again"), None),
     ]  # fmt: skip
     with place.wire() as kimi:
         found = kimi.initialize(external_tools=[offer for offer, _ in offers])["external_tools"]
-        assert found["accepted"] == ["good", "x" * 64, "empty-schema_1", "of-JavaScript"]
+        assert found["accepted"] == ["good", "x" * 64, "empty-schema_1", "object-or-null", "of-JavaScript"]
         reasons = {item["name"]: item["reason"] for item in found["rejected"]}
         wanted = [(offer["name"], reason) for offer, reason in offers if reason is not None]
         assert list(reasons.items()) == wanted
@@ -46,6 +54,31 @@ def test_invalid_external_tools_are_rejected(place: Place) -> None:
         again = kimi.initialize(external_tools=[tool("good", "new")])["external_tools"]
         assert again == {"accepted": ["good"], "rejected": []}
         assert kimi.prompt("hi")["result"] == {"status": "finished"}
+
+
+@pytest.mark.spec("R-213")
+@pytest.mark.parametrize("provider", ["openai_legacy", "anthropic"])
+def test_a_provider_is_sent_schemas_of_objects_only(place: Place, provider: str) -> None:
+    schemas: dict[str, Json] = {
+        "none": {},
+        "either": {"type": ["object", "null"], "properties": {"a": {"type": "string"}}},
+        "list": {"type": "array"},
+        "reference": {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}},
+    }
+    row = next(row for row in ROWS if row.type == provider)
+    with loopback(row.dialect.reply(Answer(text="ok"))) as server:
+        place.provider(server.base_url, provider)
+        with place.wire() as kimi:
+            offers = [tool(name) | {"parameters": schema} for name, schema in schemas.items()]
+            found = kimi.initialize(external_tools=offers)["external_tools"]
+            assert found["accepted"] == ["none", "either", "reference"]
+            assert found["rejected"] == [{"name": "list", "reason": NO_OBJECT}]
+            assert kimi.prompt("hi")["result"] == {"status": "finished"}
+        sent: list[Json] = json.loads(server.requests[0].body)["tools"]
+    described = [item.get("function", item) for item in sent]
+    types = {item["name"]: item.get("parameters", item.get("input_schema"))["type"] for item in described}
+    assert {types[name] for name in ("none", "either", "reference")} == {"object"}
+    assert "list" not in types
 
 
 def test_a_schema_nested_too_deeply_is_refused_and_the_process_lives(place: Place) -> None:
@@ -56,8 +89,9 @@ def test_a_schema_nested_too_deeply_is_refused_and_the_process_lives(place: Plac
     with place.wire() as kimi:
         result = kimi.initialize(external_tools=[tool("deep") | {"parameters": schema}, tool("flat")])
         assert result["external_tools"] == {
-            "accepted": ["flat"], "rejected": [{"name": "deep", "reason": "invalid schema"}],
-        }  # fmt: skip
+            "accepted": ["flat"],
+            "rejected": [{"name": "deep", "reason": "the schema is nested more than 64 levels deep"}],
+        }
         assert kimi.prompt("hi")["result"] == {"status": "finished"}
 
 

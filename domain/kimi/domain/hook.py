@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from kimi.domain.events.request import HookAnswer
@@ -69,6 +67,15 @@ class CommandHook:
 Hook: TypeAlias = HookSubscription | CommandHook
 AnyHook = TypeVar("AnyHook", HookSubscription, CommandHook)
 
+SearchOutcome: TypeAlias = Literal["found", "absent", "invalid", "unbounded"]
+SearchExpression: TypeAlias = Callable[[str, str], SearchOutcome]
+"""Search a regular expression in a text, in time that grows with the text only.
+
+`unbounded`: the expression is valid elsewhere, but what it asks for cannot be searched within such a bound.
+"""
+
+_FIRING: Final[frozenset[SearchOutcome]] = frozenset({"found", "unbounded"})
+
 
 def count_hooks_by_event(hooks: Iterable[Hook]) -> dict[str, int]:
     """Count the hooks of each event that has any, in the order of `HOOK_EVENTS`."""
@@ -76,9 +83,15 @@ def count_hooks_by_event(hooks: Iterable[Hook]) -> dict[str, int]:
     return {event: events.count(event) for event in HOOK_EVENTS if event in events}
 
 
-def match_hooks(hooks: Iterable[AnyHook], event: str, target: str) -> list[AnyHook]:
-    """Return those of `hooks` that watch `event` and whose matcher is found in `target`, in their order."""
-    return [hook for hook in hooks if hook.event == event and _is_match(hook.matcher, target)]
+def match_hooks(hooks: Iterable[AnyHook], event: str, target: str, search: SearchExpression) -> list[AnyHook]:
+    """Return those of `hooks` that watch `event` and whose matcher is found in `target`, in their order.
+
+    An invalid matcher never fires (W-116). One that cannot be searched within a bound always does: a hook that guards
+    must not fall silent.
+    """
+    return [
+        hook for hook in hooks if hook.event == event and (not hook.matcher or search(hook.matcher, target) in _FIRING)
+    ]
 
 
 def deduplicate_commands(hooks: Iterable[CommandHook]) -> list[CommandHook]:
@@ -94,11 +107,6 @@ def deduplicate_commands(hooks: Iterable[CommandHook]) -> list[CommandHook]:
 def clamp_timeout_s(hook: Hook) -> int:
     """Return the hook's timeout in seconds, clamped to the allowed range."""
     return max(MIN_TIMEOUT_S, min(hook.timeout_s, MAX_TIMEOUT_S))
-
-
-def is_valid_matcher(matcher: str) -> bool:
-    """Return whether `matcher` is a regular expression. An invalid one never matches (W-116)."""
-    return _compile_matcher(matcher) is not None
 
 
 def parse_hook_result(status: int, stdout: bytes, stderr: bytes) -> HookAnswer | None:
@@ -137,18 +145,3 @@ def _parse_permission(output: object) -> HookAnswer:
 
 def _truncate_reason(text: str) -> str:
     return text.strip()[:MAX_REASON_CHARS]
-
-
-def _is_match(matcher: str, target: str) -> bool:
-    if not matcher:
-        return True
-    pattern = _compile_matcher(matcher)
-    return pattern is not None and pattern.search(target) is not None
-
-
-@lru_cache(maxsize=256)
-def _compile_matcher(matcher: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(matcher)
-    except (re.error, RecursionError, OverflowError):
-        return None

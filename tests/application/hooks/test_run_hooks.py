@@ -22,6 +22,7 @@ from kimi.domain.events.event import Event, HookResolved, HookTriggered, Notific
 from kimi.domain.events.request import Answer, ApprovalAnswer, HookAnswer, HookRequest, Request
 from kimi.domain.hook import ALLOW, CommandHook, HookSubscription
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_error, tool_ok
+from kimi.infrastructure.linear_regex import search_expression
 from tests.support.conversations import Run, conversation_with, run, with_resources
 from tests.support.fakes import FakeHookRunner, FakeModel, FakeTool, forever
 
@@ -46,7 +47,10 @@ async def watched(
     """A conversation with these hooks."""
     conversation = await conversation_with(model, tools)
     conversation = with_resources(
-        conversation, hooks=HookRegistry(commands, runner or FakeHookRunner(), session_id="s1", work_dir="/w")
+        conversation,
+        hooks=HookRegistry(
+            commands, runner or FakeHookRunner(), search=search_expression, session_id="s1", work_dir="/w"
+        ),
     )
     conversation.resources.hooks.subscribe(subscriptions)
     return conversation
@@ -489,8 +493,9 @@ async def test_payloads_of_subagent_compact_and_notification_hooks() -> None:
 
 
 async def test_subscriptions_are_replaced_and_nonsense_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    hooks = HookRegistry([CommandHook("Stop", "x", "(")])
-    assert "regular expression" in caplog.text
+    hooks = HookRegistry([CommandHook("Stop", "x", "("), CommandHook("Stop", "x", "^(?!a)")], search=search_expression)
+    assert "'(' is not a regular expression" in caplog.text
+    assert "fires for every target: its matcher '^(?!a)'" in caplog.text
     hooks.subscribe([HookSubscription("a", "Lunch"), HookSubscription("b", "PreToolUse")])
     assert "Lunch" in caplog.text
     assert hooks.watched_events == {"Stop", "PreToolUse"}

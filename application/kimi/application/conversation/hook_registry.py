@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from kimi.application.ports import RunHook
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import HookAnswer
-from kimi.domain.hook import ALLOW, HOOK_EVENTS, CommandHook, Hook, HookSubscription, is_valid_matcher
+from kimi.domain.hook import ALLOW, HOOK_EVENTS, CommandHook, Hook, HookSubscription, SearchExpression, SearchOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ class DetachedHookBatch:
 class HookRegistry:
     """The hooks that a conversation and its subagents share; `run_hooks` runs them.
 
-    `run` runs a command. `session_id` and `work_dir` are passed to every hook. `detached_batches` holds the batches of
-    detached hooks whose turn has not ended.
+    `run` runs a command, `search` searches a matcher in the target of an event. `session_id` and `work_dir` are passed
+    to every hook. `detached_batches` holds the batches of detached hooks whose turn has not ended.
     """
 
     def __init__(
@@ -45,12 +45,14 @@ class HookRegistry:
         commands: Sequence[CommandHook] = (),
         run: RunHook | None = None,
         *,
+        search: SearchExpression | None = None,
         session_id: str = "",
         work_dir: str = "",
     ) -> None:
         self.commands = tuple(commands)
         self.subscriptions: tuple[HookSubscription, ...] = ()
         self.run_command = run or _run_no_command
+        self.search = search or _search_nothing
         self.session_id = session_id
         self.work_dir = work_dir
         self._task_group: TaskGroup | None = None
@@ -58,7 +60,7 @@ class HookRegistry:
         self._running = 0
         self._idle = anyio.Event()
         self.watched_events = frozenset(hook.event for hook in self.commands)
-        _report_bad_matchers(self.commands)
+        self._report_bad_matchers(self.commands)
 
     @property
     def task_group(self) -> TaskGroup | None:
@@ -82,7 +84,7 @@ class HookRegistry:
         for hook in wanted:
             if hook.event not in HOOK_EVENTS:
                 logger.warning("hook subscription %r ignored: there is no event %r", hook.id, hook.event)
-        _report_bad_matchers(self.subscriptions)
+        self._report_bad_matchers(self.subscriptions)
 
     def start_detached(self, tasks: TaskGroup, run: Callable[[], Awaitable[None]]) -> None:
         """Start `run` as a detached task of the group `tasks`. `run` must not raise."""
@@ -96,6 +98,19 @@ class HookRegistry:
             self._idle = anyio.Event()
             await self._idle.wait()
 
+    def _report_bad_matchers(self, hooks: Iterable[Hook]) -> None:
+        for hook in hooks:
+            outcome = self.search(hook.matcher, "") if hook.matcher else "absent"
+            if outcome == "invalid":
+                logger.warning("a hook on %s never fires: %r is not a regular expression", hook.event, hook.matcher)
+            elif outcome == "unbounded":
+                logger.warning(
+                    "a hook on %s fires for every target: its matcher %r needs look-around or a reference to a group, "
+                    "which are not supported",
+                    hook.event,
+                    hook.matcher,
+                )
+
     async def _run_detached(self, run: Callable[[], Awaitable[None]]) -> None:
         try:
             await run()
@@ -104,10 +119,9 @@ class HookRegistry:
             self._idle.set()
 
 
-def _report_bad_matchers(hooks: Iterable[Hook]) -> None:
-    for hook in hooks:
-        if not is_valid_matcher(hook.matcher):
-            logger.warning("a hook on %s never fires: %r is not a regular expression", hook.event, hook.matcher)
+def _search_nothing(expression: str, text: str) -> SearchOutcome:
+    logger.error("nothing here can search the matcher %r of a hook", expression)
+    return "unbounded"
 
 
 async def _run_no_command(hook: CommandHook, payload: JsonObject) -> HookAnswer:

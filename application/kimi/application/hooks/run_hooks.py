@@ -126,9 +126,9 @@ def _match_hooks(conversation: Conversation, event: str, target: str, details: J
     hooks = conversation.resources.hooks
     if event not in hooks.watched_events:
         return None
-    matched: list[Hook] = [*deduplicate_commands(match_hooks(hooks.commands, event, target))]
+    matched: list[Hook] = [*deduplicate_commands(match_hooks(hooks.commands, event, target, hooks.search))]
     if conversation.turn is not None:
-        matched += match_hooks(hooks.subscriptions, event, target)
+        matched += match_hooks(hooks.subscriptions, event, target, hooks.search)
     if not matched:
         return None
     common = {"hook_event_name": event, "session_id": hooks.session_id, "cwd": hooks.work_dir}

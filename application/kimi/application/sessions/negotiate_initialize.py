@@ -65,17 +65,29 @@ def negotiate_initialize(
     for offer in offers:
         reason = _find_schema_error(check_schema, offer.parameters)
         if reason is None:
-            from kimi.application.toolset.external_tool import ExternalTool  # start-up time: most clients offer none
-
-            tool = ExternalTool(_build_tool_spec(offer), check_arguments, external_timeout_s)
-            reason = conversation.toolset.add_external(tool)
-        elif offer.name in conversation.toolset.builtin_names:
+            reason = _add_external_tool(conversation, offer, check_arguments, external_timeout_s)
+        if reason is not None and offer.name in conversation.toolset.builtin_names:
             reason = "conflicts with builtin tool"
         if reason is None:
             accepted[offer.name] = None
         else:
             rejected[offer.name] = RejectedTool(offer.name, reason or "invalid schema")
     return InitializeOutcome(list_agent_commands(conversation), tuple(accepted), tuple(rejected.values()))
+
+
+def _add_external_tool(
+    conversation: Conversation, offer: ExternalToolOffer, check_arguments: CheckArguments, timeout_s: float
+) -> str | None:
+    """Add the tool; return the reason when it is refused, else None."""
+    # start-up time: most clients offer none
+    from kimi.application.toolset.external_tool import ExternalTool
+    from kimi.application.toolset.foreign_schema import NO_OBJECT, normalise_parameters
+
+    parameters = normalise_parameters(offer.parameters)
+    if parameters is None:
+        return NO_OBJECT
+    spec = ToolSpec(offer.name, offer.description or NO_DESCRIPTION, parameters)
+    return conversation.toolset.add_external(ExternalTool(spec, check_arguments, timeout_s))
 
 
 def set_client(conversation: Conversation, client: Client) -> None:
@@ -94,8 +106,3 @@ def _find_schema_error(check_schema: CheckSchema, schema: JsonObject) -> str | N
 def hidden_tools(client: Client) -> frozenset[str]:
     """Return the names of the tools that are hidden from the model because this client could not serve them."""
     return frozenset(name for name, capability in CLIENT_TOOLS.items() if not getattr(client, capability))
-
-
-def _build_tool_spec(offer: ExternalToolOffer) -> ToolSpec:
-    description = offer.description or NO_DESCRIPTION
-    return ToolSpec(offer.name, description, offer.parameters)

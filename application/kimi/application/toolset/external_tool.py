@@ -9,6 +9,7 @@ from dataclasses import replace
 import anyio
 
 from kimi.application.ports import CheckArguments, PreparedCall, ToolCallContext
+from kimi.application.toolset.foreign_schema import find_argument_fault
 from kimi.application.toolset.result_limits import fit_result_to_budget
 from kimi.domain.content.message import JsonObject
 from kimi.domain.events.request import ToolCallAnswer, ToolCallRequest
@@ -30,7 +31,9 @@ class ExternalTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """Validate the arguments against the client's schema; the client gets the raw text of the arguments."""
-        reason = self._check_arguments(self.spec.parameters, arguments)
+        reason = await find_argument_fault(
+            self._check_arguments, self.spec.parameters, arguments, context.raw_arguments
+        )
 
         async def run() -> ToolReturnValue:
             if reason is not None:

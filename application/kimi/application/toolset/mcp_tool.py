@@ -22,6 +22,7 @@ from kimi.application.ports import (
     ToolCallContext,
     ToolSource,
 )
+from kimi.application.toolset.foreign_schema import find_argument_fault
 from kimi.application.toolset.result_limits import fit_result_to_budget
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import TextPart
@@ -67,7 +68,9 @@ class ServerTool:
     @asynccontextmanager
     async def prepare(self, arguments: JsonObject, context: ToolCallContext) -> AsyncGenerator[PreparedCall, None]:
         """Validate the arguments against the server's schema; every call needs approval unless configured otherwise."""
-        fault = self._deps.check_arguments(self.tool.parameters, arguments)
+        fault = await find_argument_fault(
+            self._deps.check_arguments, self.tool.parameters, arguments, context.raw_arguments
+        )
         if fault is not None:
             error = tool_error(f"Error validating JSON arguments: {fault}", "Invalid arguments")
 

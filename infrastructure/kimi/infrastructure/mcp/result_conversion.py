@@ -6,12 +6,13 @@ import base64
 import logging
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import mcp_types
 
 from kimi.application.codec.envelope import encode_json
 from kimi.application.ports import CheckSchema, SourceTool
+from kimi.application.toolset.foreign_schema import NO_OBJECT, normalise_parameters
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import AudioPart, ContentPart, ImagePart, MediaUrl, TextPart, VideoPart
 from kimi.domain.tools.tool import ToolReturnValue
@@ -36,12 +37,12 @@ def select_usable_tools(server: str, tools: Iterable[mcp_types.Tool], check: Che
     found: dict[str, SourceTool] = {}
     room = MAX_ALL_SCHEMA_BYTES
     for tool in tools:
-        schema = _ensure_object_type(tool.input_schema)
-        size = len(encode_json(schema))
+        schema = normalise_parameters(tool.input_schema)
+        size = 0 if schema is None else len(encode_json(schema))
         fault = _find_size_fault(tool, size, room)
         if fault is None:
             fault = "it is there twice" if tool.name in found else _find_schema_fault(schema, check)
-        if fault is not None:
+        if fault is not None or schema is None:
             logger.warning("the tool %.200r of the MCP server %s is left out: %s", tool.name, server, fault)
             continue
         room -= size
@@ -65,17 +66,8 @@ def _find_size_fault(tool: mcp_types.Tool, size: int, room: int) -> str | None:
     return "the schemas of the server are too large together" if size > room else None
 
 
-def _ensure_object_type(schema: dict[str, Any]) -> JsonObject:
-    return schema if "type" in schema else {"type": "object", **schema}
-
-
-def _find_schema_fault(schema: JsonObject, check: CheckSchema) -> str | None:
-    if schema.get("type") != "object":
-        return "its parameters are no object"
-    try:
-        return check(schema) or _find_external_reference(schema)
-    except RecursionError:
-        return "its schema is nested too deeply"
+def _find_schema_fault(schema: JsonObject | None, check: CheckSchema) -> str | None:
+    return NO_OBJECT if schema is None else check(schema) or _find_external_reference(schema)
 
 
 def _find_external_reference(schema: object) -> str | None:

@@ -33,6 +33,7 @@ from kimi.application.settings.flags import home_directory
 from kimi.application.settings.settings import Settings
 from kimi.domain.agents.agent import AgentSpec
 from kimi.domain.client import user_agent_suffix
+from kimi.domain.hook import SearchOutcome
 from kimi.domain.skills.skill import Skill, format_skills
 from kimi.domain.turn import TurnLimits
 
@@ -145,7 +146,13 @@ def build_hooks(settings: Settings, files: SessionFiles, environ: Mapping[str, s
         from kimi.infrastructure.workspace.hook_commands import make_hook_runner
 
         run = make_hook_runner(settings.work_dir, settings.shell, settings.secret_variables, environ)
-    return HookRegistry(settings.hooks, run, session_id=files.id, work_dir=settings.work_dir)
+    return HookRegistry(settings.hooks, run, search=_search_matcher, session_id=files.id, work_dir=settings.work_dir)
+
+
+def _search_matcher(expression: str, text: str) -> SearchOutcome:
+    from kimi.infrastructure.linear_regex import search_expression
+
+    return search_expression(expression, text)
 
 
 def build_stored_session(files: SessionFiles, store: SessionStore) -> ConversationSession:

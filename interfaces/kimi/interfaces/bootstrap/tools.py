@@ -69,6 +69,8 @@ def _check_foreign_tool(tool_id: str, tool: Tool | None) -> Tool | None:
         raise ConfigError(f"The tool '{tool_id}' has the name '{tool.spec.name}', which no provider takes.")
     if (fault := check_schema(tool.spec.parameters)) is not None:
         raise ConfigError(f"The parameters of the tool '{tool.spec.name}' are no valid JSON Schema: {fault}")
+    if tool.spec.parameters.get("type") != "object":
+        raise ConfigError(f"The parameters of the tool '{tool.spec.name}' are no schema of the type object.")
     return tool
 
 
