@@ -15,7 +15,7 @@ LOADED = Path(__file__).with_name("loaded.py")
 
 NEVER_AT_START = (
     "openai", "anthropic", "google.genai", "httpx", "aiohttp", "httptools", "fastmcp", "mcp", "acp", "rich",
-    "prompt_toolkit", "jsonschema", "loguru", "yaml", "starlette", "jinja2", "pathspec",
+    "prompt_toolkit", "jsonschema", "loguru", "yaml", "starlette", "jinja2", "re2",
 )  # fmt: skip
 """What the handshake does without, whatever is installed."""
 

@@ -83,19 +83,12 @@ def search_expression(expression: str, text: str) -> SearchOutcome:
 
 
 def find_spans(regex: LinearRegex, text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the places in `text` that match, from left to right, none within a character of UTF-8."""
+    """Yield the places in `text` that match, from left to right. After an empty one the search goes on a byte later."""
     at = 0
     while at <= len(text) and (found := regex.search(text, at)) is not None:
         start, end = found.span()
         yield start, end
-        at = end if end > start else _find_next_character(text, end)
-
-
-def _find_next_character(text: bytes, at: int) -> int:
-    at += 1
-    while at < len(text) and text[at] & 0xC0 == 0x80:
-        at += 1
-    return at
+        at = end + (end == start)
 
 
 def _is_known_to_python(expression: str) -> bool:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kimi.application.settings.settings import FileSettings
 from kimi.infrastructure.tools.search.directory_listing import list_two_levels
 from kimi.infrastructure.tools.search.glob import GlobTool
-from kimi.infrastructure.tools.search.glob_walk import GlobPattern, GlobWalk, expand_braces
+from kimi.infrastructure.tools.search.glob_walk import GlobPattern, GlobWalk
+from kimi.infrastructure.tools.search.name_globs import expand_braces
 from tests.support.file_tools import Files, brief, call, text
 
 pytestmark = pytest.mark.anyio

@@ -7,15 +7,15 @@ that `**` needs neither a second visit nor a list of candidates. Blocking: run i
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kimi.domain.permissions.path_rules import glob_to_regex, is_within
+from kimi.domain.permissions.path_rules import is_within
 from kimi.infrastructure.tools.search.ignore_rules import GIT_KINDS, VCS_DIRECTORIES, IgnoreLevel, load_rules_above
+from kimi.infrastructure.tools.search.name_globs import NameMatcher, compile_name_glob, expand_braces
 
 PatternPosition: TypeAlias = tuple[int, int]
 """The index of the alternative, and how many of its components are matched."""
@@ -25,18 +25,15 @@ PatternStates: TypeAlias = frozenset[PatternPosition]
 DirectoryVisit: TypeAlias = "Iterator[DirectoryVisit]"
 """The rest of a directory: yields a visit to each directory below, in order."""
 
-MAX_ALTERNATIVES = 256
-"""The limit of patterns that braces may expand to."""
-
-_WILDCARD = re.compile(r"[*?\[]")
-_CLOCK_CHECK_INTERVAL = 512
+_WILDCARDS = frozenset("*?[")
+_CLOCK_CHECK_INTERVAL = 16
 
 
 @dataclass(frozen=True, slots=True)
 class NameTest:
     """One component to compare a name with, and the positions that a match reaches."""
 
-    matches: Callable[[str], object]
+    matches: NameMatcher
     literal: bool
     leads_to: PatternStates
     accepts: bool
@@ -60,10 +57,6 @@ class GlobMatches:
     stopped: bool = False
 
 
-class TooManyAlternatives(ValueError):
-    """The braces expand to more patterns than are tried."""
-
-
 class GlobPattern:
     """A glob pattern, braces expanded. A trailing slash means directories only."""
 
@@ -71,7 +64,7 @@ class GlobPattern:
         alternatives = expand_braces(pattern)
         self.directories_only = pattern.endswith("/")
         self.components = [_split_components(alternative) for alternative in alternatives]
-        self._flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
+        self._ignore_case = ignore_case
         self._steps: dict[PatternStates, PatternStep] = {}
 
     @property
@@ -108,9 +101,8 @@ class GlobPattern:
         return PatternStep(tuple(tests), kept, self.accepts(kept))
 
     def _build_name_test(self, component: str, leads_to: PatternStates, last: bool) -> NameTest:
-        if _WILDCARD.search(component) or self._flags & re.IGNORECASE:
-            return NameTest(re.compile(glob_to_regex(component), self._flags).fullmatch, False, leads_to, last)
-        return NameTest(component.__eq__, True, leads_to, last)
+        is_literal = not self._ignore_case and _WILDCARDS.isdisjoint(component)
+        return NameTest(compile_name_glob(component, ignore_case=self._ignore_case), is_literal, leads_to, last)
 
     def _follow_double_stars(self, index: int, at: int) -> Iterator[PatternPosition]:
         """Yield the position, and those reachable without a name: `**` may match no directory at all."""
@@ -225,42 +217,6 @@ def _list_entries(directory: str) -> list[os.DirEntry[str]]:
             return sorted(entries, key=_entry_name)
     except OSError:
         return []
-
-
-def expand_braces(pattern: str) -> list[str]:
-    """Expand `a.{b,c}` to `a.b` and `a.c`, nested ones too.
-
-    Braces without a comma stay. Raises TooManyAlternatives.
-    """
-    pending, done = [pattern], list[str]()
-    while pending:
-        if len(pending) + len(done) > MAX_ALTERNATIVES:
-            raise TooManyAlternatives(f"the braces stand for more than {MAX_ALTERNATIVES} patterns")
-        current = pending.pop()
-        group = _find_brace_group(current)
-        if group is None:
-            done.append(current)
-        else:
-            start, end, options = group
-            pending.extend(current[:start] + option + current[end:] for option in reversed(options))
-    return list(dict.fromkeys(done))
-
-
-def _find_brace_group(pattern: str) -> tuple[int, int, list[str]] | None:
-    """Return the first group with a comma at its own level: its start, its end, its options."""
-    for start in (index for index, char in enumerate(pattern) if char == "{"):
-        options, depth, last = list[str](), 0, start + 1
-        for index in range(start, len(pattern)):
-            char = pattern[index]
-            depth += (char == "{") - (char == "}")
-            if (depth == 1 and char == ",") or depth == 0:
-                options.append(pattern[last:index])
-                last = index + 1
-            if depth == 0:
-                if len(options) > 1:
-                    return start, index + 1, options
-                break
-    return None
 
 
 def _split_components(pattern: str) -> tuple[str, ...]:

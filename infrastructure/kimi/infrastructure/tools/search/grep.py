@@ -6,7 +6,7 @@ import os
 import posixpath
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, TypeAlias
 
@@ -17,7 +17,14 @@ from pydantic import BaseModel, Field
 from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
 from kimi.domain.content.message import JsonObject
 from kimi.domain.permissions.approval import ProposedAction
-from kimi.domain.permissions.path_rules import PathAllowed, PathDenied, PathScopes, check_read_location
+from kimi.domain.permissions.path_rules import (
+    PathAccess,
+    PathAllowed,
+    PathDenied,
+    PathScopes,
+    check_read_access,
+    check_read_location,
+)
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error
 from kimi.infrastructure.tools.files.path_policy import (
     PathPolicy,
@@ -36,10 +43,10 @@ from kimi.infrastructure.tools.search.grep_output import (
     OutputCollector,
     ResultPage,
     SecretFilter,
-    format_secrets_remark,
     paginate_lines,
 )
 from kimi.infrastructure.tools.search.ripgrep import OutputMode, Ripgrep, RipgrepSearch, build_search_arguments
+from kimi.infrastructure.tools.search.search_exclusions import build_exclusions
 
 TIMEOUT_S = 20.0
 KILL_GRACE_S = 5.0
@@ -62,7 +69,7 @@ name.
   are not.
 
 The result is cut at {MAX_CHARS} characters, lines at {MAX_LINE_CHARS}; a search ends after {TIMEOUT_S:.0f} seconds.
-Files that hold secrets are left out."""
+Files that hold secrets are not searched."""
 
 
 class GrepParams(BaseModel):
@@ -124,7 +131,7 @@ class GrepTool:
             return
         target = await self._policy.locate(params.path)
         scopes = await self._policy.resolve_scopes()
-        access = check_read_location(target.named_path, target.real_path, scopes)
+        access = await self._check_access(target, scopes)
         if isinstance(access, PathDenied):
             yield prepare_finished_call(tool_error(access.message, access.brief))
             return
@@ -135,6 +142,16 @@ class GrepTool:
             return await self._search(params, target, scopes)
 
         yield PreparedCall(run, _propose_search(access, target), subject=target.real_path)
+
+    async def _check_access(self, target: ResolvedPath, scopes: PathScopes) -> PathAccess:
+        """Decide whether the place may be searched: as ReadFile does, and a directory like a file in it."""
+        named, real = target.named_path, target.real_path
+        stat = await self._workspace.stat(real)
+        if stat is not None and stat.kind == "directory":
+            inside = replace(named, absolute=os.path.join(named.absolute, "_"))
+            refused = check_read_access(inside, os.path.join(real, "_"), scopes)
+            return refused if isinstance(refused, PathDenied) else check_read_location(named, real, scopes)
+        return check_read_access(named, real, scopes)
 
     async def _search(self, params: GrepParams, target: ResolvedPath, scopes: PathScopes) -> ToolReturnValue:
         try:
@@ -152,19 +169,20 @@ class GrepTool:
         secrets = SecretFilter(target, search.path, self._workspace.work_dir, scopes)
         command = await self._ripgrep.find_command(self._workspace)
         deadline = anyio.current_time() + self._timeout_s
+        exclusions = build_exclusions(target, params.glob, params.type, self._workspace.work_dir, scopes)
         collector = _create_collector(params, search, secrets)
         outcome = await self._collect_output(
-            [*command, *build_search_arguments(search)], collector, deadline, merge_stderr=False
+            [*command, *build_search_arguments(search, exclusions)], collector, deadline, merge_stderr=False
         )
         if outcome.status is not None and _is_failure(outcome.status) and not collector.has_output:
             # Another run on one thread works around a lack of threads; otherwise it reports the error.
             collector = _create_collector(params, search, secrets)
             recorder = _RecordingCollector(collector)
-            arguments = [*command, *build_search_arguments(search, one_thread=True)]
+            arguments = [*command, *build_search_arguments(search, exclusions, one_thread=True)]
             outcome = await self._collect_output(arguments, recorder, deadline, merge_stderr=True)
             if outcome.status is not None and _is_failure(outcome.status):
                 return _search_error(recorder.text)
-        return self._format_result(params, collector, secrets, outcome)
+        return self._format_result(params, collector, outcome)
 
     async def _collect_output(
         self, command: list[str], collector: OutputCollector, deadline: float, *, merge_stderr: bool
@@ -180,9 +198,7 @@ class GrepTool:
             await process.kill(KILL_GRACE_S)
         return SearchOutcome(None)
 
-    def _format_result(
-        self, params: GrepParams, collector: GrepCollector, secrets: SecretFilter, outcome: SearchOutcome
-    ) -> ToolReturnValue:
+    def _format_result(self, params: GrepParams, collector: GrepCollector, outcome: SearchOutcome) -> ToolReturnValue:
         timed_out = outcome.status is None
         seconds = f"{self._timeout_s:g}s"
         if timed_out and not collector.has_output:
@@ -195,8 +211,6 @@ class GrepTool:
             remarks.append("Some files could not be searched.")
         if not isinstance(collector, ContentCollector) and collector.truncated:
             remarks.append("Output exceeded buffer limit. Some results omitted.")
-        if secrets.skipped_files:
-            remarks.append(format_secrets_remark(list(secrets.skipped_files)))
         if isinstance(collector, CountCollector) and collector.file_count:
             remarks.append(f"Found {collector.match_count} total occurrences across {collector.file_count} files.")
         remarks += _format_page_remarks(params, page)

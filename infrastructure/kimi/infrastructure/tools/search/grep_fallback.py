@@ -1,8 +1,8 @@
 """A search program for machines without ripgrep, which takes the arguments that Grep passes to ripgrep.
 
-It prints what ripgrep would print, for patterns with the same meaning in Python's `re`. It is slower, knows only the
-file types of one table, and reads files whole, up to a limit. It is a separate program so that an expression that takes
-for ever can be killed, as ripgrep is (tools spec 3.7).
+It prints what ripgrep would print, for expressions with the same meaning in RE2, whose word boundaries know ASCII only.
+It is slower, knows only the file types of one table, and reads files whole, up to a limit. It is a separate program so
+that a long search can be killed, as ripgrep is (tools spec 3.7).
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from functools import partial
+from typing import BinaryIO
 
-from kimi.infrastructure.tools.search.glob_walk import expand_braces
-from kimi.infrastructure.tools.search.ignore_rules import SEARCH_KINDS, IgnoreLevel, load_rules_above
+from kimi.infrastructure.linear_regex import LinearRegex, UnknownExpression, compile_linear, find_spans
+from kimi.infrastructure.tools.search.ignore_rules import SEARCH_KINDS, IgnoreLevel, PathRules, load_rules_above
+from kimi.infrastructure.tools.search.name_globs import expand_braces
 from kimi.infrastructure.tools.search.ripgrep_types import GLOBS_BY_FILE_TYPE
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """A larger file is reported as one that could not be searched."""
@@ -39,31 +38,49 @@ class LineRange:
 
 
 class FileFilter:
-    """Decides which files of a walk are searched: by `--glob` and `--type`, then by the ignore files."""
+    """Decides which files of a walk are searched: by globs, then by ignore files, then by types, as ripgrep does."""
 
-    def __init__(self, globs: Sequence[str], file_type: str | None, base_dir: str) -> None:
+    def __init__(self, options: argparse.Namespace, base_dir: str) -> None:
         self._base_dir = base_dir
-        self._globs = [(glob.startswith("!"), _compile_glob(glob.removeprefix("!"))) for glob in globs]
+        globs: list[tuple[str, bool]] = options.globs
+        self._globs = [
+            (glob.startswith("!"), _compile_glob(glob.removeprefix("!"), ignore_case=ignore_case))
+            for glob, ignore_case in globs
+        ]
         self._has_positive_globs = any(not negated for negated, _ in self._globs)
-        if file_type is not None and file_type not in GLOBS_BY_FILE_TYPE:
-            raise InvalidSearch(f"unrecognized file type: {file_type}")
-        self._types = [_compile_glob(glob) for glob in GLOBS_BY_FILE_TYPE[file_type]] if file_type is not None else []
+        known: dict[str, list[str]] = {name: list(found) for name, found in GLOBS_BY_FILE_TYPE.items()}
+        for added in options.type_add:
+            name, _, glob = added.partition(":")
+            known.setdefault(name, []).append(glob)
+        self._types: list[tuple[bool, list[PathRules]]] = []
+        for wanted, name in options.types:
+            if name not in known:
+                raise InvalidSearch(f"unrecognized file type: {name}")
+            self._types.append((wanted, [_compile_glob(glob) for glob in known[name]]))
+        self._has_wanted_types = any(wanted for wanted, _ in self._types)
 
     def includes(self, path: str, is_directory: bool, level: IgnoreLevel | None) -> bool:
         """Return whether the file is searched, or the directory entered."""
-        wanted = self._match_globs(path, is_directory)
-        if wanted is False:
+        decided = self._match_globs(path, is_directory)
+        if decided is not None:
+            return decided
+        if level is not None and level.ignores(path, is_directory):
             return False
-        if self._types and not is_directory and not any(_is_glob_match(spec, path, False) for spec in self._types):
-            return False
-        return wanted is True or level is None or not level.ignores(path, is_directory)
+        return is_directory or self._matches_types(path)
 
     def _match_globs(self, path: str, is_directory: bool) -> bool | None:
         relative = os.path.relpath(path, self._base_dir)
-        for negated, spec in reversed(self._globs):
-            if _is_glob_match(spec, relative, is_directory):
+        for negated, rules in reversed(self._globs):
+            if _is_glob_match(rules, relative, is_directory):
                 return not negated
         return False if self._has_positive_globs and not is_directory else None
+
+    def _matches_types(self, path: str) -> bool:
+        name = os.path.basename(path)
+        for wanted, globs in reversed(self._types):
+            if any(rules.decide(name, False) for rules in globs):
+                return wanted
+        return not self._has_wanted_types
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse_options(sys.argv[1:] if arguments is None else arguments)
     try:
         search = FileSearch(options)
-        file_filter = FileFilter(options.glob, options.type, os.getcwd())
+        file_filter = FileFilter(options, os.getcwd())
     except InvalidSearch as error:
         print(f"rg: {error}", file=sys.stderr)
         return 2
@@ -94,7 +111,10 @@ class FileSearch:
     def __init__(self, options: argparse.Namespace) -> None:
         self._out: BinaryIO = sys.stdout.buffer
         self._multiline: bool = options.multiline
-        self._regex = _compile_pattern(options.pattern, options.ignore_case, options.multiline)
+        self._regex = _compile_pattern(options.pattern, options.ignore_case, "ms" if self._multiline else "")
+        # Where lines stand for themselves, a search in the whole text tells whether any of them can match.
+        depends_on_lines = self._multiline or any(part in options.pattern for part in ("(?", "\\A", "\\z"))
+        self._probe = None if depends_on_lines else _compile_pattern(options.pattern, options.ignore_case, "m")
         self._mode = "files" if options.files_with_matches else "counts" if options.count_matches else "content"
         self._before: int = _first_set(options.before_context, options.context)
         self._after: int = _first_set(options.after_context, options.context)
@@ -109,37 +129,38 @@ class FileSearch:
             content = file.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise OSError(0, f"larger than {MAX_FILE_BYTES} bytes")
-        text = _decode_text(content)
-        binary = "\0" in text
+        text = _convert_text(content)
+        binary = b"\0" in text
         if binary and not is_explicit:
             return
-        lines = text.split("\n")
+        if self._probe is not None and self._probe.search(text) is None:
+            return
+        lines = text.split(b"\n")
         if not lines[-1]:
             lines.pop()
         matches = list(self._find_matches(text, lines))
         if matches:
             self.has_matches = True
-            self._print_matches(os.fsencode(display_path), lines, matches, text.index("\0") if binary else None)
+            self._print_matches(os.fsencode(display_path), lines, matches, text.index(b"\0") if binary else None)
 
-    def _find_matches(self, text: str, lines: list[str]) -> Iterator[LineRange]:
+    def _find_matches(self, text: bytes, lines: list[bytes]) -> Iterator[LineRange]:
         if self._multiline:
             yield from self._find_multiline_matches(text)
             return
         for number, line in enumerate(lines):
-            for _ in self._regex.finditer(line.removesuffix("\r")):
+            for _ in find_spans(self._regex, line):
                 yield LineRange(number, number + 1)
 
-    def _find_multiline_matches(self, text: str) -> Iterator[LineRange]:
+    def _find_multiline_matches(self, text: bytes) -> Iterator[LineRange]:
         number = at = 0
-        for match in self._regex.finditer(text):
-            start, end = match.span()
-            if start == end == len(text) and (not text or text.endswith("\n")):
+        for start, end in find_spans(self._regex, text):
+            if start == end == len(text) and (not text or text.endswith(b"\n")):
                 return
-            number += text.count("\n", at, start)
+            number += text.count(b"\n", at, start)
             at = start
-            yield LineRange(number, number + 1 + text.count("\n", start, max(end - 1, start)))
+            yield LineRange(number, number + 1 + text.count(b"\n", start, max(end - 1, start)))
 
-    def _print_matches(self, name: bytes, lines: list[str], matches: list[LineRange], binary_at: int | None) -> None:
+    def _print_matches(self, name: bytes, lines: list[bytes], matches: list[LineRange], binary_at: int | None) -> None:
         if self._mode == "files":
             self._out.write(name + b"\0")
         elif self._mode == "counts":
@@ -149,7 +170,7 @@ class FileSearch:
         else:
             self._print_lines(name, lines, matches)
 
-    def _print_lines(self, name: bytes, lines: list[str], matches: list[LineRange]) -> None:
+    def _print_lines(self, name: bytes, lines: list[bytes], matches: list[LineRange]) -> None:
         hits = {number for match in matches for number in range(match.first, match.end)}
         shown = sorted(
             number
@@ -163,8 +184,7 @@ class FileSearch:
             self._out.write(name + b"\0" + self._format_line(number, lines[number], number in hits))
             last, self._has_printed = number, True
 
-    def _format_line(self, number: int, line: str, is_match: bool) -> bytes:
-        text = line.encode("utf-8", "surrogateescape")
+    def _format_line(self, number: int, text: bytes, is_match: bool) -> bytes:
         if len(text) > self._max_columns:
             text = text[: self._max_columns] + b" [... omitted end of long line]"
         prefix = b"%d%s" % (number + 1, b":" if is_match else b"-") if self._show_line_numbers else b""
@@ -207,51 +227,74 @@ def _list_entries(directory: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _decode_text(content: bytes) -> str:
-    """Decode UTF-8 and keep invalid bytes for the output; UTF-16 if the text begins with its mark."""
+def _convert_text(content: bytes) -> bytes:
+    """Return UTF-8 without its mark; UTF-16 is converted if the text begins with its mark."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return content.decode("utf-16", "replace")
-    return content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+        return content.decode("utf-16", "replace").encode("utf-8", "replace")
+    return content.removeprefix(b"\xef\xbb\xbf")
 
 
-_POSIX_CLASSES = {
-    "alpha": "a-zA-Z",
-    "digit": "0-9",
-    "alnum": "0-9a-zA-Z",
-    "upper": "A-Z",
-    "lower": "a-z",
-    "space": r"\s",
-    "punct": r"!-/:-@\[-`{-~",
-    "word": r"\w",
-    "xdigit": "0-9A-Fa-f",
-}
+_UNICODE_CLASSES = {"w": r"\p{L}\p{M}\p{N}_", "d": r"\p{Nd}", "s": r"\s\p{Z}\x{85}"}
 
 
-def _compile_pattern(pattern: str, ignore_case: bool, multiline: bool) -> re.Pattern[str]:
-    """Compile the expression after translating the syntax of ripgrep that differs from Python's."""
-    translated = re.sub(r"\[:(\w+):\]", lambda match: _POSIX_CLASSES.get(match[1], match[0]), pattern)
-    translated = re.sub(r"(?<!\\)\(\?<(?=[A-Za-z_])", "(?P<", translated).replace(r"\z", r"\Z")
-    flags = (re.IGNORECASE if ignore_case else 0) | ((re.MULTILINE | re.DOTALL) if multiline else 0)
+def _compile_pattern(pattern: str, ignore_case: bool, flags: str) -> LinearRegex:
+    """Compile the expression after translating the classes that mean more to ripgrep than to the engine."""
     try:
-        return re.compile(translated, flags)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidSearch(f"regex parse error: {error}") from error
+        prefix = f"(?{flags})" if flags else ""
+        return compile_linear(prefix + _translate_classes(pattern), ignore_case=ignore_case)
+    except UnknownExpression as error:
+        raise InvalidSearch(
+            f"regex parse error: {error}. Look-around and references to groups are not supported."
+        ) from error
 
 
-def _compile_glob(glob: str) -> GitIgnoreSpec:
-    from pathspec import GitIgnoreSpec
+def _translate_classes(pattern: str) -> str:
+    """Let `\\w`, `\\d` and `\\s` know all letters, digits and blanks; their opposites do outside of brackets only."""
+    pieces: list[str] = []
+    at, in_class = 0, False
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\":
+            pieces.append(_translate_escape(pattern[at : at + 2], in_class))
+            at += 2
+            continue
+        if in_class and (named := _POSIX_CLASS.match(pattern, at)) is not None:
+            char = named[0]
+        elif char == "[" and not in_class:
+            in_class = True
+            opening = _CLASS_OPENING.match(pattern, at)
+            char = opening[0] if opening is not None else char
+        elif char == "]":
+            in_class = False
+        pieces.append(char)
+        at += len(char)
+    return "".join(pieces)
 
+
+_POSIX_CLASS = re.compile(r"\[:\^?[a-z]{1,10}:\]")
+_CLASS_OPENING = re.compile(r"\[\^?\]?")
+
+
+def _translate_escape(escape: str, in_class: bool) -> str:
+    known = _UNICODE_CLASSES.get(escape[1:])
+    if known is not None:
+        return known if in_class else f"[{known}]"
+    opposite = _UNICODE_CLASSES.get(escape[1:].lower())
+    return f"[^{opposite}]" if opposite is not None and not in_class else escape
+
+
+def _compile_glob(glob: str, *, ignore_case: bool = False) -> PathRules:
     try:
-        return GitIgnoreSpec.from_lines(expand_braces(glob))
+        return PathRules(expand_braces(glob), ignore_case=ignore_case)
     except ValueError as error:
         raise InvalidSearch(f"error parsing glob '{glob}': {error}") from error
 
 
-def _is_glob_match(spec: GitIgnoreSpec, path: str, is_directory: bool) -> bool:
+def _is_glob_match(rules: PathRules, path: str, is_directory: bool) -> bool:
     path = path.replace(os.sep, "/")
     while path.startswith("../"):
         path = path[3:]
-    return bool(spec.check_file(path.lstrip("/") + ("/" if is_directory else "")).include)
+    return bool(rules.decide(path.lstrip("/"), is_directory))
 
 
 def _first_set(*values: int | None) -> int:
@@ -266,11 +309,22 @@ def _parse_options(arguments: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(flag, action="store_true")
     for flag in ("--before-context", "--after-context", "--context", "--max-columns", "-j"):
         parser.add_argument(flag, type=int)
-    parser.add_argument("--glob", action="append", default=[])
-    parser.add_argument("--type")
+    for flag, ignore_case in (("--glob", False), ("--iglob", True)):
+        parser.add_argument(flag, dest="globs", action="append", default=[], type=partial(_pair, ignore_case))
+    for flag, wanted in (("--type", True), ("--type-not", False)):
+        parser.add_argument(flag, dest="types", action="append", default=[], type=partial(_pair_type, wanted))
+    parser.add_argument("--type-add", action="append", default=[])
     options = parser.parse_args(arguments[:-3])
     options.pattern, options.path = arguments[-2:]
     return options
+
+
+def _pair(ignore_case: bool, glob: str) -> tuple[str, bool]:
+    return glob, ignore_case
+
+
+def _pair_type(wanted: bool, name: str) -> tuple[bool, str]:
+    return wanted, name
 
 
 if __name__ == "__main__":

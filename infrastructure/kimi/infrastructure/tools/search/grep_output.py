@@ -1,7 +1,7 @@
 """Reads the output of ripgrep block by block: only the page is kept, the rest is counted (tools spec 3.7).
 
 A record is a path, a NUL, and text up to the line feed (`--files-with-matches`: only path and NUL), so file names may
-contain any character. Paths of secret files are left out and remembered for a remark.
+contain any character. Files with secrets are not searched; what is printed of one all the same is left out in silence.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from kimi.infrastructure.tools.output import OutputBuilder, ToolOutput
 
 MAX_BUFFER_BYTES = 20 * 1024 * 1024
 """The limit of what is kept of a list of files."""
-
-MAX_NAMED_SECRETS = 5
-"""How many secret files the remark names."""
 
 _GAP = rb"(?P<gap>--\n)"
 _NOTE = (
@@ -46,17 +43,12 @@ class SecretFilter:
         )
         self._scopes = replace(scopes, protected=near)
         self._one_root = target.named_path.absolute == target.real_path
-        self.skipped_files: dict[str, None] = {}
-        """The secret files that had matches, as shown, in order."""
 
     def is_secret(self, path: str) -> bool:
-        """Return whether nothing of this file may be shown; such a file is remembered."""
-        secret = is_sensitive(self.absolute_path(path), self._scopes)
-        if not secret and not self._one_root:
-            secret = is_sensitive(self.real_path(path), self._scopes)
-        if secret:
-            self.skipped_files[self.display_path(path)] = None
-        return secret
+        """Return whether nothing of this file may be shown."""
+        return is_sensitive(self.absolute_path(path), self._scopes) or (
+            not self._one_root and is_sensitive(self.real_path(path), self._scopes)
+        )
 
     def absolute_path(self, path: str) -> str:
         """Return the path as named, made absolute."""
@@ -105,7 +97,7 @@ class OutputCollector(Protocol):
 
     @property
     def has_output(self) -> bool:
-        """Whether anything was printed at all, secret files included."""
+        """Whether anything was printed that may be shown."""
         ...
 
 
@@ -138,7 +130,7 @@ class FileListCollector:
     @property
     def has_output(self) -> bool:
         """See `OutputCollector`."""
-        return self._size > 0
+        return bool(self._files)
 
     def lines(self) -> list[str]:
         """Return the files that may be shown, newest first, then by name."""
@@ -177,7 +169,7 @@ class CountCollector:
     @property
     def has_output(self) -> bool:
         """See `OutputCollector`."""
-        return self._size > 0
+        return bool(self._counts)
 
     @property
     def file_count(self) -> int:
@@ -233,7 +225,7 @@ class ContentCollector:
     @property
     def has_output(self) -> bool:
         """See `OutputCollector`."""
-        return self._total > 0 or bool(self._secrets.skipped_files)
+        return self._total > 0
 
     def build_page(self) -> ResultPage:
         """Return the page. An unfinished line is dropped."""
@@ -335,17 +327,6 @@ def paginate_lines(lines: list[str], offset: int, limit: int | None) -> ResultPa
             break
         builder.write(line + "\n")
     return ResultPage(builder.build(), len(window), len(lines))
-
-
-def format_secrets_remark(names: list[str]) -> str:
-    """Format the remark about the secret files that had matches."""
-    listed = ", ".join(names[:MAX_NAMED_SECRETS])
-    if len(names) > MAX_NAMED_SECRETS:
-        listed += f", ... ({len(names)} files total)"
-    return (
-        f"Skipped {len(names)} sensitive file(s) ({listed}) to protect secrets. "
-        "These files may contain credentials or private keys."
-    )
 
 
 def _decode_text(text: bytes) -> str:

@@ -2,19 +2,23 @@
 
 Rules are in files of the directories above a path: `.gitignore` counts only inside a repository, up to its root, and so
 does the repository's `info/exclude`; `.ignore` and `.rgignore` count everywhere. The nearest file that decides wins,
-and a stronger kind of file wins over a weaker one wherever it lies. Patterns are those of git, matched by the library
-pathspec, which is imported for the first such file.
+and a stronger kind of file wins over a weaker one wherever it lies. Patterns are those of git. The files may be
+hostile: they have limits, and nothing in a pattern backtracks.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+from kimi.infrastructure.tools.search.name_globs import (
+    MAX_PATTERN_CHARS,
+    NameMatcher,
+    compile_name_glob,
+    match_components,
+)
 
 IgnoreFileKind: TypeAlias = Literal[".rgignore", ".ignore", ".gitignore", "exclude"]
 
@@ -25,7 +29,110 @@ SEARCH_KINDS: tuple[IgnoreFileKind, ...] = (".rgignore", ".ignore", ".gitignore"
 VCS_DIRECTORIES = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
 """The directories in which version control systems keep their own data."""
 
+MAX_RULES = 5_000
+"""The rules with wildcards that count for one path; more are left out."""
+
 _MAX_RULE_BYTES = 1024 * 1024
+_WILDCARDS = frozenset("*?[\\")
+
+
+@dataclass(slots=True)
+class PathRule:
+    """One line: what it matches, and whether that is ignored or, with `!`, not ignored."""
+
+    number: int
+    components: tuple[str, ...]
+    negated: bool
+    directories_only: bool
+    anchored: bool
+    ignore_case: bool = False
+    _matchers: tuple[NameMatcher | None, ...] | None = None
+
+    def matches(self, path: str, name: str, is_directory: bool) -> bool:
+        """Return whether the rule is about `path`, which ends with `name`."""
+        if self.directories_only and not is_directory:
+            return False
+        if self._matchers is None:
+            self._matchers = tuple(
+                None if part == "**" else compile_name_glob(part, ignore_case=self.ignore_case, escapes=True)
+                for part in self.components
+            )
+        if self.anchored:
+            return match_components(self._matchers, path.split("/"))
+        matcher = self._matchers[0]
+        return matcher is not None and bool(matcher(name))
+
+
+class PathRules:
+    """The rules of one file, in their order: the last one that is about a path decides."""
+
+    def __init__(self, lines: Iterable[str], *, limit: int = MAX_RULES, ignore_case: bool = False) -> None:
+        self._names: dict[str, list[PathRule]] = {}
+        self._others: list[PathRule] = []
+        for number, line in enumerate(lines):
+            rule = _parse_rule(number, line)
+            if rule is None:
+                continue
+            rule.ignore_case = ignore_case
+            if not rule.anchored and not ignore_case and _WILDCARDS.isdisjoint(rule.components[0]):
+                self._names.setdefault(rule.components[0], []).append(rule)
+            elif len(self._others) < limit:
+                self._others.append(rule)
+
+    @property
+    def count(self) -> int:
+        """The number of rules that have to be tried one after the other."""
+        return len(self._others)
+
+    def __bool__(self) -> bool:
+        return bool(self._names or self._others)
+
+    def decide(self, path: str, is_directory: bool) -> bool | None:
+        """Return whether the path, relative and with `/`, is ignored; None if no rule is about it."""
+        name = path[path.rfind("/") + 1 :]
+        best = next(
+            (rule for rule in reversed(self._names.get(name, ())) if rule.matches(path, name, is_directory)), None
+        )
+        for rule in reversed(self._others):
+            if best is not None and rule.number < best.number:
+                break
+            if rule.matches(path, name, is_directory):
+                best = rule
+                break
+        return None if best is None else not best.negated
+
+
+def _parse_rule(number: int, line: str) -> PathRule | None:
+    """Return the rule of a line; None if there is none in it, or one that no path can match."""
+    if line.startswith("#") or len(line) > MAX_PATTERN_CHARS:
+        return None
+    line = _strip_trailing_blanks(line)
+    negated = line.startswith("!")
+    line = line.removeprefix("!")
+    directories_only = line.endswith("/")
+    text = line.rstrip("/")
+    anchored = "/" in text
+    parts = [part for part in text.split("/") if part]
+    if not parts:
+        return None
+    components: list[str] = []
+    for part in parts:
+        if part != "**" or components[-1:] != ["**"]:
+            components.append(part)
+    if anchored and components[-1] == "**":
+        components.append("*")  # what lies in a directory, but not the directory itself
+    if components[0] == "**" and len(components) == 2 and components[1] != "**":
+        components, anchored = components[1:], False
+    elif components == ["**"]:
+        components = ["*"]
+    return PathRule(number, tuple(components), negated, directories_only, anchored)
+
+
+def _strip_trailing_blanks(line: str) -> str:
+    """Remove blanks at the end of a line but for one after a backslash."""
+    plain = line.rstrip(" \t")
+    escaped = (len(plain) - len(plain.rstrip("\\"))) % 2 == 1
+    return plain + " " if escaped and len(plain) < len(line) else plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +141,11 @@ class IgnoreLevel:
 
     directory: str
     kinds: tuple[IgnoreFileKind, ...]
-    specs: tuple[tuple[IgnoreFileKind, GitIgnoreSpec], ...] = ()
+    rules: tuple[tuple[IgnoreFileKind, PathRules], ...] = ()
     is_repository: bool = False
     parent: IgnoreLevel | None = None
     in_repository: bool = False
+    rule_count: int = 0
 
     def enter(self, directory: str, names: Container[str]) -> IgnoreLevel:
         """Return the rules inside `directory`; this level itself if it has no rules of its own.
@@ -45,10 +153,11 @@ class IgnoreLevel:
         `names` are the names of its entries.
         """
         repository = ".git" in names
-        specs = tuple(_load_specs(directory, names, self.kinds, repository))
-        if not specs and not repository:
+        rules = tuple(_load_rules(directory, names, self.kinds, repository, MAX_RULES - self.rule_count))
+        if not rules and not repository:
             return self
-        return IgnoreLevel(directory, self.kinds, specs, repository, self, repository or self.in_repository)
+        count = self.rule_count + sum(found.count for _, found in rules)
+        return IgnoreLevel(directory, self.kinds, rules, repository, self, repository or self.in_repository, count)
 
     def ignores(self, path: str, is_directory: bool) -> bool:
         """Return whether `path`, somewhere below, is ignored."""
@@ -62,10 +171,10 @@ class IgnoreLevel:
         if kind in GIT_KINDS and not self.in_repository:
             return None
         for level in self._walk_up():
-            for found, spec in level.specs:
+            for found, rules in level.rules:
                 if found == kind:
                     relative = path[len(level.directory) :].replace(os.sep, "/").lstrip("/")
-                    decided = spec.check_file(relative + "/" if is_directory else relative).include
+                    decided = rules.decide(relative, is_directory)
                     if decided is not None:
                         return decided
             if kind in GIT_KINDS and level.is_repository:
@@ -101,45 +210,25 @@ class _DirectoryNames:
         return os.path.lexists(os.path.join(self._directory, str(name)))
 
 
-def _load_specs(
-    directory: str, names: Container[str], kinds: tuple[IgnoreFileKind, ...], is_repository: bool
-) -> Iterator[tuple[IgnoreFileKind, GitIgnoreSpec]]:
+def _load_rules(
+    directory: str, names: Container[str], kinds: tuple[IgnoreFileKind, ...], is_repository: bool, limit: int
+) -> Iterator[tuple[IgnoreFileKind, PathRules]]:
     for kind in kinds:
         if kind == "exclude":
             path = os.path.join(directory, ".git", "info", "exclude") if is_repository else ""
         else:
             path = os.path.join(directory, kind) if kind in names else ""
-        if path and (spec := _load_spec(path)) is not None:
-            yield kind, spec
+        if path and (rules := _read_rules(path, limit)):
+            limit -= rules.count
+            yield kind, rules
 
 
-def _load_spec(path: str) -> GitIgnoreSpec | None:
+def _read_rules(path: str, limit: int) -> PathRules | None:
+    if not os.path.isfile(path):
+        return None  # a pipe would hold the reader for ever
     try:
         with open(path, "rb") as file:
             lines = file.read(_MAX_RULE_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return None
-    rules = [line for line in lines if line.strip() and not line.startswith("#")]
-    if not rules:
-        return None
-    return _compile_rules(rules)
-
-
-def _compile_rules(rules: list[str]) -> GitIgnoreSpec:
-    """Compile the rules into one object; rules that are not patterns are left out, as git does."""
-    from pathspec import GitIgnoreSpec
-
-    try:
-        return GitIgnoreSpec.from_lines(rules)
-    except ValueError:
-        return GitIgnoreSpec.from_lines([rule for rule in rules if _is_pattern(rule)])
-
-
-def _is_pattern(rule: str) -> bool:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        GitIgnoreSpec.from_lines([rule])
-    except ValueError:
-        return False
-    return True
+    return PathRules(lines, limit=limit)

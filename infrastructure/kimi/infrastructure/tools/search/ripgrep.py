@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -49,8 +49,13 @@ class RipgrepSearch:
         return self.line_number or any((self.before, self.after, self.context))
 
 
-def build_search_arguments(search: RipgrepSearch, *, one_thread: bool = False) -> list[str]:
-    """Build the arguments of ripgrep, without its own name. Text of the model can never become a flag."""
+def build_search_arguments(
+    search: RipgrepSearch, exclusions: Sequence[str] = (), *, one_thread: bool = False
+) -> list[str]:
+    """Build the arguments of ripgrep, without its own name. Text of the model can never become a flag.
+
+    `exclusions` are the arguments that leave files out, after the model's own glob and type.
+    """
     content = search.output_mode == "content"
     arguments = ["--no-config", "--null", "--with-filename", "--no-heading"]
     if content:
@@ -71,6 +76,7 @@ def build_search_arguments(search: RipgrepSearch, *, one_thread: bool = False) -
     arguments += _build_content_arguments(search) if content else []
     arguments += [f"--glob={search.glob}"] if search.glob else []
     arguments += [f"--type={search.type}"] if search.type else []
+    arguments += exclusions
     arguments += _build_mode_arguments(search.output_mode)
     return [*arguments, "--", search.pattern, search.path]
 
