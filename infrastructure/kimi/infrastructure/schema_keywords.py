@@ -7,11 +7,14 @@ a schema says: a kilobyte of schema can keep it busy for ever. So each keyword s
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from anyio import from_thread
 
 from kimi.infrastructure.linear_regex import LinearRegex, UnknownExpression, compile_linear
 
@@ -28,6 +31,7 @@ REFERENCE_STEPS = 10
 _CHARS_PER_STEP = 50
 _INSTRUCTIONS_PER_STEP = 1_000
 _ENTRIES_PER_STEP = 8
+_STEPS_TO_PAUSE = 200
 _EACH_ELEMENT = frozenset({"items", "contains", "propertyNames", "additionalProperties"})
 _EACH_BRANCH = frozenset({"allOf", "anyOf", "oneOf", "dependentSchemas", "prefixItems"})
 _JAVASCRIPT_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
@@ -42,12 +46,28 @@ class _StepCounter:
 
     def __init__(self, steps: int, name_steps: int) -> None:
         self._left = steps
+        self._next_pause = steps - _STEPS_TO_PAUSE
+        self._in_worker = _is_worker_thread()
         self.name_steps = name_steps
 
     def spend(self, steps: int) -> None:
         self._left -= steps
-        if self._left < 0:
-            raise TooMuchWork
+        if self._left < self._next_pause:
+            if self._left < 0:
+                raise TooMuchWork
+            self._next_pause = self._left - _STEPS_TO_PAUSE
+            if self._in_worker:
+                from_thread.check_cancelled()
+                time.sleep(0)  # lets the event loop go on at once
+
+
+def _is_worker_thread() -> bool:
+    """Return whether this is a thread of an event loop that may have given up waiting for it."""
+    try:
+        from_thread.check_cancelled()
+    except RuntimeError:
+        return False
+    return True
 
 
 _counter: ContextVar[_StepCounter] = ContextVar("steps of a schema check")

@@ -26,7 +26,7 @@ DirectoryVisit: TypeAlias = "Iterator[DirectoryVisit]"
 """The rest of a directory: yields a visit to each directory below, in order."""
 
 _WILDCARDS = frozenset("*?[")
-_CLOCK_CHECK_INTERVAL = 16
+_PAUSE_INTERVAL_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class GlobWalk:
         self._limit = limit
         self._budget_s = budget_s
         self._windows = windows
-        self._deadline = 0.0
+        self._deadline = self._next_pause = 0.0
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
@@ -163,8 +163,8 @@ class GlobWalk:
         step = self._pattern.find_step(states)
         if step.recursive_states:
             level = level.enter(directory, {entry.name for entry in entries})
-        for number, entry in enumerate(entries):
-            if number % _CLOCK_CHECK_INTERVAL == 0 and self._is_time_up(found):
+        for entry in entries:
+            if self._is_time_up(found):
                 return
             if _is_directory(entry):
                 below, accepted = self._match_directory(entry, step, level)
@@ -176,7 +176,11 @@ class GlobWalk:
                 self._add_match(found, prefix + entry.name)
 
     def _is_time_up(self, found: GlobMatches) -> bool:
-        found.stopped = found.stopped or self._cancelled.is_set() or time.monotonic() > self._deadline
+        now = time.monotonic()
+        if now > self._next_pause:
+            time.sleep(0)  # lets the event loop go on at once
+            self._next_pause = now + _PAUSE_INTERVAL_S
+        found.stopped = found.stopped or self._cancelled.is_set() or now > self._deadline
         return found.stopped
 
     def _add_match(self, found: GlobMatches, path: str) -> None:
