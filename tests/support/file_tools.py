@@ -13,8 +13,9 @@ from kimi.application.settings.settings import FileSettings, ShellSettings
 from kimi.domain.events.event import Event
 from kimi.domain.events.request import Answer, Request
 from kimi.domain.permissions.approval import ProposedAction
+from kimi.domain.permissions.path_rules import list_own_files
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue
-from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy
+from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy, PolicyRoots
 from kimi.infrastructure.tools.files.read_file import ReadFileTool
 from kimi.infrastructure.tools.files.str_replace_file import StrReplaceFileTool
 from kimi.infrastructure.tools.files.write_file import WriteFileTool
@@ -32,6 +33,7 @@ class Files:
     settings: FileSettings = field(default_factory=FileSettings)
     additional: list[str] = field(default_factory=list[str])
     readable: list[str] = field(default_factory=list[str])
+    guarded: list[str] = field(default_factory=list[str])
     plan_file: str | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -43,10 +45,14 @@ class Files:
         self.policy = PathPolicy(
             self.workspace,
             self.settings,
-            share_dir=str(self.share),
             home=str(self.home),
-            additional_dirs=lambda: self.additional,
-            readable_roots=lambda: self.readable,
+            roots=PolicyRoots(
+                additional=lambda: self.additional,
+                readable=lambda: self.readable,
+                opened=[str(self.opened)],
+                own_files=list_own_files(str(self.share)),
+                guarded=lambda: self.guarded,
+            ),
         )
         self.read = ReadFileTool(self.workspace, self.policy, self.record)
         self.write = WriteFileTool(self.workspace, self.policy, self.record, lambda: self.plan_file)
@@ -69,12 +75,22 @@ class Files:
     def share(self) -> Path:
         return self.home / ".kimi"
 
+    @property
+    def opened(self) -> Path:
+        """The folder of the share directory that may be read."""
+        return self.share / "sessions" / "s" / "output"
+
     def put(self, name: str, content: str | bytes = "") -> Path:
         """Write a file of the work directory and its directories; return its path."""
         path = self.work_dir / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
+
+
+def example_path(pattern: str) -> str:
+    """Return a path that a pattern of files matches: a name for each star, a file below a directory."""
+    return pattern.replace("[0-9]", "1").replace("*", "some") + ("file" if pattern.endswith("/") else "")
 
 
 def real_ripgrep() -> Ripgrep:

@@ -1,17 +1,24 @@
 """Path rules: names, roots by components, sensitive files, what reading and writing needs."""
 
 import posixpath
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kimi.domain.permissions.file_patterns import (
+    NOT_SENSITIVE_PATTERNS,
+    NOT_SENSITIVE_SYSTEM_PATTERNS,
+    PROTECTED_PATTERNS,
+    SENSITIVE_PATTERNS,
+    SENSITIVE_SYSTEM_PATTERNS,
+)
 from kimi.domain.permissions.path_rules import (
     EDIT_INSIDE,
     EDIT_OUTSIDE,
-    NOT_SENSITIVE_PATTERNS,
+    EDIT_PROTECTED,
     READ_OUTSIDE,
-    SENSITIVE_PATTERNS,
     PathAllowed,
     PathDenied,
     PathScopes,
@@ -22,6 +29,8 @@ from kimi.domain.permissions.path_rules import (
     is_within,
 )
 from kimi.domain.permissions.windows_paths import canonicalise_windows_name, to_native_windows_path
+from tests.support.file_tools import example_path
+from tests.support.program.pace import slowdown
 
 ZONES = PathScopes(
     workspace=("/w/a",), readable=("/skills",), protected=("/home/u/.kimi/config.toml", "/home/u/.kimi/sessions")
@@ -102,17 +111,14 @@ def test_reading_outside_follows_the_setting() -> None:
 def test_access_is_decided_by_the_real_path() -> None:
     asked = PathScopes(workspace=("/w/a",), read_outside="ask")
     assert check_read_access(named("link/hosts"), "/etc/hosts", asked) == PathAllowed(False, READ_OUTSIDE)
-    assert check_write_access(named("link/hosts"), "/etc/hosts", "edit", asked) == PathAllowed(False, EDIT_OUTSIDE)
+    assert check_write_access(named("link/hosts"), "/srv/hosts", "edit", asked) == PathAllowed(False, EDIT_OUTSIDE)
     assert check_write_access(named("/other/b"), "/w/a/b", "edit", asked) == PathAllowed(True, EDIT_INSIDE)
 
 
-def example(pattern: str) -> str:
-    return pattern.replace("*", "some")
-
-
-@pytest.mark.parametrize("pattern", SENSITIVE_PATTERNS)
+@pytest.mark.spec("R-207")
+@pytest.mark.parametrize("pattern", [*SENSITIVE_PATTERNS, *SENSITIVE_SYSTEM_PATTERNS])
 def test_sensitive_pattern_matches_given_or_real_path(pattern: str) -> None:
-    secret = f"/w/a/{example(pattern)}"
+    secret = example_path(pattern) if pattern.startswith("/") else f"/w/a/{example_path(pattern)}"
     for path, real in [(secret, secret), ("/w/a/plain.txt", secret), (secret, "/w/a/plain.txt")]:
         access = check_read_access(named(path), real, ZONES)
         assert isinstance(access, PathDenied)
@@ -139,7 +145,7 @@ def test_the_text_of_a_refusal_names_the_path_as_given() -> None:
     "name", [*NOT_SENSITIVE_PATTERNS, "id_rsa.pub", "environment", "my.env", "credentials.md", "a.pem.txt"]
 )
 def test_exempt_and_similar_names_pass(name: str) -> None:
-    assert not is_sensitive(f"/w/a/{example(name)}", ZONES)
+    assert not is_sensitive(f"/w/a/{example_path(name)}", ZONES)
 
 
 def test_the_user_may_widen_and_narrow_the_list() -> None:
@@ -150,14 +156,90 @@ def test_the_user_may_widen_and_narrow_the_list() -> None:
         assert not is_sensitive(path, zones)
 
 
-def test_program_files_are_protected_except_readable_roots() -> None:
-    zones = PathScopes(("/w/a",), ("/home/u/.kimi/sessions/h/s/spill",), protected=ZONES.protected)
+@pytest.mark.spec("R-201")
+def test_own_files_are_closed_but_for_opened_folders_whatever_a_root_says() -> None:
+    opened = ("/home/u/.kimi/sessions/h/s/spill",)
+    zones = PathScopes(("/w/a",), readable=("/", "/home/u"), protected=ZONES.protected, opened=opened)
     for path in ("/home/u/.kimi/config.toml", "/home/u/.kimi/sessions/h/s/context.jsonl", "/home/u/.KIMI/Config.toml"):
         assert isinstance(check_read_access(named(path), path, zones), PathDenied)
         assert isinstance(check_write_access(named(path), path, "write", zones), PathDenied)
     spilled = "/home/u/.kimi/sessions/h/s/spill/1.txt"
     assert check_read_access(named(spilled), spilled, zones) == PathAllowed(False)
     assert isinstance(check_write_access(named(spilled), spilled, "write", zones), PathDenied)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*NOT_SENSITIVE_SYSTEM_PATTERNS, "/proc/cpuinfo", "/sys/class/net", "/etc/hosts", "/w/src/locales/auth.json"],
+)
+def test_plain_files_of_the_system_are_not_sensitive(name: str) -> None:
+    assert not is_sensitive(example_path(name), ZONES)
+
+
+def test_nothing_below_an_exempt_name_is_exempt() -> None:
+    assert is_sensitive("/home/u/.ssh/config/id_rsa", ZONES)
+    assert is_sensitive("/home/u/.ssh/known_hosts/deploy", ZONES)
+
+
+@pytest.mark.spec("R-206")
+@pytest.mark.parametrize("pattern", PROTECTED_PATTERNS)
+def test_a_change_of_a_protected_file_has_an_action_of_its_own(pattern: str) -> None:
+    path = example_path(pattern) if pattern.startswith(("/", "C:")) else f"/w/a/{example_path(pattern)}"
+    if path.startswith("C:"):
+        path = f"/{path}"
+    for given_path, real in ((path, path), ("/w/a/plain.txt", path), (path, "/w/a/plain.txt"), (path, path.upper())):
+        access = check_write_access(named(given_path), real, "write", ZONES)
+        assert isinstance(access, PathAllowed)
+        assert (access.action, access.is_protected) == (EDIT_PROTECTED, True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(".gitignore", ".github/README.md", "src/git/config.py", "docs/agents.md.txt", "Makefile", "package.json"),
+        *(".claude/worktrees/x/src/a.py", ".kimi/plans/plan.md", ".vscode/snippets.txt", "src/profile.py"),
+    ],
+)
+def test_other_files_of_a_project_are_plain(name: str) -> None:
+    access = check_write_access(named(f"/w/a/{name}"), f"/w/a/{name}", "edit", ZONES)
+    assert access == PathAllowed(True, EDIT_INSIDE)
+
+
+@pytest.mark.parametrize(
+    "name", [".g\u200cit/config", "agents\u200b.md/../AGENTS\ufeff.md", ".GIT/hooks/x", "GIT~1/config"]
+)
+def test_other_spellings_of_a_protected_name_are_protected(name: str) -> None:
+    target = named(f"/w/a/{name}")
+    access = check_write_access(target, target.absolute, "write", ZONES)
+    assert isinstance(access, PathAllowed)
+    assert access.is_protected
+
+
+@pytest.mark.spec("R-207")
+def test_a_hundred_thousand_paths_are_judged_quickly() -> None:
+    paths = [f"/home/u/project/src/module{number % 90}/sub.d/file_{number}.test.tsx" for number in range(100_000)]
+    bound = 3 * slowdown()
+    begun = time.perf_counter()
+    assert not any(is_sensitive(path, ZONES) for path in paths)
+    assert time.perf_counter() - begun < bound
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/w/" + "a" * 100_000,
+        "/w/x/y" + "z" * 50_000 + "/" + "k" * 50_000,
+        "/w" + "/.ssh" * 20_000,
+        "/w/" + "." * 100_000,
+    ],
+    ids=["name", "path", "components", "dots"],
+)
+def test_patterns_with_many_stars_take_linear_time(path: str) -> None:
+    scopes = PathScopes(("/w",), sensitive=("*a*a*a*a*a*a*a*a*a*a*a*a*a*b", "x*/*y*z*z*z*z*q/*k*k*k*k*k*k*k*m"))
+    bound = 3 * slowdown()
+    begun = time.perf_counter()
+    is_sensitive(path, scopes)
+    assert time.perf_counter() - begun < bound
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "a\ud800b"])

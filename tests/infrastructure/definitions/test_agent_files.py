@@ -21,6 +21,7 @@ from kimi.domain.agents.agent import BUILTIN_PROMPT, AgentSpec, bare_tool_name, 
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.definitions.agent_files import load_agent_file
 from kimi.infrastructure.definitions.agent_template import render_prompt
+from kimi.infrastructure.definitions.project_files import PromptFiles
 from kimi.interfaces.bootstrap.containers import KNOWN_TOOLS
 
 ARGUMENTS = build_prompt_arguments(
@@ -32,9 +33,18 @@ ARGUMENTS = build_prompt_arguments(
 )
 
 
+USERS = PromptFiles("/elsewhere")
+"""The rule for files outside of the project, which are the user's."""
+
+
+def render(path: str, arguments: Mapping[str, str]) -> str:
+    """The prompt of a file of the user."""
+    return render_prompt(path, arguments, USERS)
+
+
 def load(path: str) -> AgentSpec:
     """The agent of a file that may name any built-in tool."""
-    return load_agent_file(path, KNOWN_TOOLS)
+    return load_agent_file(path, KNOWN_TOOLS, USERS)
 
 
 def ids(*names: str) -> tuple[str, ...]:
@@ -229,9 +239,9 @@ def test_built_in_agents_have_documented_tools_and_prompts() -> None:
     assert set(PLAN.tools) == reading
     assert [spec.ask_commands for spec in (default, CODER, EXPLORE, PLAN)] == [False, False, True, False]
     assert [spec.is_read_only for spec in (default, CODER, EXPLORE, PLAN)] == [False, False, True, True]
-    assert "You are a subagent" not in render_agent_prompt(default, ARGUMENTS, render_prompt)
+    assert "You are a subagent" not in render_agent_prompt(default, ARGUMENTS, render)
     for spec in (CODER, EXPLORE, PLAN):
-        assert "You are a subagent" in render_agent_prompt(spec, ARGUMENTS, render_prompt)
+        assert "You are a subagent" in render_agent_prompt(spec, ARGUMENTS, render)
 
 
 # --- templates --------------------------------------------------------------------------------------------------
@@ -239,7 +249,7 @@ def test_built_in_agents_have_documented_tools_and_prompts() -> None:
 
 def rendered(directory: Path, text: str, arguments: Mapping[str, str]) -> str:
     """A template with its arguments."""
-    return render_prompt(write(directory / "p.md", text), arguments)
+    return render(write(directory / "p.md", text), arguments)
 
 
 @pytest.mark.spec("R-115")
@@ -271,11 +281,11 @@ def test_templates_are_rendered_with_arguments(tmp_path: Path) -> None:
 @pytest.mark.spec("R-115")
 def test_arguments_of_a_file_win_over_the_built_in_ones(tmp_path: Path) -> None:
     agent = load(complete(tmp_path, system_prompt_args="system_prompt_args: {KIMI_OS: Plan 9}"))
-    assert render_agent_prompt(agent, ARGUMENTS, render_prompt) == "Hello Plan 9"
+    assert render_agent_prompt(agent, ARGUMENTS, render) == "Hello Plan 9"
     own = load(
         write(tmp_path / "own.yaml", "agent: {extend: default, system_prompt_args: {ROLE_ADDITIONAL: You rhyme.}}")
     )
-    assert "\nYou rhyme.\n" in render_agent_prompt(own, ARGUMENTS, render_prompt)
+    assert "\nYou rhyme.\n" in render_agent_prompt(own, ARGUMENTS, render)
 
 
 @pytest.mark.parametrize(

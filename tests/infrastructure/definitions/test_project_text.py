@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kimi.infrastructure.definitions.project_text import AGENTS_BYTES, format_directory_tree, load_agents_text
+from kimi.infrastructure.definitions import project_text
+from kimi.infrastructure.definitions.project_files import PromptFiles, list_dirs_from_project_root
+from kimi.infrastructure.definitions.project_text import AGENTS_BYTES, format_directory_tree
+
+
+def load_agents_text(work_dir: str) -> str:
+    return project_text.load_agents_text(work_dir, PromptFiles(list_dirs_from_project_root(work_dir)[0]))
 
 
 def write(path: Path, text: str) -> Path:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from kimi.domain.skills.skill import Skill
-from kimi.infrastructure.definitions.skill_files import SkillSearchPaths, find_skill_roots, load_skills, read_skill_text
+from kimi.infrastructure.definitions import skill_files
+from kimi.infrastructure.definitions.project_files import PromptFiles, list_dirs_from_project_root
+from kimi.infrastructure.definitions.skill_files import SkillSearchPaths, find_skill_roots, read_skill_text
 
 
 def write(path: Path, text: str = "body") -> Path:
@@ -27,6 +29,14 @@ def places(tmp_path: Path) -> SkillSearchPaths:
     for path in (work_dir, tmp_path / "project" / ".git", tmp_path / "home"):
         path.mkdir(parents=True)
     return SkillSearchPaths(str(work_dir), str(tmp_path / "home"))
+
+
+def prompt_files(places: SkillSearchPaths) -> PromptFiles:
+    return PromptFiles(list_dirs_from_project_root(places.work_dir)[0])
+
+
+def load_skills(places: SkillSearchPaths) -> list[Skill]:
+    return skill_files.load_skills(places, prompt_files(places))
 
 
 def by_name(places: SkillSearchPaths) -> dict[str, Skill]:
@@ -151,21 +161,24 @@ def test_a_broken_diagram_is_named_in_the_log(
     assert "is no flow: Expected exactly one END node, found 0" in caplog.text
 
 
-def test_skill_text_is_read_again_on_each_use(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.md", "one")
-    assert read_skill_text(str(path)) == "one"
+def test_skill_text_is_read_again_on_each_use(places: SkillSearchPaths, tmp_path: Path) -> None:
+    path = write(tmp_path / "home/.kimi/skills/x/SKILL.md", "one")
+    files = prompt_files(places)
+    assert read_skill_text(str(path), places, files) == "one"
     path.write_text("two", encoding="utf-8")
-    assert read_skill_text(str(path)) == "two"
+    assert read_skill_text(str(path), places, files) == "two"
     path.unlink()
     with pytest.raises(OSError, match="No such file"):
-        read_skill_text(str(path))
+        read_skill_text(str(path), places, files)
 
 
 def test_yaml_is_imported_for_a_frontmatter_only(tmp_path: Path) -> None:
     write(tmp_path / ".kimi/skills/x.md", "no frontmatter")
     program = (
         "import sys\nfrom kimi.infrastructure.definitions.skill_files import SkillSearchPaths, load_skills\n"
-        f"found = load_skills(SkillSearchPaths({str(tmp_path)!r}, {str(tmp_path / 'none')!r}))\n"
+        "from kimi.infrastructure.definitions.project_files import PromptFiles\n"
+        f"places = SkillSearchPaths({str(tmp_path)!r}, {str(tmp_path / 'none')!r})\n"
+        f"found = load_skills(places, PromptFiles({str(tmp_path)!r}))\n"
         "print(len(found), 'yaml' in sys.modules, 'kimi.domain.skills.flow' in sys.modules)"
     )
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import TextPart, estimate_tokens
 from kimi.domain.errors import InvalidSessionId, SessionError
 from kimi.domain.history.transcript import render_transcript
-from kimi.domain.permissions.path_rules import is_protected, is_sensitive
+from kimi.domain.permissions.path_rules import is_own_file, is_sensitive
 from kimi.domain.tools.tool import escape_host_tags
 
 MAX_BYTES = 10 * 1024 * 1024
@@ -88,7 +88,7 @@ async def _load_file_text(project: Project, requested_path: str) -> tuple[str, s
     if found.kind != "file":
         raise _ImportDenied(f"This is not a file: {located.absolute}")
     scopes = await project.load_path_scopes()
-    if is_protected(located.absolute, scopes) or is_protected(located.real, scopes):
+    if is_own_file(located.absolute, scopes) or is_own_file(located.real, scopes):
         raise _ImportDenied(f"Files of this program are not imported: {located.absolute}")
     secret = is_sensitive(located.absolute, scopes) or is_sensitive(located.real, scopes)
     content = await _read_text(project, located.real, found.size)

@@ -1,4 +1,4 @@
-"""Access rules for paths: workspace roots, sensitive files, files of the program itself (tools spec 2).
+"""Access rules for paths: workspace roots, sensitive, protected and own files (tools spec 2).
 
 The functions do not touch the disk: callers pass the real path, with every symlink resolved. Decisions use the real
 path, messages the path as the model wrote it. Paths are absolute and normalised unless a function says otherwise.
@@ -7,40 +7,34 @@ path, messages the path as the model wrote it. Paths are absolute and normalised
 from __future__ import annotations
 
 import ntpath
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from kimi.domain.permissions.file_patterns import FilePatterns
 
 ReadOutside: TypeAlias = Literal["allow", "ask", "deny"]
 AccessVerb: TypeAlias = Literal["read", "write", "edit"]
 
 EDIT_INSIDE = "edit file"
 EDIT_OUTSIDE = "edit file outside of working directory"
+EDIT_PROTECTED = "edit protected file"
 READ_OUTSIDE = "read file outside of working directory"
-
-SENSITIVE_PATTERNS = (
-    *(".env", ".env.*", "id_rsa", "id_ed25519", "id_ecdsa", "credentials"),
-    *(".aws/credentials", ".gcp/credentials"),
-    *(".netrc", ".npmrc", ".pypirc", ".git-credentials", ".pgpass", ".my.cnf", "id_dsa", "id_*_sk"),
-    *("*.pem", "*.p12", "*.pfx", "*.keystore"),
-    *(".kube/config", ".docker/config.json", ".config/gh/hosts.yml", "gcloud/*credentials*.json"),
-)
-"""Files that hold secrets (tools spec 2.3): a name, or the last components of a path; shell globs."""
-
-_PROCESS_ENVIRONMENTS = ("/proc/*/environ", "/proc/*/task/*/environ")
-"""Where Linux shows the environment of a process; that of the program itself holds API keys."""
-
-NOT_SENSITIVE_PATTERNS = (".env.example", ".env.sample", ".env.template", "*.pub")
-"""Names that `SENSITIVE_PATTERNS` match although the files hold no secrets."""
 
 OWN_FILES = (
     *("config.toml", "config.json", "config.json.bak", "mcp.json", "kimi.json", "device_id"),
     *("credentials", "mcp-oauth", "sessions", "user-history"),
 )
 """Files below the share directory that tools may neither read nor change (tools spec 2.3, T-45)."""
+
+
+_IGNORED_IN_NAMES = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+"""Characters that a file system of macOS leaves out when it compares names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +55,17 @@ class NamedPath:
 class PathScopes:
     """The parts of the file system with different access rights.
 
-    `workspace`, `readable` and `protected` hold each root twice: as it is named and as its real path. `sensitive` and
+    `workspace`, `opened`, `protected` and `guarded` hold each root twice: as it is named and as its real path;
+    `readable` holds real paths only. `protected` are own files of this program, closed whatever a root says, but for
+    `opened`, which may be read. Changes below `guarded` count as changes of `PROTECTED_PATTERNS`. `sensitive` and
     `not_sensitive` are the user's additions to `SENSITIVE_PATTERNS` and `NOT_SENSITIVE_PATTERNS`.
     """
 
-    workspace: tuple[str, ...]
+    workspace: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
+    opened: tuple[str, ...] = ()
+    guarded: tuple[str, ...] = ()
     read_outside: ReadOutside = "allow"
     sensitive: tuple[str, ...] = ()
     not_sensitive: tuple[str, ...] = ()
@@ -84,11 +82,15 @@ class PathDenied:
 
 @dataclass(frozen=True, slots=True)
 class PathAllowed:
-    """The path may be used. `action` is the action that needs approval, None when no approval is needed."""
+    """The path may be used. `action` is the action that needs approval, None when no approval is needed.
+
+    `is_protected` marks a file that becomes a command or an instruction: a change is asked about each time.
+    """
 
     is_in_workspace: bool
     action: str | None = None
     is_sensitive: bool = field(default=False)
+    is_protected: bool = False
 
 
 PathAccess: TypeAlias = PathDenied | PathAllowed
@@ -120,18 +122,33 @@ def is_sensitive(path: str, scopes: PathScopes) -> bool:
 
     Case is ignored, because some file systems ignore it.
     """
-    if is_protected(path, scopes):
+    if is_own_file(path, scopes):
         return True
-    secret, exempt = _compile_sensitive_patterns(scopes.sensitive, scopes.not_sensitive)
+    secret, exempt, exempt_by_user = _compile_sensitive_patterns(scopes.sensitive, scopes.not_sensitive)
     plain = _normalise_for_match(path, scopes.windows)
-    return secret.search(plain) is not None and exempt.search(plain) is None
+    return secret.match(plain) and not exempt.match(plain) and not exempt_by_user.match(plain)
 
 
-def is_protected(path: str, scopes: PathScopes) -> bool:
-    """Return whether the path is a file of the program itself and not below a readable root."""
-    if not scopes.protected or is_within(path, scopes.readable, windows=scopes.windows):
-        return False
-    return _is_own_file(path, scopes)
+def is_own_file(path: str, scopes: PathScopes) -> bool:
+    """Return whether the path is a file of the program itself that is not opened for reading.
+
+    Readable roots and the workspace change nothing about it.
+    """
+    return _is_own_file(path, scopes) and not is_within(path, scopes.opened, windows=scopes.windows)
+
+
+def is_guarded(path: str, scopes: PathScopes) -> bool:
+    """Return whether a change of the file becomes a command or an instruction without a further question."""
+    plain = _normalise_for_match(path, scopes.windows)
+    protected, exempt = _compile_protected_patterns()
+    if protected.match(plain) and not exempt.match(plain):
+        return True
+    return is_within(path.casefold(), _casefold_paths(scopes.guarded), windows=scopes.windows)
+
+
+def list_own_files(share_dir: str, named: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the own files of a share directory, and those that the command line names; `share_dir` may be empty."""
+    return (*(os.path.join(share_dir, name) for name in OWN_FILES if share_dir), *named)
 
 
 def check_read_access(named_path: NamedPath, real_path: str, scopes: PathScopes) -> PathAccess:
@@ -147,7 +164,7 @@ def check_read_location(named_path: NamedPath, real_path: str, scopes: PathScope
     """Decide by location only whether the path may be read; a search checks each of its results for secrets itself."""
     if refused := _check_path_form(named_path, "read", scopes):
         return refused
-    if is_within(real_path, (*scopes.workspace, *scopes.readable), windows=scopes.windows):
+    if is_within(real_path, (*scopes.workspace, *scopes.readable, *scopes.opened), windows=scopes.windows):
         return PathAllowed(is_within(real_path, scopes.workspace, windows=scopes.windows))
     if scopes.read_outside == "deny":
         return PathDenied(
@@ -171,23 +188,37 @@ def check_write_access(
         )
     inside = is_within(real_path, scopes.workspace, windows=scopes.windows)
     secret = is_sensitive(named_path.absolute, scopes) or is_sensitive(real_path, scopes)
+    if is_guarded(named_path.absolute, scopes) or is_guarded(real_path, scopes):
+        return PathAllowed(inside, EDIT_PROTECTED, secret, is_protected=True)
     return PathAllowed(inside, EDIT_INSIDE if inside else EDIT_OUTSIDE, secret)
 
 
 def glob_to_regex(component: str) -> str:
-    """Return a regular expression, without anchors, for one component of a shell glob: `*`, `?`, `[...]`, `[!...]`."""
-    pieces: list[str] = []
-    at = 0
+    """Return a regular expression, without anchors, for one component of a shell glob: `*`, `?`, `[...]`, `[!...]`.
+
+    It is for the whole of a component: what stands around it must not begin or go on within one. Then it matches in
+    linear time, however many stars there are: a text between two stars is looked for once, at its first place.
+    """
+    texts, at = [""], 0
     while at < len(component):
         piece, at = _translate_glob_piece(component, at)
-        pieces.append(piece)
-    return "".join(pieces)
+        if piece != _STAR:
+            texts[-1] += piece
+        elif texts[-1] or len(texts) == 1:  # several stars are one
+            texts.append("")
+    if len(texts) == 1:
+        return texts[0]
+    first, *middle, last = texts
+    return f"{first}{''.join(f'(?>[^/]*?{text})' for text in middle)}[^/]*{last}"
+
+
+_STAR = "*"
 
 
 def _translate_glob_piece(component: str, at: int) -> tuple[str, int]:
     char = component[at]
     if char == "*":
-        return "[^/]*", at + 1
+        return _STAR, at + 1
     if char == "?":
         return "[^/]", at + 1
     if char == "[" and (end := component.find("]", at + 2 + component.startswith("!", at + 1))) > 0:
@@ -223,7 +254,7 @@ def _check_path_form(named_path: NamedPath, verb: AccessVerb, scopes: PathScopes
         return PathDenied("File path cannot be empty.", "Empty file path")
     if not _is_encodable(named_path.original):
         return PathDenied("File path holds characters that no file name can have.", "Invalid path")
-    roots = (*scopes.workspace, *scopes.readable)
+    roots = (*scopes.workspace, *scopes.readable, *scopes.opened)
     if not named_path.is_relative or is_within(named_path.absolute, roots, windows=scopes.windows):
         return None
     return PathDenied(
@@ -268,32 +299,36 @@ def _split_components(path: str, windows: bool) -> tuple[str, ...]:
 
 
 def _normalise_for_match(path: str, windows: bool) -> str:
+    """Return the path as patterns are compared with it, without what some file systems do not tell apart."""
     if windows:
         from kimi.domain.permissions.windows_paths import canonicalise_windows_path  # only where it is needed
 
         path = canonicalise_windows_path(path)
+    if not path.isascii():
+        import unicodedata  # only where it is needed
+
+        path = unicodedata.normalize("NFC", _IGNORED_IN_NAMES.sub("", path))
     return path.casefold()
 
 
 @lru_cache(maxsize=16)
 def _compile_sensitive_patterns(
     sensitive: tuple[str, ...], not_sensitive: tuple[str, ...]
-) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    return _compile_patterns((*SENSITIVE_PATTERNS, *_PROCESS_ENVIRONMENTS, *sensitive)), _compile_patterns(
-        (*NOT_SENSITIVE_PATTERNS, *not_sensitive)
+) -> tuple[FilePatterns, FilePatterns, FilePatterns]:
+    from kimi.domain.permissions import file_patterns as files  # start-up time
+
+    return (
+        files.compile_patterns((*files.SENSITIVE_PATTERNS, *files.SENSITIVE_SYSTEM_PATTERNS, *sensitive)),
+        files.compile_patterns((*files.NOT_SENSITIVE_PATTERNS, *files.NOT_SENSITIVE_SYSTEM_PATTERNS), only_ends=True),
+        files.compile_patterns(not_sensitive),
     )
 
 
-def _compile_patterns(patterns: Sequence[str]) -> re.Pattern[str]:
-    """Return one expression for all patterns, because it is matched once per file of a search."""
-    usable = [pattern.casefold() for pattern in patterns if pattern.strip("/")]
-    rooted = [_pattern_to_regex(pattern) for pattern in usable if pattern.startswith("/")]
-    anywhere = [_pattern_to_regex(pattern) for pattern in usable if not pattern.startswith("/")]
-    groups = [*(f"^/(?:{'|'.join(found)})" for found in (rooted,) if found), f"(?:^|/)(?:{'|'.join(anywhere)})"]
-    return re.compile("|".join(groups), re.DOTALL)
+@lru_cache(maxsize=1)
+def _compile_protected_patterns() -> tuple[FilePatterns, FilePatterns]:
+    from kimi.domain.permissions import file_patterns as files  # start-up time
 
-
-def _pattern_to_regex(pattern: str) -> str:
-    """Return the expression of one pattern: a name matches the last component, a path any run of components."""
-    parts = [glob_to_regex(part) for part in pattern.strip("/").split("/")]
-    return "/".join(parts) + (r"\Z" if len(parts) == 1 and not pattern.startswith("/") else r"(?:/|\Z)")
+    return (
+        files.compile_patterns(files.PROTECTED_PATTERNS),
+        files.compile_patterns(files.NOT_PROTECTED_PATTERNS, only_ends=True),
+    )

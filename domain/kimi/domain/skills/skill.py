@@ -20,6 +20,11 @@ SCOPES: Final[tuple[SkillScope, ...]] = ("Project", "User", "Extra", "Built-in")
 
 NO_DESCRIPTION: Final = "No description provided."
 DESCRIPTION_CHARS: Final = 240
+"""For a description taken from the text."""
+MAX_DESCRIPTION_CHARS: Final = 1024
+MAX_NAME_CHARS: Final = 128
+MAX_FRONTMATTER_BYTES: Final = 16 * 1024
+"""Every description is in the prompt, and every frontmatter is parsed before the first one."""
 
 _FRONTMATTER_DELIMITER: Final = "---"
 
@@ -46,15 +51,21 @@ class Skill:
 def split_frontmatter(text: str) -> tuple[str | None, str]:
     """Return the YAML between `---` lines at the very start, or None, and the body.
 
-    Raises SkillInvalid if the frontmatter is not closed.
+    Raises SkillInvalid if the frontmatter is not closed, or too long.
     """
     first, *lines = text.split("\n")
     if first.rstrip() != _FRONTMATTER_DELIMITER:
         return None, text
     for index, line in enumerate(lines):
         if line.rstrip() == _FRONTMATTER_DELIMITER:
-            return "\n".join(lines[:index]), "\n".join(lines[index + 1 :])
+            return _check_length("\n".join(lines[:index])), "\n".join(lines[index + 1 :])
     raise SkillInvalid("the frontmatter is not closed")
+
+
+def _check_length(frontmatter: str) -> str:
+    if len(frontmatter.encode("utf-8", "replace")) > MAX_FRONTMATTER_BYTES:
+        raise SkillInvalid(f"its frontmatter has more than {MAX_FRONTMATTER_BYTES // 1024} KiB")
+    return frontmatter
 
 
 def build_skill(frontmatter: object, body: str, *, default_name: str, path: str, scope: SkillScope) -> Skill:
@@ -67,7 +78,10 @@ def build_skill(frontmatter: object, body: str, *, default_name: str, path: str,
     if kind not in (None, "standard", "flow"):
         raise SkillInvalid("its type is neither standard nor flow")
     name = _member_line(members, "name") or default_name
-    skill = Skill(name, _member_line(members, "description") or _first_line(body) or NO_DESCRIPTION, path, scope)
+    if len(name) > MAX_NAME_CHARS:
+        raise SkillInvalid(f"its name has more than {MAX_NAME_CHARS} characters")
+    stated = _member_line(members, "description")[:MAX_DESCRIPTION_CHARS]
+    skill = Skill(name, stated or _first_line(body) or NO_DESCRIPTION, path, scope)
     return _with_flow(skill, body) if kind == "flow" else skill
 
 

@@ -1,12 +1,14 @@
 """Agent files: YAML, with inheritance and subagents (runtime spec 6.1).
 
 A file is data: it names tools by id, and nothing is imported from it. The YAML library is imported for the first file.
+A file that lies in the project names no file outside of it; one of the user may name any that holds no secrets.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from kimi.application.agents.builtin_agents import BUILTIN_AGENTS
@@ -21,12 +23,15 @@ from kimi.domain.agents.agent import (
     extend_agent,
 )
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.config.text_file import read_text
+from kimi.infrastructure.definitions.project_files import PromptFiles, name_refusal
 
 T = TypeVar("T")
 
+MAX_AGENT_BYTES = 256 * 1024
+MAX_PROMPT_BYTES = 1024 * 1024
 
-def load_agent_file(path: str, builtin_ids: Collection[str]) -> AgentSpec:
+
+def load_agent_file(path: str, builtin_ids: Collection[str], files: PromptFiles) -> AgentSpec:
     """The agent of a file, with the types of subagents that it may start. `builtin_ids` are those of all built-in
     tools: a file may name them without their module.
 
@@ -34,46 +39,70 @@ def load_agent_file(path: str, builtin_ids: Collection[str]) -> AgentSpec:
 
     Raises:
         ConfigError: the file or one that it extends is missing, is not YAML, extends itself, has a wrong shape, or
-            lacks a required member; the file of a prompt is missing.
+            lacks a required member; the file of a prompt is missing, or must not become part of a prompt.
     """
-    spec = _load_spec(path, builtin_ids)
+    reader = _AgentReader(files, files.find_bound(path))
+    spec = _load_spec(path, builtin_ids, reader)
     for kind in (spec, *(one.spec for one in spec.subagents.values())):
         if kind.prompt_path != BUILTIN_PROMPT:
-            _check_file(kind.prompt_path, "System prompt")
+            reader.read(kind.prompt_path, MAX_PROMPT_BYTES, "System prompt")
     return spec
 
 
-def _load_spec(path: str, builtin_ids: Collection[str]) -> AgentSpec:
-    stated = _load_stated_agent(os.path.abspath(path), ())
-    subagents = {name: _load_subagent(entry, builtin_ids) for name, entry in (stated.get("subagents") or {}).items()}
+@dataclass(frozen=True, slots=True)
+class _AgentReader:
+    """Reads the files that an agent file names; they must lie in `bound`, None for an agent of the user."""
+
+    files: PromptFiles
+    bound: str | None
+
+    def read(self, path: str, max_bytes: int, what: str) -> str:
+        """Return the text of a file. Raises ConfigError."""
+        if not os.path.exists(path):
+            raise ConfigError(f"{what} file not found: {path}")
+        if not os.path.isfile(path):
+            raise ConfigError(f"{what} path is not a file: {path}")
+        try:
+            return self.files.read(path, max_bytes, self.bound or self.files.find_bound(path))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{what} file cannot be used: {path}: {name_refusal(error)}") from None
+
+
+def _load_spec(path: str, builtin_ids: Collection[str], reader: _AgentReader) -> AgentSpec:
+    stated = _load_stated_agent(os.path.abspath(path), (), reader)
+    subagents = {
+        name: _load_subagent(entry, builtin_ids, reader) for name, entry in (stated.get("subagents") or {}).items()
+    }
     return build_agent_spec(stated, subagents, builtin_ids)
 
 
-def _load_subagent(entry: SubagentDeclaration, builtin_ids: Collection[str]) -> SubagentType:
-    stated = _load_stated_agent(entry["path"], ())
+def _load_subagent(entry: SubagentDeclaration, builtin_ids: Collection[str], reader: _AgentReader) -> SubagentType:
+    stated = _load_stated_agent(entry["path"], (), reader)
     arguments = {"ROLE_ADDITIONAL": SUBAGENT_NOTICE, **stated.get("system_prompt_args", {})}
     alone: AgentDeclaration = {**stated, "system_prompt_args": arguments, "subagents": None, "own_subagents": {}}
     spec = build_agent_spec(alone, {}, builtin_ids)
     return SubagentType(entry["description"], spec)
 
 
-def _load_stated_agent(path: str, extending_files: tuple[str, ...]) -> AgentDeclaration:
+def _load_stated_agent(path: str, extending_files: tuple[str, ...], reader: _AgentReader) -> AgentDeclaration:
     """Return what `path` states merged with what it extends; `extending_files` are the files that extend it."""
     real = os.path.realpath(path)
     if real in extending_files:
         chain = " -> ".join((*extending_files[extending_files.index(real) :], real))
         raise ConfigError(f"Agent spec extends itself: {chain}")
-    agent = _load_agent_mapping(path)
+    agent = _load_agent_mapping(path, reader)
     own = _read_members(agent, path)
     base = _read_member(agent, "extend", str, path)
     if base is None:
         return own
-    found = BUILTIN_AGENTS.get(base) or _load_stated_agent(_resolve_relative_path(path, base), (*extending_files, real))
+    found = BUILTIN_AGENTS.get(base)
+    if found is None:
+        found = _load_stated_agent(_resolve_relative_path(path, base), (*extending_files, real), reader)
     return extend_agent(found, own)
 
 
-def _load_agent_mapping(path: str) -> dict[str, Any]:
-    source = _parse_yaml_file(path)
+def _load_agent_mapping(path: str, reader: _AgentReader) -> dict[str, Any]:
+    source = _parse_yaml_file(path, reader)
     version = str(source.get("version", 1))
     if version != "1":
         raise ConfigError(f"Unsupported agent spec version: {version}")
@@ -83,24 +112,19 @@ def _load_agent_mapping(path: str) -> dict[str, Any]:
     return cast("dict[str, Any]", agent)
 
 
-def _parse_yaml_file(path: str) -> dict[str, Any]:
-    import yaml  # start-up time: most sessions have no agent file
+def _parse_yaml_file(path: str, reader: _AgentReader) -> dict[str, Any]:
+    from kimi.infrastructure.definitions.bounded_yaml import (
+        parse_yaml,
+    )  # start-up time: few sessions have an agent file
 
-    _check_file(path, "Agent spec")
+    text = reader.read(path, MAX_AGENT_BYTES, "Agent spec")
     try:
-        source: object = yaml.safe_load(read_text(path))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        source = parse_yaml(text)
+    except ValueError as error:
         raise ConfigError(f"Invalid YAML in agent spec file: {path}: {error}") from None
     if not isinstance(source, dict):
         raise ConfigError(f"Invalid YAML in agent spec file: {path}: it must hold a mapping")
     return cast("dict[str, Any]", source)
-
-
-def _check_file(path: str, what: str) -> None:
-    if not os.path.exists(path):
-        raise ConfigError(f"{what} file not found: {path}")
-    if not os.path.isfile(path):
-        raise ConfigError(f"{what} path is not a file: {path}")
 
 
 def _read_members(agent: dict[str, Any], path: str) -> AgentDeclaration:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
 
 from kimi.application.agents.system_prompt import ProjectText
 from kimi.domain.tools.tool import escape_host_tags
+from kimi.infrastructure.definitions.project_files import PromptFiles, list_dirs_from_project_root, name_refusal
+
+logger = logging.getLogger(__name__)
 
 AGENTS_BYTES = 32 * 1024
 ROOT_ENTRIES = 30
@@ -16,12 +20,12 @@ _FILE_SEPARATOR = "\n\n"
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def load_project_text(work_dir: str, additional_dirs: Sequence[str]) -> ProjectText:
+def load_project_text(work_dir: str, additional_dirs: Sequence[str], files: PromptFiles) -> ProjectText:
     """Read the texts about the project; what cannot be read is left out."""
     return ProjectText(
         work_dir=work_dir,
         listing=format_directory_tree(work_dir),
-        instructions=load_agents_text(work_dir),
+        instructions=load_agents_text(work_dir, files),
         additional_dirs=[(path, format_directory_tree(path)) for path in additional_dirs],
     )
 
@@ -56,52 +60,40 @@ def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def load_agents_text(work_dir: str) -> str:
+def load_agents_text(work_dir: str, files: PromptFiles) -> str:
     """Join the AGENTS.md files from the project root to the work directory, each after a comment that names it.
 
-    The text has at most 32 KiB, comments included; the deepest files get their share first.
+    The text has at most 32 KiB, comments included; the deepest files get their share first. A file that must not
+    become part of a prompt is left out, with a line in the log.
     """
     room = AGENTS_BYTES
     granted: list[str] = []
-    for path in reversed(list(_find_agents_files(work_dir))):
+    for path, text in reversed(list(_read_agents_files(work_dir, files))):
         heading = f"<!-- From: {_format_name(path)} -->\n"
         if len(heading.encode()) >= room:
             break
-        granted.append(_truncate_bytes(heading + _read_agents_file(path).strip(), room))
+        granted.append(_truncate_bytes(heading + text, room))
         room -= len(granted[-1].encode()) + len(_FILE_SEPARATOR)
     return _FILE_SEPARATOR.join(reversed(granted))
 
 
-def _find_agents_files(work_dir: str) -> Iterator[str]:
+def _read_agents_files(work_dir: str, files: PromptFiles) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each file that says something."""
     for directory in list_dirs_from_project_root(work_dir):
-        names = [os.path.join(".kimi", "AGENTS.md")]
-        names.append("AGENTS.md" if os.path.isfile(os.path.join(directory, "AGENTS.md")) else "agents.md")
-        for name in names:
-            path = os.path.join(directory, name)
-            if os.path.isfile(path) and _read_agents_file(path).strip():
-                yield path
+        kept = os.path.join(directory, ".kimi", "AGENTS.md")
+        upper, lower = (os.path.join(directory, name) for name in ("AGENTS.md", "agents.md"))
+        for path in (kept, upper if os.path.lexists(upper) else lower):
+            if os.path.lexists(path) and (text := _read_agents_file(path, files).strip()):
+                yield path, text
 
 
-def list_dirs_from_project_root(work_dir: str) -> list[str]:
-    """Return the directories from the nearest one with `.git` down to the work directory; without one, only that."""
-    chain: list[str] = []
-    directory = work_dir
-    while True:
-        chain.append(directory)
-        if os.path.exists(os.path.join(directory, ".git")):
-            return chain[::-1]
-        parent = os.path.dirname(directory)
-        if parent == directory:
-            return [work_dir]
-        directory = parent
-
-
-def _read_agents_file(path: str) -> str:
+def _read_agents_file(path: str, files: PromptFiles) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(AGENTS_BYTES + 1)
-    except OSError:
+        found = files.read_bytes(path, AGENTS_BYTES, files.real_project, cut=True)
+    except (OSError, ValueError) as error:
+        logger.warning("%s is left out of the prompt: %s", path, name_refusal(error))
         return ""
+    return found.decode("utf-8", "replace")
 
 
 def _truncate_bytes(text: str, max_bytes: int) -> str:

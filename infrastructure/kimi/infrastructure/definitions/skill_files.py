@@ -1,22 +1,38 @@
 """Skills in files: their directories and how they are read (runtime spec 7.3).
 
-The YAML library is imported for the first file with a frontmatter.
+The YAML library is imported for the first file with a frontmatter. Somebody else may have made the directories, so
+there are bounds on what is looked at.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from kimi.domain.skills.skill import Skill, SkillInvalid, SkillScope, build_skill, deduplicate_skills, split_frontmatter
-from kimi.infrastructure.config.text_file import read_text
-from kimi.infrastructure.definitions.project_text import list_dirs_from_project_root
+from kimi.infrastructure.definitions.project_files import (
+    PromptFiles,
+    is_in_project,
+    list_dirs_from_project_root,
+    name_refusal,
+)
 
 logger = logging.getLogger(__name__)
 
 SKILL_FILE = "SKILL.md"
+MAX_SKILL_BYTES = 1024 * 1024
+MAX_ENTRIES = 2_000
+"""So many names of one directory are looked at."""
+MAX_SKILLS = 500
+"""So many skills of one directory are loaded."""
+MAX_LOADED_BYTES = 16 * 1024 * 1024
+MAX_FRONTMATTER_BYTES = 512 * 1024
+"""Both for all skills together."""
+
 _BRANDS = (".kimi", ".claude", ".codex")
 
 
@@ -37,9 +53,40 @@ class SkillSearchPaths:
 
 
 def find_skill_roots(search_paths: SkillSearchPaths) -> list[tuple[SkillScope, str]]:
-    """Return the existing directories of skills, highest priority first."""
-    roots = _list_roots(search_paths, list_dirs_from_project_root(search_paths.work_dir)[0])
-    return [(scope, root) for scope, root in roots if os.path.isdir(root)]
+    """Return the existing directories of skills, highest priority first.
+
+    A directory of the project whose real path lies elsewhere is left out, with a line in the log.
+    """
+    project = list_dirs_from_project_root(search_paths.work_dir)[0]
+    return [
+        (scope, root)
+        for scope, root in _list_roots(search_paths, project)
+        if os.path.isdir(root) and _is_root_trusted(scope, root, project)
+    ]
+
+
+def _is_root_trusted(scope: SkillScope, root: str, project: str) -> bool:
+    bound = _find_bound(scope, root, project)
+    if bound is None or is_in_project(root, bound):
+        return True
+    logger.warning("no skills are read from %s: it leads out of the project", root)
+    return False
+
+
+def _find_bound(scope: SkillScope, path: str, project: str) -> str | None:
+    """Return the real directory that skills below `path` must lie in; None where the user may link what they like.
+
+    A directory inside of the project is the project's, whoever named it.
+    """
+    if scope in ("User", "Built-in"):
+        return None
+    files = PromptFiles(project)
+    return files.real_project if scope == "Project" else files.find_bound(path)
+
+
+def list_readable_skill_roots(search_paths: SkillSearchPaths) -> list[str]:
+    """Return the real paths of the directories of skills."""
+    return [os.path.realpath(root) for _, root in find_skill_roots(search_paths)]
 
 
 def _list_roots(search_paths: SkillSearchPaths, project: str) -> Iterator[tuple[SkillScope, str]]:
@@ -77,18 +124,58 @@ def _resolve_extra_root(root: str, home: str, project: str) -> str:
     return os.path.normpath(os.path.join(project, root))
 
 
-def load_skills(search_paths: SkillSearchPaths) -> list[Skill]:
+class _Budget:
+    """What may still be read for all skills together."""
+
+    def __init__(self) -> None:
+        self.file_bytes = MAX_LOADED_BYTES
+        self.frontmatter_bytes = MAX_FRONTMATTER_BYTES
+
+    def spend(self, file_bytes: int, frontmatter_bytes: int) -> None:
+        """Raises SkillInvalid: nothing is left."""
+        self.file_bytes -= file_bytes
+        self.frontmatter_bytes -= frontmatter_bytes
+        if min(self.file_bytes, self.frontmatter_bytes) < 0:
+            raise SkillInvalid("the skills before it are as much as is read")
+
+
+def load_skills(search_paths: SkillSearchPaths, files: PromptFiles) -> list[Skill]:
     """Load all skills, highest priority first; what cannot be used is left out, with a line in the log."""
-    found = (skill for scope, root in find_skill_roots(search_paths) for skill in _load_root(root, scope))
+    budget = _Budget()
+    found = (
+        skill
+        for scope, root in find_skill_roots(search_paths)
+        for skill in _load_root(root, scope, _SkillReader(files, _find_bound(scope, root, files.project), budget))
+    )
     return deduplicate_skills(found)
 
 
-def _load_root(root: str, scope: SkillScope) -> Iterator[Skill]:
-    for name, path in sorted(_find_skill_files(root).items()):
+@dataclass(frozen=True, slots=True)
+class _SkillReader:
+    """Reads the skills of one directory, which must lie in `bound`."""
+
+    files: PromptFiles
+    bound: str | None
+    budget: _Budget
+
+    def load(self, path: str, name: str, scope: SkillScope) -> Skill:
+        """Raises OSError or ValueError: the skill cannot be used."""
+        text = self.files.read(path, MAX_SKILL_BYTES, self.bound)
+        frontmatter, body = split_frontmatter(text)
+        self.budget.spend(len(text), len(frontmatter or ""))
+        members = None if frontmatter is None else _parse_frontmatter(frontmatter)
+        return build_skill(members, body, default_name=name, path=path, scope=scope)
+
+
+def _load_root(root: str, scope: SkillScope, reader: _SkillReader) -> Iterator[Skill]:
+    found = sorted(_find_skill_files(root).items())
+    if len(found) > MAX_SKILLS:
+        logger.warning("of the %d skills in %s the first %d are loaded", len(found), root, MAX_SKILLS)
+    for name, path in found[:MAX_SKILLS]:
         try:
-            skill = _load_skill(path, name, scope)
+            skill = reader.load(path, name, scope)
         except (OSError, ValueError) as error:
-            logger.warning("the skill %s is left out: %s", path, error)
+            logger.warning("the skill %s is left out: %s", path, name_refusal(error))
             continue
         if skill.flow_error is not None:
             logger.warning("the skill %s is no flow: %s", path, skill.flow_error)
@@ -98,34 +185,33 @@ def _load_root(root: str, scope: SkillScope) -> Iterator[Skill]:
 def _find_skill_files(root: str) -> dict[str, str]:
     """Return the file of each skill by its default name; a directory has priority over a file of the same name."""
     try:
-        names = os.listdir(root)
+        with os.scandir(root) as entries:
+            names = [entry.name for entry in islice(entries, MAX_ENTRIES + 1)]
     except OSError as error:
         logger.warning("no skills are read from %s: %s", root, error.strerror)
         return {}
+    if len(names) > MAX_ENTRIES:
+        logger.warning("%s holds more than %d names: the others are not looked at", root, MAX_ENTRIES)
     flat = {name[:-3]: os.path.join(root, name) for name in names if name.endswith(".md") and name != SKILL_FILE}
-    nested = {name: os.path.join(root, name, SKILL_FILE) for name in names}
-    return {name: path for name, path in (flat | _keep_existing(nested)).items() if os.path.isfile(path)}
-
-
-def _keep_existing(paths: dict[str, str]) -> dict[str, str]:
-    return {name: path for name, path in paths.items() if os.path.exists(path)}
-
-
-def _load_skill(path: str, name: str, scope: SkillScope) -> Skill:
-    frontmatter, body = split_frontmatter(read_skill_text(path))
-    members = None if frontmatter is None else _parse_frontmatter(frontmatter)
-    return build_skill(members, body, default_name=name, path=path, scope=scope)
+    nested = {name: os.path.join(root, name, SKILL_FILE) for name in names[:MAX_ENTRIES]}
+    return flat | {name: path for name, path in nested.items() if os.path.lexists(path)}
 
 
 def _parse_frontmatter(frontmatter: str) -> object:
-    import yaml  # start-up time: most projects have no skills
+    from kimi.infrastructure.definitions.bounded_yaml import parse_yaml  # start-up time: most projects have no skills
 
     try:
-        return yaml.safe_load(frontmatter)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise SkillInvalid(f"the frontmatter is no YAML: {' '.join(str(error).split())}") from None
+        return parse_yaml(frontmatter)
+    except ValueError as error:
+        raise SkillInvalid(f"the frontmatter is no YAML: {error}") from None
 
 
-def read_skill_text(path: str) -> str:
-    """Return the text of a skill's file. Raises OSError, or ValueError if it is not UTF-8."""
-    return read_text(path)
+def read_skill_text(path: str, search_paths: SkillSearchPaths, files: PromptFiles) -> str:
+    """Return the text of a skill's file.
+
+    Raises OSError, or ValueError if it is not UTF-8, or must not become part of a prompt.
+    """
+    for scope, root in find_skill_roots(search_paths):
+        if os.path.dirname(path) == root or os.path.dirname(os.path.dirname(path)) == root:
+            return files.read(path, MAX_SKILL_BYTES, _find_bound(scope, root, files.project))
+    raise FileNotFoundError(errno.ENOENT, "its directory holds no skills any more", path)

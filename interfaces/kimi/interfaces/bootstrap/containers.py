@@ -87,10 +87,12 @@ class SessionContainer(containers.DeclarativeContainer):
         conversation_factories.build_background_registry, settings, background_tasks.provider
     )
     skill_paths = providers.Singleton(conversation_factories.build_skill_paths, settings, environ)
-    skills = providers.Singleton(conversation_factories.build_skill_registry, skill_paths.provider)
-    path_policy = providers.Singleton(machine_tools.build_path_policy, settings, workspace, files, skill_paths.provider)
+    skills = providers.Singleton(conversation_factories.build_skill_registry, settings, skill_paths.provider)
+    path_policy = providers.Singleton(
+        machine_tools.build_path_policy, settings, workspace, files, skill_paths.provider, environ
+    )
     file_record = providers.Singleton(machine_tools.build_file_record)
-    project = providers.Singleton(conversation_factories.build_project, workspace, path_policy, store)
+    project = providers.Singleton(conversation_factories.build_project, settings, workspace, path_policy, store)
     hooks = providers.Singleton(conversation_factories.build_hooks, settings, files, environ)
     models = providers.Factory(model_factories.build_model_catalog, settings, http, environ, conversation.provider)
     open_named_model = providers.Factory(model_factories.build_named_model_opener, models)

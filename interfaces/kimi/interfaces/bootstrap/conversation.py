@@ -39,6 +39,7 @@ from kimi.domain.turn import TurnLimits
 
 if TYPE_CHECKING:
     from kimi.application.conversation.project import LoadProject, Project
+    from kimi.infrastructure.definitions.project_files import PromptFiles
     from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
     from kimi.infrastructure.tools.files.path_policy import PathPolicy
 
@@ -70,7 +71,22 @@ def build_background_registry(settings: Settings, tasks: Callable[[], Background
     return BackgroundTaskRegistry(tasks, settings.background)
 
 
-def build_project(workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
+def build_prompt_files(settings: Settings) -> PromptFiles:
+    """Return what decides which files may become part of a prompt."""
+    from kimi.domain.permissions.path_rules import PathScopes, list_own_files
+    from kimi.infrastructure.definitions.project_files import PromptFiles, list_dirs_from_project_root
+
+    own = list_own_files(settings.share_dir, settings.own_files)
+    closed = PathScopes(
+        protected=tuple(dict.fromkeys((*own, *map(os.path.realpath, own)))),
+        sensitive=settings.files.sensitive,
+        not_sensitive=settings.files.not_sensitive,
+        windows=os.name == "nt",
+    )
+    return PromptFiles(list_dirs_from_project_root(settings.work_dir)[0], closed)
+
+
+def build_project(settings: Settings, workspace: Workspace, policy: PathPolicy, store: SessionStore) -> Project:
     """Return what slash commands need from the project."""
     from kimi.application.conversation.project import LocatedPath, Project
     from kimi.infrastructure.definitions.project_text import format_directory_tree, load_agents_text
@@ -84,7 +100,7 @@ def build_project(workspace: Workspace, policy: PathPolicy, store: SessionStore)
         locate=locate,
         load_path_scopes=policy.resolve_scopes,
         list_tree=format_directory_tree,
-        load_instructions=lambda: load_agents_text(workspace.work_dir),
+        load_instructions=lambda: load_agents_text(workspace.work_dir, build_prompt_files(settings)),
         open_stored_session=store.open,
     )
 
@@ -97,18 +113,18 @@ def build_skill_paths(settings: Settings, environ: Mapping[str, str]) -> SkillSe
     return SkillSearchPaths(settings.work_dir, home_directory(environ), skills.only, skills.extra, skills.merge)
 
 
-def build_skill_registry(paths: Callable[[], SkillSearchPaths]) -> SkillRegistry:
+def build_skill_registry(settings: Settings, paths: Callable[[], SkillSearchPaths]) -> SkillRegistry:
     """Return the skills below these paths, which are read when they are first needed."""
 
     def load() -> Sequence[Skill]:
         from kimi.infrastructure.definitions.skill_files import load_skills
 
-        return load_skills(paths())
+        return load_skills(paths(), build_prompt_files(settings))
 
     def read(path: str) -> str:
         from kimi.infrastructure.definitions.skill_files import read_skill_text
 
-        return read_skill_text(path)
+        return read_skill_text(path, paths(), build_prompt_files(settings))
 
     return SkillRegistry(load, read)
 
@@ -119,19 +135,20 @@ def build_prompt_loader(settings: Settings, workspace: Workspace, skills: SkillR
     def load(agent: AgentSpec) -> str:
         from kimi.infrastructure.definitions.project_text import load_project_text
 
-        project = load_project_text(workspace.work_dir, settings.additional_dirs)
+        files = build_prompt_files(settings)
+        project = load_project_text(workspace.work_dir, settings.additional_dirs, files)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         listed = format_skills(skills.skills)
         arguments = build_prompt_arguments(project, workspace.shell, now=now, system=platform.system(), skills=listed)
-        return render_agent_prompt(agent, arguments, _render_prompt)
+
+        def render(path: str, arguments: Mapping[str, str]) -> str:
+            from kimi.infrastructure.definitions.agent_template import render_prompt
+
+            return render_prompt(path, arguments, files)
+
+        return render_agent_prompt(agent, arguments, render)
 
     return load
-
-
-def _render_prompt(path: str, arguments: Mapping[str, str]) -> str:
-    from kimi.infrastructure.definitions.agent_template import render_prompt
-
-    return render_prompt(path, arguments)
 
 
 def build_system_prompt_loader(load_prompt: LoadPrompt, agent: AgentSpec) -> LoadSystemPrompt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -37,30 +37,55 @@ def build_file_record() -> FileRecord:
 
 
 def build_path_policy(
-    settings: Settings, workspace: Workspace, files: SessionFiles, skill_paths: Callable[[], SkillSearchPaths]
+    settings: Settings,
+    workspace: Workspace,
+    files: SessionFiles,
+    skill_paths: Callable[[], SkillSearchPaths],
+    environ: Mapping[str, str],
 ) -> PathPolicy:
     """Return where tools may read and write; skills and spilled output can be read, too."""
-    from kimi.infrastructure.tools.files.path_policy import PathPolicy
+    from kimi.domain.permissions.path_rules import list_own_files
+    from kimi.infrastructure.tools.files.path_policy import PathPolicy, PolicyRoots
 
     @cache
-    def skill_directories() -> list[str]:
-        from kimi.infrastructure.definitions.skill_files import find_skill_roots
+    def list_skill_directories() -> list[str]:
+        from kimi.infrastructure.definitions.skill_files import list_readable_skill_roots
 
-        return [root for _, root in find_skill_roots(skill_paths())]
+        return list_readable_skill_roots(skill_paths())
 
-    def readable() -> list[str]:
-        spilled = find_spill_directory(files)
-        own = [spilled, os.path.join(os.path.dirname(spilled), "tasks")] if spilled else []
-        return [*own, *skill_directories()]
+    def list_additional() -> Sequence[str]:
+        return (*settings.additional_dirs, *files.state.additional_dirs)
 
-    return PathPolicy(
-        workspace,
-        settings.files,
-        share_dir=settings.share_dir,
-        home=os.path.expanduser("~"),
-        additional_dirs=lambda: (*settings.additional_dirs, *files.state.additional_dirs),
-        readable_roots=readable,
-        own_files=settings.own_files,
+    def list_guarded() -> Sequence[str]:
+        return _list_guarded_files(settings, list_additional(), list_skill_directories(), environ)
+
+    spilled = find_spill_directory(files)
+    roots = PolicyRoots(
+        additional=list_additional,
+        readable=list_skill_directories,
+        opened=[spilled, os.path.join(os.path.dirname(spilled), "tasks")] if spilled else [],
+        own_files=list_own_files(settings.share_dir, settings.own_files),
+        guarded=list_guarded,
+    )
+    return PathPolicy(workspace, settings.files, home=os.path.expanduser("~"), roots=roots)
+
+
+def _list_guarded_files(
+    settings: Settings, additional: Sequence[str], skill_roots: Sequence[str], environ: Mapping[str, str]
+) -> Sequence[str]:
+    """Return what becomes a command or an instruction, beside what is known by its name."""
+    from kimi.infrastructure.definitions import guarded_files as guarded
+
+    work_dir = settings.work_dir
+    commands = [(hook.command, work_dir) for hook in settings.hooks]
+    for server in settings.mcp.servers:
+        commands += [(word, server.cwd or work_dir) for word in (server.command or "", *server.args)]
+    return (
+        *guarded.list_linked_files((work_dir, *additional)),
+        *guarded.list_skill_files(skill_roots),
+        *(path for command, cwd in commands for path in guarded.list_named_files(command, cwd)),
+        *guarded.list_command_directories(environ.get("PATH", ""), work_dir),
+        *([settings.agent_file] if settings.agent_file else []),
     )
 
 

@@ -88,8 +88,9 @@ def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool], builtin_
     if settings.agent_file is None:
         return build_builtin_agent(settings.agent)
     from kimi.infrastructure.definitions.agent_files import load_agent_file
+    from kimi.interfaces.bootstrap.conversation import build_prompt_files
 
-    agent = load_agent_file(settings.agent_file, builtin_ids)
+    agent = load_agent_file(settings.agent_file, builtin_ids, build_prompt_files(settings))
     check_tools(agent, lambda tool_id: tool_id in builtin_ids or tool_id in extra or _is_installed(tool_id))
     return agent
 

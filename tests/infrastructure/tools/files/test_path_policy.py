@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from kimi.application.settings.settings import FileSettings
-from kimi.domain.permissions.path_rules import NOT_SENSITIVE_PATTERNS, OWN_FILES, SENSITIVE_PATTERNS
+from kimi.domain.permissions.file_patterns import NOT_SENSITIVE_PATTERNS, SENSITIVE_PATTERNS
+from kimi.domain.permissions.path_rules import OWN_FILES
 from kimi.domain.tools.tool import DiffBlock
 from kimi.infrastructure.tools.files.read_media_file import ReadMediaFileTool
-from tests.support.file_tools import CONTEXT, Files, brief, call, effect
+from tests.support.file_tools import CONTEXT, Files, brief, call, effect, example_path
 
 pytestmark = pytest.mark.anyio
 
@@ -160,15 +161,11 @@ async def test_additional_directories_count_as_workspace(files: Files, tmp_path:
     assert (await call(files.read, path="../library/a.txt")).output == "     1\ta\n"
 
 
-def example(pattern: str) -> str:
-    return pattern.replace("*", "some")
-
-
 @pytest.mark.spec("T-42")
 @pytest.mark.parametrize("pattern", SENSITIVE_PATTERNS)
 async def test_secrets_are_not_read(files: Files, pattern: str) -> None:
     media = ReadMediaFileTool(files.workspace, files.policy, frozenset({"image_in", "video_in"}))
-    name = example(pattern)
+    name = example_path(pattern)
     secret = files.put(name, "SECRET=1\n")
     os.symlink(secret, files.work_dir / "plain.txt")
     os.symlink(secret.parent, files.work_dir / "plain")
@@ -185,8 +182,8 @@ async def test_secrets_are_not_read(files: Files, pattern: str) -> None:
 @pytest.mark.spec("T-42")
 @pytest.mark.parametrize("pattern", NOT_SENSITIVE_PATTERNS)
 async def test_exempt_names_are_read(files: Files, pattern: str) -> None:
-    files.put(example(pattern), "PUBLIC=1\n")
-    assert not (await call(files.read, path=example(pattern))).is_error
+    files.put(example_path(pattern), "PUBLIC=1\n")
+    assert not (await call(files.read, path=example_path(pattern))).is_error
 
 
 @pytest.mark.spec("T-44")
@@ -235,10 +232,9 @@ async def test_program_files_are_protected(files: Files, name: str) -> None:
 
 
 async def test_spilled_output_of_the_session_may_be_read(files: Files) -> None:
-    spill = files.share / "sessions" / "h" / "s" / "spill"
+    spill = files.opened
     spill.mkdir(parents=True)
     (spill / "1.txt").write_text("output\n")
-    files.readable.append(str(spill))
     assert (await call(files.read, path=str(spill / "1.txt"))).output == "     1\toutput\n"
     assert brief(await call(files.write, path=str(spill / "1.txt"), content="")) == "Protected file"
 

@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kimi.application.settings.settings import FileSettings
-from kimi.domain.permissions.path_rules import SENSITIVE_PATTERNS, NamedPath, PathScopes
+from kimi.domain.permissions.file_patterns import SENSITIVE_PATTERNS
+from kimi.domain.permissions.path_rules import NamedPath, PathScopes
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.tools.files.path_policy import ResolvedPath
 from kimi.infrastructure.tools.search.grep import GrepTool
 from kimi.infrastructure.tools.search.grep_output import ContentCollector, SecretFilter
 from kimi.infrastructure.tools.search.ripgrep import Ripgrep, RipgrepSearch, build_search_arguments
 from kimi.infrastructure.tools.search.search_exclusions import build_exclusions, may_share_name
-from tests.support.file_tools import CONTEXT, Files, brief, call, effect, no_ripgrep, real_ripgrep, text
+from tests.support.file_tools import CONTEXT, Files, brief, call, effect, example_path, no_ripgrep, real_ripgrep, text
 from tests.support.patterns.bombs import EXPLOSIVE_EXPRESSIONS, EXPLOSIVE_GLOBS, EXPLOSIVE_TEXTS
 from tests.support.program.pace import slowdown
 
@@ -107,7 +108,7 @@ SECRET = "topsecret"
 
 
 def put_secrets(files: Files) -> list[str]:
-    names = [pattern.replace("*", "some") for pattern in SENSITIVE_PATTERNS]
+    names = [example_path(pattern) for pattern in SENSITIVE_PATTERNS]
     for name in names:
         files.put(name, f"KEY={SECRET}\nsecond line\n")
     files.put("plain.py", "nothing to see\nsecond line\n")

@@ -85,7 +85,8 @@ class FileEditor:
     async def admit(self, given_path: str, verb: Literal["write", "edit"]) -> AdmittedFile | ToolReturnValue:
         """Decide whether the file may be changed at all; return the error result if not."""
         target = await self._policy.locate(given_path)
-        access = check_write_access(target.named_path, target.real_path, verb, await self._policy.resolve_scopes())
+        scopes = await self._policy.resolve_write_scopes()
+        access = check_write_access(target.named_path, target.real_path, verb, scopes)
         if isinstance(access, PathDenied):
             return tool_error(access.message, access.brief)
         plan = self._plan_file()
@@ -132,6 +133,7 @@ def propose_change(
         display=(*display, *notes),
         kind="path",
         subject=admitted.real_path,
+        is_protected=admitted.grant.is_protected,
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
+import anyio.to_thread
 
 from kimi.application.ports import FileStat, Workspace
 from kimi.application.settings.settings import FileSettings
-from kimi.domain.permissions.path_rules import OWN_FILES, NamedPath, PathScopes, interpret_path, is_within
+from kimi.domain.permissions.path_rules import NamedPath, PathScopes, interpret_path, is_within
 from kimi.domain.tools.tool import ToolReturnValue, tool_error
 
 ListRoots = Callable[[], Sequence[str]]
@@ -34,11 +35,30 @@ class ResolvedPath:
         return f"{action} `{self.named_path.absolute}`"
 
 
+def _list_nothing() -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRoots:
+    """The directories and files that have rules of their own.
+
+    `additional` count as workspace. `readable` are real paths that may be read without a question (skills).
+    `own_files` are files of this program, which tools may not touch; of them only `opened` may be read (spilled
+    output). `guarded` become a command or an instruction: each change of them is asked about.
+    """
+
+    additional: ListRoots = _list_nothing
+    readable: ListRoots = _list_nothing
+    opened: Sequence[str] = ()
+    own_files: Sequence[str] = ()
+    guarded: ListRoots = _list_nothing
+    """Blocks, because what the workspace's own files name is guarded, too."""
+
+
 class PathPolicy:
     """Decides where the tools of one conversation may read and write.
 
-    `additional_dirs` count as workspace; `readable_roots` may be read without a question (skills, plans, spilled
-    output). `own_files` are further files of this program that tools may not touch, e.g. the file of `--config-file`.
     Real paths of roots are resolved once and kept: a root that is replaced by a link later does not move.
     """
 
@@ -47,22 +67,15 @@ class PathPolicy:
         workspace: Workspace,
         settings: FileSettings,
         *,
-        share_dir: str,
         home: str,
-        additional_dirs: ListRoots,
-        readable_roots: ListRoots,
-        own_files: Sequence[str] = (),
+        roots: PolicyRoots,
         windows: bool = os.name == "nt",
     ) -> None:
         self.workspace = workspace
         self.settings = settings
         self.windows = windows
         self._home = home
-        self._additional_dirs = additional_dirs
-        self._readable_roots = readable_roots
-        self._own_files = (
-            (*(os.path.join(share_dir, name) for name in OWN_FILES), *own_files) if share_dir else own_files
-        )
+        self._roots = roots
         self._real_roots: dict[str, str] = {}
 
     def interpret(self, given_path: str) -> NamedPath:
@@ -86,16 +99,37 @@ class PathPolicy:
         return (await self.locate(target.named_path.original)).real_path == target.real_path
 
     async def resolve_scopes(self) -> PathScopes:
-        """Return the scopes as they are now."""
+        """Return the scopes as they are now, for reading: without what is guarded against changes."""
         return PathScopes(
-            workspace=await self._with_real_paths((self.workspace.work_dir, *self._additional_dirs())),
-            readable=await self._with_real_paths(self._readable_roots()),
-            protected=await self._with_real_paths(self._own_files),
+            workspace=await self._with_real_paths((self.workspace.work_dir, *self._roots.additional())),
+            readable=tuple(self._roots.readable()),
+            protected=await self._with_real_paths(self._roots.own_files),
+            opened=await self._resolve_opened(),
             read_outside=self.settings.read_outside,
             sensitive=self.settings.sensitive,
             not_sensitive=self.settings.not_sensitive,
             windows=self.windows,
         )
+
+    async def resolve_write_scopes(self) -> PathScopes:
+        """Return the scopes as they are now, with what is guarded against changes."""
+        guarded = await anyio.to_thread.run_sync(self._list_guarded)
+        return replace(await self.resolve_scopes(), guarded=guarded)
+
+    def _list_guarded(self) -> tuple[str, ...]:
+        """Return each guarded path as it is named, and as it really is at the moment."""
+        named = self._roots.guarded()
+        return tuple(dict.fromkeys((*named, *map(os.path.realpath, named))))
+
+    async def _resolve_opened(self) -> tuple[str, ...]:
+        """Return the opened folders of own files; one that is a link opens nothing."""
+        kept: list[str] = []
+        for root in self._roots.opened:
+            parent, name = os.path.split(root)
+            real = await self._resolve_root(root)
+            if real == os.path.join(await self._resolve_root(parent), name):
+                kept += (root, real)
+        return tuple(dict.fromkeys(kept))
 
     async def _with_real_paths(self, roots: Sequence[str]) -> tuple[str, ...]:
         """Return each root as it is named, then as it really is."""
@@ -114,7 +148,7 @@ class PathPolicy:
         """
         if absolute == real:
             return False
-        for root in (self.workspace.work_dir, *self._additional_dirs()):
+        for root in (self.workspace.work_dir, *self._roots.additional()):
             if is_within(absolute, [root], windows=self.windows):
                 rest = os.path.relpath(absolute, root)
                 return os.path.normpath(os.path.join(await self._resolve_root(root), rest)) != real
