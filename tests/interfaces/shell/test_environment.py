@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from kimi.interfaces.bootstrap.shell import find_branch
 from kimi.interfaces.shell.run import detect_colour_system, is_plain_terminal
-from kimi.interfaces.shell.shell_context import find_git_branch
 from kimi.interfaces.shell.terminal.editor import edit_text, find_editor_command
 from kimi.interfaces.shell.terminal.pasted_content import (
     PastedContent,
@@ -73,9 +73,9 @@ def test_branch_of_a_directory_is_read(tmp_path: Path) -> None:
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     subprocess.run(["git", "init", "-q", "-b", "topic/x"], cwd=tmp_path, check=True)
-    assert find_git_branch(str(below)) == "topic/x"
-    (tmp_path / ".git" / "HEAD").write_text("0123456789abcdef\n", encoding="utf-8")
-    assert find_git_branch(str(below)) == "01234567"
+    assert find_branch(str(below)) == "topic/x"
+    (tmp_path / ".git" / "HEAD").write_text("0123456789abcdef" * 2 + "01234567\n", encoding="utf-8")
+    assert find_branch(str(below)) == "01234567"
 
 
 def test_pasted_text_is_folded_above_the_limits() -> None:

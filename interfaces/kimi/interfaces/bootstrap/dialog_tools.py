@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -93,6 +93,7 @@ def build_subagents(
     open_child: OpenChild,
     open_named_model: OpenNamedModel,
     workspace: Workspace,
+    environ: Mapping[str, str],
 ) -> SubagentRegistry:
     """Return the registry of the conversation's subagents."""
     from kimi.application.agents.run_subagent import SubagentRegistry  # start-up time
@@ -100,7 +101,7 @@ def build_subagents(
     async def load_git_context() -> str:
         from kimi.infrastructure.definitions.git_context import read_git_context
 
-        return await read_git_context(workspace)
+        return await read_git_context(workspace.work_dir, environ)
 
     return SubagentRegistry(
         parent=conversation,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kimi.application.ports import ChatModel
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def walk_files(directory: str) -> Sequence[str]:
@@ -19,6 +23,23 @@ def find_program(name: str, environ: Mapping[str, str]) -> str | None:
     from kimi.infrastructure.workspace.programs import find_program as find
 
     return find(name, environ)
+
+
+def list_git_files(directory: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
+    """Start git to print the files below a directory that it tracks or would add, each with a NUL behind it.
+
+    Returns None where there is no git, or no repository that it may work with. Nothing runs that the repository names.
+    """
+    from kimi.infrastructure.definitions.git_commands import start_git
+
+    return start_git(directory, ("ls-files", "--cached", "--others", "--exclude-standard", "-z"), environ)
+
+
+def find_branch(directory: str) -> str:
+    """Return the checked-out branch, or the first 8 digits of a commit; empty outside of a repository."""
+    from kimi.infrastructure.definitions.git_commands import find_branch as find
+
+    return find(directory)
 
 
 def end_process_tree(pid: int, grace_s: float) -> None:

@@ -25,7 +25,7 @@ from kimi.domain.events.event import StatusUpdate
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import bind_negotiation, load_settings, open_conversation, warm_up
-from kimi.interfaces.bootstrap.shell import walk_files
+from kimi.interfaces.bootstrap.shell import list_git_files, walk_files
 from kimi.interfaces.process.driver_process import DriverProcess, ExitRules
 from kimi.interfaces.process.log import hide_secrets
 from kimi.interfaces.process.streams import Streams
@@ -172,7 +172,9 @@ class _ShellRun:
         async with opening as conversation:
             self.session_id = conversation.id
             context = ShellContext(app, conversation, self._settings, self._flags, self._environ, self._editor)
-            files = WorkDirFiles(self._settings.work_dir, walk_files)
+            files = WorkDirFiles(
+                self._settings.work_dir, walk_files, lambda directory: list_git_files(directory, self._environ)
+            )
             try:
                 with self._process.track_session(conversation):
                     return await self._serve_session(ui, context, files, prefill)

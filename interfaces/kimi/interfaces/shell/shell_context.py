@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from kimi.application.conversation.conversation import Conversation
 from kimi.application.settings.flags import Flags, home_directory
 from kimi.application.settings.settings import Settings
 from kimi.interfaces.bootstrap.containers import App
+from kimi.interfaces.bootstrap.shell import find_branch
 
 NO_MODEL_NAME = "no model"
 DEFAULT_BELL_AFTER_S = 10.0
@@ -62,7 +62,7 @@ class ShellContext:
     def branch(self) -> str:
         """The branch of the work directory's repository, empty outside of one; cached until `invalidate_branch`."""
         if self._branch is None:
-            self._branch = find_git_branch(self.settings.work_dir)
+            self._branch = find_branch(self.settings.work_dir)
         return self._branch
 
     @property
@@ -77,29 +77,3 @@ class ShellContext:
     def invalidate_branch(self) -> None:
         """Look the branch up again at its next use: a command or turn may have changed it."""
         self._branch = None
-
-
-def find_git_branch(directory: str) -> str:
-    """Return the checked-out branch, or the first 8 digits of a commit; empty outside of a repository."""
-    while True:
-        head = _read_git_head(os.path.join(directory, ".git"))
-        if head is not None:
-            prefix = "ref: refs/heads/"
-            return head.removeprefix(prefix) if head.startswith(prefix) else head[:8]
-        parent = os.path.dirname(directory)
-        if parent == directory:
-            return ""
-        directory = parent
-
-
-def _read_git_head(git_path: str) -> str | None:
-    """Return the content of HEAD, None when it cannot be read. In a worktree `.git` is a file with the path to it."""
-    try:
-        if os.path.isfile(git_path):
-            with open(git_path, encoding="utf-8") as file:
-                named = file.read(4096).removeprefix("gitdir:").strip()
-            git_path = os.path.join(os.path.dirname(git_path), named)
-        with open(os.path.join(git_path, "HEAD"), encoding="utf-8") as file:
-            return file.read(4096).strip()
-    except (OSError, ValueError):
-        return None

@@ -1,5 +1,6 @@
 """What `/` and `@` complete to, and where."""
 
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from kimi.domain.command import CommandInfo
-from kimi.interfaces.bootstrap.shell import walk_files
+from kimi.interfaces.bootstrap.shell import list_git_files, walk_files
 from kimi.interfaces.shell.terminal.completion import InputCompleter, rank_files, rank_name
 from kimi.interfaces.shell.terminal.file_completion import GIT_S, MAX_FILES, WorkDirFiles
 from tests.support.program.processes import comes_true
@@ -26,6 +27,10 @@ def completed(text: str, files: tuple[str, ...] = (), work_dir: str = "/nowhere"
     """The completions of a text before the cursor."""
     completer = InputCompleter(lambda: COMMANDS, lambda _: files, work_dir)
     return [one.text for one in completer.get_completions(Document(text), CompleteEvent())]
+
+
+def work_dir_files(work_dir: Path) -> WorkDirFiles:
+    return WorkDirFiles(str(work_dir), walk_files, lambda directory: list_git_files(directory, os.environ))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +79,7 @@ def test_short_query_searches_the_top_level_and_longer_ones_all(tmp_path: Path) 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("", encoding="utf-8")
     (tmp_path / ".ignore").write_text("skip/\n", encoding="utf-8")
-    files = WorkDirFiles(str(tmp_path), walk_files)
+    files = work_dir_files(tmp_path)
     assert files.find_matching("to") == [".ignore", "deep/", "link/", "top.py"]
     assert sorted(files.find_matching("top")) == ["deep/down/topic.py", "top.py"]
     assert files.find_matching("deep/") == ["deep/down/"]
@@ -87,24 +92,27 @@ def test_completion_runs_no_program_that_a_repository_names(tmp_path: Path) -> N
     monitor.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n", encoding="utf-8")
     monitor.chmod(0o755)
     subprocess.run(["git", "config", "core.fsmonitor", str(monitor)], cwd=tmp_path, check=True)
-    assert WorkDirFiles(str(tmp_path), walk_files).find_matching("monitor") == ["monitor"]
+    assert work_dir_files(tmp_path).find_matching("monitor") == ["monitor"]
     assert not (tmp_path / "ran").exists()
 
 
 def test_closing_ends_a_running_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    git = tmp_path / "git"
-    git.write_text(f"#!/bin/sh\ntouch {tmp_path / 'begun'}\nexec sleep 60\n", encoding="utf-8")
+    programs, work = tmp_path / "bin", tmp_path / "work"
+    programs.mkdir()
+    (work / ".git").mkdir(parents=True)
+    git = programs / "git"
+    git.write_text(f"#!/bin/sh\n: > {work / 'begun'}\nexec /bin/sleep 60\n", encoding="utf-8")
     git.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    files = WorkDirFiles(str(tmp_path), walk_files)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    files = work_dir_files(work)
     with ThreadPoolExecutor() as threads:
         search = threads.submit(files.find_matching, "begun")
-        assert comes_true((tmp_path / "begun").exists)
+        assert comes_true((work / "begun").exists)
         files.close()
         assert search.result(GIT_S / 2) == []
     assert files.find_matching("begun") == []
 
 
 def test_a_large_tree_is_bounded(tmp_path: Path) -> None:
-    files = WorkDirFiles(str(tmp_path), lambda _: [f"dir/file{number}.txt" for number in range(5000)])
+    files = WorkDirFiles(str(tmp_path), lambda _: [f"dir/file{number}.txt" for number in range(5000)], lambda _: None)
     assert len(files.find_matching("file")) == MAX_FILES

@@ -14,12 +14,11 @@ MIN_SEARCH_CHARACTERS: Final = 3
 CACHE_TTL_S: Final = 5.0
 GIT_S: Final = 5
 """Seconds that git has to list the files."""
-_SAFE: Final = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
-"""Git with options that ignore programs named in the repository's configuration: typing must not run them."""
-_GIT: Final = (*_SAFE, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
-
 FileWalker = Callable[[str], Sequence[str]]
 """Returns the relative paths of the files below a directory that no ignore rule excludes."""
+
+StartGit = Callable[[str], "subprocess.Popen[bytes] | None"]
+"""Starts git to print the files of a directory, in a session of its own; None if there is none to ask."""
 
 
 class WorkDirFiles:
@@ -28,9 +27,10 @@ class WorkDirFiles:
     `walk` lists the files when there is no git.
     """
 
-    def __init__(self, work_dir: str, walk: FileWalker) -> None:
+    def __init__(self, work_dir: str, walk: FileWalker, start_git: StartGit) -> None:
         self._work_dir = work_dir
         self._walk = walk
+        self._start_git = start_git
         self._files: Sequence[str] = ()
         self._refreshed_at = -CACHE_TTL_S
         self._git_process: subprocess.Popen[bytes] | None = None
@@ -79,15 +79,8 @@ class WorkDirFiles:
 
     def _list_git_files(self) -> list[str] | None:
         """Return the files that git tracks or would add; None outside of a repository."""
-        try:
-            self._git_process = subprocess.Popen(
-                _GIT,
-                cwd=self._work_dir,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        except OSError:
+        self._git_process = self._start_git(self._work_dir)
+        if self._git_process is None:
             return None
         with self._git_process as git:
             if self._closed:
