@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -302,3 +303,81 @@ def test_template_cannot_read_other_files(tmp_path: Path, text: str) -> None:
     write(tmp_path / "secret.md", "secret")
     with pytest.raises(ConfigError):
         rendered(tmp_path / "agents", text, {})
+
+
+# --- agent files that somebody else made ------------------------------------------------------------------------
+
+
+def project_agent(project: Path, members: str) -> AgentSpec:
+    """The agent of a file in a project."""
+    path = write(project / "agents" / "a.yaml", f"agent:\n  name: x\n  tools: []\n  {members}")
+    return load_agent_file(path, KNOWN_TOOLS, PromptFiles(str(project)))
+
+
+@pytest.mark.spec("R-205")
+@pytest.mark.parametrize(
+    "members",
+    [
+        "system_prompt_path: OUTSIDE/private.md",
+        "system_prompt_path: ../../private.md",
+        "system_prompt_path: link.md",
+        "system_prompt_path: linked/private.md",
+        "system_prompt_path: ../.env",
+        "system_prompt_path: /proc/self/environ",
+        "system_prompt_path: /dev/zero",
+        "extend: OUTSIDE/base.yaml",
+        "extend: linked/base.yaml",
+        "system_prompt_path: own.md\n  subagents: {s: {path: linked/base.yaml, description: d}}",
+        "system_prompt_path: own.md\n  subagents: {s: {path: inner.yaml, description: d}}",
+    ],
+)
+def test_an_agent_of_a_project_names_no_file_outside_of_it(members: str, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    write(tmp_path / "private.md", "SECRET")
+    write(tmp_path / "base.yaml", "agent: {name: b, tools: [], system_prompt_path: private.md}")
+    write(project / ".env", "SECRET")
+    write(project / "agents/own.md", "own")
+    write(project / "agents/inner.yaml", "agent: {name: i, tools: [], system_prompt_path: link.md}")
+    os.symlink(tmp_path / "private.md", project / "agents/link.md")
+    os.symlink(tmp_path, project / "agents/linked")
+    with pytest.raises(ConfigError, match=r"cannot be used|is not a file"):
+        project_agent(project, members.replace("OUTSIDE", str(tmp_path)))
+
+
+@pytest.mark.spec("R-205")
+def test_an_agent_may_name_files_of_its_project_and_a_users_agent_any(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    write(project / "prompts/p.md", "Hello")
+    agent = project_agent(project, "system_prompt_path: ../prompts/p.md")
+    assert render_prompt(agent.prompt_path, {}, PromptFiles(str(project))) == "Hello"
+    write(tmp_path / "shared/p.md", "Shared")
+    path = write(tmp_path / "agents/u.yaml", "agent: {name: u, tools: [], system_prompt_path: ../shared/p.md}")
+    users = load_agent_file(path, KNOWN_TOOLS, PromptFiles(str(project)))
+    assert render_prompt(users.prompt_path, {}, PromptFiles(str(project))) == "Shared"
+    write(tmp_path / "shared/id_rsa", "SECRET")
+    write(tmp_path / "agents/u.yaml", "agent: {name: u, tools: [], system_prompt_path: ../shared/id_rsa}")
+    with pytest.raises(ConfigError, match="it may hold secrets"):
+        load_agent_file(path, KNOWN_TOOLS, PromptFiles(str(project)))
+
+
+@pytest.mark.spec("R-205")
+@pytest.mark.parametrize("target", ["../secret.md", "/etc/hostname", ".env", "pipe"])
+def test_a_template_includes_no_file_by_a_link(target: str, tmp_path: Path) -> None:
+    write(tmp_path / "secret.md", "SECRET")
+    write(tmp_path / "agents/.env", "SECRET")
+    os.mkfifo(tmp_path / "agents/pipe")
+    os.symlink(target, tmp_path / "agents/part.md")
+    with pytest.raises(ConfigError, match=r"part\.md"):
+        rendered(tmp_path / "agents", "{% include 'part.md' %}", {})
+
+
+@pytest.mark.spec("R-205")
+def test_an_agent_file_that_stands_for_billions_of_values_is_refused(tmp_path: Path) -> None:
+    names = list(pairwise("abcdefghij"))
+    doubled = "".join(f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in names)
+    path = write(tmp_path / "a.yaml", f"a: &a [x, x, x, x, x, x, x, x, x]\n{doubled}agent: {{name: x}}")
+    with pytest.raises(ConfigError, match="more than 20000 values"):
+        load(path)
+    path = write(tmp_path / "a.yaml", "agent: &base {name: x}\nother: *base\n")
+    with pytest.raises(ConfigError, match="System prompt path is required"):
+        load(path)

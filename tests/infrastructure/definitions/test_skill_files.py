@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,16 @@ import pytest
 from kimi.domain.skills.skill import Skill
 from kimi.infrastructure.definitions import skill_files
 from kimi.infrastructure.definitions.project_files import PromptFiles, list_dirs_from_project_root
-from kimi.infrastructure.definitions.skill_files import SkillSearchPaths, find_skill_roots, read_skill_text
+from kimi.infrastructure.definitions.skill_files import (
+    MAX_ENTRIES,
+    MAX_SKILL_BYTES,
+    MAX_SKILLS,
+    SkillSearchPaths,
+    find_skill_roots,
+    list_readable_skill_roots,
+    read_skill_text,
+)
+from tests.support.program.pace import slowdown
 
 
 def write(path: Path, text: str = "body") -> Path:
@@ -183,3 +196,127 @@ def test_yaml_is_imported_for_a_frontmatter_only(tmp_path: Path) -> None:
     )
     outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert outcome.stdout.split() == ["1", "False", "False"]
+
+
+# --- skills that somebody else made -----------------------------------------------------------------------------
+
+
+@pytest.mark.spec("R-201")
+@pytest.mark.parametrize("brand", PROJECT)
+@pytest.mark.parametrize("target", ["/", "~", "elsewhere"])
+def test_a_skill_directory_that_leads_out_is_neither_read_nor_readable(
+    brand: str, target: str, places: SkillSearchPaths, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "elsewhere/x/SKILL.md")
+    write(tmp_path / "home/x.md")
+    link = tmp_path / "project" / brand
+    link.parent.mkdir(parents=True)
+    os.symlink({"~": places.home, "elsewhere": str(tmp_path / "elsewhere")}.get(target, target), link)
+    assert find_skill_roots(places) == []
+    assert list_readable_skill_roots(places) == []
+    assert load_skills(places) == []
+    assert f"no skills are read from {link}: it leads out of the project" in caplog.text
+
+
+@pytest.mark.spec("R-201")
+def test_a_parent_of_a_skill_directory_that_leads_out_gives_nothing(places: SkillSearchPaths, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere/skills/x.md")
+    os.symlink(tmp_path / "elsewhere", tmp_path / "project/.kimi")
+    os.symlink(tmp_path / "elsewhere", tmp_path / "project/more")
+    extra = replace(places, extra=["more/skills", str(tmp_path / "project/more/skills")])
+    assert find_skill_roots(extra) == []
+    given = replace(places, only=[str(tmp_path / "project/.kimi/skills")])
+    assert find_skill_roots(given) == []
+
+
+@pytest.mark.spec("R-201")
+def test_skills_that_lead_out_of_the_project_are_left_out(places: SkillSearchPaths, tmp_path: Path) -> None:
+    secret = write(tmp_path / "notes/SKILL.md", "private")
+    root = tmp_path / "project/.kimi/skills"
+    write(tmp_path / "project/shared/SKILL.md", "shared")
+    write(tmp_path / "project/.env", "KEY=1")
+    root.mkdir(parents=True)
+    os.symlink(secret, root / "file.md")
+    os.symlink(secret.parent, root / "directory")
+    os.symlink("/proc/self/environ", root / "environ.md")
+    os.symlink("../../.env", root / "env.md")
+    os.symlink("../../shared", root / "inside")
+    os.mkfifo(root / "pipe.md")
+    assert [skill.name for skill in load_skills(places)] == ["inside"]
+    for name in ("file.md", "environ.md", "env.md"):
+        with pytest.raises(ValueError, match="it "):
+            read_skill_text(str(root / name), places, prompt_files(places))
+    assert read_skill_text(str(root / "inside/SKILL.md"), places, prompt_files(places)) == "shared"
+
+
+def test_the_users_own_skills_may_be_links(places: SkillSearchPaths, tmp_path: Path) -> None:
+    write(tmp_path / "dotfiles/skills/one/SKILL.md", "one")
+    write(tmp_path / "dotfiles/two.md", "two")
+    (tmp_path / "home/.kimi").mkdir()
+    os.symlink(tmp_path / "dotfiles/skills", tmp_path / "home/.kimi/skills")
+    os.symlink("../two.md", tmp_path / "dotfiles/skills/two.md")
+    os.symlink("/proc/self/environ", tmp_path / "dotfiles/skills/environ.md")
+    assert sorted(by_name(places)) == ["one", "two"]
+    assert list_readable_skill_roots(places) == [str(tmp_path / "dotfiles/skills")]
+    path = str(tmp_path / "home/.kimi/skills/one/SKILL.md")
+    assert read_skill_text(path, places, prompt_files(places)) == "one"
+
+
+def long_yaml() -> dict[str, str]:
+    names = list(pairwise("abcdefghij"))
+    doubled = "".join(f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n" for before, name in names)
+    merged = "".join(f"{name}: &{name}\n  <<: [{', '.join(['*' + before] * 9)}]\n" for before, name in names)
+    return {
+        "laughs": "a: &a [x, x, x, x, x, x, x, x, x]\n" + doubled,
+        "merges": "a: &a {x: 1}\n" + merged,
+        "itself": "a: &a [*a]\n",
+        "brackets": "[" * 10_000,
+        "braces": "{" * 10_000,
+        "dashes": "- " * 7_000,
+        "members": "".join(f"k{number}: v\n" for number in range(1_500)),
+        "number": "name: " + ":".join(["1"] * 5_000),
+        "large": "description: " + "x" * 16_400,
+        "name": "name: " + "x" * 200,
+    }
+
+
+@pytest.mark.spec("R-204")
+def test_long_and_deep_frontmatter_is_refused_quickly(
+    places: SkillSearchPaths, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "project/.kimi/skills"
+    for name, frontmatter in long_yaml().items():
+        write(root / f"{name}.md", f"---\n{frontmatter}\n---\nbody")
+    write(root / "huge.md", "---\n" + "k: [a, b]\n" * 80_000 + "---\n")
+    write(root / "endless.md", "x" * (MAX_SKILL_BYTES + 1))
+    write(root / "good.md", "---\nname: good\ndescription: &d Fine\n---\nbody")
+    bound = 2 * slowdown()
+    begun = time.perf_counter()
+    assert [skill.name for skill in load_skills(places)] == ["good"]
+    assert time.perf_counter() - begun < bound
+    for name in (*long_yaml(), "huge", "endless"):
+        assert f"the skill {root / name}.md is left out: " in caplog.text
+
+
+@pytest.mark.spec("R-204")
+def test_the_number_of_skills_and_their_sizes_are_bounded(
+    places: SkillSearchPaths, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "project/.kimi/skills"
+    for number in range(MAX_ENTRIES + 200):
+        write(root / f"s{number:05}.md", "---\nname: [\n")
+    assert load_skills(places) == []
+    assert f"more than {MAX_ENTRIES} names" in caplog.text
+    assert f"the first {MAX_SKILLS} are loaded" in caplog.text
+
+    shutil.rmtree(root)
+    flow = "---\ntype: flow\n---\n```d2\nBEGIN -> " + "a -> " * 20_000 + "END\n```"
+    for number in range(20):
+        write(root / f"s{number:05}.md", flow)
+    assert len(load_skills(places)) < 5
+    assert "the skills before it are as much as is loaded" in caplog.text
+
+
+def test_a_long_description_is_cut(places: SkillSearchPaths, tmp_path: Path) -> None:
+    write(tmp_path / "home/.kimi/skills/x.md", f"---\ndescription: {'d' * 5000}\n---\n")
+    assert by_name(places)["x"].description == "d" * 1024

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from anyio import to_thread
+
 from kimi.application.ports import LoadSkills, ReadSkill
 from kimi.domain.command import CommandInfo, parse_command
 from kimi.domain.skills.skill import Skill, skill_message
@@ -25,19 +27,27 @@ def _read_no_skill(path: str) -> str:
 
 
 class SkillRegistry:
-    """The skills of a conversation, loaded on first use."""
+    """The skills of a conversation, loaded once: by `load`, or on first use."""
 
     def __init__(self, load: LoadSkills = _load_no_skills, read: ReadSkill = _read_no_skill) -> None:
         self._load = load
         self._read = read
         self._skills: Sequence[Skill] | None = None
 
+    async def load(self) -> None:
+        """Load the skills in a thread: there may be many, and somebody else may have made them."""
+        if self._skills is None:
+            self._skills = await to_thread.run_sync(self._load_sorted)
+
     @property
     def skills(self) -> Sequence[Skill]:
         """All skills, sorted by name."""
         if self._skills is None:
-            self._skills = sorted(self._load(), key=lambda skill: skill.name.casefold())
+            self._skills = self._load_sorted()
         return self._skills
+
+    def _load_sorted(self) -> Sequence[Skill]:
+        return sorted(self._load(), key=lambda skill: skill.name.casefold())
 
     def list_commands(self) -> list[CommandInfo]:
         """Return the commands in the order in which clients list them: all skills, then all flows."""

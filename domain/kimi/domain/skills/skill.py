@@ -85,6 +85,11 @@ def build_skill(frontmatter: object, body: str, *, default_name: str, path: str,
     return _with_flow(skill, body) if kind == "flow" else skill
 
 
+def is_flow(frontmatter: object) -> bool:
+    """Return whether the skill of this frontmatter has a flow in its text."""
+    return isinstance(frontmatter, dict) and cast("dict[str, Any]", frontmatter).get("type") == "flow"
+
+
 def _with_flow(skill: Skill, body: str) -> Skill:
     from kimi.domain.skills.flow import FlowInvalid  # start-up time: most skills are no flows
     from kimi.domain.skills.flow_markdown import parse_flow

@@ -28,6 +28,7 @@ from kimi.infrastructure.definitions.project_files import PromptFiles, name_refu
 T = TypeVar("T")
 
 MAX_AGENT_BYTES = 256 * 1024
+MAX_AGENT_NODES = 20_000
 MAX_PROMPT_BYTES = 1024 * 1024
 
 
@@ -119,7 +120,7 @@ def _parse_yaml_file(path: str, reader: _AgentReader) -> dict[str, Any]:
 
     text = reader.read(path, MAX_AGENT_BYTES, "Agent spec")
     try:
-        source = parse_yaml(text)
+        source = parse_yaml(text, MAX_AGENT_NODES)
     except ValueError as error:
         raise ConfigError(f"Invalid YAML in agent spec file: {path}: {error}") from None
     if not isinstance(source, dict):

@@ -13,7 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from kimi.domain.skills.skill import Skill, SkillInvalid, SkillScope, build_skill, deduplicate_skills, split_frontmatter
+from kimi.domain.skills.skill import (
+    Skill,
+    SkillInvalid,
+    SkillScope,
+    build_skill,
+    deduplicate_skills,
+    is_flow,
+    split_frontmatter,
+)
 from kimi.infrastructure.definitions.project_files import (
     PromptFiles,
     is_in_project,
@@ -29,9 +37,10 @@ MAX_ENTRIES = 2_000
 """So many names of one directory are looked at."""
 MAX_SKILLS = 500
 """So many skills of one directory are loaded."""
+MAX_FRONTMATTER_NODES = 1_000
 MAX_LOADED_BYTES = 16 * 1024 * 1024
-MAX_FRONTMATTER_BYTES = 512 * 1024
-"""Both for all skills together."""
+MAX_PARSED_BYTES = 256 * 1024
+"""Of frontmatters and flows. Both for all skills together."""
 
 _BRANDS = (".kimi", ".claude", ".codex")
 
@@ -125,18 +134,17 @@ def _resolve_extra_root(root: str, home: str, project: str) -> str:
 
 
 class _Budget:
-    """What may still be read for all skills together."""
+    """What may still be read and parsed for all skills together."""
 
     def __init__(self) -> None:
-        self.file_bytes = MAX_LOADED_BYTES
-        self.frontmatter_bytes = MAX_FRONTMATTER_BYTES
+        self._loaded = self._parsed = 0
 
-    def spend(self, file_bytes: int, frontmatter_bytes: int) -> None:
+    def spend(self, loaded: int, parsed: int) -> None:
         """Raises SkillInvalid: nothing is left."""
-        self.file_bytes -= file_bytes
-        self.frontmatter_bytes -= frontmatter_bytes
-        if min(self.file_bytes, self.frontmatter_bytes) < 0:
-            raise SkillInvalid("the skills before it are as much as is read")
+        self._loaded += loaded
+        self._parsed += parsed
+        if self._loaded > MAX_LOADED_BYTES or self._parsed > MAX_PARSED_BYTES:
+            raise SkillInvalid("the skills before it are as much as is loaded")
 
 
 def load_skills(search_paths: SkillSearchPaths, files: PromptFiles) -> list[Skill]:
@@ -164,6 +172,8 @@ class _SkillReader:
         frontmatter, body = split_frontmatter(text)
         self.budget.spend(len(text), len(frontmatter or ""))
         members = None if frontmatter is None else _parse_frontmatter(frontmatter)
+        if is_flow(members):
+            self.budget.spend(0, len(body))
         return build_skill(members, body, default_name=name, path=path, scope=scope)
 
 
@@ -201,7 +211,7 @@ def _parse_frontmatter(frontmatter: str) -> object:
     from kimi.infrastructure.definitions.bounded_yaml import parse_yaml  # start-up time: most projects have no skills
 
     try:
-        return parse_yaml(frontmatter)
+        return parse_yaml(frontmatter, MAX_FRONTMATTER_NODES)
     except ValueError as error:
         raise SkillInvalid(f"the frontmatter is no YAML: {error}") from None
 

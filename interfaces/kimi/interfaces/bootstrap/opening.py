@@ -118,6 +118,7 @@ async def open_conversation(
     try:
         session = create_session_container(app, files)
         adapt_container(session)
+        await session.skills().load()
         check_prompts(app.agent(), session.load_prompt())
         conversation = session.conversation()
         restore_session(conversation, app.settings(), restore_options or RestoreOptions())

@@ -277,3 +277,75 @@ async def test_link_changed_during_approval_is_not_followed(tmp_path: Path) -> N
 async def test_the_environment_of_a_process_cannot_be_read(files: Files, process: str) -> None:
     assert brief(await call(files.read, path=f"/proc/{process}/environ")) == "Sensitive file"
     assert (await call(files.grep, pattern="PATH", path=f"/proc/{process}/environ")).output == ""
+
+
+# --- own and protected files ------------------------------------------------------------------------------------
+
+PROTECTED = "edit protected file"
+
+
+@pytest.mark.spec("R-201")
+@pytest.mark.parametrize("name", OWN_FILES)
+async def test_no_root_opens_own_files(files: Files, name: str) -> None:
+    own = files.share / name
+    own.write_text("KEY=1\n")
+    files.readable += ["/", str(files.root), str(files.share), str(own)]
+    files.additional += [str(files.home), str(files.share)]
+    for tool in (files.read, ReadMediaFileTool(files.workspace, files.policy, frozenset({"image_in"}))):
+        assert brief(await call(tool, path=str(own))) == "Sensitive file"
+    assert "KEY" not in repr(await call(files.grep, pattern="KEY", path=str(files.share), include_ignored=True))
+    assert brief(await call(files.write, path=str(own), content="")) == "Protected file"
+
+
+@pytest.mark.spec("R-201")
+async def test_an_opened_folder_that_is_a_link_opens_nothing(files: Files) -> None:
+    (files.share / "config.toml").write_text("KEY=1\n")
+    files.opened.parent.mkdir(parents=True)
+    os.symlink(files.share, files.opened)
+    assert brief(await call(files.read, path=str(files.opened / "config.toml"))) == "Sensitive file"
+    assert brief(await call(files.read, path=str(files.share / "config.toml"))) == "Sensitive file"
+
+
+@pytest.mark.spec("R-206")
+@pytest.mark.parametrize(
+    "name", [".git/config", ".git/hooks/pre-commit", "AGENTS.md", "sub/aGENTS.md", ".kimi/skills/x/SKILL.md", ".envrc"]
+)
+async def test_a_change_of_a_protected_file_is_asked_for_as_such(files: Files, name: str) -> None:
+    real = files.put(name, "a\n")
+    os.symlink(real, files.work_dir / "plain.txt")
+    os.symlink(real.parent, files.work_dir / "plain")
+    (files.work_dir / "deep").mkdir()
+    for path in (name, str(real), "plain.txt", f"plain/{real.name}", f"deep/../{name}", f"./{name}"):
+        for asked in (
+            await effect(files.write, path=path, content="b\n"),
+            await effect(files.edit, path=path, edit=EDIT),
+        ):
+            assert asked is not None
+            assert (asked.action, asked.is_protected, asked.kind) == (PROTECTED, True, "path")
+            assert asked.subject == str(real.resolve())
+    asked = await effect(files.write, path="src/plain.py", content="b\n")
+    assert asked is not None
+    assert (asked.action, asked.is_protected) == ("edit file", False)
+
+
+@pytest.mark.spec("R-206")
+async def test_a_guarded_path_is_protected_under_its_real_name_too(files: Files) -> None:
+    files.put("tools/hook.sh", "a\n")
+    os.symlink("tools", files.work_dir / "named")
+    files.guarded.append(str(files.work_dir / "named/hook.sh"))
+    for path in ("tools/hook.sh", "named/hook.sh"):
+        asked = await effect(files.write, path=path, content="b\n")
+        assert asked is not None
+        assert asked.is_protected
+    asked = await effect(files.write, path="tools/other.sh", content="b\n")
+    assert asked is not None
+    assert not asked.is_protected
+
+
+@pytest.mark.spec("R-206")
+async def test_shell_start_files_and_keys_of_the_user_are_protected(files: Files) -> None:
+    for name in (".bashrc", ".zshrc", ".profile", ".ssh/config", ".gitconfig", ".config/autostart/x.desktop"):
+        (files.home / name).parent.mkdir(parents=True, exist_ok=True)
+        asked = await effect(files.write, path=f"~/{name}", content="x")
+        assert asked is not None
+        assert (asked.action, asked.is_protected) == (PROTECTED, True)
