@@ -181,6 +181,8 @@ def test_directories_are_added_and_remembered(place: Place, tmp_path: Path) -> N
         assert said(kimi, f"/add-dir {more / 'note.txt'}").startswith("This is not a directory")
         assert "inside a directory of the workspace already" in said(kimi, "/add-dir sub")
         assert "part of the workspace already" in said(kimi, f"/add-dir {place.work}")
+        own = place.share / "sessions"
+        assert said(kimi, f"/add-dir {own}") == f"Files of this program are not added to the workspace: {own}"
         assert said(kimi, f"/add-dir '{more}'") == f"Added directory to workspace: {more}"
         assert "note.txt" in told(place)[-1]
         assert str(more) in told(place)[-1]

@@ -10,7 +10,7 @@ from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.project import Project, parse_path_argument
 from kimi.domain.content.message import user_message
 from kimi.domain.content.parts import TextPart
-from kimi.domain.permissions.path_rules import is_within
+from kimi.domain.permissions.path_rules import is_own_file, is_within
 from kimi.domain.tools.tool import escape_host_tags
 
 
@@ -49,7 +49,10 @@ async def _find_directory_problem(project: Project, path: str, real: str) -> str
         return f"The directory does not exist: {path}"
     if found.kind != "directory":
         return f"This is not a directory: {path}"
-    roots = (await project.load_path_scopes()).workspace
+    scopes = await project.load_path_scopes()
+    if is_own_file(path, scopes) or is_own_file(real, scopes):
+        return f"Files of this program are not added to the workspace: {path}"
+    roots = scopes.workspace
     if path in roots or real in roots:
         return f"The directory is part of the workspace already: {path}"
     if is_within(real, roots):

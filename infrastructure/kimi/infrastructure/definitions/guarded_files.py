@@ -29,8 +29,8 @@ def list_linked_files(directories: Iterable[str]) -> Iterator[str]:
     for directory in dict.fromkeys(one for top in directories for one in list_dirs_from_project_root(top)):
         real = os.path.realpath(directory)
         for name in _LINKED_NAMES:
-            target = os.path.realpath(os.path.join(directory, name))
-            if target != os.path.join(real, name) and os.path.exists(target):
+            path = os.path.join(directory, name)
+            if os.path.exists(path) and (target := os.path.realpath(path)) != os.path.join(real, name):
                 yield target
         yield from _list_git_files(directory)
 

@@ -349,3 +349,19 @@ async def test_shell_start_files_and_keys_of_the_user_are_protected(files: Files
         asked = await effect(files.write, path=f"~/{name}", content="x")
         assert asked is not None
         assert (asked.action, asked.is_protected) == (PROTECTED, True)
+
+
+@pytest.mark.spec("R-206")
+async def test_a_directory_that_becomes_a_link_after_the_question_is_not_written_to(files: Files) -> None:
+    files.put("plain/pre-commit", "a\n")
+    hooks = files.put(".git/hooks/pre-commit", "a\n")
+    for tool, arguments in ((files.write, {"content": "b\n"}), (files.edit, {"edit": EDIT})):
+        async with tool.prepare({"path": "plain/pre-commit", **arguments}, CONTEXT) as prepared:
+            assert prepared.proposed_action is not None
+            assert not prepared.proposed_action.is_protected
+            (files.work_dir / "plain").rename(files.work_dir / "before")
+            os.symlink(hooks.parent, files.work_dir / "plain")
+            assert brief(await prepared.run()) == "Path changed"
+        (files.work_dir / "plain").unlink()
+        (files.work_dir / "before").rename(files.work_dir / "plain")
+    assert hooks.read_text() == "a\n"

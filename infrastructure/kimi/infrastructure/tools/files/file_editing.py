@@ -20,7 +20,13 @@ from kimi.domain.tools.diff import (
     count_lines,
 )
 from kimi.domain.tools.tool import BriefBlock, DiffBlock, DisplayBlock, ToolReturnValue, tool_error
-from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy, ResolvedPath, stale_file_error
+from kimi.infrastructure.tools.files.path_policy import (
+    FileRecord,
+    PathPolicy,
+    ResolvedPath,
+    moved_file_error,
+    stale_file_error,
+)
 
 MAX_DIFF_BYTES = 8 * 1024 * 1024
 """A larger file is not compared; only its lines are counted."""
@@ -110,6 +116,8 @@ class FileEditor:
 
     async def apply(self, admitted: AdmittedFile, change: PreparedChange) -> FileStat | ToolReturnValue:
         """Write the change; return an error result if the file is no longer the one of the diff. Raises OSError."""
+        if not await self._policy.is_unchanged(admitted.target):
+            return moved_file_error(admitted.given_path)
         try:
             stat = await self.workspace.write(admitted.real_path, change.content, change.expected)
         except FileChanged:

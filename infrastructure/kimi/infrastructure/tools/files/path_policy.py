@@ -208,7 +208,7 @@ def missing_file_error(given_path: str) -> ToolReturnValue:
 def moved_file_error(given_path: str) -> ToolReturnValue:
     """Return the error for a path that leads elsewhere than when the user was asked."""
     return tool_error(
-        f"`{given_path}` leads elsewhere now than when it was asked about; nothing was read.", "Path changed"
+        f"`{given_path}` leads elsewhere now than when it was asked about; nothing was done.", "Path changed"
     )
 
 
