@@ -237,7 +237,7 @@ async def tells_nothing(directory: Path) -> bool:
 
 
 @pytest.mark.spec("R-202")
-@pytest.mark.parametrize("way", ["file", "link", "commondir", "refs", "alternates"])
+@pytest.mark.parametrize("way", ["file", "link", "commondir", "refs", "alternates", "own file"])
 async def test_a_repository_that_leads_into_another_one_tells_nothing(
     way: str, repository: Path, tmp_path: Path
 ) -> None:
@@ -248,6 +248,12 @@ async def test_a_repository_that_leads_into_another_one_tells_nothing(
         (hostile / ".git").write_text(f"gitdir: {other}\n", encoding="utf-8")
     elif way == "link":
         os.symlink(other, hostile / ".git")
+    elif way == "own file":
+        own = hostile / "store/worktrees/x"
+        own.mkdir(parents=True)
+        (hostile / ".git").write_text(f"gitdir: {own}\n", encoding="utf-8")
+        for name, text in (("gitdir", hostile / ".git"), ("commondir", other), ("HEAD", "ref: refs/heads/main")):
+            (own / name).write_text(f"{text}\n", encoding="utf-8")
     else:
         git(hostile, "init", "-q")
         if way == "commondir":

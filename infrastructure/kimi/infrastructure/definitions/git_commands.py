@@ -136,15 +136,22 @@ def _find_git_directory(project: str) -> str | None:
     if not named.startswith("gitdir:"):
         return None
     directory = os.path.normpath(os.path.join(project, named.removeprefix("gitdir:").strip()))
-    return directory if _leads_back(directory, git) else None
+    if not _leads_back(directory, git):
+        return None
+    main = os.path.dirname(os.path.dirname(directory))  # of a worktree: MAIN/worktrees/NAME
+    if os.path.normpath(os.path.join(directory, read_head(os.path.join(directory, "commondir")).strip())) == main:
+        return directory if not _has_links(directory) and _is_self_contained(main) else None
+    return directory if _is_self_contained(directory) else None
 
 
 def _is_self_contained(directory: str) -> bool:
     """Return whether nothing in git's directory takes its place from elsewhere."""
-    if any(os.path.islink(os.path.join(directory, name)) for name in _PLAIN_ENTRIES):
-        return False
     foreign = ("commondir", os.path.join("objects", "info", "alternates"))
-    return not any(os.path.lexists(os.path.join(directory, name)) for name in foreign)
+    return not _has_links(directory) and not any(os.path.lexists(os.path.join(directory, name)) for name in foreign)
+
+
+def _has_links(directory: str) -> bool:
+    return any(os.path.islink(os.path.join(directory, name)) for name in _PLAIN_ENTRIES)
 
 
 def _leads_back(directory: str, git_file: str) -> bool:

@@ -143,6 +143,10 @@ class _Budget:
         """Raises SkillInvalid: nothing is left."""
         self._loaded += loaded
         self._parsed += parsed
+        self.check()
+
+    def check(self) -> None:
+        """Raises SkillInvalid: nothing is left."""
         if self._loaded > MAX_LOADED_BYTES or self._parsed > MAX_PARSED_BYTES:
             raise SkillInvalid("the skills before it are as much as is loaded")
 
@@ -168,6 +172,7 @@ class _SkillReader:
 
     def load(self, path: str, name: str, scope: SkillScope) -> Skill:
         """Raises OSError or ValueError: the skill cannot be used."""
+        self.budget.check()
         text = self.files.read(path, MAX_SKILL_BYTES, self.bound)
         frontmatter, body = split_frontmatter(text)
         self.budget.spend(len(text), len(frontmatter or ""))

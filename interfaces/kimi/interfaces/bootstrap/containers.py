@@ -89,7 +89,7 @@ class SessionContainer(containers.DeclarativeContainer):
     skill_paths = providers.Singleton(conversation_factories.build_skill_paths, settings, environ)
     skills = providers.Singleton(conversation_factories.build_skill_registry, settings, skill_paths.provider)
     path_policy = providers.Singleton(
-        machine_tools.build_path_policy, settings, workspace, files, skill_paths.provider, environ
+        machine_tools.build_path_policy, settings, workspace, files, skill_paths.provider, environ, agent
     )
     file_record = providers.Singleton(machine_tools.build_file_record)
     project = providers.Singleton(conversation_factories.build_project, settings, workspace, path_policy, store)

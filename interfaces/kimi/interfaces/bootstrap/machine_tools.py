@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kimi.application.ports import BackgroundTasks, SessionFiles, Tool, Workspace
 from kimi.application.settings.settings import Settings
+from kimi.domain.agents.agent import BUILTIN_PROMPT, AgentSpec
 
 if TYPE_CHECKING:
     from kimi.application.conversation.conversation import Conversation
@@ -42,6 +43,7 @@ def build_path_policy(
     files: SessionFiles,
     skill_paths: Callable[[], SkillSearchPaths],
     environ: Mapping[str, str],
+    agent: AgentSpec,
 ) -> PathPolicy:
     """Return where tools may read and write; skills and spilled output can be read, too."""
     from kimi.domain.permissions.path_rules import list_own_files
@@ -57,7 +59,8 @@ def build_path_policy(
         return (*settings.additional_dirs, *files.state.additional_dirs)
 
     def list_guarded() -> Sequence[str]:
-        return _list_guarded_files(settings, list_additional(), list_skill_directories(), environ)
+        named = _list_guarded_files(settings, list_additional(), list_skill_directories(), environ)
+        return (*named, *_list_prompt_files(agent))
 
     spilled = find_spill_directory(files)
     roots = PolicyRoots(
@@ -87,6 +90,11 @@ def _list_guarded_files(
         *guarded.list_command_directories(environ.get("PATH", ""), work_dir),
         *([settings.agent_file] if settings.agent_file else []),
     )
+
+
+def _list_prompt_files(agent: AgentSpec) -> Sequence[str]:
+    specs = (agent, *(one.spec for one in agent.subagents.values()))
+    return [spec.prompt_path for spec in specs if spec.prompt_path != BUILTIN_PROMPT]
 
 
 # --- processes --------------------------------------------------------------------------------------------------
