@@ -218,7 +218,7 @@ def test_other_spellings_of_a_protected_name_are_protected(name: str) -> None:
 @pytest.mark.spec("R-207")
 def test_a_hundred_thousand_paths_are_judged_quickly() -> None:
     paths = [f"/home/u/project/src/module{number % 90}/sub.d/file_{number}.test.tsx" for number in range(100_000)]
-    bound = 3 * slowdown()
+    bound = 5 * slowdown()
     begun = time.perf_counter()
     assert not any(is_sensitive(path, ZONES) for path in paths)
     assert time.perf_counter() - begun < bound

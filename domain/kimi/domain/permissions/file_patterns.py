@@ -62,9 +62,9 @@ _PACKAGES = (
     ".pub-cache/credentials.json",
 )
 _CONTAINERS = (
-    *(".kube/config", "kubeconfig", "*.kubeconfig", "kubeconfig.*", "k3s.yaml", ".docker/config.json", ".dockercfg"),
-    *(".docker/contexts/", "containers/auth.json", "helm/registry/config.json", ".rancher/cli2.json"),
-    *(".talos/config", "argocd/config"),
+    *(".kube/config", "kubeconfig", "*.kubeconfig", "kubeconfig.yaml", "kubeconfig.yml", "k3s.yaml", ".dockercfg"),
+    *(".docker/config.json", ".docker/contexts/", "containers/auth.json", "helm/registry/config.json"),
+    *(".rancher/cli2.json", ".talos/config", "argocd/config"),
 )
 _AGENTS = (
     *(".claude/.credentials.json", ".claude.json", ".codex/auth.json", ".gemini/oauth_creds.json"),
@@ -189,7 +189,7 @@ class FilePatterns:
     """Patterns prepared so that most paths need a few look-ups only: searches ask for every file that they find.
 
     `names` and `endings` compare the last component and its end from a dot on. `paths` has the expressions of patterns
-    with several components under one of their literal components; a path without any of these cannot match.
+    with several components under their longest literal component; a path without any of these cannot match.
     """
 
     names: frozenset[str]
@@ -228,7 +228,7 @@ def compile_patterns(patterns: Iterable[str], *, only_ends: bool = False) -> Fil
     paths: dict[str, list[str]] = {}
     for pattern in (pattern.casefold() for pattern in patterns if pattern.strip("/")):
         if "/" in pattern:
-            literal = next((part for part in pattern.split("/") if part and not _WILDCARD.search(part)), "")
+            literal = max((part for part in pattern.split("/") if not _WILDCARD.search(part)), key=len, default="")
             paths.setdefault(literal, []).append(_path_to_regex(pattern, only_ends))
         elif not _WILDCARD.search(pattern):
             names.add(pattern)

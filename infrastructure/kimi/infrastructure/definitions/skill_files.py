@@ -74,6 +74,12 @@ def find_skill_roots(search_paths: SkillSearchPaths) -> list[tuple[SkillScope, s
     ]
 
 
+def has_skill_directories(search_paths: SkillSearchPaths) -> bool:
+    """Return whether any directory of skills exists, trusted or not."""
+    project = list_dirs_from_project_root(search_paths.work_dir)[0]
+    return any(os.path.isdir(root) for _, root in _list_roots(search_paths, project))
+
+
 def _is_root_trusted(scope: SkillScope, root: str, project: str) -> bool:
     bound = _find_bound(scope, root, project)
     if bound is None or is_in_project(root, bound):

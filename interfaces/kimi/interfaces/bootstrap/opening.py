@@ -118,7 +118,7 @@ async def open_conversation(
     try:
         session = create_session_container(app, files)
         adapt_container(session)
-        await session.skills().load()
+        await _load_skills(session)
         check_prompts(app.agent(), session.load_prompt())
         conversation = session.conversation()
         restore_session(conversation, app.settings(), restore_options or RestoreOptions())
@@ -129,6 +129,14 @@ async def open_conversation(
         files.close()  # before the await, which may be cancelled
         if close_http:
             await app.http().close()
+
+
+async def _load_skills(session: SessionContainer) -> None:
+    """Load the skills off the event loop; without any, nothing waits for a thread."""
+    from kimi.infrastructure.definitions.skill_files import has_skill_directories
+
+    if has_skill_directories(session.skill_paths()):
+        await session.skills().load()
 
 
 @asynccontextmanager
