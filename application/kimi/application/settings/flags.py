@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 UiMode: TypeAlias = Literal["shell", "print", "acp", "wire"]
 PrintFormat: TypeAlias = Literal["text", "stream-json"]
+SandboxMode: TypeAlias = Literal["read-only", "workspace", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Flags:
     yolo: bool = False
     plan: bool = False
     afk: bool = False
+    sandbox: SandboxMode | None = None
     prompt: str | None = None
     input_format: PrintFormat = "text"
     output_format: PrintFormat = "text"

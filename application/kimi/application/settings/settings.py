@@ -27,6 +27,14 @@ class ShellSettings(SettingsSlice):
     kill_orphans: bool = False
 
 
+class SandboxSettings(SettingsSlice):
+    """`[sandbox]`: what commands are confined to (tools spec 3.17). `writable` are further paths to be changed."""
+
+    mode: Literal["off", "read-only", "workspace"] = "off"
+    network: bool = False
+    writable: tuple[str, ...] = ()
+
+
 class FileSettings(SettingsSlice):
     """`[files]`: reads outside the workspace, strictness of edits and globs, the sensitive list (tools spec 2, 3)."""
 
@@ -275,6 +283,7 @@ class Settings(SettingsSlice):
     loop: LoopSettings = LoopSettings()
     skills: SkillSettings = SkillSettings()
     shell: ShellSettings = ShellSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     files: FileSettings = FileSettings()
     tools: ToolSettings = ToolSettings()
     approval: ApprovalSettings = ApprovalSettings()

@@ -18,6 +18,7 @@ from kimi.application.settings.settings import (
     BackgroundSettings,
     FileSettings,
     LoopSettings,
+    SandboxSettings,
     SessionSettings,
     ShellSettings,
     ToolSettings,
@@ -182,6 +183,7 @@ class Configuration(ConfigSection):
     mcp: McpConfig = McpConfig()
     hooks: tuple[HookConfig, ...] = ()
     shell: ShellSettings = ShellSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     files: FileSettings = FileSettings()
     tools: ToolSettings = ToolSettings()
     approval: ApprovalSettings = ApprovalSettings()

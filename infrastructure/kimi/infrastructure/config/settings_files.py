@@ -20,6 +20,7 @@ from kimi.application.settings.settings import (
     LoopSettings,
     McpServer,
     McpSettings,
+    SandboxSettings,
     ServiceSettings,
     Settings,
     SkillSettings,
@@ -93,6 +94,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         loop=_make_loop_settings(configuration.loop_control, flags),
         skills=_make_skill_settings(configuration, flags),
         shell=configuration.shell,
+        sandbox=_make_sandbox_settings(configuration.sandbox, flags),
         files=configuration.files,
         tools=configuration.tools,
         approval=configuration.approval,
@@ -119,6 +121,10 @@ def _make_skill_settings(configuration: Configuration, flags: Flags) -> SkillSet
         extra=configuration.extra_skill_dirs,
         merge=configuration.merge_all_available_skills,
     )
+
+
+def _make_sandbox_settings(configured: SandboxSettings, flags: Flags) -> SandboxSettings:
+    return configured if flags.sandbox is None else configured.model_copy(update={"mode": flags.sandbox})
 
 
 def _make_background_settings(configured: BackgroundSettings) -> BackgroundSettings:

@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kimi.application.conversation.context import ConversationContext
@@ -92,6 +93,12 @@ class SessionContainer(containers.DeclarativeContainer):
         machine_tools.build_path_policy, settings, workspace, files, skill_paths.provider, environ, agent
     )
     file_record = providers.Singleton(machine_tools.build_file_record)
+    cleanup = providers.Singleton(ExitStack)
+    """What is to be done when the conversation has ended; those who made something add to it."""
+    sandbox = providers.Singleton(machine_tools.build_sandbox, settings, workspace, path_policy, cleanup)
+    confined_commands = providers.Factory(
+        machine_tools.build_confined_commands, settings, sandbox.provider, agent, conversation.provider
+    )
     project = providers.Singleton(conversation_factories.build_project, settings, workspace, path_policy, store)
     hooks = providers.Singleton(conversation_factories.build_hooks, settings, files, environ)
     models = providers.Factory(model_factories.build_model_catalog, settings, http, environ, conversation.provider)
@@ -119,7 +126,9 @@ class SessionContainer(containers.DeclarativeContainer):
         BuiltinTool("kimi_cli.tools.todo:SetTodoList", providers.Factory(dialog_tools.build_todo, stored_session)),
         BuiltinTool(
             "kimi_cli.tools.shell:Shell",
-            providers.Factory(machine_tools.build_shell, settings, workspace, files, background_tasks.provider),
+            providers.Factory(
+                machine_tools.build_shell, settings, workspace, files, background_tasks.provider, confined_commands
+            ),
         ),
         BuiltinTool(
             "kimi_cli.tools.background:TaskList", providers.Factory(machine_tools.build_task_list, background_tasks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,12 @@ from kimi.domain.agents.agent import BUILTIN_PROMPT, AgentSpec
 
 if TYPE_CHECKING:
     from kimi.application.conversation.conversation import Conversation
+    from kimi.domain.agents.agent import AgentSpec
     from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
+    from kimi.infrastructure.sandbox.sandbox import Sandbox
     from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy
     from kimi.infrastructure.tools.search.ripgrep import Ripgrep
+    from kimi.infrastructure.tools.shell.confined_commands import ConfinedCommands
 
 
 def find_spill_directory(files: SessionFiles) -> str | None:
@@ -100,8 +104,42 @@ def _list_prompt_files(agent: AgentSpec) -> Sequence[str]:
 # --- processes --------------------------------------------------------------------------------------------------
 
 
+def check_sandbox() -> None:
+    """Raise ConfigError if no sandbox works here."""
+    from kimi.infrastructure.sandbox.mechanisms import find_mechanism, require_mechanism
+
+    require_mechanism(find_mechanism())
+
+
+def build_sandbox(settings: Settings, workspace: Workspace, policy: PathPolicy, cleanup: ExitStack) -> Sandbox:
+    """Return the sandbox of the conversation's commands; `cleanup` removes what it leaves."""
+    from kimi.infrastructure.sandbox.sandbox import Sandbox
+
+    sandbox = Sandbox(settings.sandbox, workspace.work_dir, settings.share_dir, policy.resolve_scopes)
+    cleanup.callback(sandbox.close)
+    return sandbox
+
+
+def build_confined_commands(
+    settings: Settings, sandbox: Callable[[], Sandbox], agent: AgentSpec, conversation: Callable[[], Conversation]
+) -> ConfinedCommands:
+    """Return how the commands of this agent are confined: read-only in plan mode and for agents that only read."""
+    from kimi.infrastructure.tools.shell.confined_commands import ConfinedCommands
+
+    return ConfinedCommands(
+        settings.sandbox,
+        sandbox,
+        must_only_read=lambda: agent.ask_commands or conversation().policy.plan,
+        is_asked=lambda: not (conversation().policy.yolo or conversation().policy.is_user_absent),
+    )
+
+
 def build_shell(
-    settings: Settings, workspace: Workspace, files: SessionFiles, tasks: Callable[[], BackgroundTasks]
+    settings: Settings,
+    workspace: Workspace,
+    files: SessionFiles,
+    tasks: Callable[[], BackgroundTasks],
+    confined: ConfinedCommands,
 ) -> Tool:
     from kimi.infrastructure.tools.shell.shell import ShellTool
 
@@ -109,7 +147,7 @@ def build_shell(
         directory = find_spill_directory(files)
         return os.path.join(directory, name) if directory else None
 
-    return ShellTool(workspace, settings.shell, spill, lambda task: tasks().start(task))
+    return ShellTool(workspace, settings.shell, spill, lambda task: tasks().start(task), confined)
 
 
 def build_task_list(tasks: BackgroundTasks) -> Tool:

@@ -115,8 +115,8 @@ async def open_conversation(
     """
     app.agent()  # raises for a wrong agent file before the session is touched
     files = await open_session(app.store(), selector, app.new_id())
+    session = create_session_container(app, files)
     try:
-        session = create_session_container(app, files)
         adapt_container(session)
         await _load_skills(session)
         check_prompts(app.agent(), session.load_prompt())
@@ -126,6 +126,7 @@ async def open_conversation(
         async with _conversation_lifespan(conversation, servers, time_left, connect_servers=connect_servers):
             yield conversation
     finally:
+        session.cleanup().close()
         files.close()  # before the await, which may be cancelled
         if close_http:
             await app.http().close()
@@ -190,7 +191,7 @@ def _create_child_container(
 ) -> SessionContainer:
     """A container beside that of the parent. What was put in the place of a tool there holds here too."""
     dependencies = {name: getattr(session, name) for name in session.dependencies if name != "open_child"}
-    shared = {name: getattr(session, name) for name in ("workspace", "path_policy", "conversation")}
+    shared = {name: getattr(session, name) for name in ("workspace", "path_policy", "sandbox", "conversation")}
     own = {
         "agent": providers.Object(spec),
         "files": providers.Object(stored_session.files),

@@ -180,6 +180,10 @@ def root(
     ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Start in plan mode.")] = False,
     afk: Annotated[bool, typer.Option("--afk", help="Nobody is there: approve all, dismiss questions.")] = False,
+    sandbox: Annotated[
+        Literal["read-only", "workspace", "off"] | None,
+        typer.Option("--sandbox", help="Confine commands: what they may change."),
+    ] = None,
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", "--command", "-c", help="What to do; not used with --wire.")
     ] = None,
@@ -262,6 +266,7 @@ def root(
         yolo=yolo,
         plan=plan,
         afk=afk,
+        sandbox=sandbox,
         prompt=_strip_text(prompt),
         input_format=input_format or "text",
         output_format=output_format or "text",

@@ -53,6 +53,10 @@ def _load_and_serve(
     settings = load(flags, environ)
     hide_secrets(settings.secret_values)
     _protect_process(settings)
+    if settings.sandbox.mode != "off":
+        from kimi.interfaces.bootstrap.machine_tools import check_sandbox  # start-up time
+
+        check_sandbox()
     if flags.prompt is not None and flags.ui == "wire":
         logger.warning("--prompt is ignored in wire mode")
     return (serve or _import_driver(flags.ui))(flags, settings, streams)

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Annotated, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 import anyio
 from pydantic import BaseModel, Field, create_model, model_validator
@@ -33,6 +33,10 @@ from kimi.infrastructure.tools.output import (
 )
 from kimi.infrastructure.tools.params import build_schema, prepare_call
 from kimi.infrastructure.tools.shell.background_tasks import ROOT_ONLY_ERROR
+from kimi.infrastructure.tools.shell.confined_commands import ConfinedCommands, describe_sandbox
+
+if TYPE_CHECKING:
+    from kimi.infrastructure.sandbox.sandbox import ConfinedCommand
 
 MAX_BACKGROUND_S = 86_400
 """The longest time limit of a background task, in seconds."""
@@ -68,11 +72,19 @@ class ShellParams(BaseModel):
         return self
 
 
+class ConfinedShellParams(ShellParams):
+    """Arguments of Shell where the user wants commands to be confined."""
+
+    without_sandbox: Annotated[
+        bool, Field(description="Run the command outside the sandbox; the person is asked each time.")
+    ] = False
+
+
 class ShellTool:
     """Runs command lines; implements the port `Tool`.
 
     `spill_path` takes a fresh file name and returns the path for the full text of an output that is too long, or None.
-    `start_task` starts background tasks; without it there are none.
+    `start_task` starts background tasks; without it there are none. Without `confined` no command is confined.
     """
 
     def __init__(
@@ -81,13 +93,16 @@ class ShellTool:
         settings: ShellSettings,
         spill_path: Callable[[str], str | None],
         start_task: StartTask | None = None,
+        confined: ConfinedCommands | None = None,
     ) -> None:
         self._workspace = workspace
         self._spill_path = spill_path
         self._start_task = start_task
+        self._confined = confined
         limits = (min(settings.default_timeout_s, settings.max_timeout_s), settings.max_timeout_s)
-        self._params = build_params_class(*limits)
-        self._spec = shell_spec(workspace.shell, *limits)
+        sandbox_text = describe_sandbox(confined.settings) if confined else ""
+        self._params = build_params_class(*limits, is_confined=bool(sandbox_text))
+        self._spec = shell_spec(workspace.shell, *limits, sandbox_text)
 
     @property
     def spec(self) -> ToolSpec:
@@ -104,17 +119,26 @@ class ShellTool:
             return tool_error("Command cannot be empty.", "Empty command")
         if params.run_in_background and context.agent_id is not None:
             return ROOT_ONLY_ERROR
+        leaves_sandbox = isinstance(params, ConfinedShellParams) and params.without_sandbox
+        if leaves_sandbox and self._confined and (refused := self._confined.check_leaving()) is not None:
+            return refused
+        confined = None if leaves_sandbox else self._confined
         if params.run_in_background:
-            return PreparedCall(
-                partial(self._start_background, params),
-                propose_background_command(params.command, self._workspace.shell),
-            )
-        run = partial(self._run, params.command, params.timeout, context)
-        return PreparedCall(run, propose_command(params.command, self._workspace.shell))
+            proposed = propose_background_command(params.command, self._workspace.shell)
+            run = partial(self._start_background, params, confined)
+        else:
+            proposed = propose_command(params.command, self._workspace.shell)
+            run = partial(self._run, params, confined, context)
+        return PreparedCall(run, propose_leaving_sandbox(proposed) if leaves_sandbox else proposed)
 
-    async def _start_background(self, params: ShellParams) -> ToolReturnValue:
+    async def _start_background(self, params: ShellParams, confined: ConfinedCommands | None) -> ToolReturnValue:
+        argv = self._build_argv(params.command)
+        try:
+            command = await confined.confine(argv) if confined else None
+        except (KimiError, OSError) as error:
+            return tool_error(f"Failed to start background task: {error}", "Start failed")
         task_spec = BackgroundTaskSpec(
-            params.command, params.description.strip(), self._build_argv(params.command), params.timeout
+            params.command, params.description.strip(), command.argv if command else argv, params.timeout
         )
         return start_background_task(self._start_task, task_spec)
 
@@ -122,17 +146,23 @@ class ShellTool:
         shell = self._workspace.shell
         return (shell.path, *shell.arguments, adapt_command(command, shell))
 
-    async def _run(self, command: str, timeout_s: int, context: ToolCallContext) -> ToolReturnValue:
-        argv = self._build_argv(command)
+    async def _run(
+        self, params: ShellParams, confined: ConfinedCommands | None, context: ToolCallContext
+    ) -> ToolReturnValue:
+        argv = self._build_argv(params.command)
         spill = partial(self._spill_path, f"shell-{context.step}-{secrets.token_hex(4)}.txt")
+        command: ConfinedCommand | None = None
         with closing(HeadTailBuffer(spill)) as output:
             try:
-                async with self._workspace.run(argv, call=context) as process:
-                    status = await collect_output(process, output, timeout_s)
-            except (OSError, ValueError) as error:
+                command = await confined.confine(argv) if confined else None
+                async with self._workspace.run(command.argv if command else argv, call=context) as process:
+                    status = await collect_output(process, output, params.timeout)
+            except (KimiError, OSError, ValueError) as error:
                 # ValueError: a NUL or half a surrogate pair cannot be part of a command line.
                 return output.build().error(f"Command execution failed: {error}", "Execution failed")
-            return format_command_result(output.build(), status, timeout_s)
+            shown = output.build()
+            result = format_command_result(shown, status, params.timeout)
+            return confined.explain_failure(result, shown.text, command) if confined and command else result
 
 
 async def collect_output(process: Process, output: HeadTailBuffer, timeout_s: float) -> int | None:
@@ -202,6 +232,16 @@ def propose_background_command(command: str, shell: Shell) -> ProposedAction:
     )
 
 
+def propose_leaving_sandbox(proposed_action: ProposedAction) -> ProposedAction:
+    """Build the action of running the same command outside the sandbox, which is asked about each time."""
+    return replace(
+        proposed_action,
+        action=f"{proposed_action.action} outside the sandbox",
+        description=f"{proposed_action.description} outside the sandbox",
+        is_protected=True,
+    )
+
+
 def start_background_task(start_task: StartTask | None, task_spec: BackgroundTaskSpec) -> ToolReturnValue:
     """Start a background task; the result names it and what can be done with it (tools spec 3.1)."""
     try:
@@ -241,22 +281,26 @@ def replace_nul_redirections(command: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def build_params_class(default_timeout_s: int, max_timeout_s: int) -> type[ShellParams]:
-    """Build the class `Params` with these time limits."""
+def build_params_class(default_timeout_s: int, max_timeout_s: int, *, is_confined: bool = False) -> type[ShellParams]:
+    """Build the class `Params` with these time limits; one whose commands are confined may ask to leave the sandbox."""
     description = "Seconds after which the command is killed."
     timeout = Field(default_timeout_s, ge=1, le=max(max_timeout_s, MAX_BACKGROUND_S), description=description)
-    params = create_model("Params", __base__=ShellParams, timeout=(int, timeout))
+    arguments = ConfinedShellParams if is_confined else ShellParams
+    params = create_model("Params", __base__=arguments, timeout=(int, timeout))
     params.max_foreground_s = max_timeout_s
     return params
 
 
 @lru_cache(maxsize=8)
-def shell_spec(shell: Shell, default_timeout_s: int, max_timeout_s: int) -> ToolSpec:
-    """Return the spec of Shell; all conversations with the same shell and limits share one object."""
+def shell_spec(shell: Shell, default_timeout_s: int, max_timeout_s: int, sandbox_text: str = "") -> ToolSpec:
+    """Return the spec of Shell; all conversations with the same shell and settings share one object.
+
+    `sandbox_text` describes the sandbox of its commands, if they are confined.
+    """
     return ToolSpec(
         name="Shell",
-        description=_format_description(shell, default_timeout_s, max_timeout_s),
-        parameters=build_schema(build_params_class(default_timeout_s, max_timeout_s)),
+        description=_format_description(shell, default_timeout_s, max_timeout_s) + sandbox_text,
+        parameters=build_schema(build_params_class(default_timeout_s, max_timeout_s, is_confined=bool(sandbox_text))),
         kind="execute",
         key_argument="command",
     )

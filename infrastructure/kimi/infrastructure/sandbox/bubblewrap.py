@@ -1,0 +1,124 @@
+"""The sandbox by bubblewrap: a command in namespaces of its own (tools spec 3.17)."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+from kimi.domain.permissions.confinement import AccessRule, Confinement, list_access_rules
+
+TRUSTED_DIRECTORIES: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/run/wrappers/bin")
+"""Where bubblewrap is looked for. The search path of the environment may lead into a repository."""
+
+PROBE_S: Final = 5.0
+"""The timeout in seconds for the start of an empty command."""
+
+_NAMESPACES: Final = ("--unshare-user", "--unshare-pid", "--unshare-ipc")
+_SEALED: Final = ("--disable-userns",)
+"""No further user namespaces: bubblewrap 0.8 or later."""
+
+_BASE: Final = (
+    *("--cap-drop", "ALL", "--die-with-parent", "--new-session"),
+    *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+    # Bubblewrap leaves these open to root, although its rights are gone: the owner of a file needs none.
+    *("--ro-bind-try", "/proc/sys", "/proc/sys", "--ro-bind-try", "/proc/sysrq-trigger", "/proc/sysrq-trigger"),
+    # Services listen there that would start anything for the user: the message bus, containers, terminals.
+    *("--tmpfs", "/run"),
+)
+
+_KEPT_OF_RUN: Final = ("/run/current-system", "/run/wrappers", "/run/opengl-driver")
+"""Where one distribution keeps its programs."""
+
+
+def find_bubblewrap(directories: Sequence[str] = TRUSTED_DIRECTORIES) -> tuple[str, ...] | None:
+    """Return the beginning of a command line that starts a sandbox here; None if no sandbox can be started."""
+    for directory in directories:
+        path = os.path.join(directory, "bwrap")
+        if os.access(path, os.X_OK):
+            for sealed in (_SEALED, ()):
+                if _is_working(program := (path, *_NAMESPACES, *sealed)):
+                    return program
+    return None
+
+
+def _is_working(program: Sequence[str]) -> bool:
+    try:
+        done = subprocess.run(
+            [*program, "--unshare-net", *_BASE, "--", "/bin/sh", "-c", "exit 7"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            timeout=PROBE_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 7  # bubblewrap's own failures are 1
+
+
+def wrap_by_bubblewrap(program: Sequence[str], confinement: Confinement, argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the command line that runs `argv` confined; `program` is its beginning, from `find_bubblewrap`.
+
+    Protected paths must exist: only what exists can be mounted over.
+    """
+    rules = _protect_links(list_access_rules(confinement), confinement)
+    network = () if confinement.network else ("--unshare-net",)
+    mounts = [argument for rule in rules for argument in _mount(rule)]
+    sealed = [argument for rule in rules if _is_hidden_directory(rule) for argument in ("--remount-ro", rule.path)]
+    return (
+        *(*program, *network, *_BASE, *_keep_of_run(confinement), "--bind", confinement.temp_dir, "/tmp"),
+        *(*mounts, *sealed, "--setenv", "TMPDIR", confinement.temp_dir, "--chdir", confinement.work_dir),
+        *("--", *argv),
+    )
+
+
+def _keep_of_run(confinement: Confinement) -> Iterator[str]:
+    resolver = os.path.realpath("/etc/resolv.conf")
+    kept = (*_KEPT_OF_RUN, *([resolver] if confinement.network and resolver.startswith("/run/") else []))
+    for path in kept:
+        yield from ("--ro-bind-try", path, path)
+
+
+def _mount(rule: AccessRule) -> Sequence[str]:
+    """Return the arguments for one rule; none where there is nothing."""
+    if rule.access == "hidden":
+        if _is_hidden_directory(rule):
+            return "--tmpfs", rule.path
+        return ("--ro-bind", "/dev/null", rule.path) if os.path.lexists(rule.path) else ()
+    if not os.path.exists(rule.path):
+        return ()
+    return "--bind" if rule.access == "write" else "--ro-bind", rule.path, rule.path
+
+
+def _is_hidden_directory(rule: AccessRule) -> bool:
+    return rule.access == "hidden" and os.path.isdir(rule.path)
+
+
+def _protect_links(rules: Sequence[AccessRule], confinement: Confinement) -> list[AccessRule]:
+    """Replace a writable directory that holds a protected link by what is in it.
+
+    Nothing can be mounted over a link: it is kept by not letting anything be made or removed beside it.
+    """
+    parents = {os.path.dirname(path) for path in confinement.protected if os.path.islink(path)}
+    found: list[AccessRule] = []
+    known = {rule.path for rule in rules}
+    for rule in rules:
+        if rule.access == "write" and rule.path in parents:
+            found.append(AccessRule(rule.path, "read"))
+            found += [AccessRule(path, "write") for path in _list_plain_entries(rule.path) if path not in known]
+        elif not os.path.islink(rule.path):
+            found.append(rule)
+    return sorted(found, key=lambda rule: rule.path.count("/"))
+
+
+def _list_plain_entries(directory: str) -> Iterator[str]:
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+                yield entry.path

@@ -1,0 +1,48 @@
+"""The sandbox by Landlock and seccomp, where bubblewrap does not start (tools spec 3.17)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from kimi.domain.permissions.confinement import Confinement, list_access_rules
+
+START_PROGRAM: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "landlock_start.py")
+
+PROBE_S: Final = 5.0
+"""The timeout in seconds for the start of an empty command."""
+
+
+def find_landlock() -> int | None:
+    """Return the version of Landlock that confines commands here; None if it cannot."""
+    import ctypes
+
+    from kimi.infrastructure.sandbox.landlock_start import find_abi
+
+    probe = Confinement("read-only", "/", "/nonexistent")
+    try:
+        done = subprocess.run(
+            wrap_by_landlock(probe, ("/bin/sh", "-c", "exit 7")),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            timeout=PROBE_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return find_abi(ctypes.CDLL(None)) if done.returncode == 7 else None
+
+
+def wrap_by_landlock(confinement: Confinement, argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the command line that runs `argv` confined."""
+    network = "on" if confinement.network else "off"
+    rules = (f"{rule.access}={rule.path}" for rule in list_access_rules(confinement))
+    return (
+        *(sys.executable, "-I", "-S", START_PROGRAM),
+        *(f"mode={confinement.mode}", f"network={network}", f"temp={confinement.temp_dir}", *rules, "--", *argv),
+    )

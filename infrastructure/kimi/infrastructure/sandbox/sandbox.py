@@ -1,0 +1,176 @@
+"""The sandbox of one conversation: what its commands are confined to, and how (tools spec 3.17)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from anyio import to_thread
+
+from kimi.application.settings.settings import SandboxSettings
+from kimi.domain.permissions.confinement import (
+    Confinement,
+    ConfinementMode,
+    list_protected_paths,
+    parse_git_pointer,
+    parse_submodule_paths,
+)
+from kimi.domain.permissions.path_rules import PathScopes
+from kimi.infrastructure.sandbox.mechanisms import Mechanism, find_mechanism, require_mechanism
+
+FindMechanism: TypeAlias = Callable[[], "Mechanism | None"]
+
+_POINTER_BYTES = 64 * 1024
+"""More of a `.git` file or of `.gitmodules` is not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfinedCommand:
+    """A command line that confines itself, and to what."""
+
+    argv: tuple[str, ...]
+    confinement: Confinement
+
+
+class Sandbox:
+    """Confines the commands of one conversation.
+
+    `load_scopes` returns the roots and the program's own files as they are now; `share_dir` is hidden with everything
+    in it but what is readable there. The mechanism is found with the first command, never at the start.
+    """
+
+    def __init__(
+        self,
+        settings: SandboxSettings,
+        work_dir: str,
+        share_dir: str,
+        load_scopes: Callable[[], Awaitable[PathScopes]],
+        find: FindMechanism = find_mechanism,
+    ) -> None:
+        self.settings = settings
+        self._work_dir = work_dir
+        self._share_dir = share_dir
+        self._load_scopes = load_scopes
+        self._find = find
+        self._temp_dir: str | None = None
+        self._places: list[str] = []
+        """Empty directories that were made to be mounted over."""
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether the user wants commands to be confined: then none runs without."""
+        return self.settings.mode != "off"
+
+    async def confine(self, argv: Sequence[str], *, read_only: bool) -> ConfinedCommand | None:
+        """Return the command line that runs `argv` confined.
+
+        None means that it runs as it is: nothing was asked for, and either the command may write or nothing works here.
+        Raises ConfigError if a sandbox was asked for and none works; OSError.
+        """
+        if not (self.is_requested or read_only):
+            return None
+        found = await to_thread.run_sync(self._find)
+        if found is None and not self.is_requested:
+            return None
+        mechanism = require_mechanism(found)
+        mode: ConfinementMode = "read-only" if read_only or self.settings.mode == "read-only" else "workspace"
+        scopes = await self._load_scopes()
+
+        def wrap() -> ConfinedCommand:
+            confinement = self._build_confinement(mode, scopes)
+            if mechanism.needs_places and mode == "workspace":
+                self._make_places(confinement.protected)
+            return ConfinedCommand(mechanism.wrap(confinement, argv), confinement)
+
+        return await to_thread.run_sync(wrap)
+
+    def _build_confinement(self, mode: ConfinementMode, scopes: PathScopes) -> Confinement:
+        roots = _resolve_existing(scopes.workspace)
+        named = (os.path.join(self._work_dir, os.path.expanduser(path)) for path in self.settings.writable)
+        os.makedirs(self._share_dir, mode=0o700, exist_ok=True)  # what does not exist cannot be hidden
+        return Confinement(
+            mode=mode,
+            work_dir=self._work_dir,
+            temp_dir=self._make_temp_dir(),
+            # What is confined without having been asked for keeps the network that it has.
+            network=self.settings.network or not self.is_requested,
+            writable=(*roots, *_resolve_existing(named)),
+            readable=_resolve_existing(scopes.readable),
+            protected=tuple(dict.fromkeys(path for root in roots for path in find_protected_paths(root))),
+            hidden=_resolve_existing((self._share_dir, *scopes.protected)),
+        )
+
+    def _make_temp_dir(self) -> str:
+        """Return the directory for temporary files, which all commands of the conversation share; made once."""
+        if self._temp_dir is None or not os.path.isdir(self._temp_dir):
+            self._temp_dir = os.path.realpath(tempfile.mkdtemp(prefix="kimi-sandbox-"))
+        return self._temp_dir
+
+    def _make_places(self, paths: Iterable[str]) -> None:
+        """Make an empty directory where something protected does not exist.
+
+        It stays until the conversation ends: once it is gone, a command that still runs could make it anew.
+        """
+        for path in paths:
+            if not os.path.lexists(path):
+                with suppress(OSError):  # what we cannot make, the command cannot make either
+                    os.mkdir(path)
+                    self._places.append(path)
+
+    def close(self) -> None:
+        """Remove what was made for the commands, which have ended. Idempotent."""
+        if self._temp_dir is not None:
+            shutil.rmtree(self._temp_dir, ignore_errors=True)
+            self._temp_dir = None
+        while self._places:
+            with suppress(OSError):  # it is in use
+                os.rmdir(self._places.pop())
+
+
+def _resolve_existing(paths: Iterable[str]) -> tuple[str, ...]:
+    real = (os.path.realpath(path) for path in paths)
+    return tuple(dict.fromkeys(path for path in real if os.path.exists(path)))
+
+
+def find_protected_paths(root: str) -> Iterator[str]:
+    """Yield what stays read-only in a writable root: by name, and where links and pointers lead.
+
+    A submodule that has no `.git` yet is kept as a whole: with a new one, git would take it for a repository.
+    """
+    names = [*list_protected_paths(root)]
+    for path in parse_submodule_paths(_read(root, ".gitmodules")):
+        directory = os.path.join(root, path)
+        git = os.path.join(directory, ".git")
+        if os.path.isdir(directory):
+            names.append(git if os.path.lexists(git) else directory)
+    for path in names:
+        yield path
+        if (real := os.path.realpath(path)) != path:
+            yield real
+        yield from _follow_pointer(path)
+
+
+def _follow_pointer(path: str) -> Iterator[str]:
+    """Yield the directories that a `.git` file at `path` leads to, as a work tree has one."""
+    directory, name = os.path.split(path)
+    named = parse_git_pointer(_read(directory, name), directory)
+    if named is not None:
+        real = os.path.realpath(named)
+        yield real
+        if common := _read(real, "commondir").strip():
+            yield os.path.realpath(os.path.join(real, common))
+
+
+def _read(directory: str, name: str) -> str:
+    """Return the text of a regular file; empty if there is none."""
+    path = os.path.join(directory, name)
+    with suppress(OSError):
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                return file.read(_POINTER_BYTES)
+    return ""
