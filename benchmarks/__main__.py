@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from benchmarks.cases import acp, acp_process, large, layers, programs, sessions, startup, streaming
+from benchmarks.cases import acp, acp_process, large, layers, programs, sandbox, sessions, startup, streaming
 from benchmarks.figures import Bench, Row
 from benchmarks.worlds import reference
 
@@ -36,6 +36,7 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "editor-pieces": acp_process.pieces,
     "layers": layers.layers,
     "launch": programs.launch,
+    "sandbox": sandbox.sandbox,
 }
 
 

@@ -1,4 +1,4 @@
-"""What every sandbox keeps from a command, and what it leaves to it (tools spec 3.17)."""
+"""What every sandbox keeps from a command, and what it leaves to it (runtime spec 7.10)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.support.program.wire_process import Json, Place
 from tests.support.providers.loopback import loopback
 from tests.support.providers.provider_server import Reply, error_reply, text_reply
 
-NAMES = ["configuration", "model", "key", "proxy", "endpoint", "mcp", "ripgrep", "terminal"]
+NAMES = ["configuration", "model", "key", "proxy", "endpoint", "mcp", "ripgrep", "sandbox", "terminal"]
 
 
 def diagnose(place: Place, *arguments: str) -> tuple[subprocess.CompletedProcess[bytes], dict[str, Json]]:

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from kimi.application.admin.doctor import Check, build_checks, build_checks_without_settings, run_checks
-from kimi.application.admin.doctor_checks import DoctorProbes, Finding
+from kimi.application.admin.doctor_checks import DoctorProbes, Finding, FoundSandbox
 from kimi.application.ports import ChatModel
 from kimi.application.settings.settings import McpServer, McpSettings, Settings
 from kimi.domain.errors import ConfigError
@@ -39,7 +39,11 @@ async def find_ripgrep() -> str | None:
     return "/rg"
 
 
-PROBES = DoctorProbes(find_nothing, is_private, find_nothing, open_model, count_tools, find_ripgrep)
+def find_sandbox() -> FoundSandbox:
+    return FoundSandbox("bubblewrap")
+
+
+PROBES = DoctorProbes(find_nothing, is_private, find_nothing, open_model, count_tools, find_ripgrep, find_sandbox)
 
 
 async def run(checks: list[Check]) -> dict[str, str]:
@@ -61,6 +65,7 @@ async def test_checks_are_reported_in_their_order() -> None:
         ("mcp a", "ok"),
         ("mcp b", "skipped"),
         ("ripgrep", "ok"),
+        ("sandbox", "ok"),
         ("terminal", "skipped"),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 import anyio.lowlevel
@@ -12,6 +12,7 @@ import pytest
 
 from kimi.application.admin.doctor_checks import (
     DoctorProbes,
+    FoundSandbox,
     TerminalKind,
     check_endpoint,
     check_files,
@@ -20,6 +21,7 @@ from kimi.application.admin.doctor_checks import (
     check_model,
     check_proxy,
     check_ripgrep,
+    check_sandbox,
     check_terminal,
 )
 from kimi.application.ports import ChatModel
@@ -56,6 +58,7 @@ class World:
     proxy: str | ConfigError | None = None
     tools: int | Exception = 0
     ripgrep: str | None = None
+    sandbox: FoundSandbox = field(default_factory=FoundSandbox)
     disk_error: OSError | None = None
     public_files: Sequence[str] = ()
 
@@ -68,6 +71,7 @@ class World:
             self._open_model,
             self._count_tools,
             self._find_ripgrep,
+            lambda: self.sandbox,
         )
 
     def _try_write(self, directory: str) -> None:
@@ -267,3 +271,21 @@ async def test_missing_ripgrep_is_a_warning() -> None:
 )
 def test_terminal_must_draw_and_know_utf8(terminal: TerminalKind | None, status: str) -> None:
     assert check_terminal(terminal).status == status
+
+
+# --- sandbox ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("R-187")
+async def test_a_sandbox_is_reported_with_what_it_does_not_close() -> None:
+    probes = World(sandbox=FoundSandbox("Landlock (version 7)", ("one end", "another"))).probes
+    found = await check_sandbox("workspace", probes.find_sandbox)
+    message = "Landlock (version 7) works; the mode is workspace. It does not close everything: one end; another."
+    assert (found.status, found.message) == ("ok", message)
+
+
+@pytest.mark.spec("R-187")
+@pytest.mark.parametrize(("mode", "status"), [("off", "skipped"), ("workspace", "failed"), ("read-only", "failed")])
+async def test_a_missing_sandbox_fails_only_if_it_was_asked_for(mode: str, status: str) -> None:
+    found = await check_sandbox(mode, World(sandbox=FoundSandbox(advice="Install it.")).probes.find_sandbox)
+    assert (found.status, found.advice) == (status, "Install it.")

@@ -20,6 +20,7 @@ from kimi.application.admin.doctor_checks import (
     check_model,
     check_proxy,
     check_ripgrep,
+    check_sandbox,
     check_terminal,
     report_broken_configuration,
 )
@@ -48,6 +49,7 @@ def build_checks(
         lambda: check_endpoint(model, key_variables, probes),
         *_build_mcp_checks(settings.mcp, probes),
         lambda: check_ripgrep(probes.find_ripgrep),
+        lambda: check_sandbox(settings.sandbox.mode, probes.find_sandbox),
         _make_async(lambda: check_terminal(find_terminal())),
     ]
 

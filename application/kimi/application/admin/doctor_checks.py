@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.to_thread
 
 from kimi.application.ports import ChatModel
 from kimi.application.settings.settings import McpServer, ModelSettings
@@ -74,6 +75,9 @@ library. A process that was started has ended when the call returns, raises or i
 FindRipgrep: TypeAlias = Callable[[], Awaitable[str | None]]
 """Returns the ripgrep that searches would use; None when there is none that starts."""
 
+FindSandbox: TypeAlias = Callable[[], "FoundSandbox"]
+"""Tries out what confines commands here. Blocks until it is known."""
+
 FindTerminal: TypeAlias = Callable[[], "TerminalKind | None"]
 """Returns the terminal that the program runs on; None when input or output is not a terminal."""
 
@@ -88,6 +92,18 @@ class TerminalKind:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundSandbox:
+    """What confines commands; the name is empty if nothing does, and `advice` then says what to do.
+
+    `open_ends` says what it does not close.
+    """
+
+    name: str = ""
+    open_ends: tuple[str, ...] = ()
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DoctorProbes:
     """The functions that the checks call to try things out, bound to the settings that are checked."""
 
@@ -97,6 +113,7 @@ class DoctorProbes:
     open_model: OpenConfiguredModel
     count_tools: CountServerTools
     find_ripgrep: FindRipgrep
+    find_sandbox: FindSandbox
 
 
 # --- checks ----------------------------------------------------------------------------------------------------
@@ -208,6 +225,18 @@ async def check_ripgrep(find_ripgrep: FindRipgrep) -> Finding:
             return Finding("ripgrep", "ok", f"{path} is used.")
     advice = "Install ripgrep, or kimi-wire[search], or set tools.ripgrep_path."
     return Finding("ripgrep", "warning", "Not found: Grep works, but slowly.", advice)
+
+
+async def check_sandbox(mode: str, find_sandbox: FindSandbox) -> Finding:
+    """Check what confines commands; it must work unless the configured mode is off."""
+    found = await anyio.to_thread.run_sync(find_sandbox)
+    if found.name:
+        open_ends = f" It does not close everything: {'; '.join(found.open_ends)}." if found.open_ends else ""
+        return Finding("sandbox", "ok", f"{found.name} works; the mode is {mode}.{open_ends}")
+    if mode == "off":
+        message = "None works here: plan mode and agents that only read run commands without."
+        return Finding("sandbox", "skipped", message, found.advice)
+    return Finding("sandbox", "failed", f"The mode is {mode}, but none works here.", found.advice)
 
 
 def check_terminal(terminal: TerminalKind | None) -> Finding:

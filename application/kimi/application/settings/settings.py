@@ -28,7 +28,7 @@ class ShellSettings(SettingsSlice):
 
 
 class SandboxSettings(SettingsSlice):
-    """`[sandbox]`: what commands are confined to (tools spec 3.17). `writable` are further paths to be changed."""
+    """`[sandbox]`: what commands are confined to (runtime spec 7.10). `writable` are further paths to be changed."""
 
     mode: Literal["off", "read-only", "workspace"] = "off"
     network: bool = False

@@ -1,4 +1,4 @@
-"""What a confined command may read, write and reach (tools spec 3.17). The functions do not touch the disk.
+"""What a confined command may read, write and reach (runtime spec 7.10). The functions do not touch the disk.
 
 Paths are absolute, real and normalised, unless a function says otherwise.
 """

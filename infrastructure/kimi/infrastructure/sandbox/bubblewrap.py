@@ -1,4 +1,4 @@
-"""The sandbox by bubblewrap: a command in namespaces of its own (tools spec 3.17)."""
+"""The sandbox by bubblewrap: a command in namespaces of its own (runtime spec 7.10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sandbox by Landlock and seccomp, where bubblewrap does not start (tools spec 3.17)."""
+"""The sandbox by Landlock and seccomp, where bubblewrap does not start (runtime spec 7.10)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Final
 
 from kimi.domain.permissions.confinement import Confinement, list_access_rules
 
-START_PROGRAM: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "landlock_start.py")
+_DIRECTORY: Final = os.path.dirname(os.path.abspath(__file__))
+
+_START_PROGRAM: Final = "import sys; sys.path.append(sys.argv[1]); from landlock_start import main; main(sys.argv[2:])"
+"""Imported from its directory: compiled once, and without the packages around it."""
 
 PROBE_S: Final = 5.0
 """The timeout in seconds for the start of an empty command."""
@@ -43,6 +46,6 @@ def wrap_by_landlock(confinement: Confinement, argv: Sequence[str]) -> tuple[str
     network = "on" if confinement.network else "off"
     rules = (f"{rule.access}={rule.path}" for rule in list_access_rules(confinement))
     return (
-        *(sys.executable, "-I", "-S", START_PROGRAM),
+        *(sys.executable, "-I", "-S", "-c", _START_PROGRAM, _DIRECTORY),
         *(f"mode={confinement.mode}", f"network={network}", f"temp={confinement.temp_dir}", *rules, "--", *argv),
     )

@@ -1,7 +1,7 @@
-"""A program that confines itself by Landlock and seccomp, and then becomes the command (tools spec 3.17).
+"""A program that confines itself by Landlock and seccomp, and then becomes the command (runtime spec 7.10).
 
-It is started as a file, with an interpreter that loads nothing else: standard library only, and little of it, because
-every confined command pays for it. Arguments: `mode=`, `network=`, `temp=`, then a rule each as `write=PATH`,
+An interpreter that loads nothing else imports it: standard library only, and little of it, because every confined
+command pays for it. Arguments: `mode=`, `network=`, `temp=`, then a rule each as `write=PATH`,
 `read=PATH`, `hidden=PATH`, parents first; `--`; the command. Nothing is ever run without its confinement.
 """
 
@@ -200,7 +200,3 @@ def _filter_calls(libc: ctypes.CDLL, machine: tuple[int, int, int, tuple[int, ..
 
 def _instruct(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return code.to_bytes(2, sys.byteorder) + bytes((if_true, if_false)) + value.to_bytes(4, sys.byteorder)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

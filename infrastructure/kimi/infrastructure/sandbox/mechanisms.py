@@ -1,4 +1,4 @@
-"""The ways to confine a command on this machine, tried out once (tools spec 3.17)."""
+"""The ways to confine a command on this machine, tried out once (runtime spec 7.10)."""
 
 from __future__ import annotations
 

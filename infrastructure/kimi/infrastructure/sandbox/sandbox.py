@@ -1,4 +1,4 @@
-"""The sandbox of one conversation: what its commands are confined to, and how (tools spec 3.17)."""
+"""The sandbox of one conversation: what its commands are confined to, and how (runtime spec 7.10)."""
 
 from __future__ import annotations
 

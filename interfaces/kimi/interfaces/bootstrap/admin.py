@@ -18,7 +18,7 @@ from kimi.interfaces.version import __version__
 
 if TYPE_CHECKING:
     from kimi.application.admin.configuration import ConfigurationFile
-    from kimi.application.admin.doctor_checks import DoctorProbes
+    from kimi.application.admin.doctor_checks import DoctorProbes, FoundSandbox
     from kimi.application.admin.mcp_configuration import McpConfiguration, McpLogins
     from kimi.application.ports import ChatModel
 
@@ -115,7 +115,16 @@ def build_doctor_probes(settings: Settings, environ: Mapping[str, str]) -> Docto
         partial(_open_configured_model, settings, environ),
         count_tools,
         partial(_find_ripgrep, settings, environ),
+        _find_sandbox,
     )
+
+
+def _find_sandbox() -> FoundSandbox:
+    from kimi.application.admin.doctor_checks import FoundSandbox
+    from kimi.infrastructure.sandbox.mechanisms import explain_missing, find_mechanism
+
+    mechanism = find_mechanism()
+    return FoundSandbox(mechanism.name, mechanism.open_ends) if mechanism else FoundSandbox(advice=explain_missing())
 
 
 @asynccontextmanager

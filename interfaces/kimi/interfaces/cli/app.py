@@ -401,7 +401,9 @@ def _resolve_config_file(context: typer.Context) -> str | None:
     return _make_absolute(options.get("config_file"))
 
 
-@app.command(help="Check configuration, key, endpoint, proxy, MCP servers, ripgrep and terminal; say what to mend.")
+@app.command(
+    help="Check configuration, key, endpoint, proxy, MCP servers, ripgrep, sandbox and terminal; say what to mend."
+)
 def doctor(
     context: typer.Context, json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
 ) -> int:

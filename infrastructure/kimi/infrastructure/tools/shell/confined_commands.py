@@ -1,4 +1,4 @@
-"""How the commands of one agent are confined, and what it is told of it (tools spec 3.17)."""
+"""How the commands of one agent are confined, and what it is told of it (runtime spec 7.10)."""
 
 from __future__ import annotations
 
