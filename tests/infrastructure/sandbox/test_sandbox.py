@@ -6,14 +6,18 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kimi.application.settings.settings import SandboxSettings
 from kimi.domain.errors import ConfigError
 from kimi.domain.permissions.confinement import Confinement
+from kimi.domain.permissions.path_rules import PathScopes
 from kimi.infrastructure.sandbox.bubblewrap import find_bubblewrap, wrap_by_bubblewrap
 from kimi.infrastructure.sandbox.mechanisms import Mechanism, require_mechanism
-from tests.support.sandboxes import SandboxPlace, find_named_mechanism, run_bare
+from kimi.infrastructure.sandbox.sandbox import Sandbox
+from tests.support.sandboxes import SandboxPlace, find_any_mechanism, find_named_mechanism, run_bare, run_in
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +33,7 @@ def place(tmp_path: Path) -> SandboxPlace:
     return SandboxPlace(tmp_path.resolve(), Mechanism("fake", say_confinement, (), needs_places=True))
 
 
-async def confined(place: SandboxPlace, *, read_only: bool = False, **settings: object) -> tuple[str, ...] | None:
+async def confined(place: SandboxPlace, *, read_only: bool = False, **settings: Any) -> tuple[str, ...] | None:
     sandbox = place.sandbox(**settings)
     command = await sandbox.confine(ARGV, read_only=read_only)
     sandbox.close()
@@ -113,3 +117,37 @@ def test_a_vanished_path_is_no_mount(tmp_path: Path) -> None:
     assert gone not in argv
     assert f"{gone}2" not in argv
     assert argv[-2:] == ("--", *ARGV)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="commands are confined on Linux only")
+@pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
+async def test_the_root_of_all_files_can_be_the_work_directory(name: str, tmp_path: Path) -> None:
+    place = SandboxPlace(tmp_path.resolve(), find_named_mechanism(name))
+    assert place.mechanism is not None
+    kept = str(place.home / "other")
+    confinement = Confinement(
+        "workspace", "/", str(place.home / "extra"), writable=("/", str(place.work)), protected=(kept, "/.git")
+    )
+    line = (
+        f"echo x > {place.work}/sub/a.txt; echo x > {kept}/notes.txt; test -e /proc/self/status && echo up > /dev/null"
+    )
+    done = run_bare(place.mechanism.wrap(confinement, ("/bin/bash", "-c", line)), "/")
+    assert done.returncode == 0, done.stderr
+    assert (place.work / "sub/a.txt").read_text() == "x\n"
+    assert (place.home / "other/notes.txt").read_text() == "notes"
+
+
+async def test_a_work_directory_that_is_a_link_is_entered(tmp_path: Path) -> None:
+    place = SandboxPlace(tmp_path.resolve(), find_any_mechanism())
+    link = tmp_path.resolve() / "link"
+    link.symlink_to("work")
+
+    async def load_scopes() -> PathScopes:
+        return PathScopes((str(link), str(place.work)))
+
+    settings = SandboxSettings(mode="workspace")
+    sandbox = Sandbox(settings, str(link), str(place.home / "share"), load_scopes, lambda: place.mechanism)
+    done = await run_in(sandbox, "echo x > sub/a.txt")
+    sandbox.close()
+    assert done.returncode == 0, done.stderr
+    assert (place.work / "sub/a.txt").read_text() == "x\n"

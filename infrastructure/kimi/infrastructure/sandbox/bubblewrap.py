@@ -30,6 +30,9 @@ _BASE: Final = (
     *("--tmpfs", "/run"),
 )
 
+_OF_THE_SANDBOX: Final = ("/dev", "/proc", "/sys", "/run")
+"""What the sandbox has of its own, or keeps read-only, also where the work directory is the root of all files."""
+
 _KEPT_OF_RUN: Final = ("/run/current-system", "/run/wrappers", "/run/opengl-driver")
 """Where one distribution keeps its programs."""
 
@@ -100,20 +103,21 @@ def _is_hidden_directory(rule: AccessRule) -> bool:
 
 
 def _protect_links(rules: Sequence[AccessRule], confinement: Confinement) -> list[AccessRule]:
-    """Replace a writable directory that holds a protected link by what is in it.
+    """Replace a writable directory that cannot be mounted as a whole by what is in it.
 
-    Nothing can be mounted over a link: it is kept by not letting anything be made or removed beside it.
+    Nothing can be mounted over a protected link: it is kept by not letting anything be made or removed beside it. And
+    the root of all files holds the devices and processes of the sandbox itself.
     """
-    parents = {os.path.dirname(path) for path in confinement.protected if os.path.islink(path)}
+    parents = {"/", *(os.path.dirname(path) for path in confinement.protected if os.path.islink(path))}
+    known = {*(rule.path for rule in rules), *_OF_THE_SANDBOX}
     found: list[AccessRule] = []
-    known = {rule.path for rule in rules}
     for rule in rules:
         if rule.access == "write" and rule.path in parents:
             found.append(AccessRule(rule.path, "read"))
             found += [AccessRule(path, "write") for path in _list_plain_entries(rule.path) if path not in known]
         elif not os.path.islink(rule.path):
             found.append(rule)
-    return sorted(found, key=lambda rule: rule.path.count("/"))
+    return sorted((rule for rule in found if rule.path != "/"), key=lambda rule: rule.path.count("/"))
 
 
 def _list_plain_entries(directory: str) -> Iterator[str]:

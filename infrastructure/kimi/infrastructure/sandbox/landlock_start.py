@@ -48,7 +48,7 @@ _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1
 _X32_CALLS = 0x40000000
 
 
-class _Unconfined(Exception):
+class Unconfined(Exception):
     """The command cannot be confined."""
 
 
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> None:
         confine(rules, read_only=single["mode"] == "read-only", network=single["network"] == "on")
         os.environ["TMPDIR"] = single["temp"]
         os.execvp(command[0], command)
-    except (_Unconfined, OSError) as error:
+    except (Unconfined, OSError) as error:
         os.write(2, f"sandbox: the command was not run: {error}\n".encode("utf-8", "surrogateescape"))
         os._exit(FAILED_STATUS)
 
@@ -74,23 +74,23 @@ def find_abi(libc: ctypes.CDLL) -> int:
 
 
 def confine(rules: list[tuple[str, str]], *, read_only: bool, network: bool) -> None:
-    """Confine this process and everything that it starts. Raises _Unconfined."""
+    """Confine this process and everything that it starts. Raises Unconfined."""
     libc = ctypes.CDLL(None, use_errno=True)
     abi = find_abi(libc)
     if abi < 1:
-        raise _Unconfined("the kernel has no Landlock")
+        raise Unconfined("the kernel has no Landlock")
     machine = MACHINES.get(os.uname().machine)
     if machine is None:
-        raise _Unconfined("system calls are not known for this machine")
+        raise Unconfined("system calls are not known for this machine")
     # The caller's own end is to be the command's, too.
     libc.prctl(_PARENT_DEATH_SIGNAL, _KILL, 0, 0, 0)
     ruleset = _create_ruleset(libc, abi, network)
     _grant_paths(libc, ruleset, abi, rules, read_only)
     _drop_privileges(libc)
     if libc.syscall(_RESTRICT_SELF, ruleset, 0) != 0:
-        raise _Unconfined(f"Landlock failed: {os.strerror(ctypes.get_errno())}")
+        raise Unconfined(f"Landlock failed: {os.strerror(ctypes.get_errno())}")
     os.close(ruleset)
-    _filter_calls(libc, machine, _list_refused_calls(machine, abi, read_only, network))
+    filter_calls(libc, machine, _list_refused_calls(machine, abi, read_only, network))
 
 
 # --- paths --------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def _create_ruleset(libc: ctypes.CDLL, abi: int, network: bool) -> int:
     attributes = (ctypes.c_uint64 * 3)(files, 0 if network else _TCP, _SCOPES)
     ruleset = int(libc.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(sizes), 0))
     if ruleset < 0:
-        raise _Unconfined(f"Landlock failed: {os.strerror(ctypes.get_errno())}")
+        raise Unconfined(f"Landlock failed: {os.strerror(ctypes.get_errno())}")
     return ruleset
 
 
@@ -162,9 +162,9 @@ def _drop_privileges(libc: ctypes.CDLL) -> None:
     libc.prctl(_CLEAR_AMBIENT, 4, 0, 0, 0)
     header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     if libc.capset(ctypes.byref(header), ctypes.byref(nothing)) != 0:
-        raise _Unconfined(f"privileges cannot be dropped: {os.strerror(ctypes.get_errno())}")
+        raise Unconfined(f"privileges cannot be dropped: {os.strerror(ctypes.get_errno())}")
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
-        raise _Unconfined(f"privileges cannot be refused: {os.strerror(ctypes.get_errno())}")
+        raise Unconfined(f"privileges cannot be refused: {os.strerror(ctypes.get_errno())}")
 
 
 def _list_refused_calls(
@@ -179,8 +179,8 @@ def _list_refused_calls(
     ]
 
 
-def _filter_calls(libc: ctypes.CDLL, machine: tuple[int, int, int, tuple[int, ...]], refused: list[int]) -> None:
-    """Refuse these calls, and all of the machine's other call tables."""
+def filter_calls(libc: ctypes.CDLL, machine: tuple[int, int, int, tuple[int, ...]], refused: list[int]) -> None:
+    """Refuse these calls from now on, and all of the machine's other call tables. Raises Unconfined."""
     code = [_instruct(_LOAD, 4), _instruct(_JUMP_EQUAL, machine[0], 1, 0), _instruct(_RETURN, _REFUSE)]
     code += [_instruct(_LOAD, 0)]
     for number in refused:
@@ -195,7 +195,7 @@ def _filter_calls(libc: ctypes.CDLL, machine: tuple[int, int, int, tuple[int, ..
 
     program = Program(len(code), ctypes.addressof(text))
     if libc.prctl(_SET_SECCOMP, 2, ctypes.byref(program), 0, 0) != 0:
-        raise _Unconfined(f"seccomp failed: {os.strerror(ctypes.get_errno())}")
+        raise Unconfined(f"seccomp failed: {os.strerror(ctypes.get_errno())}")
 
 
 def _instruct(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

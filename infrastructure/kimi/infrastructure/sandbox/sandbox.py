@@ -80,23 +80,24 @@ class Sandbox:
         mechanism = require_mechanism(found)
         mode: ConfinementMode = "read-only" if read_only or self.settings.mode == "read-only" else "workspace"
         scopes = await self._load_scopes()
+        temp_dir = self._make_temp_dir()  # here, not in the threads of several commands
 
         def wrap() -> ConfinedCommand:
-            confinement = self._build_confinement(mode, scopes)
+            confinement = self._build_confinement(mode, scopes, temp_dir)
             if mechanism.needs_places and mode == "workspace":
                 self._make_places(confinement.protected)
             return ConfinedCommand(mechanism.wrap(confinement, argv), confinement)
 
         return await to_thread.run_sync(wrap)
 
-    def _build_confinement(self, mode: ConfinementMode, scopes: PathScopes) -> Confinement:
+    def _build_confinement(self, mode: ConfinementMode, scopes: PathScopes, temp_dir: str) -> Confinement:
         roots = _resolve_existing(scopes.workspace)
         named = (os.path.join(self._work_dir, os.path.expanduser(path)) for path in self.settings.writable)
         os.makedirs(self._share_dir, mode=0o700, exist_ok=True)  # what does not exist cannot be hidden
         return Confinement(
             mode=mode,
-            work_dir=self._work_dir,
-            temp_dir=self._make_temp_dir(),
+            work_dir=os.path.realpath(self._work_dir),
+            temp_dir=temp_dir,
             # What is confined without having been asked for keeps the network that it has.
             network=self.settings.network or not self.is_requested,
             writable=(*roots, *_resolve_existing(named)),

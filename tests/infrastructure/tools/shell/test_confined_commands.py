@@ -157,12 +157,12 @@ async def test_a_failing_preparation_is_a_result_and_no_command(talk: Talk) -> N
 
 @pytest.mark.spec("R-189")
 async def test_background_tasks_run_in_the_same_sandbox(talk: Talk) -> None:
-    arguments = {"command": "echo x > .git/config", "run_in_background": True, "description": "d"}
-    assert not (await call(talk.tool(), arguments)).is_error
-    foreground = await talk.place.sandbox().confine(("/bin/bash", "-c", arguments["command"]), read_only=False)
+    command = "echo x > .git/config"
+    assert not (await talk.run(command, run_in_background=True, description="d")).is_error
+    foreground = await talk.place.sandbox().confine(("/bin/bash", "-c", command), read_only=False)
     assert foreground is not None
     [spec] = talk.started
-    assert spec.command == arguments["command"]
+    assert spec.command == command
     assert spec.argv[0] == foreground.argv[0]
     assert len(spec.argv) == len(foreground.argv)
 
