@@ -233,6 +233,20 @@ async def test_new_entries_of_a_root_are_made_where_they_can_be(place: SandboxPl
     assert (done.returncode == 0) == (place.mechanism.name == "bubblewrap")
 
 
+async def test_a_repository_can_be_looked_at_but_not_committed_to(place: SandboxPlace) -> None:
+    shutil.rmtree(place.work / ".git")
+    name = "git -c user.name=n -c user.email=e@x -c safe.directory=*"
+    made = run_bare(("/bin/bash", "-c", f"git init -q . && git add . && {name} commit -qm first"), str(place.work))
+    assert made.returncode == 0, made.stderr
+    done = await place.run(
+        f"set -e; echo b > sub/a.txt; {name} status --short; {name} diff --stat; {name} log --oneline"
+    )
+    assert done.returncode == 0, done.stderr
+    assert " M sub/a.txt" in done.stdout
+    assert "first" in done.stdout
+    assert (await place.run(f"{name} commit -qam second")).returncode != 0
+
+
 # --- what cannot be read ------------------------------------------------------------------------------------------
 
 
