@@ -12,11 +12,11 @@ from kimi.domain.permissions.confinement import (
     AccessRule,
     Confinement,
     find_access,
+    find_gitlinks,
     list_access_rules,
     list_protected_paths,
     looks_denied,
     parse_git_pointer,
-    parse_submodule_paths,
 )
 
 WORKSPACE = Confinement(
@@ -96,9 +96,19 @@ def test_a_git_file_names_its_repository(text: str, path: str | None) -> None:
     assert parse_git_pointer(text, "/w/tree") == path
 
 
-def test_paths_of_submodules_stay_inside_of_the_repository() -> None:
-    text = '[submodule "a"]\n\tpath = lib/a\n\turl = x\n path="b/./c"\npath = ../d\npath = /e\npath =\npath = b/../..\n'
-    assert parse_submodule_paths(text) == ("lib/a", "b/c")
+def test_no_path_of_a_submodule_leads_out_of_the_repository() -> None:
+    def entry(path: bytes) -> bytes:
+        return bytes(24) + b"\0\0\xe0\0" + bytes(12) + b"h" * 20 + b"\0\1" + path + bytes(8)
+
+    found = find_gitlinks(b"DIRC" + b"".join(map(entry, (b"lib/a", b"../out", b"/abs", b"b/../..", b"c/./d"))))
+    assert {"lib/a", "c/d"} <= set(found)
+    assert [path for path in found if path.startswith(("/", ".."))] == []
+    assert find_gitlinks(b"") == ()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_taken_for_an_index(data: bytes) -> None:
+    assert all(path and "\0" not in path for path in find_gitlinks(data + b"\0\0\xe0\0" + data))
 
 
 @pytest.mark.parametrize(

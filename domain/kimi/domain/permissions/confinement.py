@@ -90,11 +90,27 @@ def parse_git_pointer(text: str, directory: str) -> str | None:
     return posixpath.normpath(posixpath.join(directory, found[1].rstrip())) if found else None
 
 
-def parse_submodule_paths(text: str) -> tuple[str, ...]:
-    """Return the relative paths that a `.gitmodules` file names; those that lead out of the repository are left out."""
-    named = (line.partition("=") for line in text.splitlines())
-    paths = [posixpath.normpath(value.strip().strip('"')) for key, _, value in named if key.strip() == "path"]
-    return tuple(path for path in paths if path not in ("", ".", "..") and not path.startswith(("/", "../")))
+_LONGEST_PATH = 4096
+_GITLINK_MODE = b"\x00\x00\xe0\x00"
+_PATH_OFFSETS = (4 + 12 + 20 + 2, 4 + 12 + 20 + 4, 4 + 12 + 32 + 2, 4 + 12 + 32 + 4)
+"""Bytes from the mode of an entry to its path: with short and long hashes, without and with extended flags."""
+
+
+def find_gitlinks(index: bytes) -> tuple[str, ...]:
+    """Return the relative paths at which an index of git has submodules, and perhaps others that mean nothing.
+
+    The bytes are searched for the mode of such entries, because reading all of a large index would take too long.
+    """
+    found: dict[str, None] = {}
+    at = index.find(_GITLINK_MODE)
+    while at >= 0:
+        for offset in _PATH_OFFSETS:
+            raw, end, _ = index[at + offset : at + offset + _LONGEST_PATH].partition(b"\0")
+            path = posixpath.normpath(raw.decode("utf-8", "surrogateescape"))
+            if end and path not in (".", "..") and not path.startswith(("/", "../")):
+                found[path] = None
+        at = index.find(_GITLINK_MODE, at + 1)
+    return tuple(found)
 
 
 _DENIALS = (

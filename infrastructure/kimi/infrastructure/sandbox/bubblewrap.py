@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from kimi.domain.permissions.confinement import AccessRule, Confinement, list_access_rules
+from kimi.domain.permissions.confinement import AccessRule, Confinement, find_access, list_access_rules
 
 TRUSTED_DIRECTORIES: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/run/wrappers/bin")
 """Where bubblewrap is looked for. The search path of the environment may lead into a repository."""
@@ -69,7 +69,7 @@ def wrap_by_bubblewrap(program: Sequence[str], confinement: Confinement, argv: S
 
     Protected paths must exist: only what exists can be mounted over.
     """
-    rules = _protect_links(list_access_rules(confinement), confinement)
+    rules = _pin_parents(_protect_links(list_access_rules(confinement), confinement))
     network = () if confinement.network else ("--unshare-net",)
     mounts = [argument for rule in rules for argument in _mount(rule)]
     sealed = [argument for rule in rules if _is_hidden_directory(rule) for argument in ("--remount-ro", rule.path)]
@@ -118,6 +118,26 @@ def _protect_links(rules: Sequence[AccessRule], confinement: Confinement) -> lis
         elif not os.path.islink(rule.path):
             found.append(rule)
     return sorted((rule for rule in found if rule.path != "/"), key=lambda rule: rule.path.count("/"))
+
+
+def _pin_parents(rules: Sequence[AccessRule]) -> list[AccessRule]:
+    """Add a mount for each writable directory around a rule: what is mounted cannot be renamed.
+
+    Else a command could move the directory away with what is protected in it, and make another one in its place.
+    """
+    known = {rule.path for rule in rules}
+    parents = {parent for rule in rules for parent in _list_parents(rule.path)}
+    pinned = [
+        AccessRule(path, "write")
+        for path in sorted(parents - known)
+        if find_access(rules, path) == "write" and os.path.isdir(path)
+    ]
+    return sorted((*rules, *pinned), key=lambda rule: rule.path.count("/"))
+
+
+def _list_parents(path: str) -> Iterator[str]:
+    while (path := os.path.dirname(path)) != "/":
+        yield path
 
 
 def _list_plain_entries(directory: str) -> Iterator[str]:

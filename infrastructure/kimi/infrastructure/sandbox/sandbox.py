@@ -16,9 +16,9 @@ from kimi.application.settings.settings import SandboxSettings
 from kimi.domain.permissions.confinement import (
     Confinement,
     ConfinementMode,
+    find_gitlinks,
     list_protected_paths,
     parse_git_pointer,
-    parse_submodule_paths,
 )
 from kimi.domain.permissions.path_rules import PathScopes
 from kimi.infrastructure.sandbox.mechanisms import Mechanism, find_mechanism, require_mechanism
@@ -26,7 +26,11 @@ from kimi.infrastructure.sandbox.mechanisms import Mechanism, find_mechanism, re
 FindMechanism: TypeAlias = Callable[[], "Mechanism | None"]
 
 _POINTER_BYTES = 64 * 1024
-"""More of a `.git` file or of `.gitmodules` is not read."""
+"""More of a `.git` file is not read."""
+
+_INDEX_BYTES = 64 * 1024 * 1024
+
+_SUBMODULE_DEPTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,39 +143,46 @@ def _resolve_existing(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_protected_paths(root: str) -> Iterator[str]:
-    """Yield what stays read-only in a writable root: by name, and where links and pointers lead.
+    """Yield what stays read-only in a writable root: by name, where links and pointers lead, and in submodules."""
+    for path in list_protected_paths(root):
+        yield from _with_target(path)
+    yield from _find_repository_paths(root, _SUBMODULE_DEPTH)
+
+
+def _find_repository_paths(directory: str, depth: int) -> Iterator[str]:
+    """Yield the directories that the `.git` of a work tree leads to, and the same for its submodules.
 
     A submodule that has no `.git` yet is kept as a whole: with a new one, git would take it for a repository.
     """
-    names = [*list_protected_paths(root)]
-    for path in parse_submodule_paths(_read(root, ".gitmodules")):
-        directory = os.path.join(root, path)
-        git = os.path.join(directory, ".git")
-        if os.path.isdir(directory):
-            names.append(git if os.path.lexists(git) else directory)
-    for path in names:
-        yield path
-        if (real := os.path.realpath(path)) != path:
-            yield real
-        yield from _follow_pointer(path)
-
-
-def _follow_pointer(path: str) -> Iterator[str]:
-    """Yield the directories that a `.git` file at `path` leads to, as a work tree has one."""
-    directory, name = os.path.split(path)
-    named = parse_git_pointer(_read(directory, name), directory)
+    git = os.path.join(directory, ".git")
+    named = parse_git_pointer(_read(git).decode("utf-8", "surrogateescape"), directory)
+    repository = os.path.realpath(named or git)
     if named is not None:
-        real = os.path.realpath(named)
+        yield repository
+        if common := os.fsdecode(_read(os.path.join(repository, "commondir")).strip()):
+            yield os.path.realpath(os.path.join(repository, common))
+    for path in find_gitlinks(_read(os.path.join(repository, "index"), _INDEX_BYTES)):
+        submodule = os.path.join(directory, path)
+        inner = os.path.join(submodule, ".git")
+        if os.path.lexists(inner):
+            yield from _with_target(inner)
+            if depth:
+                yield from _find_repository_paths(submodule, depth - 1)
+        elif os.path.isdir(submodule):
+            yield submodule
+
+
+def _with_target(path: str) -> Iterator[str]:
+    """Yield a path and, if there is a link in it, where it leads."""
+    yield path
+    if (real := os.path.realpath(path)) != path:
         yield real
-        if common := _read(real, "commondir").strip():
-            yield os.path.realpath(os.path.join(real, common))
 
 
-def _read(directory: str, name: str) -> str:
-    """Return the text of a regular file; empty if there is none."""
-    path = os.path.join(directory, name)
-    with suppress(OSError):
+def _read(path: str, limit: int = _POINTER_BYTES) -> bytes:
+    """Return the beginning of a regular file; empty if there is none."""
+    with suppress(OSError, ValueError):  # ValueError: a NUL in the path
         if os.path.isfile(path):
-            with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                return file.read(_POINTER_BYTES)
-    return ""
+            with open(path, "rb") as file:
+                return file.read(limit)
+    return b""
