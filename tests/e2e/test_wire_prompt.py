@@ -91,7 +91,7 @@ def test_the_next_prompt_may_follow_the_response_at_once_under_the_same_id(serve
         assert served.response("same")["result"] == {"status": "finished"}
 
 
-@pytest.mark.spec("W-66")
+@pytest.mark.spec("W-66", "R-240")
 def test_prompt_during_turn_is_refused(place: Place) -> None:
     place.script(step("text: one", shell("c1", UNTIL_GO)), "text: two")
     with place.wire("--yolo") as kimi:
@@ -100,6 +100,7 @@ def test_prompt_during_turn_is_refused(place: Place) -> None:
         second = kimi.call("prompt", {"user_input": "second"})
         assert error_of(kimi.response(second)) == BUSY
         kimi.send({"id": first, "method": "prompt", "params": {"user_input": "the id is in flight"}})
+        assert error_of(kimi.response(first)) == (-32600, "Another request with this id is in progress")
         assert error_of(kimi.response(kimi.call("prompt", {"user_input": 5}))) == REFUSED
         (place.work / "go").touch()
         assert kimi.response(first)["result"] == {"status": "finished"}

@@ -27,6 +27,8 @@ class Client:
     supports_plan_mode: bool = False
     wants_model_command: bool = False
     """Whether the client can use `/model`."""
+    wants_commands: bool = True
+    """Whether a prompt of this client that begins with `/name` is a command; False for one that passes on prompts."""
 
 
 def parse_version(text: str) -> tuple[int, int]:

@@ -74,6 +74,7 @@ VALUES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("--print", "--output-format", "text"), {"ui": "print"}),
     (("--print", "--final-message-only"), {"ui": "print", "final_message_only": True}),
     (("--quiet", "--output-format", "text"), {"ui": "print", "final_message_only": True}),
+    (("--wire", "--no-slash-commands"), {"ui": "wire", "no_slash_commands": True}),
     (("--quiet", "--print"), {"ui": "print", "final_message_only": True}),
 ]
 

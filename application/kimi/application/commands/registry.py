@@ -77,8 +77,15 @@ MODEL_COMMAND: Final = CommandRow(
 """Only for clients that ask for it in `initialize`; other clients have their own way to choose models."""
 
 
+def takes_commands(conversation: Conversation) -> bool:
+    """Return whether a prompt may be a command; else every prompt is text (runtime spec 7.1)."""
+    return conversation.resources.takes_commands and conversation.client.wants_commands
+
+
 def list_agent_commands(conversation: Conversation) -> tuple[CommandInfo, ...]:
     """Return all commands of the conversation, those of skills included, in the order in which clients list them."""
+    if not takes_commands(conversation):
+        return ()
     return (*(row.info for row in _available_commands(conversation)), *conversation.resources.skills.list_commands())
 
 

@@ -43,6 +43,8 @@ class ConversationResources:
     load_project: LoadProject | None = None
     plans_dir: str | None = None
     """The directory of plan files; None where plan mode is not available."""
+    takes_commands: bool = True
+    """Whether prompts may be slash commands in this process."""
 
     def require_project(self) -> Project:
         """Return the project in which the agent works. Raises StateError when there is none."""

@@ -37,6 +37,7 @@ class Flags:
     plan: bool = False
     afk: bool = False
     sandbox: SandboxMode | None = None
+    no_slash_commands: bool = False
     prompt: str | None = None
     input_format: PrintFormat = "text"
     output_format: PrintFormat = "text"

@@ -273,6 +273,8 @@ class Settings(SettingsSlice):
     """Start in plan mode, also in a resumed session."""
     default_plan_mode: bool = False
     """Start new sessions in plan mode."""
+    slash_commands: bool = True
+    """Whether prompts may be slash commands; False for programs that pass on what others wrote."""
     additional_dirs: tuple[str, ...] = ()
     own_files: tuple[str, ...] = ()
     """Files named on the command line that may hold keys; tools cannot read them, like those of the share directory."""

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from kimi.application.commands.registry import find_command
+from kimi.application.commands.registry import find_command, takes_commands
 from kimi.application.control.steer import append_late_steers
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.running_turn import RunningTurn
@@ -90,7 +90,7 @@ async def _run_with_hooks(
 
 
 async def _dispatch(conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random) -> TurnStatus:
-    command = parse_command(join_text(user_input))
+    command = parse_command(join_text(user_input)) if takes_commands(conversation) else None
     if command is None or conversation.subagent is not None:  # a prompt that a model wrote is never a command
         return await _run_prompt(conversation, turn, user_input, random)
     run = find_command(conversation, command.name)

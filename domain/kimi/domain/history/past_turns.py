@@ -85,8 +85,9 @@ class PastTurn:
 
     @property
     def has_reset_context(self) -> bool:
-        """Whether the turn started the context anew."""
-        return self.command is not None and self.command.name in _RESET_COMMANDS
+        """Whether the turn started the context anew. Where commands are off, the model has answered such a text."""
+        named = self.command is not None and self.command.name in _RESET_COMMANDS
+        return named and not self.has_prompted_model
 
 
 def collect_past_turns(marks: Iterable[TurnMark]) -> list[PastTurn]:

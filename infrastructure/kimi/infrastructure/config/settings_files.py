@@ -87,6 +87,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         afk=flags.afk,
         plan_mode=flags.plan,
         default_plan_mode=configuration.default_plan_mode,
+        slash_commands=not flags.no_slash_commands,
         additional_dirs=flags.add_dirs,
         own_files=(*filter(None, [flags.config_file]), *flags.mcp_config_files),
         agent=flags.agent or "default",

@@ -32,7 +32,7 @@ from kimi.interfaces.acp.transport.errors import (
     invalid_params,
     to_rpc_error,
 )
-from kimi.interfaces.acp.transport.lines import current_request
+from kimi.interfaces.acp.transport.lines import current_request, is_request_id
 from kimi.interfaces.acp.updates.prompt_content import InvalidPrompt, parse_prompt_blocks
 from kimi.interfaces.rpc.messages import INVALID_PARAMS, INVALID_REQUEST
 
@@ -87,7 +87,7 @@ class AcpAgent:
         async def answer(params: RpcParams) -> JsonObject:
             request = current_request()
             with anyio.CancelScope() as scope:
-                self._cancel_callbacks[_request_key(request.id)] = scope.cancel
+                self._cancel_callbacks[request.id] = scope.cancel
                 try:
                     self._handshake.require_initialized()
                     if not isinstance(cast("object", params), dict):
@@ -96,7 +96,7 @@ class AcpAgent:
                 except Exception as error:
                     raise build_error(to_rpc_error(error, self._handshake.auth_methods())) from None
                 finally:
-                    self._cancel_callbacks.pop(_request_key(request.id), None)
+                    self._cancel_callbacks.pop(request.id, None)
             # Reached only after a cancel: the scope absorbs it, and every other way out returns or raises.
             raise build_error(RpcError(REQUEST_CANCELLED, "Request cancelled"))
 
@@ -200,7 +200,7 @@ class AcpAgent:
 
     def _forbid_cancel(self) -> None:
         """Make the current request impossible to cancel: half of it would leave a session without an owner."""
-        self._cancel_callbacks.pop(_request_key(current_request().id), None)
+        self._cancel_callbacks.pop(current_request().id, None)
 
     async def _close_session(self, params: RpcParams) -> JsonObject:
         self._forbid_cancel()
@@ -232,7 +232,7 @@ class AcpAgent:
         user_input = _parse_prompt(params)
         ticket = session.prompt_queue.enqueue()  # before the first await: a cancel that follows must find it (A-70)
         # From here on `$/cancel_request` ends the prompt, not the handler: its answer is a stop reason, not an error.
-        self._cancel_callbacks[_request_key(current_request().id)] = ticket.cancel
+        self._cancel_callbacks[current_request().id] = ticket.cancel
         try:
             return await self._run_prompt(session, ticket, user_input)
         finally:
@@ -266,7 +266,8 @@ class AcpAgent:
             session.prompt_queue.cancel_all()
 
     def _cancel_request(self, params: RpcParams) -> None:
-        cancel = self._cancel_callbacks.get(_request_key(params.get("requestId")))
+        request_id: object = params.get("requestId")
+        cancel = self._cancel_callbacks.get(request_id) if is_request_id(request_id) else None
         if cancel is not None:
             cancel()
 
@@ -333,8 +334,3 @@ def _parse_prompt(params: RpcParams) -> UserInput:
         return parse_prompt_blocks(params.get("prompt"))
     except InvalidPrompt as error:
         raise invalid_params(str(error)) from None
-
-
-def _request_key(call_id: object) -> object:
-    """Return the id of a request as a dictionary key; JSON allows ids of any type, also unhashable ones."""
-    return call_id if isinstance(call_id, (str, int, float, type(None))) else repr(call_id)

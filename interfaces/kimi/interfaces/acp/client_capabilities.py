@@ -18,10 +18,15 @@ class ClientCapabilities:
     elicitation_form: bool = False
     compaction: bool = False
     plan: bool = False
+    slash_commands: bool = True
+    """Whether prompts of this client may be slash commands; off only where it says so."""
 
 
 def parse_client_capabilities(raw: object) -> ClientCapabilities:
-    """Parse raw `clientCapabilities`. A capability that is missing, null or malformed is off (A-23)."""
+    """Parse raw `clientCapabilities`. A capability that is missing, null or malformed is off (A-23).
+
+    Slash commands are no capability of the client: they are on unless it turns them off.
+    """
     fs, elicitation = _get_member(raw, "fs"), _get_member(raw, "elicitation")
     session = _get_member(raw, "session")
     return ClientCapabilities(
@@ -31,6 +36,7 @@ def parse_client_capabilities(raw: object) -> ClientCapabilities:
         auth_terminal=_get_member(_get_member(raw, "auth"), "terminal") is True,
         elicitation_form=_is_object(_get_member(elicitation, "form")),
         compaction=_is_object(_get_member(session, "compaction")),
+        slash_commands=_get_member(_get_member(_get_member(raw, "_meta"), "kimi"), "slashCommands") is not False,
         plan=_is_object(_get_member(session, "plan")) or _is_object(_get_member(raw, "plan")),
     )
 

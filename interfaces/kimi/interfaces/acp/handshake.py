@@ -45,7 +45,7 @@ class Handshake:
         self._environ = environ
         self._is_initialized = False
         self.client_capabilities = ClientCapabilities()
-        self.client = _parse_client(None)
+        self.client = _parse_client(None, self.client_capabilities)
 
     def initialize(self, params: object) -> JsonObject:
         """Record the client's parameters and return the result, without loading anything.
@@ -56,7 +56,7 @@ class Handshake:
             raise invalid_params("params: must be an object")
         fields = cast("dict[str, Any]", params)
         self.client_capabilities = parse_client_capabilities(fields.get("clientCapabilities"))
-        self.client = _parse_client(fields.get("clientInfo"))
+        self.client = _parse_client(fields.get("clientInfo"), self.client_capabilities)
         self._is_initialized = True
         return {
             "protocolVersion": PROTOCOL_VERSION,
@@ -86,9 +86,15 @@ class Handshake:
             raise auth_required(self.auth_methods(), **explain_missing_model(chosen))
 
 
-def _parse_client(info: object) -> Client:
+def _parse_client(info: object, capabilities: ClientCapabilities) -> Client:
     fields = cast("dict[str, Any]", info) if isinstance(info, dict) else {}
     name, version = (value if isinstance(value, str) else None for value in (fields.get("name"), fields.get("version")))
     return Client(
-        name, version, _WIRE_VERSION, supports_question=True, supports_plan_mode=True, wants_model_command=True
+        name,
+        version,
+        _WIRE_VERSION,
+        supports_question=True,
+        supports_plan_mode=True,
+        wants_model_command=True,
+        wants_commands=capabilities.slash_commands,
     )

@@ -222,4 +222,5 @@ def build_resources(
         background=background,
         load_project=load_project,
         plans_dir=os.path.join(settings.share_dir, "plans"),
+        takes_commands=settings.slash_commands,
     )

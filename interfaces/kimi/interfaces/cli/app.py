@@ -184,6 +184,9 @@ def root(
         Literal["read-only", "workspace", "off"] | None,
         typer.Option("--sandbox", help="Confine commands: what they may change."),
     ] = None,
+    no_slash_commands: Annotated[
+        bool, typer.Option("--no-slash-commands", help="Take every prompt as text, with --print, --wire and acp.")
+    ] = False,
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", "--command", "-c", help="What to do; not used with --wire.")
     ] = None,
@@ -267,6 +270,7 @@ def root(
         plan=plan,
         afk=afk,
         sandbox=sandbox,
+        no_slash_commands=no_slash_commands,
         prompt=_strip_text(prompt),
         input_format=input_format or "text",
         output_format=output_format or "text",

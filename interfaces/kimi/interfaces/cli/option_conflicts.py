@@ -63,5 +63,8 @@ def _check_mode(flags: Flags, used_options: Mapping[str, bool]) -> None:
                 "Final-message-only output is only supported for print UI",
                 "--final-message-only",
             )
+    if flags.no_slash_commands and flags.ui == "shell":
+        message = "--no-slash-commands is for programs: use it with --print, --wire or `kimi acp`"
+        raise UsageError(message, "--no-slash-commands")
     if flags.pick_session and flags.ui != "shell":
         raise UsageError("--session without a session ID is only supported for shell UI", "--session")

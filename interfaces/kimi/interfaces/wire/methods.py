@@ -22,6 +22,7 @@ from kimi.domain.turn import TurnStatus
 from kimi.interfaces.rpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     RpcId,
     encode_error,
@@ -79,8 +80,8 @@ class WireMethods:
     def handle_request(self, call_id: RpcId, name: str, params: Any) -> None:
         """Answer a request, or start the task that answers it."""
         if self._output.is_in_flight(call_id):
-            # The client would take an answer to the second request for the answer to the first.
-            logger.warning("request ignored: its id %r is still in flight", call_id)
+            # The id names two requests, which is the client's mistake: each gets its answer, this one at once.
+            self._output.send(encode_error(call_id, INVALID_REQUEST, "Another request with this id is in progress"))
             return
         method = self._methods.get(name)
         if method is None:

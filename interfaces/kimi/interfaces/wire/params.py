@@ -16,7 +16,10 @@ from kimi.domain.hook import HookSubscription
 
 @dataclass(frozen=True, slots=True)
 class InitializeParams:
-    """The parameters of `initialize`. None for `capabilities` or `hooks` keeps those of an earlier handshake."""
+    """The parameters of `initialize`.
+
+    None for `capabilities`, `hooks` or `slash_commands` keeps what an earlier handshake said.
+    """
 
     protocol_version: str
     name: str | None
@@ -24,6 +27,7 @@ class InitializeParams:
     external_tools: tuple[ExternalToolOffer, ...]
     capabilities: tuple[bool, bool] | None
     hooks: tuple[HookSubscription, ...] | None
+    slash_commands: bool | None
 
     @property
     def looks_strict(self) -> bool:
@@ -32,9 +36,11 @@ class InitializeParams:
         return modern and self.name is None and self.capabilities is None
 
     def merge_client(self, previous: Client) -> Client:
-        """Return the client, with the capabilities of `previous` if this handshake names none."""
+        """Return the client; what this handshake does not say is taken from `previous`."""
         question, plan = self.capabilities or (previous.supports_question, previous.supports_plan_mode)
-        return Client(self.name, self.version, parse_version(self.protocol_version), question, plan)
+        commands = previous.wants_commands if self.slash_commands is None else self.slash_commands
+        version = parse_version(self.protocol_version)
+        return Client(self.name, self.version, version, question, plan, wants_commands=commands)
 
 
 def decode_initialize_params(params: object) -> InitializeParams:
@@ -50,6 +56,7 @@ def decode_initialize_params(params: object) -> InitializeParams:
         ),
         capabilities=_decode_capabilities(_get_optional_object(source, "capabilities")),
         hooks=_decode_hooks(_get_optional_list(source, "hooks")),
+        slash_commands=None if source.get("slash_commands") is None else read_member(source, "slash_commands", bool),
     )
 
 

@@ -262,6 +262,35 @@ async def test_a_prompt_is_cancelled_by_the_id_of_its_request(place: Place) -> N
         assert (await client.answer_of(second))["result"]["stopReason"] == "end_turn"
 
 
+@pytest.mark.parametrize("call_id", ["one", 7, 7.5])
+async def test_a_request_with_an_id_in_progress_is_refused_at_once(place: Place, call_id: object) -> None:
+    model = FakeModel([[TextPart("begun"), forever], [TextPart("next")]])
+    async with acp_client(place, adapt=using(model)) as client:
+        session_id = await session_of(client, place)
+        said = {"jsonrpc": "2.0", "id": call_id, "method": "session/prompt", "params": prompt(session_id, "one")}
+        await client.send(said)
+        await client.until_update("agent_message_chunk")
+        for method in ("session/prompt", "session/list", "initialize", "nope"):
+            await client.send(said | {"method": method})
+            refused = await client.until(lambda line: "method" not in line)
+            assert (refused["id"], refused["error"]["code"]) == (call_id, -32600), method
+        await client.notify("$/cancel_request", {"requestId": call_id})
+        answered = await client.until(lambda line: "method" not in line)
+        assert (answered["id"], answered["result"]) == (call_id, {"stopReason": "cancelled"})
+        await client.send(said)
+        answered = await client.until(lambda line: "method" not in line)
+        assert answered["result"]["stopReason"] == "end_turn"  # the id is free again
+
+
+@pytest.mark.parametrize("call_id", [True, [], {}, ["x"]])
+async def test_an_id_of_a_type_that_is_no_id_is_refused(place: Place, call_id: object) -> None:
+    async with acp_client(place) as client:
+        for method in ("initialize", "session/list"):
+            await client.send({"jsonrpc": "2.0", "id": call_id, "method": method, "params": {}})
+            refused = await client.next_line()
+            assert (refused["id"], refused["error"]["code"]) == (None, -32600)
+
+
 @pytest.mark.spec("A-74")
 async def test_prompts_are_queued_behind_the_running_one(place: Place) -> None:
     release = anyio.Event()

@@ -66,6 +66,8 @@ class AcpTransport:
         self._initialize = initialize
         self._lines = LineReader(read_block, MAX_LINE_BYTES)
         self._unanswered_count = 0
+        self._ids_in_progress: set[object] = set()
+        """The ids of the unanswered requests, but for null, which tells no requests apart."""
         self.request_answered = anyio.Event()
         """Set, and replaced, when a request is answered."""
 
@@ -83,6 +85,8 @@ class AcpTransport:
             _current_request.set(IncomingRequest(message.get("id")) if "method" in message else None)
             if "method" in message and "id" in message:
                 self._unanswered_count += 1
+                if message["id"] is not None:
+                    self._ids_in_progress.add(message["id"])
             return message
         _current_request.set(None)
         return None
@@ -114,8 +118,16 @@ class AcpTransport:
         message = cast("RpcMessage", value)
         if "method" not in message and "id" in message and ("result" in message or "error" in message):
             return _normalize_answer(message)
+        if not is_request_id(message.get("id")):
+            self._put_error(INVALID_REQUEST, "Invalid request", "id: must be a string, a number or null")
+            return None
         if not isinstance(message.get("method"), str):
             self._put_error(INVALID_REQUEST, "Invalid request", "the message has no method", message.get("id"))
+            return None
+        if message.get("id") in self._ids_in_progress:
+            # The id names two requests, which is the client's mistake: each gets its answer, this one at once.
+            details = "another request with this id is in progress"
+            self._put_error(INVALID_REQUEST, "Invalid request", details, message["id"])
             return None
         return self._accept_call(message)
 
@@ -158,6 +170,7 @@ class AcpTransport:
             del error["data"]
         self._put_message(message)
         self._unanswered_count -= 1
+        self._ids_in_progress.discard(message["id"])
         self.request_answered.set()
         self.request_answered = anyio.Event()
         if (request := _current_request.get()) is not None:
@@ -184,6 +197,11 @@ class AcpTransport:
                 _build_error_answer(message.get("id"), RpcError(INTERNAL_ERROR, refused.message, refused.data))
             )
         self.outbox.put(frame_message(line))
+
+
+def is_request_id(value: object) -> bool:
+    """Return whether this can be the id of a request: a string, a number or null."""
+    return value is None or (isinstance(value, (str, int, float)) and not isinstance(value, bool))
 
 
 def _normalize_answer(message: RpcMessage) -> RpcMessage | None:
