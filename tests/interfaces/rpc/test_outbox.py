@@ -69,3 +69,22 @@ async def test_outbox_never_joins_more_than_a_piece() -> None:
         await outbox.flush()
         tasks.cancel_scope.cancel()
     assert sizes == [len(line) * count for count in (2, 2, 1, 4, 1)]  # a line is never split
+
+
+@pytest.mark.anyio
+async def test_nothing_to_write_is_no_write() -> None:
+    """A batch of events may be hidden from the client as a whole."""
+    written: list[bytes] = []
+
+    async def write(data: bytes) -> None:
+        written.append(data)
+
+    outbox = Outbox(write, 4, lambda: None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(outbox.run)
+        outbox.put(b"")
+        await anyio.wait_all_tasks_blocked()
+        outbox.put(b"x\n")
+        await outbox.flush()
+        tasks.cancel_scope.cancel()
+    assert written == [b"x\n"]

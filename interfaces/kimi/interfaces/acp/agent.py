@@ -167,7 +167,7 @@ class AcpAgent:
 
         source = self._sessions.find(source_id)
         if source is not None and source.location.cwd == location.cwd:
-            async with self._sessions.use_session(source) as live:
+            async with self._sessions.use_session(source) as live, source.copy_lock:
                 if live.conversation.turn is not None:
                     raise RpcError(INVALID_REQUEST, "A turn of this session is running; fork it afterwards.")
                 live.conversation.events.flush()  # the copy is made from the files
@@ -249,6 +249,10 @@ class AcpAgent:
                 await session.prompt_queue.wait_for_turn(queued_prompt)
                 await held.enter_async_context(self._turn_slots)
                 live = await held.enter_async_context(self._sessions.use_session(session))
+                async with (
+                    session.copy_lock
+                ):  # a copy is being made; nothing is awaited from here until the turn begins
+                    pass
             # `is_cancelled`: a cancel after the last wait in the scope does not interrupt anything.
             if live is None or queued_prompt.is_cancelled:
                 return _CANCELLED_RESULT

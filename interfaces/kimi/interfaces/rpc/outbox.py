@@ -33,8 +33,8 @@ class Outbox:
         self.is_broken = False
 
     def put(self, line: bytes) -> None:
-        """Queue a line, which includes its line end."""
-        if self.is_broken:
+        """Queue lines, each with its line end; none at all are no write."""
+        if self.is_broken or not line:
             return
         self._lines.append(line)
         self._size += len(line)

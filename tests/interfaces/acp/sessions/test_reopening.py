@@ -20,6 +20,7 @@ from tests.support.acp.client import acp_client, prompt, using
 from tests.support.acp.stored_sessions import at, one_turn, texts_of
 from tests.support.fakes import FakeModel
 from tests.support.program.wire_process import Json, Place
+from tests.support.robustness.visit import check_stored
 
 pytestmark = pytest.mark.anyio
 
@@ -180,3 +181,32 @@ async def test_foreign_cursor_is_refused(position: bytes) -> None:
     with pytest.raises(RpcError) as refused:
         build_page([], base64.urlsafe_b64encode(position).decode())
     assert refused.value.code == -32602
+
+
+async def test_a_turn_that_begins_during_a_fork_is_stored_once(place: Place) -> None:
+    """The copy is made from the files: a call that is open while they are read would be answered twice in them."""
+    turns = [[TextPart("said")] for _ in range(30)]
+    rounds = [[[ToolCall(f"c{n}", Function("Shell", '{"command": "true"}'))], [TextPart("done")]] for n in range(10)]
+    model = FakeModel([*turns, *(script for pair in rounds for script in pair)])
+
+    approved = {"outcome": {"outcome": "selected", "optionId": "approve"}}
+    async with acp_client(place, adapt=using(model)) as client:
+        await client.shake_hands()
+        session_id = await client.new_session(place)
+        for _ in turns:
+            await client.say(session_id, "x" * 2000)  # a record that takes a moment to copy
+        forks = 0
+        for _ in rounds:
+            fork = client.message("session/fork", {"sessionId": session_id, "cwd": str(place.work), "mcpServers": []})
+            asked = client.message("session/prompt", prompt(session_id, "go"))
+            await client.send(fork, asked)
+            forks += "result" in await client.answer_of(fork["id"])
+            waiting = [line for line in client.lines if line.get("method") == "session/request_permission"]
+            request = waiting[0] if waiting else await client.until_method("session/request_permission")
+            client.lines.clear()
+            await client.send({"jsonrpc": "2.0", "id": request["id"], "result": approved})
+            assert (await client.answer_of(asked["id"]))["result"]["stopReason"] == "end_turn"
+        assert forks, "a fork that came before its prompt is made"
+        await client.result("session/close", {"sessionId": session_id})
+    for directory in place.session_dirs():
+        check_stored(directory)

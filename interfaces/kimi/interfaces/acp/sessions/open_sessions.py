@@ -58,6 +58,8 @@ class OpenSession:
     process_settings: Settings
     """The settings of the process when the session was opened or last refreshed."""
     prompt_queue: PromptQueue = field(default_factory=PromptQueue)
+    copy_lock: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held while the session's files are copied; no turn may begin then."""
     suspended_state: SuspendedState | None = None
     """The state to restore, from when the session was last suspended."""
     has_lost_model: bool = False

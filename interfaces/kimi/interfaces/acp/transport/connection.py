@@ -30,7 +30,8 @@ def create_connection(agent: AcpAgent, transport: AcpTransport) -> Connection:
     requests = agent.request_handlers(lambda error: RequestError(error.code, error.message, error.data))
     for name, answer in requests.items():
         router.add_route(Route(method=name, func=answer, kind="request"))
-    for name, handler in agent.notification_handlers().items():
+    notifications = agent.notification_handlers()
+    for name, handler in notifications.items():
         router.add_route(Route(method=name, func=_wrap_notification_handler(handler), kind="notification"))
 
     @router.handle_extension_request
@@ -40,12 +41,13 @@ def create_connection(agent: AcpAgent, transport: AcpTransport) -> Connection:
             raise RequestError.method_not_found(f"_{name}")
         return await answer(params)
 
-    @router.handle_extension_notification
-    async def extension_notification(name: str, params: dict[str, Any]) -> None:
-        """Ignore an unknown notification."""
+    async def handle(name: str, params: Any, is_notification: bool) -> Any:
+        if is_notification and name not in notifications:
+            return None  # the library would log a traceback for each
+        return await router(name, params, is_notification)
 
-    _ = (extension_request, extension_notification)
-    return Connection(router, transport, listening=False)
+    _ = extension_request
+    return Connection(handle, transport, listening=False)
 
 
 def _wrap_notification_handler(handler: Callable[[RpcParams], None]) -> Callable[[Any], Any]:
