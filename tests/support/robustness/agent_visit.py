@@ -130,7 +130,8 @@ async def visit_agent(source: Random, root: Path, lines: int) -> Ledger:
     return total
 
 
-def _use_talkative_model(container: SessionContainer, session: OpenSession) -> None:
+def use_talkative_model(container: SessionContainer, session: OpenSession) -> None:
+    """Let a session use the talkative model; an adapter of containers."""
     cast("Any", container).open_model.override(providers.Object(opening(TalkativeModel())))
 
 
@@ -139,7 +140,7 @@ async def _visit_once(source: Random, place: Place, ledger: Ledger, lines: int) 
     visitor = Visitor(source, ledger, to_server)
     grammar = AgentGrammar(visitor, str(place.work))
     sessions = grammar.sessions
-    server = acp_server(place, adapt=_use_talkative_model)
+    server = acp_server(place, adapt=use_talkative_model)
     located: Json = {"cwd": str(place.work), "mcpServers": []}
 
     async def cancel() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 
+from kimi.domain.content.parts import TextPart, ThinkPart
 from kimi.domain.events.event import Event
 
 
@@ -16,16 +17,22 @@ class Delivery(NamedTuple):
     envelope: bytes | None
 
 
+MAX_QUEUED_WEIGHT: Final = 1024 * 1024
+"""About how many characters the queued events may hold together."""
+
+
 class EventChannel:
     """Delivers events from the conversation to its driver, in order and in batches.
 
-    A sender waits while more than `limit` events are queued, so a client that does not read slows the turn down and
-    memory use is bounded. Below the limit, sending does not yield: a burst of events is delivered as one batch.
+    A sender waits while more than `limit` events are queued, or more than `MAX_QUEUED_WEIGHT`, so a client that does
+    not read slows the turn down and memory use is bounded. Below the limit, sending does not yield: a burst of events is
+    delivered as one batch.
     """
 
     def __init__(self, limit: int = 1024) -> None:
         self._limit = limit
         self._queue: list[Delivery] = []
+        self._weight = 0
         self._not_empty = anyio.Event()
         self._batch_taken = anyio.Event()
         self._sent = 0
@@ -41,6 +48,7 @@ class EventChannel:
         if self._closed:
             return
         self._queue.append(delivery)
+        self._weight += _weigh(delivery)
         self._sent += 1
         self._unfinished += 1
         if len(self._queue) == 1:
@@ -52,8 +60,8 @@ class EventChannel:
         return self._unfinished
 
     async def wait_for_capacity(self) -> None:
-        """Wait while more than `limit` events are queued. Returns at once after `close`."""
-        while len(self._queue) > self._limit and not self._closed:
+        """Wait while too many events are queued, or too heavy ones. Returns at once after `close`."""
+        while (len(self._queue) > self._limit or self._weight > MAX_QUEUED_WEIGHT) and not self._closed:
             await self._batch_taken.wait()
 
     async def receive(self) -> list[Delivery]:
@@ -65,7 +73,7 @@ class EventChannel:
         self._finish_batch()
         while not self._queue and not self._closed:
             await self._not_empty.wait()
-        batch, self._queue = self._queue, []
+        batch, self._queue, self._weight = self._queue, [], 0
         self._not_empty = anyio.Event()
         return batch
 
@@ -89,3 +97,13 @@ class EventChannel:
         self._batch_taken.set()
         if not self._closed:
             self._batch_taken = anyio.Event()
+
+
+def _weigh(delivery: Delivery) -> int:
+    """Return about how many characters an event holds; only streamed parts come without an envelope and have many."""
+    event, envelope = delivery
+    if envelope is not None:
+        return len(envelope)
+    if isinstance(event, TextPart):
+        return len(event.text)
+    return len(event.think) if isinstance(event, ThinkPart) else 0

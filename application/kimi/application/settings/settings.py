@@ -100,7 +100,7 @@ class WireSettings(SettingsSlice):
     """`[wire]`: limits of the stdio protocol, in bytes (wire spec 1.1)."""
 
     max_line_bytes: Annotated[int, Field(ge=1024)] = 100 * 1024 * 1024
-    max_queued_bytes: Annotated[int, Field(ge=65_536)] = 16 * 1024 * 1024
+    max_queued_bytes: Annotated[int, Field(ge=65_536)] = 2 * 1024 * 1024
 
 
 class BackgroundSettings(SettingsSlice):

@@ -18,17 +18,22 @@ PART_TYPES = (TextPart, ThinkPart, ToolCall, ToolCallPart, ImagePart, AudioPart,
 """The classes of `StreamPart`."""
 
 
+_BLOCK_PIECES = 1024
+
+
 class PartMerger:
     """Merges streamed parts, in time linear in the number of characters.
 
     Merging is associative: the merged parts are the same however a text was cut into parts.
     """
 
-    __slots__ = ("_open", "_pieces")
+    __slots__ = ("_blocks", "_open", "_pieces")
 
     def __init__(self) -> None:
         self._open: TextPart | ThinkPart | ToolCall | None = None
         self._pieces: list[str] = []
+        self._blocks: list[str] = []
+        """What was joined before: pieces of a few characters take ten times the memory of their text."""
 
     @property
     def is_empty(self) -> bool:
@@ -45,12 +50,12 @@ class PartMerger:
         opened = self._open
         if isinstance(part, TextPart):
             if isinstance(opened, TextPart):
-                self._pieces.append(part.text)
+                self._append(part.text)
                 return []
             return self._reopen(part, part.text)
         if isinstance(part, ToolCallPart):
             if isinstance(opened, ToolCall) and part.arguments_part:
-                self._pieces.append(part.arguments_part)
+                self._append(part.arguments_part)
             return []
         if isinstance(part, ThinkPart):
             return self._push_thinking(part)
@@ -60,8 +65,8 @@ class PartMerger:
 
     def flush(self) -> list[MergedPart]:
         """Return the part that was still open, if any, and start afresh; called at the end of the stream."""
-        opened, text = self._open, "".join(self._pieces)
-        self._open, self._pieces = None, []
+        opened, text = self._open, "".join((*self._blocks, *self._pieces))
+        self._open, self._pieces, self._blocks = None, [], []
         match opened:
             case None:
                 return []
@@ -73,9 +78,15 @@ class PartMerger:
                 whole = text if text or opened.function.arguments is not None else None
                 return [ToolCall(opened.id, Function(opened.function.name, whole), opened.extras)]
 
+    def _append(self, text: str) -> None:
+        self._pieces.append(text)
+        if len(self._pieces) >= _BLOCK_PIECES:
+            self._blocks.append("".join(self._pieces))
+            self._pieces = []
+
     def _push_thinking(self, part: ThinkPart) -> list[MergedPart]:
         if isinstance(self._open, ThinkPart):
-            self._pieces.append(part.think)
+            self._append(part.think)
             done: list[MergedPart] = []
         else:
             done = self._reopen(part, part.think)

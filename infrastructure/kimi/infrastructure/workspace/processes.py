@@ -22,7 +22,7 @@ from kimi.infrastructure.workspace.programs import find_program
 DRAIN_S = 0.5
 """How long output is awaited after the command has ended, in seconds."""
 
-LEAVING_GRACE_S = 0.5
+LEAVING_GRACE_S = 0.05
 """Seconds between termination and killing when no result is awaited any more."""
 
 

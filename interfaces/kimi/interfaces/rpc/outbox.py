@@ -12,11 +12,16 @@ PIECE_BYTES: Final = 1024 * 1024
 """How many bytes of the outbox are joined for one write, unless one line alone has more."""
 
 
+MAX_UNREAD_ANSWER_BYTES: Final = 2 * 1024 * 1024
+"""How many bytes of answers a client may leave unread, beyond the high-water mark, before its input waits."""
+
+
 class Outbox:
     """Queues lines and writes them in order, joined to pieces.
 
-    `put` never waits, so a response is always accepted; a producer of many lines must await `wait_for_capacity`. After
-    a failed write or `fail`, `is_broken` is set, `on_broken` has been called once, and lines are dropped.
+    `put` never waits, so a response is always accepted; a producer of many lines must await `wait_for_capacity`. Who
+    reads requests must await `wait_for_reader` while `is_flooded`: a client may send any number of requests and read no
+    answer. After a failed write or `fail`, `is_broken` is set, `on_broken` has been called once, and lines are dropped.
     """
 
     def __init__(
@@ -27,6 +32,7 @@ class Outbox:
         self._on_broken = on_broken
         self._lines: list[bytes] = []
         self._size: int = 0
+        self._answer_bytes = 0  # queued since the queue was last empty
         self._arrived = anyio.Event()
         self._written = anyio.Event()
         self._writing = False
@@ -39,6 +45,23 @@ class Outbox:
         self._lines.append(line)
         self._size += len(line)
         self._arrived.set()
+
+    def put_answer(self, line: bytes) -> None:
+        """Queue the answer to a request."""
+        self._answer_bytes += len(line)
+        self.put(line)
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the client has sent requests for more answers than it reads. Events alone never flood the outbox:
+        a client may stop reading and still cancel."""
+        excess = self._size - self._high_water
+        return min(excess, self._answer_bytes) > MAX_UNREAD_ANSWER_BYTES and not self.is_broken
+
+    async def wait_for_reader(self) -> None:
+        """Wait until the outbox is no longer flooded."""
+        while self.is_flooded:
+            await self._written.wait()
 
     async def wait_for_capacity(self) -> None:
         """Wait until no more than the high-water mark is queued."""
@@ -93,6 +116,8 @@ class Outbox:
         block = b"".join(self._lines[:count])
         del self._lines[:count]
         self._size -= len(block)
+        if not self._lines:
+            self._answer_bytes = 0
         return block
 
     def _notify_written(self) -> None:

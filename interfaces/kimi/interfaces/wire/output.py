@@ -38,8 +38,8 @@ class WireOutput:
         self._answered = anyio.Event()
 
     def send(self, message: bytes) -> None:
-        """Queue a message."""
-        self.outbox.put(frame_message(message))
+        """Queue the answer to a request, or an error."""
+        self.outbox.put_answer(frame_message(message))
 
     def send_events(self, batch: Sequence[Delivery]) -> None:
         """Queue events and requests."""

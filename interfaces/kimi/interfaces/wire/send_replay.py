@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 import anyio.lowlevel
 
 from kimi.application.ports import SessionFiles
-from kimi.application.sessions.replay_events import ReplayedEvent, replay
+from kimi.application.sessions.replay_events import replay
 from kimi.interfaces.rpc.framing import frame_message
 from kimi.interfaces.rpc.messages import encode_notification, encode_request
 from kimi.interfaces.rpc.outbox import Outbox
 from kimi.interfaces.wire.event_encoder import STRICT_EVENT_NAMES, NestedTurnTracker
 
 BATCH_SIZE: Final = 256
-"""How many events are read between two checks for a cancel."""
+"""How many events are read before other tasks may run and a cancel takes effect."""
 
 
 @dataclass(slots=True)
@@ -35,24 +33,16 @@ class ReplayProgress:
 
 async def send_replay(files: SessionFiles, outbox: Outbox, progress: ReplayProgress, *, strict: bool) -> None:
     """Send everything that was recorded until now. Waits while the client does not read."""
-    items, nested = replay(files), NestedTurnTracker()
-    while batch := list(islice(items, BATCH_SIZE)):
-        await outbox.wait_for_capacity()
-        outbox.put(_encode_batch(batch, progress, nested, strict=strict))
-        await anyio.lowlevel.checkpoint()
-
-
-def _encode_batch(
-    batch: Iterable[ReplayedEvent], progress: ReplayProgress, nested: NestedTurnTracker, *, strict: bool
-) -> bytes:
-    lines: list[bytes] = []
-    for name, envelope, request in batch:
+    nested = NestedTurnTracker()
+    for number, (name, envelope, request) in enumerate(replay(files), start=1):
+        if number % BATCH_SIZE == 0:
+            await anyio.lowlevel.checkpoint()
         if (nested.is_nested_boundary(name) or name not in STRICT_EVENT_NAMES) and strict:
             continue
+        await outbox.wait_for_capacity()  # for each: a single event may hold megabytes
         if request is None:
             progress.events += 1
-            lines.append(frame_message(encode_notification(b"event", envelope)))
+            outbox.put(frame_message(encode_notification(b"event", envelope)))
         else:
             progress.requests += 1
-            lines.append(frame_message(encode_request(b"request", request.id, envelope)))
-    return b"".join(lines)
+            outbox.put(frame_message(encode_request(b"request", request.id, envelope)))

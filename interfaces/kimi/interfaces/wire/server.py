@@ -71,6 +71,8 @@ class WireServer:
             with self._read_scope:
                 async for line in LineReader(read_block, self._max_line_bytes):
                     self._handle_line(line)
+                    if self.outbox.is_flooded:
+                        await self.outbox.wait_for_reader()
             await self._wind_down()
             tasks.cancel_scope.cancel()  # the pumps run until they are cancelled
 

@@ -220,8 +220,8 @@ class LiveSession:
             sent = 0
             for sent, update in enumerate(updates, start=1):
                 self._client.send_update(self.id, update)
+                await self._client.wait_for_capacity()  # for each: a single update may hold megabytes
                 if sent % REPLAY_BATCH_SIZE == 0:
-                    await self._client.wait_for_capacity()
                     await anyio.lowlevel.checkpoint()
             if not sent and conversation.history.messages:
                 raise nothing_to_replay()

@@ -80,6 +80,8 @@ class AcpTransport:
         `current_request`.
         """
         async for line in self._lines:
+            if self.outbox.is_flooded:
+                await self.outbox.wait_for_reader()
             if (message := self._parse_line(line)) is None:
                 continue
             _current_request.set(IncomingRequest(message.get("id")) if "method" in message else None)
@@ -196,7 +198,8 @@ class AcpTransport:
             line = encode_json(
                 _build_error_answer(message.get("id"), RpcError(INTERNAL_ERROR, refused.message, refused.data))
             )
-        self.outbox.put(frame_message(line))
+        put = self.outbox.put if "method" in message else self.outbox.put_answer
+        put(frame_message(line))
 
 
 def is_request_id(value: object) -> bool:

@@ -14,6 +14,9 @@ from kimi.interfaces.rpc.outbox import Outbox
 MAX_QUEUED_LINES: Final = 50_000
 """How many lines may be queued before producers must wait, however short the lines are."""
 
+MAX_CHUNK_CHARS: Final = 64 * 1024
+"""How many characters are joined to one line; pieces that wait to be joined take ten times the memory of their text."""
+
 _CHUNK_KINDS = frozenset({"agent_message_chunk", "agent_thought_chunk"})
 
 
@@ -54,7 +57,7 @@ class UpdateOutbox(Outbox):
         if key is None:
             self.put(encode_update(session_id, update))
             return
-        if self._pending_chunk is None or self._pending_chunk.key != key:
+        if self._pending_chunk is None or self._pending_chunk.key != key or self._pending_chunk.size > MAX_CHUNK_CHARS:
             self._queue_pending_chunk()
             self._pending_chunk = _PendingChunk(key, update)
         text: str = update["content"]["text"]
