@@ -61,6 +61,7 @@ class LiveSession:
         self._client = client
         self._capabilities = capabilities
         self._tasks = tasks
+        self.has_ended = False
         self._request_scopes: dict[str, anyio.CancelScope] = {}
         self._send_lock = anyio.Lock()
         self._replayed_count = 0  # how many events on the channel a replay has already shown
@@ -194,8 +195,9 @@ class LiveSession:
         self._send_updates([{"sessionUpdate": "session_info_update", "title": title, "updatedAt": now}])
 
     def schedule_sync(self) -> None:
-        """Sync the session to the disk, against power failures, without waiting for it."""
-        self._tasks.start_soon(self.conversation.files.sync)
+        """Sync the session to the disk, against power failures, without waiting for it. Does nothing after the end."""
+        if not self.has_ended:  # the answer to a prompt may follow the end of its session
+            self._tasks.start_soon(self.conversation.files.sync)
 
     # --- replay ---------------------------------------------------------------------------------------------------
 
@@ -359,4 +361,5 @@ async def open_live_session(
             # Pending requests are refused first, so that nothing waits for answers that can no longer arrive.
             conversation.events.pending_requests.close()
             conversation.events.channel.close()
+            live.has_ended = True
             tasks.cancel_scope.cancel()
