@@ -29,6 +29,7 @@ from kimi.infrastructure.launcher.protocol import (
     RELEASE,
     STARTED,
     read_request,
+    receive_descriptors,
 )
 
 LEAVING_GRACE_S: Final = 0.3
@@ -37,6 +38,9 @@ LEAVING_GRACE_S: Final = 0.3
 _KILL_PAUSE_S: Final = 0.005
 _PATIENCE_S: Final = 2.0
 """How long killed processes are awaited: those of another user cannot be killed."""
+
+_DESCRIPTORS: Final = 4
+"""The socket for the program, and the three streams of the command."""
 
 _DEFAULT_SIGNALS: Final = [number for number in signal.Signals if number not in (signal.SIGKILL, signal.SIGSTOP)]
 
@@ -104,8 +108,8 @@ class Keeper:
                 break
         if self._is_left:
             return False
-        data, descriptors, _, _ = socket.recv_fds(self._program, 1, 4, socket.MSG_CMSG_CLOEXEC)
-        if not data:
+        descriptors = receive_descriptors(self._program)
+        if len(descriptors) != _DESCRIPTORS:
             return False
         self._control, self._streams = socket.socket(fileno=descriptors[0]), descriptors[1:]
         os.write(self._take, b"t")

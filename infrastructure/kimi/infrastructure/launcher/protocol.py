@@ -10,6 +10,7 @@ from __future__ import annotations
 import marshal
 import socket
 import struct
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
@@ -31,6 +32,8 @@ ENDED: Final = "ended"
 GONE: Final = "gone"
 """An event: nothing of the command is left."""
 
+_MOST_DESCRIPTORS: Final = 8
+
 NUMBER: Final = struct.Struct("!I")
 
 Request: TypeAlias = tuple[list[bytes], bytes, dict[bytes, bytes]]
@@ -50,6 +53,20 @@ def read_request(control: socket.socket) -> Request | None:
     (size,) = NUMBER.unpack(head)
     body = _read_exactly(control, size)
     return cast(Request, marshal.loads(body)) if len(body) == size else None
+
+
+def receive_descriptors(program: socket.socket) -> list[int]:
+    """Receive the descriptors of a request for a keeper, which commands do not inherit; none at the end.
+
+    `socket.recv_fds` ignores the flag that is needed for that.
+    """
+    descriptors = array("i")
+    space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * descriptors.itemsize)
+    _, messages, _, _ = program.recvmsg(len(NEW_KEEPER), space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in messages:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return list(descriptors)
 
 
 def _read_exactly(control: socket.socket, size: int) -> bytes:
