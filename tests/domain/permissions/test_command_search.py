@@ -86,6 +86,7 @@ MEBIBYTE = 1 << 20
 
 BOMBS = {
     "words": "rm x ",
+    "everything": "\\\\x72 >a $x ",
     "quotes": "'' ",
     "alternating quotes": "'\"",
     "escapes": "\\x72",

@@ -11,12 +11,13 @@ import re
 from functools import lru_cache
 from typing import Final
 
-_QUOTING: Final = re.compile(r"(?:[\"'`^${}]|\\\n?)++")
+_QUOTING_SIGNS: Final = "\"'`^${}\\"
+_QUOTING: Final = str.maketrans(dict.fromkeys(_QUOTING_SIGNS, "\0"))
 """Signs that may stand inside a word without being part of it."""
 
-_WITHOUT_QUOTING: Final = str.maketrans("", "", "\"'`^${}\\")
+_WITHOUT_QUOTING: Final = str.maketrans("", "", _QUOTING_SIGNS)
 
-_GAP: Final = re.compile(r"\0?(?:[\s,]\0?)++")
+_GAP: Final = re.compile(r"[\s,][\s,\0]*+")
 """What separates words; a comma does inside braces."""
 
 _ESCAPE: Final = re.compile(
@@ -27,12 +28,14 @@ MAX_DECODINGS: Final = 2
 
 _CONTROLS: Final = dict(zip("abefnrtv\\", "\a\b\x1b\f\n\r\t\v\\", strict=True))
 
-_OPERATOR: Final = (
-    r"(?:(?<!\d)\d++)?(?:[<>]&[ \t]*+-|(?:&>>?|<>|[<>]&|>>|>\||>(?!\()|(?<!<)(?:<<-?(?!<)|<)(?![<(]))[ \t]*+"
-)
-_REDIRECTION: Final = re.compile(_OPERATOR + r"[^\s;|&()<>`]++)")
+# Every expression below begins with a sign, which the search for it finds fast.
+_DESCRIPTOR: Final = re.compile(r"\d{1,9}(?=[<>])")
+_OPERATOR: Final = r"(?:&>>?|<>|<&|>&|>>|>\||>(?!\()|<(?<!<<)(?:<-?(?!<))?(?![<(]))"
+_REDIRECTION: Final = re.compile(_OPERATOR + r"(?:(?<=[<>]&)[ \t]*+-|[ \t]*+[^\s;|&()<>`]++)")
 _QUOTED_REDIRECTION: Final = re.compile(
-    _OPERATOR + r"""(?:\$\([^()]*\)|`[^`]*`|[^\s;|&()<>`'"\\]|\\.|'[^']*'|"[^"]*")++)""",
+    _OPERATOR
+    + r"(?:(?<=[<>]&)[ \t]*+-"
+    + r"""|[ \t]*+(?:\$\([^()]*\)|`[^`]*`|[^\s;|&()<>`'"\\]|\\.|'[^']*'|"[^"]*")++)""",
     re.DOTALL,
 )
 """Where a line is quoted twice, the quotes of the inner one mislead: so a redirection is read in both ways."""
@@ -73,15 +76,16 @@ def _list_readings(line: str) -> tuple[str, ...]:
     while "\\" in spellings[-1] and len(spellings) <= MAX_DECODINGS:
         spellings.append(_ESCAPE.sub(_decode_escape, spellings[-1]))
     if "<" in line or ">" in line:
-        spellings += [form.sub(" ", one) for one in spellings for form in (_REDIRECTION, _QUOTED_REDIRECTION)]
+        bare = [_DESCRIPTOR.sub("", spelling) for spelling in spellings]
+        spellings += [form.sub(" ", one) for one in bare for form in (_REDIRECTION, _QUOTED_REDIRECTION)]
     if "$" in line:
         spellings += [_EXPANSION.sub("", spelling) for spelling in spellings]
     return tuple(dict.fromkeys(f"\0{_canonicalise(spelling)}" for spelling in spellings))
 
 
 def _canonicalise(text: str) -> str:
-    """Return `text` with each run of quoting signs as one NUL and each gap as one blank."""
-    return _GAP.sub(" ", _QUOTING.sub("\0", text))
+    """Return `text` with a NUL for each quoting sign and a blank for each gap."""
+    return _GAP.sub(" ", text.replace("\\\n", "\\").translate(_QUOTING))
 
 
 def _decode_escape(escape: re.Match[str]) -> str:
@@ -113,7 +117,7 @@ def _compile_segments(pattern: str) -> tuple[re.Pattern[str], ...]:
 
 
 def _join_characters(segment: list[str]) -> str:
-    return r"\0?+".join(re.escape(char) if char else r"[^\0]" for char in segment)
+    return r"\0*+".join(re.escape(char) if char else r"[^\0]" for char in segment)
 
 
 def _join_segment(segment: list[str]) -> str:
