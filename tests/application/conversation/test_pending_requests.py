@@ -23,7 +23,7 @@ async def announce(request: Request) -> None:
     """Tell nobody."""
 
 
-async def test_second_call_with_an_id_that_is_waiting_is_refused_and_the_first_is_answered() -> None:
+async def test_second_call_with_a_waiting_id_is_refused_and_the_first_answered() -> None:
     requests = PendingRequests()
     answers: list[Answer] = []
 
