@@ -25,7 +25,7 @@ from kimi.application.settings.settings import (
     WireSettings,
 )
 from kimi.domain.content.parts import Capability
-from kimi.domain.hook import FailureVerdict, HookEvent, is_valid_matcher
+from kimi.domain.hook import FailureVerdict, HookEvent
 from kimi.infrastructure.models.provider_types import PROVIDER_TYPES, TYPE_BY_ALIAS
 
 CAPABILITIES: frozenset[str] = frozenset(get_args(Capability))
@@ -155,7 +155,11 @@ class HookConfig(ConfigSection):
     @model_validator(mode="after")
     def _check_matcher(self) -> HookConfig:
         """Refuse a matcher that never matches where the hook must not be missed."""
-        if self.on_failure == "block" and not is_valid_matcher(self.matcher):
+        if self.on_failure == "block" and self.matcher:
+            from kimi.infrastructure.linear_regex import search_expression  # start-up time
+
+            if search_expression(self.matcher, "") != "invalid":
+                return self
             raise ValueError("'matcher' must be a regular expression where 'on_failure' is \"block\"")
         return self
 

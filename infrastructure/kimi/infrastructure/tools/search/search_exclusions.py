@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from kimi.domain.permissions.path_rules import (
+from kimi.domain.permissions.file_patterns import (
     NOT_SENSITIVE_PATTERNS,
     SENSITIVE_PATTERNS,
+    SENSITIVE_SYSTEM_PATTERNS,
+)
+from kimi.domain.permissions.path_rules import (
     PathScopes,
     is_within,
 )
@@ -21,14 +24,12 @@ from kimi.infrastructure.tools.search.name_globs import compile_name_glob, expan
 
 SECRET_TYPE, OPEN_TYPE, ANY_TYPE = "kimisecret", "kimiopen", "kimiany"
 
-_SYSTEM_PATTERNS = ("/proc/*/environ", "/proc/*/task/*/environ", "/proc/*/mem", "/proc/*/task/*/mem")
-
 
 def build_exclusions(
     target: ResolvedPath, glob: str | None, file_type: str | None, work_dir: str, scopes: PathScopes
 ) -> list[str]:
     """Return the arguments that exclude files with secrets; they come after `glob` and `file_type`, the model's own."""
-    secret = (*SENSITIVE_PATTERNS, *_SYSTEM_PATTERNS, *scopes.sensitive)
+    secret = (*SENSITIVE_PATTERNS, *SENSITIVE_SYSTEM_PATTERNS, *scopes.sensitive)
     names = [pattern for pattern in secret if "/" not in pattern and pattern]
     exempt = [pattern for pattern in (*NOT_SENSITIVE_PATTERNS, *scopes.not_sensitive) if pattern and "/" not in pattern]
     if glob is None or glob.startswith("!"):
