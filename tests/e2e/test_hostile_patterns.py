@@ -19,7 +19,7 @@ MATCHERS = ("(a|a)*!$", "(a+)+!$", ".*" * 24 + "!")
 
 TEXT = "a" * 60 + "!"
 LARGE = {"a": [{"b": "a" * 50, "c": [1, 2, 3]}] * 3_000}
-BOMB = build_reference_bomb()
+BOMB: Json = dict(build_reference_bomb())
 PATTERNS: Json = {
     "type": "object",
     "properties": {"a": {"allOf": [{"pattern": one} for one in EXPLOSIVE_EXPRESSIONS]}},

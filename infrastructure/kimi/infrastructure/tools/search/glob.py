@@ -77,7 +77,8 @@ class GlobTool:
     async def _check_and_search(self, params: GlobParams) -> ToolReturnValue:
         if self._policy.settings.glob_strict and params.pattern.startswith("**"):
             return await self._too_wide_error(params.pattern)
-        pattern = GlobPattern(params.pattern, ignore_case=self._policy.windows)
+        # In a thread, because braces may stand for hundreds of long patterns.
+        pattern = await to_thread.run_sync(partial(GlobPattern, params.pattern, ignore_case=self._policy.windows))
         if (error := _check_pattern(params.pattern, pattern)) is not None:
             return error
         scopes = await self._policy.resolve_scopes()
