@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Annotated
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
@@ -23,6 +23,9 @@ from kimi.infrastructure.tools.search.glob_walk import GlobMatches, GlobPattern,
 MAX_MATCHES = 1000
 BUDGET_S = 10.0
 """Seconds after which a search returns what it has found."""
+
+MAX_PARALLEL = 2
+"""The searches of one conversation at a time: many threads at work would keep the event loop from going on."""
 
 _DESCRIPTION = f"""\
 Find files and directories by name. Use Grep to search what files contain.
@@ -55,6 +58,7 @@ class GlobTool:
         self._workspace = workspace
         self._policy = policy
         self._budget_s = budget_s
+        self._limiter = CapacityLimiter(MAX_PARALLEL)
 
     @property
     def spec(self) -> ToolSpec:
@@ -78,7 +82,9 @@ class GlobTool:
         if self._policy.settings.glob_strict and params.pattern.startswith("**"):
             return await self._too_wide_error(params.pattern)
         # In a thread, because braces may stand for hundreds of long patterns.
-        pattern = await to_thread.run_sync(partial(GlobPattern, params.pattern, ignore_case=self._policy.windows))
+        pattern = await to_thread.run_sync(
+            partial(GlobPattern, params.pattern, ignore_case=self._policy.windows), limiter=self._limiter
+        )
         if (error := _check_pattern(params.pattern, pattern)) is not None:
             return error
         scopes = await self._policy.resolve_scopes()
@@ -95,7 +101,7 @@ class GlobTool:
             windows=scopes.windows,
         )
         try:
-            found = await to_thread.run_sync(walk.run, abandon_on_cancel=True)
+            found = await to_thread.run_sync(walk.run, abandon_on_cancel=True, limiter=self._limiter)
         finally:
             # A cancelled call abandons the thread, which must end by itself.
             walk.cancel()

@@ -9,6 +9,7 @@ hostile: they have limits, and nothing in a pattern backtracks.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -53,6 +54,7 @@ class PathRule:
         if self.directories_only and not is_directory:
             return False
         if self._matchers is None:
+            time.sleep(0)  # compiling thousands of rules would keep the event loop from going on
             self._matchers = tuple(
                 None if part == "**" else compile_name_glob(part, ignore_case=self.ignore_case, escapes=True)
                 for part in self.components

@@ -54,7 +54,7 @@ def compile_name_glob(glob: str, *, ignore_case: bool = False, escapes: bool = F
     return _compile_name_glob(glob, ignore_case, escapes)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _compile_name_glob(glob: str, ignore_case: bool, escapes: bool) -> NameMatcher:
     if not ignore_case and not _WILDCARD.search(glob):
         return glob.__eq__
