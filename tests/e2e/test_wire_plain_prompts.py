@@ -112,7 +112,7 @@ def test_a_fork_keeps_what_came_before_a_plain_clear(skilled: Place) -> None:
         session = kimi.new_session(skilled)
         for text in ("first", "/clear", "last"):
             kimi.say(session, text)
-        params = {"sessionId": session, "cwd": str(skilled.work), "mcpServers": []}
+        params: Json = {"sessionId": session, "cwd": str(skilled.work), "mcpServers": []}
         fork = kimi.result("session/fork", params)["sessionId"]
         kimi.say(fork, "after")
         assert kimi.finish() == 0

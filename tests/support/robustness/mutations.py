@@ -20,14 +20,13 @@ DEEP_TEXT: Final = b"[" * 5000 + b"]" * 5000
 
 MakeMessage: TypeAlias = Callable[[Random], Json]
 
+_NO_VALUES: Final[list[Any]] = []
 ODD_VALUES: Final[tuple[object, ...]] = (
     None, True, False, 0, 1, -1, 1.5, -0.0, 2**53 + 1, 2**63, -(2**64), 10**300, 1e308, 5e-324,
     "", " ", "\x00", "\ud800", "a\udfffb", "\u2028", "\x85", "😀", "é", "\ufeff", "x" * 300, "/", "..", DEEP_WORD,
-    [], {}, [[]], [None], {"": None}, {"type": "text"}, {"type": "nope", "text": 5}, [{"type": "text", "text": 5}],
-    ["x"] * 50, {"__class__": "x", "constructor": {}, "__proto__": {}},
+    _NO_VALUES, dict[str, Any](), [_NO_VALUES], [None], {"": None}, {"type": "text"}, {"type": "nope", "text": 5},
+    [{"type": "text", "text": 5}], ["x"] * 50, {"__class__": "x", "__proto__": None},
 )  # fmt: skip
-_VALUES: Final = cast("tuple[Any, ...]", ODD_VALUES)
-
 ODD_IDS: Final[tuple[object, ...]] = (
     None, True, False, 0, -1, 1.5, 2**70, "", " ", "\ud800", "\x00", "\u2028", "x" * 500, [], {}, ["x"], {"id": "x"},
 )  # fmt: skip
@@ -68,15 +67,18 @@ def spoil_value(source: Random, message: Json) -> None:
     for _ in range(source.randint(1, 2)):
         place: Any = message
         while True:
-            names = list(cast("Json", place)) if isinstance(place, dict) else list(range(len(place)))
+            names: list[Any] = list(cast("Json", place)) if isinstance(place, dict) else [*range(_length(place))]
             if not names:
                 return
             name = source.choice(names)
-            if isinstance(place[name], (dict, list)) and source.random() < 0.75:
-                place = place[name]
-                continue
-            break
+            if not isinstance(place[name], (dict, list)) or source.random() >= 0.75:
+                break
+            place = cast("Any", place[name])
         _spoil_member(source, place, name)
+
+
+def _length(values: list[Any]) -> int:
+    return len(values)
 
 
 def _spoil_member(source: Random, place: Any, name: Any) -> None:
@@ -84,12 +86,13 @@ def _spoil_member(source: Random, place: Any, name: Any) -> None:
     if change == 0:
         del place[name]
     elif change == 1 and isinstance(place, dict):
-        cast("Json", place)[source.choice(("Method", "ID", "", "params", "id", "result", "error"))] = place.pop(name)
+        members = cast("Json", place)
+        members[source.choice(("Method", "ID", "", "params", "id", "result", "error"))] = members.pop(name)
     elif change == 2:
         for _ in range(source.choice((1, 3, 40, 120))):
             place[name] = [place[name]] if source.random() < 0.5 else {"x": place[name]}
     else:
-        place[name] = copy.deepcopy(source.choice(_VALUES))
+        place[name] = copy.deepcopy(source.choice(ODD_VALUES))
 
 
 def spoil_text(source: Random, text: str) -> str:

@@ -25,8 +25,8 @@ class EventChannel:
     """Delivers events from the conversation to its driver, in order and in batches.
 
     A sender waits while more than `limit` events are queued, or more than `MAX_QUEUED_WEIGHT`, so a client that does
-    not read slows the turn down and memory use is bounded. Below the limit, sending does not yield: a burst of events is
-    delivered as one batch.
+    not read slows the turn down and memory use is bounded. Below the limit, sending does not yield: a burst of events
+    is delivered as one batch.
     """
 
     def __init__(self, limit: int = 1024) -> None:
