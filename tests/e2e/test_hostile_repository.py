@@ -8,11 +8,12 @@ from tests.support.hostile_repository import BOMB, SECRET, STARS, HostileReposit
 from tests.support.program.acp_process import acp_process, choose
 from tests.support.program.processes import all_gone
 from tests.support.program.shell_talk import leave, say
-from tests.support.program.terminal import ESCAPE, terminal
+from tests.support.program.terminal import CTRL_U, ESCAPE, terminal
 from tests.support.program.wire_process import Json, Place, approval
 from tests.support.providers.scripts import call, step
 
 ENVIRONMENT_SECRET = "env-secret-55b0c1"
+REPORT = "text: " + "The subagent has seen it. " * 10
 LIKE_THE_SECRET = "hush.7f3a"
 """A pattern that matches the secret and does not hold it."""
 
@@ -89,7 +90,7 @@ def test_a_wire_client_is_safe_in_a_hostile_repository(
     marked_place: Place, word: str, repository: HostileRepository
 ) -> None:
     calls = reading_calls(repository)
-    marked_place.script(step("text: looking", *calls), step("text: more", explore("s1")), "text: seen", "text: done")
+    marked_place.script(step("text: looking", *calls), step("text: more", explore("s1")), REPORT, "text: done")
     before = repository.outside_content()
     with marked_place.wire(cold=True) as kimi:
         kimi.initialize()
@@ -108,7 +109,7 @@ def test_an_editor_is_safe_in_a_hostile_repository(
     marked_place: Place, word: str, repository: HostileRepository
 ) -> None:
     calls = reading_calls(repository)
-    marked_place.script(step("text: looking", *calls), step("text: more", explore("s1")), "text: seen", "text: done")
+    marked_place.script(step("text: looking", *calls), step("text: more", explore("s1")), REPORT, "text: done")
     before = repository.outside_content()
     with acp_process(marked_place, cold=True) as kimi:
         kimi.shake_hands()
@@ -125,15 +126,15 @@ def test_an_editor_is_safe_in_a_hostile_repository(
 def test_the_shell_is_safe_in_a_hostile_repository(
     marked_place: Place, word: str, repository: HostileRepository
 ) -> None:
-    marked_place.script(step("text: looking", explore("s1")), "text: seen", "text: All done.")
+    marked_place.script(step("text: looking", explore("s1")), REPORT, "text: All done.")
     before = repository.outside_content()
     with terminal(marked_place) as shown:
         shown.until("context:")
-        shown.type("@")
-        shown.until("sub/")
-        shown.type(ESCAPE, "\x15")
         say(shown, "look around", "All done.")
         shown.idle()
+        shown.type("@odd")
+        shown.until("odd/")
+        shown.type(ESCAPE, CTRL_U)
         leave(shown)
         seen = bytes(shown.raw).decode("utf-8", "replace")
     assert "title\x07" not in seen

@@ -84,8 +84,7 @@ def plant(place: Place, provider: str) -> None:
     session.write_text(json.dumps({"role": "user", "content": SECRETS["own-session"]}) + "\n")
     place.environ |= {
         "KIMI_API_KEY": SECRETS["environment-kimi"],
-        "OPENAI_API_KEY": SECRETS["provider-key"],
-        "ANTHROPIC_API_KEY": SECRETS["environment-openai"],
+        "OPENAI_API_KEY": SECRETS["environment-openai"],
         "MCP_VARIABLE": SECRETS["mcp-variable"],
         "COPY_OF_A_KEY": f"Bearer {SECRETS['search-key']}",
     }
@@ -105,7 +104,7 @@ def replies(place: Place) -> list[Reply]:
         call_reply(("s2", "Shell", json.dumps({"command": LOOK}))),
         text_reply("The subagent has looked at everything that there is to see here and found nothing to report."),
         text_reply("done"),
-        error_reply(401, f"Incorrect API key provided: {SECRETS['provider-key']}"),
+        error_reply(401, f"Incorrect API key provided: {SECRETS['environment-openai']}"),
     ]
 
 
@@ -155,7 +154,7 @@ def test_no_planted_secret_is_in_what_a_run_writes_sends_or_starts(marked_place:
         shown = run_everything(place, server)
         # The key of a provider goes to that provider, and only in the header that it asks for.
         assert {request.headers["authorization"] for request in server.requests} == {
-            f"Bearer {SECRETS['provider-key']}"
+            f"Bearer {SECRETS['environment-openai']}"
         }
         headers = str([{**request.headers, "authorization": ""} for request in server.requests])
     export = place.run("export", place.session_dirs()[-1].name, "--output", str(place.root / "out.zip"), "--yes")

@@ -248,7 +248,7 @@ PRINTS = """
 import os, sys
 
 def hook(event, args):
-    if event == "subprocess.Popen" and not hook.inside:
+    if event in ("subprocess.Popen", "os.posix_spawn") and not hook.inside:
         hook.inside = True
         os.write(1, b"stray bytes\\n")
         sys.__stdout__.write("stray print\\n")

@@ -56,7 +56,7 @@ def build_hostile_repository(work: Path, outside: Path) -> HostileRepository:
 
 def _write_secrets(outside: Path) -> None:
     (outside / ".ssh").mkdir(parents=True)
-    for name in ("token", ".ssh/id_rsa", "notes.txt", ".env"):
+    for name in ("credentials.json", ".ssh/id_rsa", "secrets.yaml", ".env"):
         (outside / name).write_text(f"{SECRET} {name}\n", encoding="utf-8")
 
 
@@ -155,7 +155,7 @@ def _git_config(work: Path, trap: Path) -> str:
 
 def _write_links(repository: HostileRepository) -> None:
     work, outside = repository.work, repository.outside
-    (work / "AGENTS.md").symlink_to(outside / "token")
+    (work / "AGENTS.md").symlink_to(outside / "credentials.json")
     (work / ".kimi").mkdir()
     (work / ".kimi" / "AGENTS.md").symlink_to("/proc/self/environ")
     (work / ".kimi" / "skills").symlink_to("/")
@@ -163,7 +163,7 @@ def _write_links(repository: HostileRepository) -> None:
     (work / ".claude" / "skills" / "key").mkdir()
     (work / ".claude" / "skills" / "key" / "SKILL.md").symlink_to(outside / ".ssh" / "id_rsa")
     (work / ".claude" / "skills" / "home").symlink_to(outside)
-    (work / ".claude" / "skills" / "flat.md").symlink_to(outside / "notes.txt")
+    (work / ".claude" / "skills" / "flat.md").symlink_to(outside / "secrets.yaml")
     (work / "notes.txt").symlink_to(outside / ".env")
     (work / "loop").symlink_to("loop")
     (work / "round").symlink_to(".")

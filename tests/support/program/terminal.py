@@ -25,7 +25,7 @@ from tests.support.program.wire_process import Place
 DEADLINE_S = 12.0
 ENTER = "\r"
 CTRL_A, CTRL_C, CTRL_D, CTRL_E, CTRL_J, CTRL_O = "\x01", "\x03", "\x04", "\x05", "\n", "\x0f"
-CTRL_R, CTRL_S, CTRL_T, CTRL_V, CTRL_X = "\x12", "\x13", "\x14", "\x16", "\x18"
+CTRL_R, CTRL_S, CTRL_T, CTRL_U, CTRL_V, CTRL_X = "\x12", "\x13", "\x14", "\x15", "\x16", "\x18"
 ESCAPE, TAB, SHIFT_TAB, UP, DOWN, RIGHT = "\x1b", "\t", "\x1b[Z", "\x1b[A", "\x1b[B", "\x1b[C"
 
 

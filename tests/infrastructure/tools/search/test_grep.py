@@ -175,7 +175,7 @@ SEARCHES: list[tuple[dict[str, Any], set[str]]] = [
 
 
 @pytest.mark.spec("R-216")
-@pytest.mark.parametrize(("options", "searched"), SEARCHES, ids=str)
+@pytest.mark.parametrize(("options", "searched"), SEARCHES, ids=[str(options) for options, _ in SEARCHES])
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_files_with_secrets_are_not_even_opened(
     files: Files, engine: str, options: dict[str, Any], searched: set[str]

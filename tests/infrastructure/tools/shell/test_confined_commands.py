@@ -94,7 +94,7 @@ async def test_leaving_the_sandbox_is_an_action_that_is_always_asked_about(talk:
     policy = Policy().remember(inside)
     assert check_policy(policy, "Shell", inside).decision == "allow"
     assert check_policy(policy, "Shell", outside).decision == "ask"
-    assert len({memory_key(action, "exact") for action in (inside, outside, behind)}) == 3
+    assert [memory_key(action, "exact") for action in (outside, behind)] == [None, None]
 
 
 @pytest.mark.spec("R-186")
