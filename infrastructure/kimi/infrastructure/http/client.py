@@ -7,7 +7,6 @@ first request or `warm`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -152,7 +151,8 @@ def parse_host(url: str) -> str:
 
 
 def _make_url_error(url: str) -> ConfigError:
-    shown = re.sub(r"//.*@", "//***@", url)
+    start, end = url.find("//"), url.rfind("@")  # what stands before an `@` may be a password
+    shown = f"{url[:start]}//***{url[end:]}" if 0 <= start < end else url
     return ConfigError(f"'{shown}' cannot be used as an address: it must be an http:// or https:// URL with a host.")
 
 
