@@ -87,7 +87,7 @@ class ServerTool:
         return ProposedAction(
             f"mcp:{name}",
             f"Call MCP tool `{name}`.",
-            (BriefBlock(f"{show_name(origin.server)}: {_format_arguments(arguments)}"),),
+            (BriefBlock(f"{show_name(origin.server)}: {format_arguments(arguments)}"),),
             kind="mcp",
             subject=origin.subject,
             remember_as=origin.approval_key,
@@ -162,23 +162,23 @@ def _build_spec(name: str, tool: SourceTool, server: McpServer) -> ToolSpec:
     description = tool.description.strip()[:MAX_DESCRIPTION] or NO_DESCRIPTION
     head = f"This is an MCP (Model Context Protocol) tool from MCP server `{show_name(tool.server)}`."
     kind = "read" if server.trust_annotations and tool.read_only else "other"
-    parameters = cast("JsonObject", _escape_texts(tool.parameters))
+    parameters = cast("JsonObject", escape_texts(tool.parameters))
     return ToolSpec(name, escape_host_tags(f"{head}\n\n{description}"), parameters, kind=kind)
 
 
-def _escape_texts(schema: object) -> object:
+def escape_texts(schema: object) -> object:
     """Return a schema with the host tags in all its texts escaped, names of members included."""
     if isinstance(schema, str):
         return escape_host_tags(schema)
     if isinstance(schema, list):
-        return [_escape_texts(part) for part in cast("list[object]", schema)]
+        return [escape_texts(part) for part in cast("list[object]", schema)]
     if isinstance(schema, dict):
         members = cast("dict[str, object]", schema)
-        return {escape_host_tags(key): _escape_texts(value) for key, value in members.items()}
+        return {escape_host_tags(key): escape_texts(value) for key, value in members.items()}
     return schema
 
 
-def _format_arguments(arguments: JsonObject) -> str:
+def format_arguments(arguments: JsonObject) -> str:
     """Return the arguments as JSON in one line; what a screen hides is escaped, and what is left out is said."""
     text = json.dumps(arguments, ensure_ascii=False)
     if not text.isprintable():

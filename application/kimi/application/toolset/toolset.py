@@ -24,9 +24,10 @@ _NO_SPECS: BuiltinSpecs = {}
 
 
 class Toolset:
-    """The built-in tools, created on first use, the external tools of the client, and the tools of MCP servers.
+    """The built-in tools, created on first use, the client's external tools, and those of plugins and MCP servers.
 
-    No other tool gets the name of a built-in tool, even a hidden one; server tools get the names that remain. Changes
+    No other tool gets the name of a built-in tool, even a hidden one. An external tool takes the place of a plugin's
+    tool of its name, which is known from the start; server tools get the names that remain. Changes
     apply from the next model call on, because a step reads `specs_for_model` once.
 
     `builtin_specs` are the specs of all built-in tools, whether or not the agent has them.
@@ -42,6 +43,7 @@ class Toolset:
         self._has_only_builtin_tools = builtin_specs.keys() >= set(self._ids)
         self._builtin_cache: dict[str, Tool] | None = None
         self._external: dict[str, Tool] = {}
+        self._plugin_tools: dict[str, Tool] = {}
         self._hidden_names: frozenset[str] = frozenset()
         self._servers: ServerTools | None = None
 
@@ -63,6 +65,10 @@ class Toolset:
         """Use the tools of these servers as well."""
         self._servers = servers
 
+    def use_plugins(self, tools: Iterable[Tool]) -> None:
+        """Use these tools of plugins as well; none has a name of `reserved_names`."""
+        self._plugin_tools = {tool.spec.name: tool for tool in tools}
+
     @property
     def builtin_names(self) -> frozenset[str]:
         """The names of the agent's tools.
@@ -76,8 +82,8 @@ class Toolset:
 
     def find(self, name: str) -> Tool | None:
         """Return the tool with this name, also a hidden one; None if there is none."""
-        own = self._load_builtin_tools().get(name) or self._external.get(name)
-        return own or (self.servers.find(name, self._reserved_names()) if self.servers else None)
+        own = self._load_builtin_tools().get(name) or self._external.get(name) or self._plugin_tools.get(name)
+        return own or (self.servers.find(name, self.reserved_names()) if self.servers else None)
 
     def find_spec(self, name: str) -> ToolSpec | None:
         """Return the spec of the tool with this name; None for an unknown tool.
@@ -99,8 +105,9 @@ class Toolset:
     def visible_specs(self) -> Sequence[ToolSpec]:
         """Return the specs of the tools that are offered to the model, in a stable order."""
         tools = [*self._load_builtin_tools().values(), *self._external.values()]
+        tools += [tool for name, tool in self._plugin_tools.items() if name not in self._external]
         if self.servers is not None:
-            tools += self.servers.list_tools(self._reserved_names())
+            tools += self.servers.list_tools(self.reserved_names())
         hidden = self._hidden_names
         return [spec for tool in tools if (spec := tool.spec).name not in hidden]
 
@@ -125,9 +132,9 @@ class Toolset:
         """Create the built-in tools again on their next use, because other tools may be available now."""
         self._builtin_cache = None
 
-    def _reserved_names(self) -> frozenset[str]:
-        """Return the names that no server tool gets, those of built-in tools that the agent lacks included."""
-        return self.builtin_names.union(self._external, self._id_by_name)
+    def reserved_names(self) -> frozenset[str]:
+        """Return the names that no further tool gets, those of built-in tools that the agent lacks included."""
+        return self.builtin_names.union(self._external, self._plugin_tools, self._id_by_name)
 
     def _load_builtin_tools(self) -> dict[str, Tool]:
         if self._builtin_cache is None:

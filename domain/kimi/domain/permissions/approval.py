@@ -16,7 +16,7 @@ from kimi.domain.tools.tool import DisplayBlock, ShellBlock
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 DecisionOrigin: TypeAlias = Literal["plan", "read_only", "rule", "yolo", "afk", "session", "default"]
 SessionScope: TypeAlias = Literal["action", "exact", "prefix"]
-ActionKind: TypeAlias = Literal["command", "path", "mcp", "external", "web", "other"]
+ActionKind: TypeAlias = Literal["command", "path", "mcp", "plugin", "external", "web", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,9 @@ class ProposedAction:
     """The action that a prepared call would perform.
 
     `action` is the key that clients see and under which approval for the session is remembered. `remember_as` replaces
-    it there when the visible action is too wide (an MCP call: `mcp:SERVER/TOOL`). `subject` is the text that rules
-    match and narrower scopes compare: the command line, the real path, `SERVER/TOOL`, or the host of an address.
+    it there when the visible action is too wide (an MCP call: `mcp:SERVER/TOOL`; one of a plugin: `plugin:NAME/TOOL`).
+    `subject` is the text that rules match and narrower scopes compare: the command line, the real path, `SERVER/TOOL`
+    (`NAME/TOOL` of a plugin), or the host of an address.
     `allowed_in_plan_mode` marks an action that plan mode allows, `allowed_by_config` one that the user's configuration
     allows like an allow rule. `is_protected` marks an action that is asked about each time: no approval for the
     session covers it, and no allow rule that does not name its action.
@@ -62,7 +63,7 @@ class Policy:
     """The modes, rules and remembered approvals of one conversation.
 
     `afk` is the away mode of the session. `unattended` means that this run of the program has no user to ask; it is
-    never stored. `plan` is plan mode: commands, MCP and external calls are never approved without the user.
+    never stored. `plan` is plan mode: commands, MCP, plugin and external calls are never approved without the user.
     """
 
     yolo: bool = False
@@ -93,7 +94,7 @@ class PolicyDecision:
     rule: Rule | None = None
 
 
-_PLAN_RESTRICTED_KINDS = frozenset({"command", "mcp", "external", "web"})
+_PLAN_RESTRICTED_KINDS = frozenset({"command", "mcp", "plugin", "external", "web"})
 
 
 def check_policy(
@@ -145,7 +146,7 @@ def memory_key(proposed_action: ProposedAction, scope: SessionScope) -> str | No
     if proposed_action.is_protected:
         return None
     action = proposed_action.remember_as or proposed_action.action
-    if scope == "action" or proposed_action.kind in ("mcp", "external", "web"):
+    if scope == "action" or proposed_action.kind in ("mcp", "plugin", "external", "web"):
         return action
     return f"{action}\n{proposed_action.subject if scope == 'exact' else _memory_prefix(proposed_action)}"
 

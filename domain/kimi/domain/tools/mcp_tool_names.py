@@ -66,11 +66,13 @@ def assign_exposed_names(
     shown_names: Mapping[ToolOrigin, str],
     *,
     always_qualify: bool = False,
+    prefix: str = "mcp",
 ) -> dict[ToolOrigin, str]:
     """Assign each of `origins` a name that is unique, not in `reserved`, and valid for every provider.
 
     A tool that the model has seen keeps its name in `shown_names`. Other tools keep their own name, cleaned and
-    shortened for providers. Tools that contend for one name, and tools whose name is reserved, get `mcp__SERVER__TOOL`.
+    shortened for providers. Tools that contend for one name, and tools whose name is reserved, get `mcp__SERVER__TOOL`,
+    or that with another `prefix`.
     """
     wanted = {origin: _shorten_name(_sanitise_name(origin.tool), origin) for origin in origins}
     claims = Counter(name for origin, name in wanted.items() if origin not in shown_names)
@@ -84,13 +86,13 @@ def assign_exposed_names(
     taken.update(names.values())
     for origin in free:
         if origin not in names:
-            names[origin] = _qualify_name(origin, taken)
+            names[origin] = _qualify_name(origin, taken, prefix)
             taken.add(names[origin])
     return {origin: names[origin] for origin in wanted}
 
 
-def _qualify_name(origin: ToolOrigin, taken: Collection[str]) -> str:
-    text = f"mcp__{_sanitise_name(origin.server)}__{_sanitise_name(origin.tool)}"
+def _qualify_name(origin: ToolOrigin, taken: Collection[str], prefix: str) -> str:
+    text = f"{prefix}__{_sanitise_name(origin.server)}__{_sanitise_name(origin.tool)}"
     name = _shorten_name(text, origin)
     # A server may name a tool as the hash of another would be: hashes are tried until one is free.
     for attempt in count():

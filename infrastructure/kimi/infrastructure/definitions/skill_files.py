@@ -42,6 +42,22 @@ MAX_LOADED_BYTES = 16 * 1024 * 1024
 MAX_PARSED_BYTES = 256 * 1024
 """Of frontmatters and flows. Both for all skills together."""
 
+HELP_SKILL = "kimi-cli-help"
+BUILTIN_SKILLS = {
+    HELP_SKILL: (
+        "Answers questions about this program itself (kimi, Kimi Code CLI): installation, configuration, providers and "
+        "keys, commands and options, slash commands, tools, approvals, sandbox, sessions, MCP, plugins, skills, hooks, "
+        "agents, editors, scripts. Use it when the person asks what the program can do, how to set it up, or why it "
+        "did something."
+    ),
+    "skill-creator": (
+        "Helps to write a new skill, or to improve one: what belongs into it, where its file goes, how it is described "
+        "so that it is found, and how to try it out. Use it when the person wants to make, change or review a skill or "
+        "a flow."
+    ),
+}
+"""The names and descriptions of the built-in skills, as their files have them: no start reads these."""
+
 _BRANDS = (".kimi", ".claude", ".codex")
 
 
@@ -50,7 +66,8 @@ class SkillSearchPaths:
     """The paths that decide where skills are searched.
 
     Paths are absolute, except for those of `extra`. `only` replaces the directories of the project and of the user;
-    `merge` uses the directories of all brands, not only the first that exists.
+    `merge` uses the directories of all brands, not only the first that exists. `plugins` is the user's directory of
+    plugins, each of which may bring a skill; `builtin` holds the skills of `list_builtin_skills`.
     """
 
     work_dir: str
@@ -58,6 +75,7 @@ class SkillSearchPaths:
     only: Sequence[str] = ()
     extra: Sequence[str] = ()
     merge: bool = True
+    plugins: str | None = None
     builtin: str | None = None
 
 
@@ -75,9 +93,10 @@ def find_skill_roots(search_paths: SkillSearchPaths) -> list[tuple[SkillScope, s
 
 
 def has_skill_directories(search_paths: SkillSearchPaths) -> bool:
-    """Return whether any directory of skills exists, trusted or not."""
+    """Return whether any directory of skills that have to be read exists, trusted or not."""
     project = list_dirs_from_project_root(search_paths.work_dir)[0]
-    return any(os.path.isdir(root) for _, root in _list_roots(search_paths, project))
+    roots = _list_roots(search_paths, project)
+    return any(os.path.isdir(root) for scope, root in roots if scope != "Built-in")
 
 
 def _is_root_trusted(scope: SkillScope, root: str, project: str) -> bool:
@@ -104,6 +123,20 @@ def list_readable_skill_roots(search_paths: SkillSearchPaths) -> list[str]:
     return [os.path.realpath(root) for _, root in find_skill_roots(search_paths)]
 
 
+def list_builtin_skills(root: str) -> list[Skill]:
+    """Return the skills that the program brings, in their directory."""
+    return [
+        Skill(name, description, os.path.join(root, name, SKILL_FILE), "Built-in")
+        for name, description in BUILTIN_SKILLS.items()
+    ]
+
+
+def find_help_pages(root: str) -> str:
+    """Return the directory of the pages that the help skill reads: beside it, or in the checkout that it is part of."""
+    packed = os.path.join(root, HELP_SKILL, "pages")
+    return packed if os.path.isdir(packed) else os.path.normpath(os.path.join(root, *[os.pardir] * 5, "docs"))
+
+
 def _list_roots(search_paths: SkillSearchPaths, project: str) -> Iterator[tuple[SkillScope, str]]:
     if search_paths.only:
         yield from _add_scope("Extra", search_paths.only)
@@ -119,6 +152,8 @@ def _list_roots(search_paths: SkillSearchPaths, project: str) -> Iterator[tuple[
     yield from _add_scope(
         "Extra", [_resolve_extra_root(root, search_paths.home, project) for root in search_paths.extra]
     )
+    if search_paths.plugins is not None:
+        yield "Extra", search_paths.plugins
     if search_paths.builtin is not None:
         yield "Built-in", search_paths.builtin
 
@@ -163,7 +198,11 @@ def load_skills(search_paths: SkillSearchPaths, files: PromptFiles) -> list[Skil
     found = (
         skill
         for scope, root in find_skill_roots(search_paths)
-        for skill in _load_root(root, scope, _SkillReader(files, _find_bound(scope, root, files.project), budget))
+        for skill in (
+            list_builtin_skills(root)
+            if scope == "Built-in"
+            else _load_root(root, scope, _SkillReader(files, _find_bound(scope, root, files.project), budget))
+        )
     )
     return deduplicate_skills(found)
 

@@ -65,7 +65,7 @@ async def _run_command(
 ) -> HookAnswer:
     words = [shell.path, *shell.arguments, hook.command]
     output, errors = bytearray(), bytearray()
-    async with _open_command(words, payload, work_dir, environment) as (process, streams):
+    async with open_command(words, payload, work_dir, environment) as (process, streams):
         # Both pipes are read at the same time, so that the command never stalls on a full one.
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_collect_output, streams.output, output)
@@ -112,10 +112,13 @@ class _CommandStreams:
 
 
 @asynccontextmanager
-async def _open_command(
-    words: list[str], payload: bytes, work_dir: str, environment: Mapping[str, str]
+async def open_command(
+    words: list[str], payload: bytes, work_dir: str, environment: Mapping[str, str], *, kill_orphans: bool = False
 ) -> AsyncGenerator[tuple[LocalProcess, _CommandStreams], None]:
-    """Start a command; leaving the context while it runs kills its process tree. Raises OSError, ValueError."""
+    """Start a command with `payload` on its stdin; leaving the context kills its process tree.
+
+    What a command that has ended left behind is killed if `kill_orphans` is set. Raises OSError, ValueError.
+    """
     streams = _CommandStreams()
     try:
         child = await _start_process(words, payload, work_dir, environment, streams)
@@ -130,7 +133,7 @@ async def _open_command(
         yield process, streams
     finally:
         # The time limit and a cancelled turn arrive here as a cancellation.
-        await leave_process(process, LEAVING_GRACE_S)
+        await leave_process(process, LEAVING_GRACE_S, kill_orphans=kill_orphans)
 
 
 async def _start_process(

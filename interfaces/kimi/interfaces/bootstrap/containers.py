@@ -37,11 +37,13 @@ from kimi.interfaces.bootstrap import store as store_factories
 from kimi.interfaces.bootstrap.injector import containers, providers
 from kimi.interfaces.bootstrap.tools import (
     BuiltinTool,
+    build_plugin_tools,
     build_tool_factory,
     build_toolset,
     check_arguments,
     check_schema,
     load_agent,
+    load_plugins,
 )
 
 if TYPE_CHECKING:
@@ -89,8 +91,9 @@ class SessionContainer(containers.DeclarativeContainer):
     )
     skill_paths = providers.Singleton(conversation_factories.build_skill_paths, settings, environ)
     skills = providers.Singleton(conversation_factories.build_skill_registry, settings, skill_paths.provider)
+    plugins = providers.Singleton(load_plugins, settings)
     path_policy = providers.Singleton(
-        machine_tools.build_path_policy, settings, workspace, files, skill_paths.provider, environ, agent
+        machine_tools.build_path_policy, settings, workspace, files, skill_paths.provider, environ, agent, plugins
     )
     file_record = providers.Singleton(machine_tools.build_file_record)
     cleanup = providers.Singleton(ExitStack)
@@ -196,6 +199,9 @@ class SessionContainer(containers.DeclarativeContainer):
     tool_source = providers.Singleton(mcp.build_tool_source, settings, workspace, files, environ)
     server_tools = providers.Singleton(
         mcp.build_server_tools, settings, files, tool_source, conversation.provider, new_id
+    )
+    plugin_tools = providers.Factory(
+        build_plugin_tools, settings, workspace, files, environ, plugins, confined_commands, toolset
     )
     load_prompt = providers.Factory(conversation_factories.build_prompt_loader, settings, workspace, skills)
     load_system_prompt = providers.Factory(conversation_factories.build_system_prompt_loader, load_prompt, agent)

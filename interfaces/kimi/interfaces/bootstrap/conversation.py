@@ -36,6 +36,7 @@ from kimi.domain.client import user_agent_suffix
 from kimi.domain.hook import SearchOutcome
 from kimi.domain.skills.skill import Skill, format_skills
 from kimi.domain.turn import TurnLimits
+from kimi.interfaces.bootstrap.tools import find_plugin_directory
 
 if TYPE_CHECKING:
     from kimi.application.conversation.project import LoadProject, Project
@@ -107,10 +108,18 @@ def build_project(settings: Settings, workspace: Workspace, policy: PathPolicy, 
 
 def build_skill_paths(settings: Settings, environ: Mapping[str, str]) -> SkillSearchPaths:
     """Return the directories that are searched for skills."""
-    from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
+    from kimi.infrastructure.definitions import skill_files
 
     skills = settings.skills
-    return SkillSearchPaths(settings.work_dir, home_directory(environ), skills.only, skills.extra, skills.merge)
+    return skill_files.SkillSearchPaths(
+        settings.work_dir,
+        home_directory(environ),
+        skills.only,
+        skills.extra,
+        skills.merge,
+        find_plugin_directory(settings),
+        os.path.join(os.path.dirname(skill_files.__file__), "builtin_skills"),
+    )
 
 
 def build_skill_registry(settings: Settings, paths: Callable[[], SkillSearchPaths]) -> SkillRegistry:

@@ -9,12 +9,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from kimi.application.ports import BackgroundTasks, SessionFiles, Tool, Workspace
-from kimi.application.settings.settings import Settings
+from kimi.application.settings.settings import FileSettings, Settings
 from kimi.domain.agents.agent import BUILTIN_PROMPT, AgentSpec
 
 if TYPE_CHECKING:
     from kimi.application.conversation.conversation import Conversation
     from kimi.domain.agents.agent import AgentSpec
+    from kimi.domain.tools.plugin import InstalledPlugins
     from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
     from kimi.infrastructure.sandbox.sandbox import Sandbox
     from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy
@@ -48,8 +49,9 @@ def build_path_policy(
     skill_paths: Callable[[], SkillSearchPaths],
     environ: Mapping[str, str],
     agent: AgentSpec,
+    plugins: InstalledPlugins | None,
 ) -> PathPolicy:
-    """Return where tools may read and write; skills and spilled output can be read, too."""
+    """Return where tools may read and write; skills, pages of the help and spilled output can be read, too."""
     from kimi.domain.permissions.path_rules import list_own_files
     from kimi.infrastructure.tools.files.path_policy import PathPolicy, PolicyRoots
 
@@ -59,22 +61,47 @@ def build_path_policy(
 
         return list_readable_skill_roots(skill_paths())
 
+    @cache
+    def list_readable() -> list[str]:
+        from kimi.infrastructure.definitions.skill_files import find_help_pages
+
+        builtin = skill_paths().builtin
+        pages = [os.path.realpath(find_help_pages(builtin))] if builtin else []
+        return [*list_skill_directories(), *pages]
+
     def list_additional() -> Sequence[str]:
         return (*settings.additional_dirs, *files.state.additional_dirs)
 
     def list_guarded() -> Sequence[str]:
         named = _list_guarded_files(settings, list_additional(), list_skill_directories(), environ)
-        return (*named, *_list_prompt_files(agent))
+        return (*named, *_list_prompt_files(agent), *_list_plugin_commands(plugins))
 
     spilled = find_spill_directory(files)
     roots = PolicyRoots(
         additional=list_additional,
-        readable=list_skill_directories,
+        readable=list_readable,
         opened=[spilled, os.path.join(os.path.dirname(spilled), "tasks")] if spilled else [],
         own_files=list_own_files(settings.share_dir, settings.own_files),
         guarded=list_guarded,
     )
-    return PathPolicy(workspace, settings.files, home=os.path.expanduser("~"), roots=roots)
+    return PathPolicy(workspace, _hide_plugin_keys(settings.files, plugins), home=os.path.expanduser("~"), roots=roots)
+
+
+def _hide_plugin_keys(files: FileSettings, plugins: InstalledPlugins | None) -> FileSettings:
+    """Return the settings with the files that may hold keys of plugins among the sensitive ones."""
+    if plugins is None:
+        return files
+    from kimi.infrastructure.plugins.plugin_files import list_config_patterns
+
+    return files.model_copy(update={"sensitive": (*files.sensitive, *list_config_patterns(plugins))})
+
+
+def _list_plugin_commands(plugins: InstalledPlugins | None) -> Sequence[str]:
+    if plugins is None:
+        return ()
+    from kimi.infrastructure.plugins.plugin_files import list_command_files
+
+    return list_command_files(plugins)
 
 
 def _list_guarded_files(

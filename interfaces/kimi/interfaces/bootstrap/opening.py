@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, cast
 
+from anyio import to_thread
+
 from kimi.application.agents.system_prompt import check_prompts
 from kimi.application.conversation.background_tasks import stop_tasks_on_exit, wait_for_tasks_on_exit
 from kimi.application.conversation.conversation import Conversation, build_subagent_conversation
@@ -24,6 +26,7 @@ from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import Settings
 from kimi.interfaces.bootstrap.containers import App, SessionContainer
 from kimi.interfaces.bootstrap.injector import providers
+from kimi.interfaces.bootstrap.tools import find_plugin_directory
 
 if TYPE_CHECKING:
     from kimi.application.toolset.mcp_tools import ServerTools
@@ -120,7 +123,12 @@ async def open_conversation(
         adapt_container(session)
         await _load_skills(session)
         check_prompts(app.agent(), session.load_prompt())
+        has_plugins = find_plugin_directory(session.settings()) is not None
+        if has_plugins:
+            await to_thread.run_sync(session.plugins)  # before anything asks for them on the event loop
         conversation = session.conversation()
+        if has_plugins:
+            conversation.toolset.use_plugins(session.plugin_tools())
         restore_session(conversation, app.settings(), restore_options or RestoreOptions())
         servers = session.server_tools() if session.settings().mcp.servers else None
         async with _conversation_lifespan(conversation, servers, time_left, connect_servers=connect_servers):

@@ -5,13 +5,14 @@ The table of built-in tools is `SessionContainer.builtin_tools`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kimi.application.agents.builtin_agents import build_builtin_agent
-from kimi.application.ports import MakeTool, ThirdPartyTool, Tool, Workspace
+from kimi.application.ports import MakeTool, SessionFiles, ThirdPartyTool, Tool, Workspace
 from kimi.application.settings.settings import Settings
 from kimi.application.toolset.toolset import TOOL_NAME_PATTERN, Toolset
 from kimi.domain.agents.agent import AgentSpec, check_tools
@@ -19,6 +20,10 @@ from kimi.domain.content.message import JsonObject
 from kimi.domain.errors import ConfigError
 from kimi.domain.tools.tool import ToolSpec
 from kimi.interfaces.bootstrap.injector import providers
+
+if TYPE_CHECKING:
+    from kimi.domain.tools.plugin import InstalledPlugins
+    from kimi.infrastructure.tools.shell.confined_commands import ConfinedCommands
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,46 @@ def build_toolset(make_tool: MakeTool, agent: AgentSpec, tools: providers.Aggreg
         return tools(tool_id).spec
 
     return Toolset(make_tool, agent.tools, {tool_id: partial(load_spec, tool_id) for tool_id in tools.providers})
+
+
+def find_plugin_directory(settings: Settings) -> str | None:
+    """Return the directory of the user's plugins; None if there is none, and then nothing of them is imported."""
+    directory = os.path.join(settings.share_dir, "plugins")
+    return directory if os.path.isdir(directory) else None
+
+
+def load_plugins(settings: Settings) -> InstalledPlugins | None:
+    """Return the user's plugins; None without a directory of them. Blocks."""
+    directory = find_plugin_directory(settings)
+    if directory is None:
+        return None
+    from kimi.infrastructure.plugins.plugin_files import load_plugins as load
+
+    return load(directory)
+
+
+def build_plugin_tools(
+    settings: Settings,
+    workspace: Workspace,
+    files: SessionFiles,
+    environ: Mapping[str, str],
+    plugins: InstalledPlugins,
+    confined: ConfinedCommands,
+    toolset: Toolset,
+) -> Sequence[Tool]:
+    """Return the tools of the plugins, which run on this machine, whatever the workspace is."""
+    from kimi.infrastructure.plugins.plugin_tool import PluginToolDeps, make_plugin_tools
+    from kimi.infrastructure.workspace.environment import build_command_environment
+    from kimi.interfaces.bootstrap.machine_tools import find_spill_directory
+
+    def spill(name: str) -> str | None:
+        directory = find_spill_directory(files)
+        return os.path.join(directory, name) if directory else None
+
+    hidden = frozenset[str]() if settings.shell.inherit_secrets else settings.secret_variables
+    environment = build_command_environment(environ, hidden, workspace.shell)
+    deps = PluginToolDeps(environment, check_arguments, confined.confine, spill)
+    return make_plugin_tools(plugins, toolset.reserved_names(), deps)
 
 
 def load_agent(settings: Settings, extra: Mapping[str, ThirdPartyTool], builtin_ids: Collection[str]) -> AgentSpec:
