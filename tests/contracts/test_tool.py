@@ -1,4 +1,5 @@
-"""The contract of `Tool`, for every built-in tool but those of plan mode, whose calls change what the next one may do.
+"""The contract of `Tool`, for a tool of a plugin, and for every built-in tool but those of plan mode, whose calls change
+what the next one may do.
 
 A new tool joins by one line in `CASES`: how it is made, arguments that work, arguments that do not.
 """
@@ -6,7 +7,8 @@ A new tool joins by one line in `CASES`: how it is made, arguments that work, ar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,12 @@ from kimi.application.ports import Tool
 from kimi.application.settings.settings import ShellSettings
 from kimi.domain.background import BackgroundTaskSpec
 from kimi.domain.permissions.approval import Policy, ProposedAction, check_policy
+from kimi.domain.tools.plugin import InstalledPlugins
 from kimi.domain.tools.tool import TodoItem, ToolReturnValue
+from kimi.infrastructure.json_schema import check_arguments
+from kimi.infrastructure.plugins.plugin_files import load_plugin
+from kimi.infrastructure.plugins.plugin_tool import PluginToolDeps, make_plugin_tools
+from kimi.infrastructure.sandbox.sandbox import ConfinedCommand
 from kimi.infrastructure.tools.dialog.ask_user_question import AskUserQuestionTool
 from kimi.infrastructure.tools.dialog.send_dmail import SendDMailTool
 from kimi.infrastructure.tools.dialog.set_todo_list import SetTodoListTool
@@ -35,6 +42,7 @@ from kimi.infrastructure.web.page_fetcher import FetchedPage
 from kimi.infrastructure.web.vendor_service import SearchResult
 from tests.support.background_tasks import FakeTasks
 from tests.support.file_tools import CONTEXT, Files, brief
+from tests.support.plugins.plugin_directories import write_plugin
 
 pytestmark = pytest.mark.anyio
 
@@ -62,6 +70,17 @@ def _todo(files: Files) -> Tool:
 
 def _shell(files: Files) -> Tool:
     return ShellTool(files.workspace, ShellSettings(), lambda name: None)
+
+
+def _plugin(files: Files) -> Tool:
+    plugin = load_plugin(str(write_plugin(files.work_dir.parent / "plugins")))
+    environment = {"PATH": os.environ["PATH"]}
+    deps = PluginToolDeps(environment, check_arguments, _unconfined, lambda name: None)
+    return make_plugin_tools(InstalledPlugins((plugin,)), frozenset(), deps)[0]
+
+
+async def _unconfined(words: Sequence[str]) -> ConfinedCommand | None:
+    return None
 
 
 async def _nothing_found(query: str, limit: int, include_content: bool, call_id: str) -> list[SearchResult]:
@@ -108,6 +127,7 @@ CASES: dict[str, Case] = {
     "Glob": Case(lambda files: files.glob, {"pattern": "*.txt"}, {}, files=TEXT),
     "Grep": Case(lambda files: files.grep, {"pattern": "one"}, {"pattern": "x", "head_limit": -1}, files=TEXT),
     "Shell": Case(_shell, {"command": "echo x > new.txt"}, {"command": 1}, True, "new.txt"),
+    "greet": Case(_plugin, {"name": "Ada"}, {"name": 1}, True),
     "ReadMediaFile": Case(
         lambda files: ReadMediaFileTool(files.workspace, files.policy, frozenset({"image_in"})),
         {"path": "a.gif"},

@@ -12,6 +12,7 @@ import pytest
 from kimi.infrastructure.definitions.skill_files import BUILTIN_SKILLS
 from tests.support.plugins.plugin_directories import SKILL, with_tool, write_plugin
 from tests.support.program.processes import comes_true, marked
+from tests.support.program.terminal import ENTER, terminal
 from tests.support.program.wire_process import Json, Place, WireProcess, approval, approve
 from tests.support.providers.scripts import call, step
 
@@ -134,7 +135,7 @@ def test_a_broken_plugin_costs_a_line_of_the_log_and_nothing_else(place: Place) 
         assert not result(kimi)["is_error"]
     log = (place.share / "logs/kimi.log").read_text(encoding="utf-8")
     [line] = [line for line in log.splitlines() if "torn" in line]
-    assert "the plugin torn cannot be used: its plugin.json is no JSON" in line
+    assert "The plugin 'torn' cannot be used: its plugin.json is no JSON" in line
 
 
 @pytest.mark.spec("R-300")
@@ -219,3 +220,31 @@ def test_the_pages_that_the_help_skill_names_are_read_unasked(place: Place) -> N
         read, found = [payload["return_value"] for payload in kimi.payloads("ToolResult")]
         assert "# Plugins" in read["output"]
         assert "plugins.md" in found["output"]
+
+
+@pytest.mark.spec("R-305")
+@pytest.mark.parametrize("answer", ["y", "n", ""])
+def test_on_a_terminal_the_user_is_asked(place: Place, answer: str) -> None:
+    source = write_plugin(place.root)
+    with terminal(place, "plugin", "install", str(source)) as shown:
+        text = shown.until("Install the plugin 'hello'? [y/N]:")
+        assert "tool greet: runs" in text
+        shown.type(answer, ENTER)
+        assert shown.wait() == (0 if answer == "y" else 1)
+    assert (place.share / "plugins/hello/plugin.json").exists() == (answer == "y")
+
+
+@pytest.mark.spec("R-308")
+def test_the_welcome_and_doctor_say_which_plugin_cannot_be_used(place: Place) -> None:
+    write_plugin(place.share / "plugins")
+    write_plugin(place.share / "plugins", "torn").joinpath("plugin.json").unlink()
+    place.script("text: hello")
+    with terminal(place) as shown:
+        shown.until("The plugin 'torn' cannot be used: it has no plugin.json.")
+    checks = json.loads(place.run("doctor", "--json").stdout)["checks"]
+    [finding] = [check for check in checks if check["name"] == "plugins"]
+    assert finding["status"] == "warning"
+    assert finding["message"] == "The plugin 'torn' cannot be used: it has no plugin.json."
+    (place.share / "plugins/torn").rename(place.root / "torn")
+    checks = json.loads(place.run("doctor", "--json").stdout)["checks"]
+    assert [check["message"] for check in checks if check["name"] == "plugins"] == ["1 installed, with 1 tools."]

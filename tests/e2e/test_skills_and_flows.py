@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kimi.infrastructure.definitions.skill_files import BUILTIN_SKILLS
 from tests.support.program.wire_process import Json, Place, WireProcess, approve
 from tests.support.providers.scripts import call, error_of, step
 
@@ -62,9 +63,15 @@ def test_skills_and_flows_are_commands_and_listed_to_the_model(place: Place) -> 
         commands = kimi.initialize()["slash_commands"]
         assert all(set(command) == {"name", "description", "aliases"} for command in commands)
         assert all(command["name"] and command["description"] for command in commands)
-        assert {"init", "compact", "clear", "yolo"} <= {command["name"] for command in commands[:-4]}
+        assert {"init", "compact", "clear", "yolo"} <= {command["name"] for command in commands[:-6]}
         assert [command["aliases"] for command in commands if command["name"] == "clear"] == [["reset"]]
-        assert commands[-4:] == [
+        assert [command["name"] for command in commands[-5:-2]] == [
+            "skill:kimi-cli-help",
+            "skill:ship",
+            "skill:skill-creator",
+        ]
+        own = [command for command in commands[-6:] if command["name"].partition(":")[2] not in BUILTIN_SKILLS]
+        assert own == [
             {"name": "skill:broken", "description": "Cannot be drawn", "aliases": []},
             {"name": "skill:ship", "description": "Test and ship", "aliases": []},
             {"name": "skill:tidy", "description": "Tidy up", "aliases": []},
@@ -97,7 +104,7 @@ def test_option_and_configuration_add_skill_directories(place: Place) -> None:
     def listed(*arguments: str) -> list[str]:
         with place.wire(*arguments) as kimi:
             names = [command["name"] for command in kimi.initialize()["slash_commands"]]
-        return [name for name in names if ":" in name]
+        return [name for name in names if ":" in name and name.partition(":")[2] not in BUILTIN_SKILLS]
 
     assert listed() == ["skill:in-extra", "skill:in-home"]
     assert listed("--skills-dir", f"{place.root}/given/.kimi/skills") == ["skill:in-extra", "skill:in-given"]

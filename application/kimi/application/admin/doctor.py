@@ -13,11 +13,13 @@ from kimi.application.admin.doctor_checks import (
     Finding,
     FindTerminal,
     KeyVariables,
+    LoadPlugins,
     check_endpoint,
     check_files,
     check_key,
     check_mcp_server,
     check_model,
+    check_plugins,
     check_proxy,
     check_ripgrep,
     check_sandbox,
@@ -48,6 +50,7 @@ def build_checks(
         _make_async(lambda: check_proxy(model, probes.resolve_proxy)),
         lambda: check_endpoint(model, key_variables, probes),
         *_build_mcp_checks(settings.mcp, probes),
+        *_build_plugin_checks(probes.load_plugins),
         lambda: check_ripgrep(probes.find_ripgrep),
         lambda: check_sandbox(settings.sandbox.mode, probes.find_sandbox),
         _make_async(lambda: check_terminal(find_terminal())),
@@ -69,6 +72,10 @@ def _build_mcp_checks(settings: McpSettings, probes: DoctorProbes) -> list[Check
     return [
         lambda server=server: check_mcp_server(server, timeout_ms, probes.count_tools) for server in settings.servers
     ]
+
+
+def _build_plugin_checks(load_plugins: LoadPlugins | None) -> list[Check]:
+    return [] if load_plugins is None else [lambda: check_plugins(load_plugins)]
 
 
 def _make_async(check: Callable[[], Finding]) -> Check:

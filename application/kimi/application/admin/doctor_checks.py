@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -25,6 +25,9 @@ from kimi.domain.errors import (
     McpUnauthorized,
     ModelError,
 )
+
+if TYPE_CHECKING:
+    from kimi.domain.tools.plugin import InstalledPlugins
 
 FindingStatus: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
 
@@ -78,6 +81,9 @@ FindRipgrep: TypeAlias = Callable[[], Awaitable[str | None]]
 FindSandbox: TypeAlias = Callable[[], "FoundSandbox"]
 """Tries out what confines commands here. Blocks until it is known."""
 
+LoadPlugins: TypeAlias = Callable[[], "InstalledPlugins"]
+"""Returns the plugins of the user, usable or not; blocks. There is none without a directory of plugins."""
+
 FindTerminal: TypeAlias = Callable[[], "TerminalKind | None"]
 """Returns the terminal that the program runs on; None when input or output is not a terminal."""
 
@@ -114,6 +120,7 @@ class DoctorProbes:
     count_tools: CountServerTools
     find_ripgrep: FindRipgrep
     find_sandbox: FindSandbox
+    load_plugins: LoadPlugins | None = None
 
 
 # --- checks ----------------------------------------------------------------------------------------------------
@@ -216,6 +223,15 @@ async def check_mcp_server(server: McpServer, default_timeout_ms: int, count_too
     except Exception as error:  # the library and the server may fail in any way
         return Finding(name, "failed", f"{type(error).__name__}: {error}", _advise_on_mcp_server(server))
     return Finding(name, "ok", f"Connected, {count} tool{'' if count == 1 else 's'}.")
+
+
+async def check_plugins(load_plugins: LoadPlugins) -> Finding:
+    """Check that the plugins of the user can be used."""
+    installed = await anyio.to_thread.run_sync(load_plugins)
+    if faults := installed.list_faults():
+        return Finding("plugins", "warning", " ".join(faults), "Mend them, or run: kimi plugin remove NAME")
+    count = sum(len(plugin.commands) for plugin in installed.plugins)
+    return Finding("plugins", "ok", f"{len(installed.plugins)} installed, with {count} tools.")
 
 
 async def check_ripgrep(find_ripgrep: FindRipgrep) -> Finding:

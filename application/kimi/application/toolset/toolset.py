@@ -44,6 +44,7 @@ class Toolset:
         self._builtin_cache: dict[str, Tool] | None = None
         self._external: dict[str, Tool] = {}
         self._plugin_tools: dict[str, Tool] = {}
+        self._plugin_faults: tuple[str, ...] = ()
         self._hidden_names: frozenset[str] = frozenset()
         self._servers: ServerTools | None = None
 
@@ -65,9 +66,18 @@ class Toolset:
         """Use the tools of these servers as well."""
         self._servers = servers
 
-    def use_plugins(self, tools: Iterable[Tool]) -> None:
-        """Use these tools of plugins as well; none has a name of `reserved_names`."""
+    def use_plugins(self, tools: Iterable[Tool], faults: Sequence[str] = ()) -> None:
+        """Use these tools of plugins as well; none has a name of `reserved_names`.
+
+        `faults` say which plugins cannot be used, or only in part.
+        """
         self._plugin_tools = {tool.spec.name: tool for tool in tools}
+        self._plugin_faults = tuple(faults)
+
+    @property
+    def plugin_faults(self) -> Sequence[str]:
+        """One line for each plugin that cannot be used, or only in part."""
+        return self._plugin_faults
 
     @property
     def builtin_names(self) -> frozenset[str]:

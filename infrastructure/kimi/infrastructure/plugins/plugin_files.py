@@ -33,11 +33,21 @@ _MAX_ENTRIES = 2_000
 
 
 def load_plugins(directory: str) -> InstalledPlugins:
-    """Load the plugins below `directory`; what cannot be used is said in the log and in the result. Blocks."""
+    """Read the plugins below `directory` for a conversation; the log says what cannot be used. Blocks."""
+    installed = read_plugins(directory)
+    for fault in installed.list_faults():
+        logger.warning("%s", fault)
+    for plugin in installed.plugins:
+        for note in plugin.notes:
+            logger.info("plugin %s: %s", plugin.name, note)
+    return installed
+
+
+def read_plugins(directory: str) -> InstalledPlugins:
+    """Return the plugins below `directory`, and what there cannot be used. Blocks."""
     plugins: dict[str, Plugin] = {}
     unusable: list[UnusablePlugin] = []
-    for path in _list_directories(directory):
-        name = os.path.basename(path)
+    for path in list_plugin_directories(directory):
         try:
             if len(plugins) == MAX_PLUGINS:
                 raise PluginInvalid(f"the {MAX_PLUGINS} before it are as many as are used")
@@ -46,14 +56,20 @@ def load_plugins(directory: str) -> InstalledPlugins:
                 raise PluginInvalid(f"the plugin in {plugins[plugin.name.casefold()].directory} has the same name")
             plugins[plugin.name.casefold()] = plugin
         except PluginInvalid as error:
-            unusable.append(UnusablePlugin(name, path, str(error)))
-            logger.warning("the plugin %s cannot be used: %s", name, error)
-            continue
-        for fault in plugin.faults:
-            logger.warning("plugin %s: %s", plugin.name, fault)
-        for note in plugin.notes:
-            logger.info("plugin %s: %s", plugin.name, note)
+            unusable.append(UnusablePlugin(os.path.basename(path), path, str(error)))
     return InstalledPlugins(tuple(plugins.values()), tuple(unusable))
+
+
+def list_plugin_directories(directory: str) -> Iterator[str]:
+    """Yield the directories of plugins by name; hidden ones are not meant."""
+    try:
+        with os.scandir(directory) as entries:
+            found = sorted(entry.path for entry in islice(entries, _MAX_ENTRIES) if not entry.name.startswith("."))
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError):
+            logger.warning("no plugins are read from %s: %s", directory, error.strerror)
+        return
+    yield from filter(os.path.isdir, found)
 
 
 def load_plugin(directory: str) -> Plugin:
@@ -88,17 +104,6 @@ def list_command_files(installed: InstalledPlugins) -> list[str]:
     """Return the files elsewhere that the commands of plugins name: who changes one changes what runs."""
     words = (word for plugin in installed.plugins for command in plugin.commands for word in command.words)
     return [word for word in words if os.path.isabs(word) and os.path.isfile(word)]
-
-
-def _list_directories(directory: str) -> Iterator[str]:
-    """Yield the directories of plugins by name; hidden ones are not meant."""
-    try:
-        with os.scandir(directory) as entries:
-            found = sorted(entry.path for entry in islice(entries, _MAX_ENTRIES) if not entry.name.startswith("."))
-    except OSError as error:
-        logger.warning("no plugins are read from %s: %s", directory, error.strerror)
-        return
-    yield from filter(os.path.isdir, found)
 
 
 def _read_manifest(path: str) -> object:

@@ -102,7 +102,8 @@ class PluginTool:
     async def _run(self, arguments: JsonObject) -> ToolReturnValue:
         spill = partial(self._deps.spill_path, f"plugin-{secrets.token_hex(8)}.txt")
         status: int | None = None
-        with closing(HeadTailBuffer(spill)) as output, closing(HeadTailBuffer(lambda: None)) as errors:
+        errors = bytearray()
+        with closing(HeadTailBuffer(spill)) as output:
             try:
                 words = await self._confine_words()
                 with anyio.move_on_after(self._deps.time_limit_s):
@@ -110,7 +111,7 @@ class PluginTool:
             except (KimiError, OSError, ValueError) as error:
                 # ValueError: half a surrogate pair cannot be encoded.
                 return self._report_failure(output.build(), self._explain(error))
-            return self._format_result(status, output.build(), errors.build().text.strip())
+            return self._format_result(status, output.build(), errors.decode("utf-8", "replace").strip())
 
     async def _confine_words(self) -> Sequence[str]:
         """Return the command line to start; a confined one would begin in the work directory."""
@@ -120,7 +121,7 @@ class PluginTool:
         return words if confined is None else confined.argv
 
     async def _run_command(
-        self, words: Sequence[str], payload: bytes, output: HeadTailBuffer, errors: HeadTailBuffer
+        self, words: Sequence[str], payload: bytes, output: HeadTailBuffer, errors: bytearray
     ) -> int:
         environment = self._deps.environment
         opened = open_command([*words], payload, self._directory, environment, kill_orphans=True)
@@ -128,7 +129,7 @@ class PluginTool:
             # Both pipes are read at the same time, so that the command never stalls on a full one.
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_collect, streams.output, output)
-                tasks.start_soon(_collect, streams.errors, errors)
+                tasks.start_soon(_collect_end, streams.errors, errors)
             return await process.wait()
 
     def _format_result(self, status: int | None, output: ToolOutput, errors: str) -> ToolReturnValue:
@@ -167,6 +168,12 @@ def _resolve_program(words: Sequence[str], directory: str, environment: Mapping[
 async def _collect(pipe: OutputPipe, kept: HeadTailBuffer) -> None:
     while block := await pipe.read():
         kept.write(block)
+
+
+async def _collect_end(pipe: OutputPipe, kept: bytearray) -> None:
+    while block := await pipe.read():
+        kept += block
+        del kept[: -4 * MAX_ERROR_CHARS]  # a character has at most four bytes
 
 
 def make_plugin_tools(installed: InstalledPlugins, reserved: frozenset[str], deps: PluginToolDeps) -> list[PluginTool]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kimi.application.admin.configuration import ConfigurationFile
     from kimi.application.admin.doctor_checks import DoctorProbes, FoundSandbox
     from kimi.application.admin.mcp_configuration import McpConfiguration, McpLogins
+    from kimi.application.admin.plugins import PluginStore
     from kimi.application.ports import ChatModel
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,16 @@ async def list_server_tools(
     return await list_offered_tools(server, host, login)
 
 
+# --- plugins ---------------------------------------------------------------------------------------------------
+
+
+def build_plugin_store(share_dir: str) -> PluginStore:
+    """Return the directory with the user's plugins."""
+    from kimi.infrastructure.plugins.installation import UserPluginStore
+
+    return UserPluginStore(share_dir)
+
+
 # --- doctor and setup ------------------------------------------------------------------------------------------
 
 
@@ -104,6 +115,7 @@ def build_doctor_probes(settings: Settings, environ: Mapping[str, str]) -> Docto
 
     from kimi.application.admin.doctor_checks import DoctorProbes
     from kimi.infrastructure.config.file_access import is_readable_by_others, try_write
+    from kimi.interfaces.bootstrap.tools import find_plugin_directory
 
     async def count_tools(server: McpServer) -> int:
         return len(await list_server_tools(server, settings.share_dir, settings.work_dir, environ))
@@ -116,6 +128,7 @@ def build_doctor_probes(settings: Settings, environ: Mapping[str, str]) -> Docto
         count_tools,
         partial(_find_ripgrep, settings, environ),
         _find_sandbox,
+        build_plugin_store(settings.share_dir).load if find_plugin_directory(settings) else None,
     )
 
 

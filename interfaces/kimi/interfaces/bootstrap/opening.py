@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kimi.domain.agents.agent import AgentSpec
     from kimi.domain.agents.subagent import SubagentIdentity
     from kimi.domain.client import Client
+    from kimi.domain.tools.plugin import InstalledPlugins
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
@@ -123,12 +124,10 @@ async def open_conversation(
         adapt_container(session)
         await _load_skills(session)
         check_prompts(app.agent(), session.load_prompt())
-        has_plugins = find_plugin_directory(session.settings()) is not None
-        if has_plugins:
-            await to_thread.run_sync(session.plugins)  # before anything asks for them on the event loop
+        plugins = await _load_plugins(session)
         conversation = session.conversation()
-        if has_plugins:
-            conversation.toolset.use_plugins(session.plugin_tools())
+        if plugins is not None:
+            conversation.toolset.use_plugins(session.plugin_tools(), plugins.list_faults())
         restore_session(conversation, app.settings(), restore_options or RestoreOptions())
         servers = session.server_tools() if session.settings().mcp.servers else None
         async with _conversation_lifespan(conversation, servers, time_left, connect_servers=connect_servers):
@@ -146,6 +145,11 @@ async def _load_skills(session: SessionContainer) -> None:
 
     if has_skill_directories(session.skill_paths()):
         await session.skills().load()
+
+
+async def _load_plugins(session: SessionContainer) -> InstalledPlugins | None:
+    """Load the plugins off the event loop, before anything asks for them there; None without a directory of them."""
+    return await to_thread.run_sync(session.plugins) if find_plugin_directory(session.settings()) else None
 
 
 @asynccontextmanager

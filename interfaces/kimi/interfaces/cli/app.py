@@ -1,4 +1,4 @@
-"""The command line (runtime spec 1.1, 1.2): with `cli.mcp` the only importer of typer."""
+"""The command line (runtime spec 1.1, 1.2): with `cli.mcp` and `cli.plugin` the only importer of typer."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,7 @@ from typer.main import get_command
 from kimi.application.settings.flags import Flags, UiMode, share_directory
 from kimi.domain.errors import UsageError
 from kimi.interfaces.cli import mcp as cli_mcp
+from kimi.interfaces.cli import plugin as cli_plugin
 from kimi.interfaces.cli.option_conflicts import check_option_conflicts
 from kimi.interfaces.process.streams import write_stderr
 from kimi.interfaces.version import __version__
@@ -37,7 +38,6 @@ _MODE_OPTIONS: dict[str, UiMode] = {"--print": "print", "--quiet": "print", "--a
 
 _NOT_PROVIDED: Mapping[str, str] = {
     "term": "'kimi term' is not provided; use 'kimi --wire' with a client of your choice.",
-    "plugin": "'kimi plugin' is not provided; a client can add tools over the wire protocol instead.",
     "web": "'kimi web' is not provided; use 'kimi --wire' with a client of your choice.",
     "vis": "'kimi vis' is not provided; the recorded events are plain text in 'wire.jsonl' of each session.",
     "__background-task-worker": "'kimi __background-task-worker' is not part of this version.",
@@ -406,7 +406,8 @@ def _resolve_config_file(context: typer.Context) -> str | None:
 
 
 @app.command(
-    help="Check configuration, key, endpoint, proxy, MCP servers, ripgrep, sandbox and terminal; say what to mend."
+    help="Check configuration, key, endpoint, proxy, MCP servers, plugins, ripgrep, sandbox and terminal; "
+    "say what to mend."
 )
 def doctor(
     context: typer.Context, json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
@@ -443,6 +444,7 @@ def _reject_command(context: typer.Context) -> None:
 
 
 app.add_typer(cli_mcp.app)
+app.add_typer(cli_plugin.app)
 
 for _name in _NOT_PROVIDED:
     app.command(

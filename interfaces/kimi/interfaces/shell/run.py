@@ -311,6 +311,7 @@ def build_welcome(shell_context: ShellContext) -> Welcome:
     used = [f"{name} ({what})" for name, what in _FROM_ENVIRONMENT.items() if shell_context.environ.get(name)]
     if used:
         notes.append(Note(f"From the environment: {', '.join(used)}."))
+    notes += [Note(fault, "warning") for fault in shell_context.conversation.toolset.plugin_faults]
     return Welcome(
         __version__,
         abbreviate_home(shell_context.settings.work_dir, shell_context.home),
