@@ -1,5 +1,5 @@
-"""The contract of `Tool`, for a tool of a plugin, and for every built-in tool but those of plan mode, whose calls change
-what the next one may do.
+"""The contract of `Tool`: for a tool of a plugin, and every built-in one but those of plan mode, whose calls change
+what the next call may do.
 
 A new tool joins by one line in `CASES`: how it is made, arguments that work, arguments that do not.
 """
