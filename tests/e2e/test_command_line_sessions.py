@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from kimi.infrastructure.definitions.skill_files import BUILTIN_SKILLS
 from tests.support.program.pace import slowdown
 from tests.support.program.wire_process import Place
 from tests.support.providers.loopback import loopback
@@ -59,7 +60,7 @@ def test_share_directory_holds_plans_and_home_stays_unchanged(place: Place) -> N
         with place.wire("--yolo") as kimi:
             told = kimi.initialize(capabilities={"supports_plan_mode": True})
             named = [one["name"] for one in told["slash_commands"] if one["name"].startswith("skill:")]
-            assert named == ["skill:of-kimi"]
+            assert set(named) == {"skill:of-kimi", *(f"skill:{name}" for name in BUILTIN_SKILLS)}
             server.add(text_reply("hi"))
             kimi.prompt("begin")
             assert kimi.response(kimi.call("set_plan_mode", {"enabled": True}))["result"]["status"] == "ok"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kimi.infrastructure.definitions.skill_files import BUILTIN_SKILLS
 from tests.support.program.pace import slowdown
 from tests.support.program.wire_process import Place, WireProcess, approval
 from tests.support.providers.scripts import call, step
@@ -104,7 +105,8 @@ def test_a_hostile_repository_runs_nothing_and_reads_no_secret(hostile: Place) -
         kimi.prompt("go", reject)
         found = results(kimi)
         kimi.finish()
-    assert [name for name in commands if name.startswith("skill:")] == ["skill:fine"]
+    own = [name for name in commands if name.startswith("skill:") and name[6:] not in BUILTIN_SKILLS]
+    assert own == ["skill:fine"]
     assert asked == ["read file outside of working directory"]
     assert "explored" in str(found["p1"]["output"])
     assert all(found[f"c{number}"]["is_error"] for number in range(len(paths)))

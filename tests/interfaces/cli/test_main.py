@@ -221,7 +221,7 @@ def test_unknown_or_omitted_commands_are_refused(tmp_path: Path, parse: Callable
     assert_refused(("fix the tests",), "No such command 'fix the tests'.", tmp_path)
     assert_refused(("web",), "'kimi web' is not provided", tmp_path)
     assert_refusal(parse("--ui", "shell"), "No such option: --ui")
-    for command in ("term", "plugin", "web", "vis", "__web-worker"):
+    for command in ("term", "web", "vis", "__web-worker"):
         assert_refusal(parse(command, "--port", "1", "x"), f"'kimi {command}' is not provided")
     worker = "__background-task-worker"
     assert_refusal(parse(worker, "--any", "x"), f"'kimi {worker}' is not part of this version")

@@ -27,7 +27,7 @@ _LARGE_LOCATOR_BYTES = 20
 _MAX_COMMENT_BYTES = 65_535
 
 
-class _Budget:
+class _CopyLimits:
     """What may still be copied of one plugin."""
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ def copy_directory(source: str, target: str) -> None:
 
     Raises PluginRefused for a link, for what is no regular file, and beyond the limits; OSError.
     """
-    budget = _Budget()
+    limits = _CopyLimits()
     os.mkdir(target, 0o700)
     for relative, entry in _walk(source, ""):
-        budget.add_file()
+        limits.add_file()
         found = entry.stat(follow_symlinks=False)
         copied = os.path.join(target, relative)
         if stat.S_ISDIR(found.st_mode):
@@ -65,7 +65,7 @@ def copy_directory(source: str, target: str) -> None:
                 os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
             )
             with os.fdopen(os.open(entry.path, flags), "rb") as file:
-                _write(copied, file, executable=bool(found.st_mode & 0o111), budget=budget)
+                _write(copied, file, executable=bool(found.st_mode & 0o111), limits=limits)
         else:
             raise PluginRefused(f"It holds '{relative}', which is a link or no regular file.")
 
@@ -78,13 +78,13 @@ def unpack_archive(source: str, target: str) -> None:
     if os.path.getsize(source) > MAX_BYTES:
         raise PluginRefused(f"{source} has more than {MAX_BYTES // 1024 // 1024} MiB.")
     os.mkdir(target, 0o700)
-    budget = _Budget()
+    limits = _CopyLimits()
     try:
         with open(source, "rb") as file:
             _check_table(file)
             with zipfile.ZipFile(file) as archive:
                 for entry, relative in _list_entries(archive):
-                    _unpack_entry(archive, entry, os.path.join(target, *relative), budget)
+                    _unpack_entry(archive, entry, os.path.join(target, *relative), limits)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
         raise PluginRefused(f"{source} is no zip archive that can be read: {error}.") from None
 
@@ -152,21 +152,21 @@ def _split_name(name: str) -> list[str]:
     return parts
 
 
-def _unpack_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: str, budget: _Budget) -> None:
-    budget.add_file()
+def _unpack_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: str, limits: _CopyLimits) -> None:
+    limits.add_file()
     if entry.is_dir():
         os.makedirs(target, mode=0o700, exist_ok=True)
         return
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     with archive.open(entry) as file:
-        _write(target, file, executable=bool(entry.external_attr >> 16 & 0o111), budget=budget)
+        _write(target, file, executable=bool(entry.external_attr >> 16 & 0o111), limits=limits)
 
 
-def _write(path: str, file: IO[bytes], *, executable: bool, budget: _Budget) -> None:
-    """Write a new file of at most what the budget allows, whatever its size was said to be."""
+def _write(path: str, file: IO[bytes], *, executable: bool, limits: _CopyLimits) -> None:
+    """Write a new file of at most what the limits allows, whatever its size was said to be."""
     mode = 0o700 if executable else 0o600
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags, mode), "wb") as copied:
         while block := file.read(_BLOCK_BYTES):
-            budget.add_bytes(len(block))
+            limits.add_bytes(len(block))
             copied.write(block)
