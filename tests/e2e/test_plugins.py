@@ -14,7 +14,7 @@ from tests.support.plugins.plugin_directories import SKILL, with_tool, write_plu
 from tests.support.program.processes import comes_true, marked
 from tests.support.program.terminal import ENTER, terminal
 from tests.support.program.wire_process import Json, Place, WireProcess, approval, approve
-from tests.support.providers.scripts import call, step
+from tests.support.providers.scripts import call, shell, step
 
 GREET = step("text: calling", call("c1", "greet", {"name": "Ada"}))
 
@@ -168,16 +168,21 @@ def test_the_file_with_the_keys_of_a_plugin_is_never_read(place: Place) -> None:
     assert (plugin / "config.json").read_text(encoding="utf-8") == '{"key": "sk-planted"}'  # nothing was handed over
 
 
-def test_a_confined_command_of_a_plugin_runs_in_its_directory(place: Place) -> None:
-    shell = with_tool(command=["/bin/sh", "-c", "cat; pwd; echo written > ~/written"])
-    plugin = write_plugin(place.share / "plugins", tools=[shell])
-    place.script(GREET, "text: done")
+@pytest.mark.spec("R-301")
+def test_a_confined_plugin_reads_its_keys_and_commands_do_not(place: Place) -> None:
+    tool = with_tool(command=["/bin/sh", "-c", "pwd; cat config.json; echo written > ~/written"])
+    plugin = write_plugin(place.share / "plugins", tools=[tool], config_file="config.json")
+    (plugin / "config.json").write_text("sk-planted", encoding="utf-8")
+    place.script(GREET, shell("c2", f"cat {plugin}/plugin.json {plugin}/config.json"), "text: done")
     with place.wire("--yolo", "--sandbox", "workspace") as kimi:
         kimi.initialize()
         kimi.prompt("greet her")
-        assert result(kimi)["output"] == f'{{"name":"Ada"}}{os.path.realpath(plugin)}\n'
-        assert result(kimi)["is_error"]
+        own, other = [payload["return_value"] for payload in kimi.payloads("ToolResult")]
+    assert own["output"] == f"{os.path.realpath(plugin)}\nsk-planted"
+    assert own["is_error"]
     assert not (place.home / "written").exists()
+    assert "Says hello" in other["output"]
+    assert "sk-planted" not in other["output"]
 
 
 @pytest.mark.spec("R-302")

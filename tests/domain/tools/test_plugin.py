@@ -45,7 +45,7 @@ def test_a_manifest_that_names_no_plugin_is_refused_with_a_reason(document: obje
         ({"command": ["x"]}, "it has no 'name' of at most 128 characters"),
         (TOOL | {"name": "new\nline"}, "it has no 'name' of at most 128 characters"),
         (TOOL | {"command": "python3 x.py"}, "the 'command' of 'greet' is no list of words"),
-        (TOOL | {"command": []}, "the 'command' of 'greet' is no list of words"),
+        (TOOL | {"command": list[str]()}, "the 'command' of 'greet' is no list of words"),
         (TOOL | {"command": ["a\0b"]}, "the 'command' of 'greet' is no list of words"),
         (TOOL | {"parameters": [1]}, "the 'parameters' of 'greet' are no JSON object"),
         (TOOL, "a second one has the name 'greet'"),

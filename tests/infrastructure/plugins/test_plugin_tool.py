@@ -13,7 +13,7 @@ import pytest
 
 from kimi.domain.tools.plugin import InstalledPlugins
 from kimi.infrastructure.json_schema import check_arguments
-from kimi.infrastructure.plugins.plugin_files import MAX_MANIFEST_BYTES, list_config_patterns, load_plugin, read_plugins
+from kimi.infrastructure.plugins.plugin_files import MAX_MANIFEST_BYTES, list_config_files, load_plugin, read_plugins
 from kimi.infrastructure.plugins.plugin_tool import PluginTool, PluginToolDeps, make_plugin_tools
 from kimi.infrastructure.sandbox.sandbox import ConfinedCommand
 from tests.support.plugins.plugin_directories import ECHO, GREET, with_tool, write_plugin
@@ -147,4 +147,4 @@ def test_what_cannot_be_used_is_told_with_a_reason(tmp_path: Path) -> None:
 def test_only_a_file_of_the_plugin_itself_counts_as_its_configuration(tmp_path: Path) -> None:
     plugin = load_plugin(str(write_plugin(tmp_path, config_file="conf/keys.json")))
     outside = replace(plugin, config_file="../../other")
-    assert list_config_patterns(InstalledPlugins((plugin, outside))) == [f"{tmp_path}/hello/conf/keys.json"]
+    assert list_config_files(InstalledPlugins((plugin, outside))) == [f"{tmp_path}/hello/conf/keys.json"]

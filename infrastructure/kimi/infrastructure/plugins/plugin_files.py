@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import logging
 import os
@@ -90,14 +89,14 @@ def load_plugin(directory: str) -> Plugin:
     return replace(plugin, commands=tuple(usable), faults=tuple(faults), has_skill=has_skill)
 
 
-def list_config_patterns(installed: InstalledPlugins) -> list[str]:
-    """Return patterns of the files that may hold keys of plugins: those that manifests name in their directories."""
+def list_config_files(installed: InstalledPlugins) -> list[str]:
+    """Return the files that may hold keys of plugins: those that manifests name in their directories."""
     found: dict[str, None] = {}
     for plugin in installed.plugins:
         path = os.path.normpath(os.path.join(plugin.directory, plugin.config_file or "."))
         if is_within(path, (plugin.directory,)) and path != plugin.directory:
             found |= dict.fromkeys((path, os.path.realpath(path)))
-    return [glob.escape(path).replace(os.sep, "/") for path in found]
+    return list(found)
 
 
 def list_command_files(installed: InstalledPlugins) -> list[str]:

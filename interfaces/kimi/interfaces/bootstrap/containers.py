@@ -102,6 +102,12 @@ class SessionContainer(containers.DeclarativeContainer):
     confined_commands = providers.Factory(
         machine_tools.build_confined_commands, settings, sandbox.provider, agent, conversation.provider
     )
+    plugin_sandbox = providers.Singleton(
+        machine_tools.build_plugin_sandbox, settings, workspace, path_policy, plugins, cleanup
+    )
+    confined_plugins = providers.Factory(
+        machine_tools.build_confined_commands, settings, plugin_sandbox.provider, agent, conversation.provider
+    )
     project = providers.Singleton(conversation_factories.build_project, settings, workspace, path_policy, store)
     hooks = providers.Singleton(conversation_factories.build_hooks, settings, files, environ)
     models = providers.Factory(model_factories.build_model_catalog, settings, http, environ, conversation.provider)
@@ -201,7 +207,7 @@ class SessionContainer(containers.DeclarativeContainer):
         mcp.build_server_tools, settings, files, tool_source, conversation.provider, new_id
     )
     plugin_tools = providers.Factory(
-        build_plugin_tools, settings, workspace, files, environ, plugins, confined_commands, toolset
+        build_plugin_tools, settings, workspace, files, environ, plugins, confined_plugins, toolset
     )
     load_prompt = providers.Factory(conversation_factories.build_prompt_loader, settings, workspace, skills)
     load_system_prompt = providers.Factory(conversation_factories.build_system_prompt_loader, load_prompt, agent)

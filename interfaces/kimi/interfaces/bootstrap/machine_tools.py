@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 from kimi.application.ports import BackgroundTasks, SessionFiles, Tool, Workspace
-from kimi.application.settings.settings import FileSettings, Settings
+from kimi.application.settings.settings import Settings
 from kimi.domain.agents.agent import BUILTIN_PROMPT, AgentSpec
 
 if TYPE_CHECKING:
     from kimi.application.conversation.conversation import Conversation
     from kimi.domain.agents.agent import AgentSpec
+    from kimi.domain.permissions.path_rules import PathScopes
     from kimi.domain.tools.plugin import InstalledPlugins
     from kimi.infrastructure.definitions.skill_files import SkillSearchPaths
     from kimi.infrastructure.sandbox.sandbox import Sandbox
@@ -81,19 +83,19 @@ def build_path_policy(
         additional=list_additional,
         readable=list_readable,
         opened=[spilled, os.path.join(os.path.dirname(spilled), "tasks")] if spilled else [],
-        own_files=list_own_files(settings.share_dir, settings.own_files),
+        own_files=(*list_own_files(settings.share_dir, settings.own_files), *_list_plugin_keys(plugins)),
         guarded=list_guarded,
     )
-    return PathPolicy(workspace, _hide_plugin_keys(settings.files, plugins), home=os.path.expanduser("~"), roots=roots)
+    return PathPolicy(workspace, settings.files, home=os.path.expanduser("~"), roots=roots)
 
 
-def _hide_plugin_keys(files: FileSettings, plugins: InstalledPlugins | None) -> FileSettings:
-    """Return the settings with the files that may hold keys of plugins among the sensitive ones."""
+def _list_plugin_keys(plugins: InstalledPlugins | None) -> Sequence[str]:
+    """Return the files that may hold keys of plugins, which are closed like our own."""
     if plugins is None:
-        return files
-    from kimi.infrastructure.plugins.plugin_files import list_config_patterns
+        return ()
+    from kimi.infrastructure.plugins.plugin_files import list_config_files
 
-    return files.model_copy(update={"sensitive": (*files.sensitive, *list_config_patterns(plugins))})
+    return list_config_files(plugins)
 
 
 def _list_plugin_commands(plugins: InstalledPlugins | None) -> Sequence[str]:
@@ -143,6 +145,23 @@ def build_sandbox(settings: Settings, workspace: Workspace, policy: PathPolicy, 
     from kimi.infrastructure.sandbox.sandbox import Sandbox
 
     sandbox = Sandbox(settings.sandbox, workspace.work_dir, settings.share_dir, policy.resolve_scopes)
+    cleanup.callback(sandbox.close)
+    return sandbox
+
+
+def build_plugin_sandbox(
+    settings: Settings, workspace: Workspace, policy: PathPolicy, plugins: InstalledPlugins, cleanup: ExitStack
+) -> Sandbox:
+    """Return the sandbox of the commands of plugins, which may read the files with their own keys."""
+    from kimi.infrastructure.sandbox.sandbox import Sandbox
+
+    own = frozenset(_list_plugin_keys(plugins))
+
+    async def load_scopes() -> PathScopes:
+        scopes = await policy.resolve_scopes()
+        return replace(scopes, protected=tuple(path for path in scopes.protected if path not in own))
+
+    sandbox = Sandbox(settings.sandbox, workspace.work_dir, settings.share_dir, load_scopes)
     cleanup.callback(sandbox.close)
     return sandbox
 

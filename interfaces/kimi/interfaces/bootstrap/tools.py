@@ -91,7 +91,8 @@ def build_toolset(make_tool: MakeTool, agent: AgentSpec, tools: providers.Aggreg
 def find_plugin_directory(settings: Settings) -> str | None:
     """Return the directory of the user's plugins; None if there is none, and then nothing of them is imported."""
     directory = os.path.join(settings.share_dir, "plugins")
-    return directory if os.path.isdir(directory) else None
+    # Without a share directory the path would be relative: a directory of the project is nobody's choice.
+    return directory if settings.share_dir and os.path.isdir(directory) else None
 
 
 def load_plugins(settings: Settings) -> InstalledPlugins | None:
