@@ -74,7 +74,7 @@ async def items_of_the_adapter(base_url: str) -> int:
     """How many items the whole adapter gives."""
     http, count = HttpClient({}), 0
     settings = ModelSettings(provider_name="bench", type="openai_legacy", model="m", base_url=base_url)
-    model = open_model(settings, "s", http, lambda: "KimiCLI/0", {})
+    model = open_model(settings, "s", http, lambda: "kimi-wire/0", {})
     async with model.stream("", [user_message("go")], [], 0) as items:
         async for _ in items:
             count += 1

@@ -92,10 +92,11 @@ class ModelError(KimiError):
 
 
 class ModelNotSet(ModelError):
-    """No usable model is configured."""
+    """No usable model is configured. `reason` is a sentence for the user where more is known than that."""
 
-    def __init__(self) -> None:
-        super().__init__("LLM is not set")
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "LLM is not set")
+        self.reason = reason
 
 
 class CapabilityMissing(ModelError):

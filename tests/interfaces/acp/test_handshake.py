@@ -104,7 +104,9 @@ def test_login_command_repeats_the_start_command(tmp_path: Path) -> None:
     [
         ({}, False),
         ({"api_key": "k"}, True),
-        ({"oauth": True}, True),
+        ({"oauth": True}, False),
+        ({"oauth": True, "base_url": "http://localhost:11434/v1"}, False),
+        ({"oauth": True, "api_key": "k"}, True),
         ({"custom_headers": {"Authorization": "Bearer x"}}, True),
         ({"base_url": "http://localhost:11434/v1"}, True),
         ({"base_url": "", "api_key": "k"}, False),
@@ -167,7 +169,7 @@ async def test_missing_model_is_reported(tmp_path: Path) -> None:
     async with acp_client(place) as client:
         await client.shake_hands()
         error = await client.error("session/new", {"cwd": str(place.work)})
-        assert (error["code"], error["data"]["details"]) == (-32000, "no model configured")
+        assert (error["code"], error["data"]["details"]) == (-32000, "no model configured: run 'kimi setup' in a terminal")
 
 
 async def test_logout_is_not_supported(place: Place) -> None:

@@ -109,7 +109,7 @@ class HttpStage:
             **more,
         }
         settings = ModelSettings(provider_name="p", type=self.row.type, model="m", **given)
-        return open_model(settings, "session-1", http, lambda: "KimiCLI/2", {})
+        return open_model(settings, "session-1", http, lambda: "kimi-wire/2", {})
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Client:
         given: dict[str, Any] = {"base_url": self.server.base_url, "api_key": "key-1", "model": "M", **more}
         given = {"max_context_size": 200_000, "capabilities": CAN, **given}
         settings = ModelSettings(provider_name="p", type="anthropic", **given)
-        return open_model(settings, "session-1", self.http, lambda: "KimiCLI/2", {})
+        return open_model(settings, "session-1", self.http, lambda: "kimi-wire/2", {})
 
     async def body(self, history: Sequence[Message] = HISTORY, **more: Any) -> Json:
         """Send one request; return its body."""

@@ -24,7 +24,7 @@ class Client:
         self.server = server
         self.http = http
 
-    def model(self, kind: str = "kimi", agent: str = "KimiCLI/2.0.0", **more: Any) -> ChatModel:
+    def model(self, kind: str = "kimi", agent: str = "kimi-wire/2.0.0", **more: Any) -> ChatModel:
         given: dict[str, Any] = {"base_url": self.server.base_url, "max_context_size": 200_000, **more}
         settings = ModelSettings(provider_name="p", type=kind, model="M", **given)
         return open_model(settings, "session-1", self.http, lambda: agent, {"KIMI_SHARE_DIR": "/nowhere"})

@@ -35,7 +35,7 @@ class Client:
     def model(self, kind: str = "gemini", environ: dict[str, str] | None = None, **more: Any) -> ChatModel:
         given: dict[str, Any] = {"base_url": self.root, "api_key": "the-secret-key", "model": "gemini-2.5-pro", **more}
         settings = ModelSettings(provider_name="p", type=kind, **given)
-        return open_model(settings, "session-1", self.http, lambda: "KimiCLI/2", environ or {})
+        return open_model(settings, "session-1", self.http, lambda: "kimi-wire/2", environ or {})
 
     async def body(self, history: Sequence[Message] = HISTORY, **more: Any) -> Json:
         """Send one request; return its body."""

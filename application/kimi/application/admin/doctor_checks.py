@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.ports import ChatModel
-from kimi.application.settings.settings import McpServer, ModelSettings
+from kimi.application.settings.settings import McpServer, ModelSettings, explain_missing_key
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import (
     APIConnectionError,
@@ -147,7 +147,7 @@ def check_files(path: str, share_dir: str, probes: DoctorProbes) -> Finding:
 
 def check_model(model: ModelSettings | None) -> Finding:
     """Check that there is a model that can answer a prompt."""
-    if model is None or not model.is_usable:
+    if model is None or not model.is_configured:
         return Finding("model", "failed", "No model is configured.", SETUP)
     return Finding("model", "ok", f"{model.model} of provider '{model.provider_name}' ({model.type}).")
 
@@ -160,13 +160,9 @@ def check_key(model: ModelSettings | None, key_variables: KeyVariables, environ:
     if model.api_key:
         source = f"the variable {variable}" if variable and environ.get(variable) == model.api_key else "the file"
         return Finding("key", "ok", f"Taken from {source}.")
-    if model.oauth:
-        message = f"Provider '{model.provider_name}' uses an account login, which this program does not have."
-        return Finding("key", "failed", message, "Enter an API key with 'kimi setup'.")
-    if _needs_no_key(model):
+    if not model.lacks_key and (model.has_credentials or _is_local_url(model.base_url)):
         return Finding("key", "ok", "None is configured, and none may be needed.")
-    also = f", or set {variable}" if variable else ""
-    return Finding("key", "failed", f"Provider '{model.provider_name}' has no API key.", f"Run 'kimi setup'{also}.")
+    return Finding("key", "failed", explain_missing_key(model))
 
 
 def check_proxy(model: ModelSettings | None, resolve_proxy: ResolveProxy) -> Finding:
@@ -192,6 +188,8 @@ async def check_endpoint(
     """Ask the model one short question and wait for the beginning of an answer, at most `limit_s` seconds."""
     if model is None or not _has_endpoint(model):
         return Finding("endpoint", "skipped", "No provider to ask.")
+    if model.lacks_key:
+        return Finding("endpoint", "skipped", "Nothing is sent without a key.")
     host = _describe_host(model)
     try:
         with anyio.fail_after(limit_s):
@@ -282,7 +280,7 @@ async def _ask_model(open_model: OpenConfiguredModel) -> None:
 
 def _has_endpoint(model: ModelSettings) -> bool:
     """Whether requests go to a provider; models for tests have types that begin with an underscore."""
-    return model.is_usable and not model.type.startswith("_")
+    return model.is_configured and not model.type.startswith("_")
 
 
 def _advise_on_error(
@@ -337,11 +335,3 @@ def _parse_host(url: str) -> str:
 def _is_local_url(url: str) -> bool:
     host = _parse_host(url)
     return host in ("localhost", "::1") or host.startswith("127.")
-
-
-def _needs_no_key(model: ModelSettings) -> bool:
-    """Whether the model needs no key: its server is local, or Google Cloud credentials or a header replace the key."""
-    headers = {name.lower() for name in model.custom_headers}
-    return (
-        _is_local_url(model.base_url) or model.has_machine_credentials or bool(headers & {"authorization", "x-api-key"})
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.step.compact import compact
 from kimi.domain.content.parts import TextPart
-from kimi.domain.errors import ModelNotSet
 from kimi.domain.events.event import StatusUpdate
 
 _EMPTY = "The context is empty."
@@ -17,9 +16,7 @@ async def compact_context(conversation: Conversation, instruction: str) -> None:
     if conversation.history.next_checkpoint == 0:
         await conversation.events.emit(TextPart(_EMPTY))
         return
-    model = conversation.model
-    if model is None:
-        raise ModelNotSet
+    model = conversation.models.require_model()
     trigger = "manual-with-prompt" if instruction else "manual"
     await compact(conversation, model, trigger, instruction=instruction)
     await conversation.events.emit(TextPart(_DONE))

@@ -11,7 +11,7 @@ from kimi.application.conversation.running_turn import IDLE
 from kimi.application.step.checkpoints import next_checkpoint_records
 from kimi.application.step.run_steps import run_steps
 from kimi.domain.content.message import user_message
-from kimi.domain.errors import ModelNotSet, StateError
+from kimi.domain.errors import StateError
 from kimi.domain.tools.repeat_guard import RepeatGuard
 from kimi.domain.tools.tool import escape_host_tags
 from kimi.domain.turn import TurnStatus
@@ -47,9 +47,7 @@ async def init_project(conversation: Conversation, arguments: str) -> TurnStatus
 
     Raises ModelNotSet, ChatProviderError, StoreFailed; the history is then unchanged.
     """
-    project, model, turn = conversation.resources.require_project(), conversation.model, conversation.turn
-    if model is None:
-        raise ModelNotSet
+    project, model, turn = conversation.resources.require_project(), conversation.models.require_model(), conversation.turn
     if turn is None:
         raise StateError(IDLE)
     turn.repeat_guard = RepeatGuard()

@@ -13,7 +13,7 @@ import anyio
 from kimi.application.conversation.conversation import Conversation
 from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import TextPart
-from kimi.domain.errors import ModelError, ModelNotSet
+from kimi.domain.errors import ModelError
 from kimi.domain.events.event import BtwBegin, BtwEnd
 from kimi.domain.history.history import find_unanswered_calls
 
@@ -47,8 +47,7 @@ async def answer_side_question(conversation: Conversation, question: str) -> Btw
     A failure of the model is the `error` of the result. Cancellation ends the request; BtwEnd is emitted in any case.
     Raises ModelNotSet, StoreFailed.
     """
-    if conversation.model is None:
-        raise ModelNotSet
+    conversation.models.require_model()
     begin = BtwBegin(conversation.resources.new_id(), question)
     end = BtwEnd(begin.id, None, "The question was cancelled.")
     # Emitted without waiting: a cancellation between the event and the `try` would leave out BtwEnd.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kimi.application.ports import ChatModel
-from kimi.domain.errors import StateError
+from kimi.application.settings.settings import explain_missing_key
+from kimi.domain.errors import ModelNotSet, StateError
 
 if TYPE_CHECKING:
     from kimi.application.settings.settings import ModelSettings
@@ -43,6 +44,17 @@ class ModelSelection:
     def model(self) -> ChatModel | None:
         """The model of the next step; None when none is configured."""
         return self._model
+
+    def require_model(self) -> ChatModel:
+        """Return the model of the next step. Raises ModelNotSet, which says that a key is missing if it is that."""
+        if self._model is None:
+            raise ModelNotSet(self.explain_missing_model())
+        return self._model
+
+    def explain_missing_model(self) -> str:
+        """Return what the model of the start lacks; empty when it lacks no key, or is not known."""
+        initial = self._load_catalog().initial if self._load_catalog is not None else None
+        return explain_missing_key(initial) if initial is not None and initial.lacks_key else ""
 
     @property
     def choice(self) -> ModelChoice | None:

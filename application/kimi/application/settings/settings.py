@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -218,14 +218,48 @@ class ModelSettings(SettingsSlice):
     extra_body: Annotated[dict[str, Any], Field(repr=False)] = {}
     omit_fields: tuple[str, ...] = ()
     oauth: bool = False
-    device_headers: bool = True
+    """Whether the configuration refers to an account login of kimi-cli, of which nothing is used here."""
+    key_variable: str = ""
+    """The variable whose key is used instead of the configured one; empty for a type without."""
+    key_page: str = ""
+    """The page on which keys for this endpoint are made; empty for an endpoint that is not known to want one."""
     has_machine_credentials: bool = False
     """Whether requests are signed with credentials of the machine, so that no key is needed."""
 
     @property
-    def is_usable(self) -> bool:
-        """Whether requests can be made: a test provider, or base URL and model are known."""
+    def is_configured(self) -> bool:
+        """Whether it is known where to send requests: a test provider, or base URL and model are known."""
         return self.type.startswith("_") or bool(self.base_url and self.model)
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether there is something to authenticate with: a key, a header that replaces it, or the machine's own."""
+        if self.api_key or self.type.startswith("_") or self.has_machine_credentials:
+            return True
+        return bool({name.lower() for name in self.custom_headers} & KEY_HEADERS)
+
+    @property
+    def lacks_key(self) -> bool:
+        """Whether the endpoint wants a key and there is none: nothing is sent to it then (runtime spec 2.4)."""
+        return not self.has_credentials and (self.oauth or bool(self.key_page))
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether requests can be made."""
+        return self.is_configured and not self.lacks_key
+
+
+KEY_HEADERS: Final = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key"})
+"""The configured headers that replace a key, in lower case."""
+
+
+def explain_missing_key(model: ModelSettings) -> str:
+    """Return one sentence about a model that lacks a key: why, what to run, and where keys are made."""
+    has_login = "has no API key, only an account login of kimi-cli, which is not used here"
+    what = has_login if model.oauth else "has no API key"
+    also = f", or set {model.key_variable}" if model.key_variable else ""
+    page = f" (keys are made at {model.key_page})" if model.key_page else ""
+    return f"Provider '{model.provider_name}' {what}: run 'kimi setup'{also}{page}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +267,8 @@ class ProviderPreset:
     """What is known of a provider and need not be asked.
 
     An empty `base_url` or `model` has no sensible default; the context size is in tokens. `variables` are what the
-    provider takes from its `env` table, with what they hold.
+    provider takes from its `env` table, with what they hold. Keys are made on `key_page`. `services` are the names and
+    addresses of the search and fetch services that take the same key. A subscription may admit certain programs only.
     """
 
     name: str
@@ -245,6 +280,9 @@ class ProviderPreset:
     context_size: int = 131_072
     capabilities: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
+    key_page: str = ""
+    services: tuple[tuple[str, str], ...] = ()
+    is_subscription: bool = False
 
 
 class InterfaceSettings(SettingsSlice):

@@ -26,7 +26,7 @@ from kimi.application.turn.stop_hooks import run_stop_hooks
 from kimi.domain.command import Command, parse_command
 from kimi.domain.content.message import Message
 from kimi.domain.content.parts import ContentPart, TextPart, UserInput, as_parts, join_text, missing_capabilities
-from kimi.domain.errors import CapabilityMissing, ModelNotSet, StoreFailed
+from kimi.domain.errors import CapabilityMissing, StoreFailed
 from kimi.domain.events.event import StepInterrupted, ToolResult, TurnBegin, TurnEnd
 from kimi.domain.history.history import find_unanswered_calls
 from kimi.domain.history.session import SessionState, shorten_title
@@ -170,9 +170,7 @@ async def _answer_input(
     conversation: Conversation, turn: RunningTurn, user_input: UserInput, random: Random, title: str = ""
 ) -> TurnStatus:
     """Append the input to the history and run steps to answer it. `title` names a session that has no title."""
-    model = conversation.model
-    if model is None:
-        raise ModelNotSet
+    model = conversation.models.require_model()
     parts = as_parts(user_input)
     if missing := missing_capabilities(parts, model.capabilities):
         raise CapabilityMissing(model.name, missing)

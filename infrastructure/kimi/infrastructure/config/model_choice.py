@@ -10,7 +10,7 @@ from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.config.schema import CAPABILITIES, Configuration, ModelConfig, ProviderConfig
-from kimi.infrastructure.models.provider_types import ENVIRONMENT_TYPE, PROVIDER_TYPES
+from kimi.infrastructure.models.provider_types import ENVIRONMENT_TYPE, PROVIDER_TYPES, find_key_page
 
 _log = logging.getLogger("kimi.settings")
 
@@ -34,7 +34,8 @@ def choose_model(configuration: Configuration, flags: Flags, environ: Mapping[st
     settings = settings.model_copy(update=_read_overrides(provider.type, environ))
     capabilities = settings.capabilities | derive_capabilities(settings.model)
     thinking = _resolve_thinking(capabilities, flags.thinking, configuration.default_thinking)
-    return settings.model_copy(update={"capabilities": capabilities, "thinking": thinking})
+    update = {"capabilities": capabilities, "thinking": thinking, "key_page": find_key_page(settings.base_url)}
+    return settings.model_copy(update=update)
 
 
 def resolve_named_models(
@@ -59,7 +60,8 @@ def _complete_settings(
     capabilities = settings.capabilities | derive_capabilities(settings.model)
     thinking = _resolve_thinking(capabilities, flags.thinking, configuration.default_thinking)
     update = {**_read_url_and_key(settings.type, environ), "capabilities": capabilities, "thinking": thinking}
-    return settings.model_copy(update=update)
+    completed = settings.model_copy(update=update)
+    return completed.model_copy(update={"key_page": find_key_page(completed.base_url)})
 
 
 def derive_capabilities(model: str) -> frozenset[str]:
@@ -102,7 +104,7 @@ def _make_model_settings(provider: ProviderConfig, model: ModelConfig, alias: st
         extra_body=provider.extra_body,
         omit_fields=provider.omit_fields,
         oauth=provider.oauth is not None,
-        device_headers=provider.device_headers,
+        key_variable=PROVIDER_TYPES[provider.type].key_variable or "",
         has_machine_credentials=PROVIDER_TYPES[provider.type].has_machine_credentials,
     )
 

@@ -71,7 +71,7 @@ class OAuthReference(ConfigSection):
 
 
 class ProviderConfig(ConfigSection):
-    """`providers.<name>`. `device_headers = false` keeps device details from the vendor's own hosts too (R-91)."""
+    """`providers.<name>`."""
 
     type: Annotated[str, BeforeValidator(_check_type)]
     base_url: str
@@ -82,7 +82,6 @@ class ProviderConfig(ConfigSection):
     extra_body: Annotated[dict[str, Any], Field(repr=False)] = {}
     omit_fields: tuple[str, ...] = ()
     oauth: OAuthReference | None = None
-    device_headers: bool = True
 
 
 class ModelConfig(ConfigSection):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kimi.application.settings.settings import ModelSettings, ProviderPreset
+from kimi.application.settings.settings import ModelSettings, ProviderPreset, explain_missing_key
 from kimi.domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _open_kimi(settings: ModelSettings, context: AdapterContext) -> ChatModel:
     from kimi.infrastructure.models.openai.chat import OpenAiChatModel
     from kimi.infrastructure.models.openai.kimi_profile import make_kimi_profile
 
-    profile = make_kimi_profile(context.environ, send_device_headers=settings.device_headers)
+    profile = make_kimi_profile()
     return OpenAiChatModel(settings, context.session_id, context.http, context.user_agent, profile)
 
 
@@ -143,6 +143,7 @@ def _open_scripted(settings: ModelSettings, context: AdapterContext) -> ChatMode
 # --- the table --------------------------------------------------------------------------------------------------
 
 _SEES_AND_THINKS: Final = ("image_in", "thinking", "video_in")
+_CODING_PLAN: Final = "https://api.kimi.com/coding/v1"
 
 _ROWS: Final = (
     ProviderType(
@@ -155,13 +156,36 @@ _ROWS: Final = (
         setup_rank=1,
         presets=(
             ProviderPreset(
-                "kimi", "Kimi (Moonshot AI)", "kimi", "https://api.moonshot.ai/v1", True, "kimi-k2-thinking", 262_144
+                "kimi",
+                "Kimi (Moonshot AI)",
+                "kimi",
+                "https://api.moonshot.ai/v1",
+                model="kimi-k2-thinking",
+                context_size=262_144,
+                key_page="https://platform.moonshot.ai/console/api-keys",
             ),
             ProviderPreset(
-                "kimi-cn", "Kimi in China", "kimi", "https://api.moonshot.cn/v1", True, "kimi-k2-thinking", 262_144
+                "kimi-cn",
+                "Kimi in China",
+                "kimi",
+                "https://api.moonshot.cn/v1",
+                model="kimi-k2-thinking",
+                context_size=262_144,
+                key_page="https://platform.moonshot.cn/console/api-keys",
             ),
             ProviderPreset(
-                "kimi-code", "Kimi Code", "kimi", "https://api.kimi.com/coding/v1", True, "kimi-for-coding", 262_144
+                "kimi-code",
+                "Kimi Code, the coding plan",
+                "kimi",
+                _CODING_PLAN,
+                model="kimi-for-coding",
+                context_size=262_144,
+                key_page="https://www.kimi.com/code/console",
+                services=(
+                    ("moonshot_search", f"{_CODING_PLAN}/search"),
+                    ("moonshot_fetch", f"{_CODING_PLAN}/fetch"),
+                ),
+                is_subscription=True,
             ),
         ),
     ),
@@ -174,9 +198,20 @@ _ROWS: Final = (
         setup_rank=6,  # behind the vendors' own types: it fits any server
         presets=(
             ProviderPreset(
-                "deepseek", "DeepSeek", "openai_legacy", "https://api.deepseek.com/v1", True, "deepseek-chat"
+                "deepseek",
+                "DeepSeek",
+                "openai_legacy",
+                "https://api.deepseek.com/v1",
+                model="deepseek-chat",
+                key_page="https://platform.deepseek.com/api_keys",
             ),
-            ProviderPreset("openrouter", "OpenRouter", "openai_legacy", "https://openrouter.ai/api/v1"),
+            ProviderPreset(
+                "openrouter",
+                "OpenRouter",
+                "openai_legacy",
+                "https://openrouter.ai/api/v1",
+                key_page="https://openrouter.ai/settings/keys",
+            ),
             ProviderPreset(
                 "ollama", "Ollama, on this machine", "openai_legacy", "http://127.0.0.1:11434/v1", False, "", 32_768
             ),
@@ -212,6 +247,7 @@ _ROWS: Final = (
                 "https://api.openai.com/v1",
                 context_size=200_000,
                 capabilities=("image_in",),
+                key_page="https://platform.openai.com/api-keys",
             ),
         ),
     ),
@@ -228,6 +264,7 @@ _ROWS: Final = (
                 "https://api.anthropic.com",
                 context_size=200_000,
                 capabilities=("image_in", "thinking"),
+                key_page="https://console.anthropic.com/settings/keys",
             ),
         ),
     ),
@@ -244,6 +281,7 @@ _ROWS: Final = (
                 "https://generativelanguage.googleapis.com",
                 context_size=1_000_000,
                 capabilities=_SEES_AND_THINKS,
+                key_page="https://aistudio.google.com/apikey",
             ),
         ),
     ),
@@ -292,6 +330,24 @@ def list_provider_presets() -> tuple[ProviderPreset, ...]:
     return tuple(preset for row in sorted(_ROWS, key=lambda row: row.setup_rank) for preset in row.presets)
 
 
+def find_preset_at(base_url: str) -> ProviderPreset | None:
+    """Return what is known of the endpoint, by its host; None when it is none of the known ones."""
+    host = _find_host(base_url)
+    known = (preset for row in _ROWS for preset in row.presets if preset.key_page)
+    return next((preset for preset in known if _find_host(preset.base_url) == host), None)
+
+
+def find_key_page(base_url: str) -> str:
+    """Return the page on which keys for the host of an endpoint are made; empty when it is none of the known ones."""
+    preset = find_preset_at(base_url)
+    return preset.key_page if preset is not None else ""
+
+
+def _find_host(url: str) -> str:
+    """Return the host of a URL in lower case, without user and port."""
+    return url.partition("://")[2].partition("/")[0].rpartition("@")[2].partition(":")[0].lower()
+
+
 def list_key_variables() -> dict[str, str]:
     """Type -> the variable whose key is used, at each start, instead of the configured one (runtime spec 2.5)."""
     return {row.name: row.key_variable for row in _ROWS if row.key_variable is not None}
@@ -309,8 +365,10 @@ def open_model(
     recorded when `KIMI_RECORD` names a file.
 
     Raises:
-        ConfigError: the type is unknown, or a setting it needs is missing or malformed.
+        ConfigError: the type is unknown, or a setting it needs is missing or malformed, the key among them.
     """
+    if settings.lacks_key:
+        raise ConfigError(explain_missing_key(settings))
     row = _find_row(settings)
     if row is None or row.open is None:
         raise ConfigError(_format_unknown_type(settings))
@@ -378,7 +436,7 @@ def make_model_opener(
     Raises:
         ConfigError: as `open_model`.
     """
-    if settings is None or not settings.is_usable:
+    if settings is None or not settings.is_usable:  # without a key too: nothing is sent, and prompts say why
         return lambda session_id, client: None
     from kimi.infrastructure.http.headers import format_user_agent
 

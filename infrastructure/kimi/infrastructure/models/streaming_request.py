@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 LOGIN_EXPIRED = 'Authentication failed. Your login session may have expired. Please run "/login" to sign in again.'
 """The text of the error -32004 (wire spec 10)."""
 
+SUBSCRIPTION_REFUSED = (
+    " ({host} is the endpoint of a subscription: either it does not cover this, or it admits certain programs only, and"
+    " kimi-wire says that it is none of them. A key that is paid by use works: run 'kimi setup' and choose Kimi."
+    " docs/providers.md tells more.)"
+)
+"""What is added to a refusal (403) of a subscription."""
+
 _MAX_ERROR_TEXT = 2000
 _MAX_ERROR_BYTES = 65_536
 _MAX_ANSWER_BYTES = 512 << 20
@@ -163,7 +170,16 @@ class StreamingRequest:
         location = response.headers.get("location")
         nothing = f"the address has moved to {location}" if location else "no further text"
         text = find_error_text(body) or content.decode(errors="replace").strip() or nothing
+        if response.status == 403:
+            text += self._explain_refusal()
         return make_status_error(response.status, text, body, _parse_retry_headers(response.headers))
+
+    def _explain_refusal(self) -> str:
+        """Return why a subscription may refuse this program, and what can be done; empty for other endpoints."""
+        from kimi.infrastructure.models.provider_types import find_preset_at
+
+        preset = find_preset_at(self._settings.base_url)
+        return SUBSCRIPTION_REFUSED.format(host=self.host) if preset is not None and preset.is_subscription else ""
 
 
 async def _read_error_body(response: HttpResponse) -> bytes:

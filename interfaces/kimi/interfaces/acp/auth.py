@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from kimi.application.settings.settings import ModelSettings
+from kimi.application.settings.settings import ModelSettings, explain_missing_key
 from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities
+from kimi.interfaces.acp.transport.errors import NO_MODEL
 
 LOGIN_METHOD_ID: Final = "login"
 _METHOD_NAME: Final = "Set up a model provider"
@@ -20,21 +21,16 @@ _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 
 def is_model_usable(model: ModelSettings | None) -> bool:
     """Whether this model can be called: it is configured, with a key or other credentials."""
-    return model is not None and model.is_usable and _has_credentials(model)
-
-
-def _has_credentials(model: ModelSettings) -> bool:
-    if model.api_key or model.oauth or model.type.startswith("_") or model.has_machine_credentials:
-        return True
-    headers = {name.lower() for name in model.custom_headers}
-    if headers & {"authorization", "x-api-key"}:
-        return True
-    return (urlsplit(model.base_url).hostname or "") in _LOCAL_HOSTS  # local servers need no key
+    if model is None or not model.is_usable:
+        return False
+    return model.has_credentials or (urlsplit(model.base_url).hostname or "") in _LOCAL_HOSTS  # which need no key
 
 
 def explain_missing_model(model: ModelSettings | None) -> Mapping[str, str]:
-    """Return further error data for a client without any model; empty if a usable model is configured."""
-    return {} if model is not None and model.is_usable else {"details": "no model configured"}
+    """Return the details for a client without a usable model: what is missing, and what to run."""
+    if model is None or not model.is_configured:
+        return {"details": NO_MODEL}
+    return {"details": explain_missing_key(model)}
 
 
 def build_auth_methods(

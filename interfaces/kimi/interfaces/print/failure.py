@@ -35,7 +35,7 @@ INTERRUPTED: Final = RunFailure("Interrupted by user")
 def classify_error(error: Exception) -> RunFailure:
     """Return the failure for an error that `run_turn` raised."""
     if isinstance(error, ModelNotSet):
-        return RunFailure("LLM not set")
+        return RunFailure(error.reason or "LLM not set")
     if isinstance(error, KimiError):
         return RunFailure(str(error), isinstance(error, ChatProviderError) and error.transient)
     _log.error("a run failed", exc_info=error)

@@ -22,7 +22,7 @@ NO_MODEL = (
 def build_error_notes(error: Exception) -> tuple[Note, ...]:
     """Return the notes for an error, without secrets: a provider's message may repeat the key."""
     if isinstance(error, ModelNotSet):
-        return (Note(NO_MODEL, "error"),)
+        return (Note(error.reason or NO_MODEL, "error"),)
     message = mask_secrets(str(error)) or type(error).__name__
     hint = _suggest_remedy(error)
     if hint is None and not isinstance(error, KimiError):

@@ -107,6 +107,9 @@ FIRST_RUN_ARGUMENT = "first"
 
 
 async def _offer_first_run(session: ShellSession) -> SessionOutcome | None:
+    """Open the setup where only a key is missing; else ask what to do about the missing model."""
+    if session.conversation.models.explain_missing_model() and not _is_configuration_given(session):
+        return await _run_setup(session)
     options = (
         MenuOption("Set up a provider", "kimi setup: base URL, key and model"),
         MenuOption("Try the demo model", "built in; no account, no network"),

@@ -307,7 +307,7 @@ def build_welcome(shell_context: ShellContext) -> Welcome:
     """Return the welcome panel of a session."""
     notes: list[Note] = []
     if shell_context.conversation.model is None:
-        notes.append(Note(NO_MODEL, "warning"))
+        notes.append(Note(shell_context.conversation.models.explain_missing_model() or NO_MODEL, "warning"))
     used = [f"{name} ({what})" for name, what in _FROM_ENVIRONMENT.items() if shell_context.environ.get(name)]
     if used:
         notes.append(Note(f"From the environment: {', '.join(used)}."))

@@ -36,7 +36,7 @@ async def test_request_has_the_documented_form() -> None:
     }
     assert request.path == "/v1/messages"
     sent = {name: request.headers.get(name) for name in ("x-api-key", "anthropic-version", "user-agent")}
-    assert sent == {"x-api-key": "key-1", "anthropic-version": "2023-06-01", "user-agent": "KimiCLI/2"}
+    assert sent == {"x-api-key": "key-1", "anthropic-version": "2023-06-01", "user-agent": "kimi-wire/2"}
     assert "anthropic-beta" not in request.headers
 
 

@@ -33,7 +33,7 @@ async def test_request_has_the_documented_form() -> None:
         "/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
     )
     assert request.headers["x-goog-api-key"] == "the-secret-key"
-    assert request.headers["user-agent"] == "KimiCLI/2"
+    assert request.headers["user-agent"] == "kimi-wire/2"
     assert request.headers["x-extra"] == "1"
     assert "authorization" not in request.headers
     assert request.json == {

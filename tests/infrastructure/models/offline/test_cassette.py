@@ -49,7 +49,7 @@ async def recording(path: Path | str, *replies: Reply, row: Row = CHAT, **more: 
         http = HttpClient({}, HttpLimits(read_s=2))
         given: dict[str, Any] = {"api_key": KEY, "capabilities": frozenset({"thinking"}), **row.settings, **more}
         settings = ModelSettings(provider_name="p", type=row.type, model="m", base_url=server.base_url, **given)
-        yield open_model(settings, "session-1", http, lambda: "KimiCLI/2", {"KIMI_RECORD": str(path)})
+        yield open_model(settings, "session-1", http, lambda: "kimi-wire/2", {"KIMI_RECORD": str(path)})
         await http.close()
 
 

@@ -305,7 +305,7 @@ async def test_long_error_text_is_cut(reply: Reply) -> None:
 async def test_expired_login_raises() -> None:
     async with client(error_reply(401, "expired")) as c:
         with pytest.raises(AuthExpired) as raised:
-            await ask(c.model(oauth=True))
+            await ask(c.model(oauth=True, api_key="k"))
     assert str(raised.value) == (
         'Authentication failed. Your login session may have expired. Please run "/login" to sign in again.'
     )

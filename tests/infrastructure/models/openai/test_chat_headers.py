@@ -1,4 +1,4 @@
-"""`kimi` against a recording server: the headers about the device and the program, and to whom they go."""
+"""Providers against a recording server: what they are told about the program, and refusals that concern it."""
 
 from __future__ import annotations
 
@@ -8,91 +8,92 @@ from typing import Any
 import pytest
 
 from kimi.application.settings.settings import ModelSettings
+from kimi.domain.errors import APIStatusError, ConfigError
 from kimi.infrastructure.http.client import HttpClient
-from kimi.infrastructure.http.headers import build_device_headers, format_user_agent, is_vendor_host
-from kimi.infrastructure.models.openai.kimi_profile import make_kimi_profile
+from kimi.infrastructure.http.headers import format_user_agent
 from kimi.infrastructure.models.provider_types import make_model_opener, open_model
 from tests.support.providers.chat_client import ask, client
-from tests.support.providers.provider_server import provider, text_reply
+from tests.support.providers.provider_server import error_reply, provider
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize(
-    ("host", "is_vendor"),
-    [
-        ("api.moonshot.ai", True),
-        ("api.moonshot.cn", True),
-        ("kimi.com", True),
-        ("API.KIMI.COM", True),
-        ("api.kimi.com.evil.example", False),
-        ("notkimi.com", False),
-        ("127.0.0.1", False),
-    ],
-)
-@pytest.mark.spec("R-91")
-def test_device_headers_are_for_the_vendor_only_and_can_be_switched_off(
-    tmp_path: Path, host: str, is_vendor: bool
-) -> None:
-    environ = {"KIMI_SHARE_DIR": str(tmp_path)}
-    assert is_vendor_host(host) is is_vendor
-    sent = make_kimi_profile(environ, send_device_headers=True).build_headers(host, "KimiCLI/2.0.0 (x)")
-    assert bool(sent) is is_vendor
-    assert make_kimi_profile(environ, send_device_headers=False).build_headers(host, "KimiCLI/2.0.0") == {}
-    assert (tmp_path / "device_id").exists() is is_vendor
-
-
-@pytest.mark.spec("R-91")
-@pytest.mark.parametrize(
-    ("host", "more", "expected"),
-    [
-        ("api.moonshot.ai", {}, True),
-        ("api.moonshot.ai", {"device_headers": False}, False),
-        ("api.moonshot.ai.example", {}, False),
-    ],
-)
-async def test_device_headers_are_sent_only_to_the_vendor_host(
-    tmp_path: Path, host: str, more: dict[str, Any], expected: bool
+@pytest.mark.spec("R-91", "R-276")
+@pytest.mark.parametrize("kind", ["kimi", "openai_legacy", "openai_responses", "anthropic", "gemini"])
+@pytest.mark.parametrize("host", ["api.moonshot.ai", "api.kimi.com", "api.test"])
+async def test_every_provider_is_told_the_programs_own_name_and_no_device(
+    tmp_path: Path, kind: str, host: str
 ) -> None:
     """The server plays a proxy, so that a vendor's host can be asked without leaving this machine."""
-    async with provider([text_reply("ok")]) as server:
+    async with provider([error_reply(400, "no")]) as server:
         environ = {"KIMI_SHARE_DIR": str(tmp_path), "http_proxy": server.base_url}
         http = HttpClient(environ)
-        settings = ModelSettings(provider_name="p", type="kimi", model="M", base_url=f"http://{host}/v1", **more)
-        await ask(open_model(settings, "s", http, lambda: "KimiCLI/2.0.0 (Zed 1)", environ))
+        settings = ModelSettings(provider_name="p", type=kind, model="M", base_url=f"http://{host}/v1", api_key="k")
+        model = make_model_opener(settings, http, "2.0.0", environ)("s", lambda: "Zed 1")
+        assert model is not None
+        with pytest.raises(APIStatusError):
+            await ask(model)
         await http.close()
-    request = server.requests[0]
-    assert request.path == f"http://{host}/v1/chat/completions"
-    assert request.headers["host"] == host
-    assert (request.headers.get("x-msh-version") == "2.0.0") is expected
-    assert any(name.startswith("x-msh-") for name in request.headers) is expected
+    headers = server.requests[0].headers
+    assert headers["host"] == host
+    assert headers["user-agent"] == "kimi-wire/2.0.0 (Zed 1)"
+    assert not [name for name in headers if name.startswith("x-msh-") or "kimi_cli" in headers[name].lower()]
+    assert not (tmp_path / "device_id").exists()
 
 
-def test_the_device_headers_are_ascii_and_the_id_stays(tmp_path: Path) -> None:
-    environ = {"KIMI_SHARE_DIR": str(tmp_path / "share")}
-    first, second = build_device_headers("2.0.0", environ), build_device_headers("2.0.0", environ)
-    assert first == second
-    names = ("Platform", "Version", "Device-Name", "Device-Model", "Os-Version", "Device-Id")
-    assert list(first) == [f"X-Msh-{name}" for name in names]
-    assert first["X-Msh-Version"] == "2.0.0"
-    assert all(value and value.isascii() and value.isprintable() for value in first.values())
+@pytest.mark.spec("R-276")
+async def test_an_endpoint_that_wants_other_headers_gets_the_configured_ones() -> None:
+    async with client() as c:
+        await ask(c.model(custom_headers={"user-agent": "mine/1", "X-Team": "a"}))
+        sent = c.server.requests[0].headers
+    assert (sent["user-agent"], sent["x-team"]) == ("mine/1", "a")
 
 
-def test_device_id_that_cannot_be_stored_is_still_sent(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert build_device_headers("2.0.0", {"KIMI_SHARE_DIR": str(tmp_path / "file")})["X-Msh-Device-Id"].isalnum()
+@pytest.mark.spec("R-275")
+@pytest.mark.parametrize("kind", ["kimi", "anthropic", "openai_legacy"])
+async def test_a_refusal_of_a_subscription_says_what_can_be_done(kind: str) -> None:
+    refused = [error_reply(403, "only available for certain agents"), error_reply(403, "no")]
+    async with provider(refused) as server:
+        http = HttpClient({"http_proxy": server.base_url})
+        fields: dict[str, Any] = {"provider_name": "p", "type": kind, "model": "M", "api_key": "k"}
+        plan = ModelSettings(base_url="http://api.kimi.com/coding/v1", **fields)
+        with pytest.raises(APIStatusError) as found:
+            await ask(open_model(plan, "s", http, lambda: "kimi-wire/2", {}))
+        with pytest.raises(APIStatusError) as other:
+            await ask(open_model(ModelSettings(base_url="http://api.test/v1", **fields), "s", http, lambda: "", {}))
+        await http.close()
+    text = str(found.value)
+    assert "only available for certain agents" in text
+    assert "api.kimi.com is the endpoint of a subscription" in text
+    assert "run 'kimi setup' and choose Kimi" in text
+    assert "subscription" not in str(other.value)
+
+
+@pytest.mark.spec("R-271")
+async def test_a_model_that_lacks_its_key_is_not_opened() -> None:
+    async with client() as c:
+        fields: dict[str, Any] = {"provider_name": "p", "model": "M", "type": "kimi"}
+        login = ModelSettings(base_url=c.server.base_url, oauth=True, key_variable="KIMI_API_KEY", **fields)
+        known = ModelSettings(base_url="https://api.moonshot.ai/v1", key_page="https://keys.test", **fields)
+        for settings in (login, known):
+            assert make_model_opener(settings, c.http, "2", {})("s", lambda: "") is None
+            with pytest.raises(ConfigError, match="run 'kimi setup'"):
+                open_model(settings, "s", c.http, lambda: "", {})
+        own = ModelSettings(base_url="http://lan.test/v1", **fields)
+        assert make_model_opener(own, c.http, "2", {})("s", lambda: "") is not None
+        assert c.server.requests == []
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("", "KimiCLI/2"),
-        ("Zed 1.0", "KimiCLI/2 (Zed 1.0)"),
-        (" (Zed 1.0)", "KimiCLI/2 (Zed 1.0)"),
-        ("Zed\r\nX-Evil: 1 1.0", "KimiCLI/2 (ZedX-Evil: 1 1.0)"),
-        ("Zédé 月 1.0", "KimiCLI/2 (Zd  1.0)"),
-        ("月", "KimiCLI/2"),
-        ("x" * 500, f"KimiCLI/2 ({'x' * 200})"),
+        ("", "kimi-wire/2"),
+        ("Zed 1.0", "kimi-wire/2 (Zed 1.0)"),
+        (" (Zed 1.0)", "kimi-wire/2 (Zed 1.0)"),
+        ("Zed\r\nX-Evil: 1 1.0", "kimi-wire/2 (ZedX-Evil: 1 1.0)"),
+        ("Zédé 月 1.0", "kimi-wire/2 (Zd  1.0)"),
+        ("月", "kimi-wire/2"),
+        ("x" * 500, f"kimi-wire/2 ({'x' * 200})"),
     ],
 )
 async def test_any_client_name_makes_a_valid_header(given: str, expected: str) -> None:
@@ -104,9 +105,9 @@ async def test_any_client_name_makes_a_valid_header(given: str, expected: str) -
 
 async def test_a_user_agent_that_was_not_reduced_is_reduced() -> None:
     async with client() as c:
-        await ask(c.model(agent="KimiCLI/2 (Zédé\r\nX-Evil: 1" + "x" * 500))
+        await ask(c.model(agent="kimi-wire/2 (Zédé\r\nX-Evil: 1" + "x" * 500))
         sent = c.server.requests[0].headers
-    assert sent["user-agent"] == ("KimiCLI/2 (ZdX-Evil: 1" + "x" * 500)[:240]
+    assert sent["user-agent"] == ("kimi-wire/2 (ZdX-Evil: 1" + "x" * 500)[:240]
     assert "x-evil" not in sent
 
 
@@ -119,4 +120,4 @@ async def test_the_user_agent_is_asked_at_every_request() -> None:
         await ask(model)
         name = "Zed 1"
         await ask(model)
-        assert [r.headers["user-agent"] for r in c.server.requests] == ["KimiCLI/2", "KimiCLI/2 (Zed 1)"]
+        assert [r.headers["user-agent"] for r in c.server.requests] == ["kimi-wire/2", "kimi-wire/2 (Zed 1)"]

@@ -64,7 +64,7 @@ async def test_kimi_request_has_the_documented_form() -> None:
         "thinking": {"type": "enabled"},
     }
     assert request.headers["authorization"] == "Bearer sk-1"
-    assert request.headers["user-agent"] == "KimiCLI/2.0.0"
+    assert request.headers["user-agent"] == "kimi-wire/2.0.0"
     assert request.headers["content-type"] == "application/json"
     assert not any(name.startswith("x-msh-") for name in request.headers)
 

@@ -49,9 +49,9 @@ async def exchange(
         given: dict[str, Any] = {"type": "openai_legacy", **more}
         settings = ModelSettings(provider_name="p", model="m", base_url=server.base_url, **given)
         if host:
-            model = OpenAiChatModel(settings, "s", http, lambda: "KimiCLI/2", make_compatible_profile(settings, host))
+            model = OpenAiChatModel(settings, "s", http, lambda: "kimi-wire/2", make_compatible_profile(settings, host))
         else:
-            model = open_model(settings, "s", http, lambda: "KimiCLI/2", {})
+            model = open_model(settings, "s", http, lambda: "kimi-wire/2", {})
         try:
             async with model.stream("system", history or THOUGHT, [], 0) as items:
                 found = [item async for item in items]

@@ -45,7 +45,7 @@ class Client:
         given: dict[str, Any] = {"base_url": self.server.base_url, "api_key": "key-1", "model": "M"}
         given |= {"capabilities": CAN, **more}
         settings = ModelSettings(provider_name="p", type="openai_responses", **given)
-        return open_model(settings, "session-1", self.http, lambda: "KimiCLI/2", {})
+        return open_model(settings, "session-1", self.http, lambda: "kimi-wire/2", {})
 
     async def body(self, history: Sequence[Message] = HISTORY, **more: Any) -> Json:
         """The body of one request."""

@@ -13,6 +13,7 @@ import anyio
 
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.http.client import HttpClient, HttpError
+from kimi.infrastructure.http.headers import PRODUCT
 
 MAX_BYTES = 15 << 20
 """The size limit of one medium. The service refuses requests with more than 20 MB of inline content."""
@@ -66,7 +67,7 @@ class _RedirectTarget(str):
 
 
 async def _request_once(http: HttpClient, url: str) -> FetchedMedium | _RedirectTarget:
-    async with http.request("GET", url, [("Accept", "image/*, audio/*, video/*"), ("User-Agent", "KimiCLI")]) as answer:
+    async with http.request("GET", url, [("Accept", "image/*, audio/*, video/*"), ("User-Agent", PRODUCT)]) as answer:
         if answer.status in _REDIRECT_STATUSES and (location := answer.headers.get("location")):
             return _RedirectTarget(location)
         if answer.status != 200:

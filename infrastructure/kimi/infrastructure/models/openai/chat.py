@@ -49,12 +49,10 @@ class ChatRequestContext:
 
 @dataclass(frozen=True, slots=True)
 class ProviderProfile:
-    """How a provider differs: the fields it adds to the body, the form of schemas, its headers for a host."""
+    """How a provider differs: the fields it adds to the body, the form of schemas."""
 
     build_fields: Callable[[ChatRequestContext], Json]
     adapt_schema: Callable[[Schema], Schema]
-    build_headers: Callable[[str, str], Mapping[str, str]]
-    """Takes the host and the User-Agent; returns the headers besides the common ones."""
     reasoning_fields: ReasoningFields = REASONING_CONTENT
     history_format: HistoryFormat = KIMI_HISTORY_FORMAT
     omitted_fields: tuple[str, ...] = ()
@@ -91,7 +89,7 @@ class OpenAiChatModel:
     ) -> AsyncGenerator[AsyncIterator[ModelItem]]:
         """See `kimi.application.ports.ChatModel.stream`."""
         body = self._encode_body(system, history, tools, tokens_used)
-        headers = self._build_headers()
+        headers = self._streaming_request.build_bearer_header()
         async with self._streaming_request.send(
             self._url, headers, body, ChatChunkReader(self._profile.reasoning_fields)
         ) as items:
@@ -117,12 +115,6 @@ class OpenAiChatModel:
         start = b'{"model":' + encode_compact_json(self._settings.model) + b',"messages":['
         messages = [prompt, *encoded.units] if prompt else encoded.units
         return assemble_body(start, messages, [*([offered] if offered else []), encode_compact_json(fields)[1:]])
-
-    def _build_headers(self) -> Mapping[str, str]:
-        return {
-            **self._streaming_request.build_bearer_header(),
-            **self._profile.build_headers(self._streaming_request.host, self._streaming_request.build_user_agent()),
-        }
 
 
 def _encode_system_message(system: str) -> tuple[bytes, int]:

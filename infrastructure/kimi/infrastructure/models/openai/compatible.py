@@ -77,7 +77,6 @@ def make_compatible_profile(settings: ModelSettings, host: str) -> ProviderProfi
     return ProviderProfile(
         build_fields=build_fields,
         adapt_schema=lambda schema: schema,
-        build_headers=lambda host, agent: {},
         reasoning_fields=_resolve_reasoning_fields(settings, server),
         omitted_fields=server.omitted_fields,
         history_format=server.history_format,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
 
 from kimi.application.settings.settings import ModelSettings
-from kimi.infrastructure.http.headers import build_device_headers, is_vendor_host
 from kimi.infrastructure.models.history.encoded_history import Json
 from kimi.infrastructure.models.json_object import as_object
 from kimi.infrastructure.models.openai.chat import ChatRequestContext, ProviderProfile
@@ -47,13 +46,9 @@ _TYPE_NAMES: dict[object, str] = {
 }
 
 
-def make_kimi_profile(environ: Mapping[str, str], *, send_device_headers: bool) -> ProviderProfile:
-    """Return the profile of `kimi`. `send_device_headers` allows the device headers for the vendor's hosts (R-91)."""
-    return ProviderProfile(
-        build_fields=build_kimi_fields,
-        adapt_schema=add_property_types,
-        build_headers=_make_header_builder(environ, send_device_headers),
-    )
+def make_kimi_profile() -> ProviderProfile:
+    """Return the profile of `kimi`."""
+    return ProviderProfile(build_fields=build_kimi_fields, adapt_schema=add_property_types)
 
 
 def build_kimi_fields(context: ChatRequestContext) -> Json:
@@ -89,21 +84,6 @@ def _build_thinking(settings: ModelSettings) -> Json | None:
     if settings.thinking is False or "thinking" in settings.capabilities:
         return {"type": "disabled"}
     return None
-
-
-def _make_header_builder(
-    environ: Mapping[str, str], send_device_headers: bool
-) -> Callable[[str, str], Mapping[str, str]]:
-    known: dict[str, str] = {}
-
-    def build_headers(host: str, agent: str) -> Mapping[str, str]:
-        if not (send_device_headers and is_vendor_host(host)):
-            return {}
-        if not known:
-            known.update(build_device_headers(agent.partition("/")[2].partition(" ")[0], environ))
-        return known
-
-    return build_headers
 
 
 def add_property_types(schema: Schema) -> Schema:

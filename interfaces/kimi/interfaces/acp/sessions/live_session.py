@@ -23,7 +23,7 @@ from kimi.application.conversation.pending_requests import build_refusal
 from kimi.application.ports import ToolCallContext
 from kimi.domain.content.message import JsonObject
 from kimi.domain.content.parts import UserInput, as_parts, missing_capabilities
-from kimi.domain.errors import ModelNotSet, StoreFailed
+from kimi.domain.errors import StoreFailed
 from kimi.domain.events.event import INTERNAL_TYPES, REQUEST_TYPES, ApprovalResponse, Event, StatusUpdate
 from kimi.domain.events.request import Answer, ApprovalRequest, QuestionRequest, Request
 from kimi.domain.turn import TurnStatus
@@ -318,9 +318,7 @@ class LiveSession:
 
     def check_content(self, user_input: UserInput) -> None:
         """Raise RpcError for content that the session's model does not accept, ModelNotSet without a model."""
-        model = self.conversation.model
-        if model is None:
-            raise ModelNotSet
+        model = self.conversation.models.require_model()
         if missing := missing_capabilities(as_parts(user_input), model.capabilities):
             raise unsupported_content(missing)
 

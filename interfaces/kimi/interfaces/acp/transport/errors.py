@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 AUTH_REQUIRED: Final = -32000
 RESOURCE_NOT_FOUND: Final = -32002
 REQUEST_CANCELLED: Final = -32800
+NO_MODEL: Final = "no model configured: run 'kimi setup' in a terminal"
+"""The details for a client without any model; they name what to run."""
+
 _CAPABILITY_LABELS: Final = {"image_in": "image", "video_in": "video", "thinking": "thinking"}
 
 
@@ -95,8 +98,8 @@ def to_rpc_error(error: Exception, methods: Sequence[JsonObject]) -> RpcError:
     match unwrap_single_cause(error):
         case RpcError() as error:
             return error
-        case ModelNotSet():
-            return auth_required(methods, details="no model configured")
+        case ModelNotSet() as error:
+            return auth_required(methods, details=error.reason or NO_MODEL)
         case CapabilityMissing() as error:
             return unsupported_content(error.capabilities)
         case AuthExpired() as error:
