@@ -133,11 +133,3 @@ def test_setup_writes_to_another_configuration_file(place: Place, tmp_path: Path
     refused = place.run("--config", "{}", "setup", "--provider", "ollama", "--model", "m")
     assert refused.returncode == 2
     assert b"use --config-file" in refused.stderr
-
-
-def test_login_and_logout_refer_to_setup(place: Place) -> None:
-    for command in ("login", "logout"):
-        done = place.run(command)
-        assert (done.returncode, done.stdout) == (1, b"")
-        assert b"'kimi setup'" in done.stderr
-        assert b"this version lacks" not in done.stderr

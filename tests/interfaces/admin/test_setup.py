@@ -275,6 +275,64 @@ def test_a_broken_file_is_reported(home: Home, capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err.startswith(f"Invalid TOML in configuration file {home.share / 'config.toml'}: ")
 
 
+# --- the coding plan, and providers that have no key ---------------------------------------------------------------
+
+PLAN = "https://api.kimi.com/coding/v1"
+
+
+@pytest.mark.spec("R-273")
+def test_the_coding_plan_brings_its_services_with_the_key_of_the_provider(home: Home) -> None:
+    home.variables = {"MINE": "sk-1234567890"}
+    assert home.setup(SetupOptions("kimi-code", api_key_env="MINE"))[0] == 0
+    assert home.config["services"] == {
+        "moonshot_search": {"base_url": f"{PLAN}/search", "api_key": ""},
+        "moonshot_fetch": {"base_url": f"{PLAN}/fetch", "api_key": ""},
+    }
+    web = load_settings(Flags(str(home.share)), home.environ).web
+    assert web.search is not None
+    assert web.fetch is not None
+    assert (web.search.api_key, web.fetch.base_url) == ("sk-1234567890", f"{PLAN}/fetch")
+    assert home.setup(SetupOptions("kimi", api_key_env="MINE"))[0] == 0
+    assert (
+        load_settings(Flags(str(home.share)), {**home.environ, "KIMI_BASE_URL": "https://x.test/v1"}).web.search is None
+    )
+
+
+@pytest.mark.spec("R-273")
+def test_a_service_with_a_key_of_its_own_is_left_alone(home: Home) -> None:
+    home.variables = {"MINE": "sk-1234567890"}
+    home.share.mkdir()
+    own = '[services.moonshot_search]\nbase_url = "https://s.test"\napi_key = "sk-own-service"\n'
+    (home.share / "config.toml").write_text(own)
+    assert home.setup(SetupOptions("kimi-code", api_key_env="MINE"))[0] == 0
+    assert home.config["services"]["moonshot_search"] == {"base_url": "https://s.test", "api_key": "sk-own-service"}
+    assert home.setup(SetupOptions("kimi-code", base_url="https://x.test/v1", api_key_env="MINE"))[0] == 0
+
+
+@pytest.mark.spec("R-273")
+def test_no_services_are_written_for_the_plan_at_another_address(home: Home) -> None:
+    home.variables = {"MINE": "sk-1234567890"}
+    assert home.setup(SetupOptions("kimi-code", base_url="https://x.test/v1", api_key_env="MINE"))[0] == 0
+    assert "services" not in home.config
+
+
+@pytest.mark.spec("R-272")
+def test_a_configured_provider_gets_its_key_without_questions(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    home.variables = {"MINE": "sk-1234567890"}
+    home.share.mkdir()
+    text = f'[providers."managed:x"]\ntype = "kimi"\nbase_url = "{PLAN}"\napi_key = ""\noauth = {{ key = "k" }}\n'
+    model = '[models.m]\nprovider = "managed:x"\nmodel = "m"\nmax_context_size = 1000\n'
+    (home.share / "config.toml").write_text(f"# mine\n{text}{model}")
+    assert home.setup(SetupOptions("managed:x", api_key_env="MINE", model="other"))[0] == 1
+    assert "'managed:x' is configured already" in capfd.readouterr().err
+    code, user = home.setup(SetupOptions("managed:x", api_key_env="MINE"))
+    assert (code, user.asked) == (0, [])
+    assert home.config["providers"]["managed:x"]["api_key"] == "sk-1234567890"
+    assert home.config["default_model"] == "m"
+    assert home.config["services"]["moonshot_fetch"]["base_url"] == f"{PLAN}/fetch"
+    assert (home.share / "config.toml").read_text().startswith("# mine")
+
+
 # --- removing a key --------------------------------------------------------------------------------------------
 
 

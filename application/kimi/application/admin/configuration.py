@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 ConfigChanges: TypeAlias = Mapping[tuple[str, ...], str | int | bool | Sequence[str] | Mapping[str, str] | None]
 """Paths of keys, like `("providers", "local", "api_key")`, and their new values; None removes a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredProvider:
+    """What a summary tells of a provider beside its name. `key_variable` is "" for a type without one."""
+
+    type: str
+    base_url: str
+    key_variable: str = ""
+    lacks_key: bool = False
+    """Whether it wants a key and the file holds none: an account login, or an endpoint that is known to want one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +28,11 @@ class ConfigSummary:
     providers: Mapping[str, bool]
     models: Mapping[str, str]
     default_model: str = ""
+    details: Mapping[str, ConfiguredProvider] = field(default_factory=dict[str, ConfiguredProvider])
+    stored_keys: Sequence[tuple[str, ...]] = ()
+    """The paths of all keys that the file holds, of providers and services; the placeholder for no key is none."""
+    services: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """The configured services, and whether they have a key of their own."""
 
 
 class ConfigurationFile(Protocol):
@@ -30,6 +46,14 @@ class ConfigurationFile(Protocol):
 
         Raises:
             ConfigError: the file cannot be used.
+        """
+        ...
+
+    def remove_logins(self) -> Sequence[str]:
+        """Remove the account logins of kimi-cli that the file refers to; return the paths of what was there.
+
+        Raises:
+            ConfigError: the file cannot be used, or a login cannot be removed.
         """
         ...
 

@@ -109,11 +109,53 @@ def build_changes(values: SetupValues, known: ConfigSummary) -> tuple[ConfigChan
         ("default_model",): alias,
         **{("providers", name, key): value for key, value in provider.items()},
         **{("providers", name, "env", key): value for key, value in values.env.items()},
+        **build_service_changes(values.preset, values.base_url, known),
         ("models", alias, "provider"): name,
         ("models", alias, "model"): values.model,
         ("models", alias, "max_context_size"): values.context_size,
         ("models", alias, "capabilities"): values.capabilities or None,
     }, alias
+
+
+def build_service_changes(preset: ProviderPreset, base_url: str, known: ConfigSummary) -> ConfigChanges:
+    """Return the services that belong to the provider at this address; one that has a key of its own stays.
+
+    They are written without a key: they take that of the provider at each start, so that it stands once in the file.
+    """
+    if base_url.rstrip("/") != preset.base_url:
+        return {}
+    missing = [(name, url) for name, url in preset.services if not known.services.get(name)]
+    return {
+        ("services", name, key): value for name, url in missing for key, value in (("base_url", url), ("api_key", ""))
+    }
+
+
+def build_key_entry(
+    provider: str, api_key: str, presets: Sequence[ProviderPreset], known: ConfigSummary
+) -> ConfigChanges:
+    """Return the changes that give a configured provider this key; its models stay, and one becomes the default."""
+    base_url = known.details[provider].base_url
+    services = (build_service_changes(preset, base_url, known) for preset in presets)
+    first = next((alias for alias, name in known.models.items() if name == provider), None)
+    return {
+        ("providers", provider, "api_key"): api_key,
+        **({("default_model",): first} if first is not None and not known.default_model else {}),
+        **{keys: value for changes in services for keys, value in changes.items()},
+    }
+
+
+def find_keyless_provider(context: SetupContext) -> str | None:
+    """Return the provider of the default model if it wants a key and has none; else None."""
+    name = context.known.models.get(context.known.default_model, "")
+    found = context.known.details.get(name)
+    if found is None or not found.lacks_key or context.environ.get(found.key_variable):
+        return None
+    return name
+
+
+def build_logout(known: ConfigSummary) -> ConfigChanges:
+    """Return the changes that remove every stored key; providers and services stay configured."""
+    return dict.fromkeys(known.stored_keys, "")
 
 
 def build_key_removal(provider: str) -> ConfigChanges:
@@ -141,7 +183,7 @@ def resolve_api_key(options: SetupOptions, preset: ProviderPreset, context: Setu
     variable = context.key_variables.get(preset.type)
     named = options.api_key_env
     if named is not None:
-        return "" if named == variable else _read_api_key(named, context.environ)
+        return "" if named == variable else read_named_key(named, context.environ)
     has_key = context.has_stored_key(preset) or (variable and context.environ.get(variable))
     if preset.needs_key and not has_key:
         raise SetupError(f"The provider '{preset.name}' needs a key: name the variable that holds it, --api-key-env.")
@@ -191,7 +233,8 @@ def is_api_key(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
 
 
-def _read_api_key(variable: str, environ: Mapping[str, str]) -> str:
+def read_named_key(variable: str, environ: Mapping[str, str]) -> str:
+    """Return the key in a variable. Raises SetupError when it holds none."""
     key = (environ.get(variable) or "").strip()
     if not key:
         raise SetupError("The environment variable {} is not set.", variable)

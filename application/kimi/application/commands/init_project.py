@@ -47,7 +47,11 @@ async def init_project(conversation: Conversation, arguments: str) -> TurnStatus
 
     Raises ModelNotSet, ChatProviderError, StoreFailed; the history is then unchanged.
     """
-    project, model, turn = conversation.resources.require_project(), conversation.models.require_model(), conversation.turn
+    project, model, turn = (
+        conversation.resources.require_project(),
+        conversation.models.require_model(),
+        conversation.turn,
+    )
     if turn is None:
         raise StateError(IDLE)
     turn.repeat_guard = RepeatGuard()

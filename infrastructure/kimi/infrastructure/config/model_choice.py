@@ -64,6 +64,23 @@ def _complete_settings(
     return completed.model_copy(update={"key_page": find_key_page(completed.base_url)})
 
 
+def describe_provider(name: str, provider: ProviderConfig) -> ModelSettings:
+    """Return a provider as the file configures it, without any variable, in the settings of a model without a name."""
+    settings = _make_model_settings(provider, ModelConfig(provider=name, model="", max_context_size=1), "")
+    return settings.model_copy(update={"key_page": find_key_page(provider.base_url)})
+
+
+def find_key_for(url: str, configuration: Configuration, environ: Mapping[str, str]) -> str:
+    """Return the key of the first provider at the same scheme, host and port as `url`; empty when none has one."""
+    origin = url.split("/")[:3]
+    for provider in (*configuration.providers.values(), _ENVIRONMENT_PROVIDER):
+        stated = {"base_url": provider.base_url, "api_key": provider.api_key}
+        known = {**stated, **_read_url_and_key(provider.type, environ)}
+        if known["api_key"] and str(known["base_url"]).split("/")[:3] == origin:
+            return str(known["api_key"])
+    return ""
+
+
 def derive_capabilities(model: str) -> frozenset[str]:
     """Return the capabilities that the id of a model implies."""
     lowered = model.lower()

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from kimi.application.settings.flags import Flags, share_directory
@@ -29,12 +29,11 @@ from kimi.application.settings.settings import (
 from kimi.domain.errors import UsageError
 from kimi.domain.hook import CommandHook
 from kimi.infrastructure.config.file import load_configuration_file
-from kimi.infrastructure.config.model_choice import choose_model, resolve_named_models
+from kimi.infrastructure.config.model_choice import choose_model, find_key_for, resolve_named_models
 from kimi.infrastructure.config.schema import (
     Configuration,
     ProviderConfig,
     ServiceConfig,
-    ServicesConfig,
     validate_configuration,
 )
 from kimi.infrastructure.http.headers import validate_headers
@@ -103,7 +102,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         wire=configuration.wire,
         acp=configuration.acp,
         mcp=mcp,
-        web=_make_web_settings(configuration.services),
+        web=_make_web_settings(configuration, environ),
         background=_make_background_settings(configuration.background),
         interface=_make_interface_settings(configuration),
         hooks=tuple(
@@ -145,27 +144,36 @@ def _make_interface_settings(configuration: Configuration) -> InterfaceSettings:
     )
 
 
-def _make_web_settings(services: ServicesConfig) -> WebSettings:
+def _make_web_settings(configuration: Configuration, environ: Mapping[str, str]) -> WebSettings:
+    services = configuration.services
+
+    def find_key(url: str) -> str:
+        return find_key_for(url, configuration, environ)
+
     return WebSettings(
-        search=_make_service_settings("moonshot_search", services.moonshot_search),
-        fetch=_make_service_settings("moonshot_fetch", services.moonshot_fetch),
+        search=_make_service_settings("moonshot_search", services.moonshot_search, find_key),
+        fetch=_make_service_settings("moonshot_fetch", services.moonshot_fetch, find_key),
         allow_private=services.fetch.allow_private,
         ask=services.fetch.ask,
     )
 
 
-def _make_service_settings(name: str, configured: ServiceConfig | None) -> ServiceSettings | None:
+def _make_service_settings(
+    name: str, configured: ServiceConfig | None, find_key: Callable[[str], str]
+) -> ServiceSettings | None:
     """Return the settings of a usable service, or None.
 
-    A service without a key would need an account login, which this program does not have.
+    A service without a key of its own takes that of the provider at the same address (R-273).
     """
     if configured is None:
         return None
-    if not (configured.base_url and configured.api_key):
-        _log.warning("'services.%s' of the configuration has no effect: it needs base_url and api_key", name)
+    key = configured.api_key or (find_key(configured.base_url) if configured.base_url else "")
+    if not key:
+        what = "it needs base_url and api_key, or a provider with a key at the same address"
+        _log.warning("'services.%s' of the configuration has no effect: %s", name, what)
         return None
     headers = validate_headers(configured.custom_headers)
-    return ServiceSettings(base_url=configured.base_url, api_key=configured.api_key, custom_headers=headers)
+    return ServiceSettings(base_url=configured.base_url, api_key=key, custom_headers=headers)
 
 
 def _make_loop_settings(configured: LoopSettings, flags: Flags) -> LoopSettings:

@@ -14,15 +14,18 @@ from kimi.application.admin.setup import (
     SetupOptions,
     SetupValues,
     build_changes,
+    build_key_entry,
     build_key_removal,
     choose_default_key,
     choose_listing_key,
+    find_keyless_provider,
     find_overriding_variable,
     find_preset,
     find_provider_with_key,
     find_providers_with_key,
     is_api_key,
     parse_context_size,
+    read_named_key,
     resolve_api_key,
     resolve_values,
     validate_capabilities,
@@ -43,6 +46,8 @@ T = TypeVar("T")
 SHOWN_MODELS: Final = 30
 MODELS_S: Final = 5.0
 """Seconds that a server has to list its models."""
+
+_PRESET_NAMES: Final = frozenset(preset.name for preset in PRESETS)
 
 NOTHING_WRITTEN: Final = "Nothing was changed."
 
@@ -85,23 +90,36 @@ class _SetupRun:
         context = SetupContext(self._configuration.read(), self._environ, API_KEY_VARIABLES)
         if options.remove_key:
             self._remove_key(find_provider_with_key(context.known, options.provider))
-        elif options.provider is not None:
+        elif options.provider is None:
+            self._run_dialogue(options, context)
+        elif options.provider in context.known.details and options.provider not in _PRESET_NAMES:
+            self._enter_key(options.provider, _require_only_key(options, context), context)
+        else:
             preset = find_preset(PRESETS, options.provider)
             self._write_values(resolve_values(options, preset, context), context)
-        else:
-            self._run_dialogue(options, context)
 
     def _run_dialogue(self, options: SetupOptions, context: SetupContext) -> None:
-        with_key = find_providers_with_key(context.known)
-        titles = [preset.title for preset in PRESETS]
+        keyless, with_key = find_keyless_provider(context), find_providers_with_key(context.known)
+        asked: list[str] = []
+        if keyless is not None:
+            asked.append(f"Enter a key for '{escape_line(keyless)}', which is configured and has none")
+        titles = [*asked, *(preset.title for preset in PRESETS)]
         titles += [f"Remove the stored key of '{escape_line(name)}'" for name in with_key]
         self._dialogue.say("Which provider do you want to use?")
-        chosen = choose(self._dialogue, "Number", titles)
+        chosen = choose(self._dialogue, "Number", titles) - len(asked)
         if chosen >= len(PRESETS):
             self._remove_key(with_key[chosen - len(PRESETS)])
+            return
+        if chosen < 0 and keyless is not None:
+            self._enter_key(keyless, _ask_missing_key(self._dialogue, keyless, context), context)
         else:
             self._write_values(_ask_values(self._dialogue, options, PRESETS[chosen], context), context)
-            self._offer_trial()
+        self._offer_trial()
+
+    def _enter_key(self, provider: str, api_key: str, context: SetupContext) -> None:
+        self._configuration.change(build_key_entry(provider, api_key, PRESETS, context.known))
+        self._dialogue.say(f"Written to {self._configuration.path}: a key for provider '{escape_line(provider)}'.")
+        self._dialogue.say("Check it with 'kimi doctor'.")
 
     def _write_values(self, values: SetupValues, context: SetupContext) -> None:
         changes, alias = build_changes(values, context.known)
@@ -159,6 +177,26 @@ def _ask_values(
     return SetupValues(preset, base_url, api_key, model, size, names, env)
 
 
+def _require_only_key(options: SetupOptions, context: SetupContext) -> str:
+    """Return the key of the options for a provider that is configured under a name of its own. Raises SetupError."""
+    more = (options.base_url, options.model, options.context_size, options.capabilities)
+    if options.api_key_env is None or any(value is not None for value in more):
+        template = "The provider {!r} is configured already: it takes --api-key-env and nothing else."
+        raise SetupError(template, options.provider or "")
+    return read_named_key(options.api_key_env, context.environ)
+
+
+def _ask_missing_key(dialogue: SetupDialogue, provider: str, context: SetupContext) -> str:
+    """Ask for the key of a configured provider until there is one; say where keys are made."""
+    base_url = context.known.details[provider].base_url
+    page = next((one.key_page for one in PRESETS if one.key_page and one.base_url == base_url.rstrip("/")), "")
+    if page:
+        dialogue.say(f"Keys are made at {page}")
+    while not is_api_key(key := dialogue.ask_secret("API key (not shown)")) or not key:
+        dialogue.say("A key is one word of printable characters.")
+    return key
+
+
 def _ask_api_key(dialogue: SetupDialogue, preset: ProviderPreset, context: SetupContext) -> str | None:
     variable = context.key_variables.get(preset.type)
     if context.has_stored_key(preset):
@@ -167,6 +205,8 @@ def _ask_api_key(dialogue: SetupDialogue, preset: ProviderPreset, context: Setup
         otherwise = "use none"
     else:
         otherwise = f"take it from {variable} at each start" if variable else "write none"
+    if preset.key_page:
+        dialogue.say(f"Keys are made at {preset.key_page}")
     key = dialogue.ask_secret(f"API key (not shown; empty to {otherwise})")
     while key and not is_api_key(key):
         dialogue.say("A key is one word of printable characters.")

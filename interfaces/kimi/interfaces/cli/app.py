@@ -417,26 +417,18 @@ def doctor(
     return run_doctor(context.meta[_FLAGS_KEY], json)
 
 
-@app.command(help="Say how to enter an API key.")
-def login(json: Annotated[bool, typer.Option("--json", help="As one event.")] = False) -> int:
-    return _print_no_login(json)
+@app.command(help="Enter an API key: on a terminal the same as 'kimi setup'.")
+def login(context: typer.Context, json: Annotated[bool, typer.Option("--json", help="As one event.")] = False) -> int:
+    from kimi.interfaces.admin.login import run_login
+
+    return run_login(json, _resolve_config_file(context))
 
 
-@app.command(help="Say how to remove an API key.")
-def logout(json: Annotated[bool, typer.Option("--json", help="As one event.")] = False) -> int:
-    return _print_no_login(json)
+@app.command(help="Remove the stored API keys, and a login that kimi-cli left.")
+def logout(context: typer.Context, json: Annotated[bool, typer.Option("--json", help="As one event.")] = False) -> int:
+    from kimi.interfaces.admin.login import run_logout
 
-
-def _print_no_login(as_json: bool) -> int:
-    from kimi.interfaces.process.startup_errors import NO_LOGIN  # start-up time
-
-    if as_json:
-        from json import dumps
-
-        typer.echo(dumps({"type": "error", "message": NO_LOGIN}))
-    else:
-        write_stderr(f"{NO_LOGIN}\n")
-    return 1
+    return run_logout(json, _resolve_config_file(context))
 
 
 def _reject_command(context: typer.Context) -> None:

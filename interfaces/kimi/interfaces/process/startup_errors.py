@@ -13,7 +13,8 @@ from kimi.domain.errors import UsageError
 USAGE = "Usage: kimi [OPTIONS] [COMMAND [ARGS]...]"
 
 NO_LOGIN = (
-    "There is no account login: API keys are entered with 'kimi setup' and removed with 'kimi setup --remove-key'."
+    "There is no account login: run 'kimi login' or 'kimi setup' in a terminal to enter an API key; 'kimi logout'"
+    " removes it."
 )
 
 

@@ -13,9 +13,9 @@ from kimi.application.control.switch_model import current_choice, switch_model, 
 from kimi.application.conversation.model_selection import models_by_alias
 from kimi.application.sessions.open_session import SessionSelector
 from kimi.domain.errors import KimiError, StateError
+from kimi.interfaces.admin.login import remove_stored_keys
 from kimi.interfaces.bootstrap.admin import build_configuration_file
 from kimi.interfaces.bootstrap.shell import build_demo_model
-from kimi.interfaces.process.startup_errors import NO_LOGIN
 from kimi.interfaces.shell.panels import Menu, MenuOption
 from kimi.interfaces.shell.render.blocks import Note
 from kimi.interfaces.shell.session import SessionOutcome, ShellSession, SwitchSession
@@ -138,9 +138,9 @@ async def _run_setup(session: ShellSession) -> SessionOutcome | None:
 
 
 async def log_out(session: ShellSession, arguments: str) -> None:
-    """`/logout`: say that there is no account login."""
+    """`/logout`: remove the stored keys, as `kimi logout` does."""
     _require_editable_configuration(session)
-    session.ui.show(Note(NO_LOGIN))
+    session.ui.show(Note(remove_stored_keys(session.shell_context.settings.share_dir)))
 
 
 def _require_editable_configuration(session: ShellSession) -> None:

@@ -21,9 +21,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.spec("R-91", "R-276")
 @pytest.mark.parametrize("kind", ["kimi", "openai_legacy", "openai_responses", "anthropic", "gemini"])
 @pytest.mark.parametrize("host", ["api.moonshot.ai", "api.kimi.com", "api.test"])
-async def test_every_provider_is_told_the_programs_own_name_and_no_device(
-    tmp_path: Path, kind: str, host: str
-) -> None:
+async def test_every_provider_is_told_the_programs_own_name_and_no_device(tmp_path: Path, kind: str, host: str) -> None:
     """The server plays a proxy, so that a vendor's host can be asked without leaving this machine."""
     async with provider([error_reply(400, "no")]) as server:
         environ = {"KIMI_SHARE_DIR": str(tmp_path), "http_proxy": server.base_url}
