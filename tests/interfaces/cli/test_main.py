@@ -68,7 +68,7 @@ def test_the_version_is_printed_among_other_options_too(tmp_path: Path) -> None:
 
 
 COMMANDS = [
-    *("info", "demo", "doctor", "export", "login", "logout"),
+    *("info", "demo", "doctor", "export", "login", "logout", "migrate"),
     *("acp", "setup", "mcp", "term", "plugin", "web", "vis"),
     *("__background-task-worker", "__web-worker"),
     *(f"mcp {name}" for name in ("add", "remove", "list", "auth", "reset-auth", "test", "get", "enable", "disable")),

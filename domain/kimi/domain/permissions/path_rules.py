@@ -28,7 +28,7 @@ READ_OUTSIDE = "read file outside of working directory"
 
 OWN_FILES = (
     *("config.toml", "config.json", "config.json.bak", "mcp.json", "kimi.json", "device_id"),
-    *("credentials", "mcp-oauth", "sessions", "user-history"),
+    *("credentials", "mcp-oauth", "sessions", "user-history", "backups"),
 )
 """Files below the share directory that tools may neither read nor change (tools spec 2.3, T-45)."""
 

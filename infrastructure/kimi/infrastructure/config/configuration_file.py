@@ -94,7 +94,7 @@ def _summarize(found: Configuration) -> ConfigSummary:
 
 
 def _describe(name: str, provider: ProviderConfig) -> ConfiguredProvider:
-    settings = describe_provider(name, provider)
+    settings = describe_provider(name, provider, {})
     return ConfiguredProvider(provider.type, provider.base_url, settings.key_variable, settings.lacks_key)
 
 

@@ -64,10 +64,11 @@ def _complete_settings(
     return completed.model_copy(update={"key_page": find_key_page(completed.base_url)})
 
 
-def describe_provider(name: str, provider: ProviderConfig) -> ModelSettings:
-    """Return a provider as the file configures it, without any variable, in the settings of a model without a name."""
+def describe_provider(name: str, provider: ProviderConfig, environ: Mapping[str, str]) -> ModelSettings:
+    """Return a provider with what these variables replace, in the settings of a model without a name."""
     settings = _make_model_settings(provider, ModelConfig(provider=name, model="", max_context_size=1), "")
-    return settings.model_copy(update={"key_page": find_key_page(provider.base_url)})
+    completed = settings.model_copy(update=_read_url_and_key(provider.type, environ))
+    return completed.model_copy(update={"key_page": find_key_page(completed.base_url)})
 
 
 def find_key_for(url: str, configuration: Configuration, environ: Mapping[str, str]) -> str:

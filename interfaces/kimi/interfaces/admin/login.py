@@ -54,7 +54,9 @@ def remove_stored_keys(share: str, config_file: str | None = None) -> str:
         configuration.change(changes)
     keys = [f"the key of {path[0].removesuffix('s')} '{escape_line(path[1])}'" for path in changes]
     removed = [*keys, *(f"the login {escape_line(path)}" for path in configuration.remove_logins())]
-    return f"Removed: {', '.join(removed)}." if removed else NOTHING_STORED
+    said = f"Removed: {', '.join(removed)}." if removed else NOTHING_STORED
+    backups = os.path.join(share, "backups")
+    return f"{said} Copies of keys may be left in {escape_line(backups)}." if os.path.isdir(backups) else said
 
 
 def _warn_of_variables(environ: Mapping[str, str]) -> str:

@@ -431,6 +431,20 @@ def logout(context: typer.Context, json: Annotated[bool, typer.Option("--json", 
     return run_logout(json, _resolve_config_file(context))
 
 
+@app.command(help="Say what of a share directory of kimi-cli works here, item by item.")
+def migrate(
+    context: typer.Context,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Take out what the program cannot start with; keeps a backup.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> int:
+    from kimi.interfaces.admin.migrate import run_migrate
+
+    work_dir = _make_absolute(context.find_root().params.get("work_dir")) or os.getcwd()
+    return run_migrate(work_dir, apply, json)
+
+
 def _reject_command(context: typer.Context) -> None:
     raise UsageError(_NOT_PROVIDED[context.info_name or ""])
 
