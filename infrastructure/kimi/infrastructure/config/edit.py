@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from kimi.application.admin.configuration import ConfigChanges
@@ -20,6 +20,9 @@ from kimi.infrastructure.config.file import (
     read_configuration_text,
 )
 from kimi.infrastructure.config.private_file import lock_for_change, write_private_file
+
+KeyPath: TypeAlias = tuple[int | str, ...]
+"""Where an entry stands: keys of tables and positions in lists."""
 
 Table: TypeAlias = MutableMapping[str, Any]
 """A parsed table of a configuration: the JSON edge."""
@@ -42,6 +45,45 @@ def edit_configuration(path: str, changes: ConfigChanges) -> None:
             write_private_file(path, _apply_changes(path, changes))
     except OSError as error:
         raise ConfigError(f"Cannot write configuration file {path}: {error.strerror}") from None
+
+
+def take_out_entries(path: str, entries: Sequence[KeyPath]) -> None:
+    """Take entries out of the file, in this order; comments and everything else stay.
+
+    Raises:
+        ConfigError: the file cannot be read, parsed or written, or cannot be used afterwards; it is then unchanged.
+    """
+    try:
+        with lock_for_change(path):
+            text = read_configuration_text(path, newline="")
+            write_private_file(path, _take_out(text, entries, path))
+    except OSError as error:
+        raise ConfigError(f"Cannot write configuration file {path}: {error.strerror}") from None
+
+
+def _take_out(text: str, entries: Sequence[KeyPath], path: str) -> str:
+    if is_json(path):
+        raw = parse_configuration_text(text, path)
+        for entry in entries:
+            remove_entry(raw, entry)
+        changed = _encode_json(raw)
+    else:
+        import tomlkit
+
+        document = tomlkit.parse(text)
+        for entry in entries:
+            remove_entry(document, entry)
+        changed = tomlkit.dumps(document)
+    check_configuration(parse_configuration_text(changed, path), path)
+    return changed
+
+
+def remove_entry(table: Any, path: KeyPath) -> None:
+    """Remove a key or an element of a list from plain data or a TOML document."""
+    *way, last = path
+    for step in way:
+        table = table[step]
+    del table[last]
 
 
 def _apply_changes(path: str, changes: ConfigChanges) -> str:

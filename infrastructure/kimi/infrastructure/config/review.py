@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import isclass
-from typing import Any, Final, TypeAlias, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from kimi.application.admin.migration import ConfigurationReview
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
-from kimi.infrastructure.config.file import is_json, parse_configuration_text, read_configuration_text
+from kimi.infrastructure.config.edit import KeyPath, remove_entry, take_out_entries
+from kimi.infrastructure.config.file import parse_configuration_text, read_configuration_text
 from kimi.infrastructure.config.model_choice import describe_provider
-from kimi.infrastructure.config.private_file import lock_for_change, write_private_file
 from kimi.infrastructure.config.schema import Configuration, validate_configuration
-
-KeyPath: TypeAlias = tuple[int | str, ...]
 
 _ROUNDS: Final = 5
 """An entry can lose a member first and then be refused for lacking it."""
@@ -66,26 +63,7 @@ class ReviewedConfiguration:
         """Take the refused entries out of the file; comments and everything else stay. Raises ConfigError."""
         if not self._removals or self.review.problem:
             return
-        try:
-            with lock_for_change(self.path):
-                text = read_configuration_text(self.path, newline="")
-                write_private_file(self.path, _remove_from_text(text, self._removals, is_json(self.path)))
-        except OSError as error:
-            raise ConfigError(f"Cannot write configuration file {self.path}: {error.strerror}") from None
-
-
-def _remove_from_text(text: str, paths: Sequence[KeyPath], as_json: bool) -> str:
-    if as_json:
-        raw = json.loads(text)
-        for path in paths:
-            _remove(raw, path)
-        return json.dumps(raw, indent=2, ensure_ascii=False) + "\n"
-    import tomlkit
-
-    document = tomlkit.parse(text)
-    for path in paths:
-        _remove(document, path)
-    return tomlkit.dumps(document)
+        take_out_entries(self.path, self._removals)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------
@@ -103,7 +81,7 @@ def _take_out_refused(raw: Any) -> tuple[dict[str, Any], list[KeyPath], list[str
         if not found:
             break
         for path in sorted(found, key=_order_for_removal, reverse=True):
-            _remove(usable, path)
+            remove_entry(usable, path)
             removed.append(path)
         outer = {path for path in found if path not in reasons}
         reasons = {path: why for path, why in reasons.items() if not any(path[: len(one)] == one for one in outer)}
@@ -148,13 +126,6 @@ def _find_existing(raw: Any, location: KeyPath) -> KeyPath:
 def _order_for_removal(path: KeyPath) -> tuple[tuple[bool, int, str], ...]:
     """Order the later of two entries of a list behind the earlier: taken out first, it moves none."""
     return tuple((isinstance(step, int), step if isinstance(step, int) else 0, str(step)) for step in path)
-
-
-def _remove(table: Any, path: KeyPath) -> None:
-    *way, last = path
-    for step in way:
-        table = table[step]
-    del table[last]
 
 
 def _format_path(path: KeyPath) -> str:

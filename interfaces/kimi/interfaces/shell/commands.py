@@ -236,7 +236,7 @@ _COMMAND_ROWS: tuple[_CommandRow, ...] = (
     ("changelog", ("release-notes",), "What is new", show_changelog),
     ("model", (), "Another model, or thinking on and off: [alias] [on|off]", choose_model),
     ("login", ("setup",), "Set up a provider, a key and a model", log_in),
-    ("logout", (), "How to remove an API key", log_out),
+    ("logout", (), "Remove the stored API keys", log_out),
     *((name, (), NOT_PROVIDED, show_not_provided) for name in ("usage", "status", "feedback", "web", "vis", "upgrade")),
 )
 
