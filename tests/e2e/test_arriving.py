@@ -116,7 +116,7 @@ def test_the_review_names_each_thing_and_changes_nothing(place: Place) -> None:
         "configuration": "works",
         "keys": "note",
         "provider managed:kimi-code": "action",
-        "search": "note",
+        "search": "action",
         "fetch": "note",
         "mcp files": "works",
         "mcp issues": "action",

@@ -35,6 +35,8 @@ class ConfigurationReview:
     """The entries that are not understood, each with the reason; `--apply` takes them out."""
     without_effect: tuple[str, ...] = ()
     """The keys that are understood or ignored, and do nothing here."""
+    services: tuple[str, ...] = ()
+    """The configured services, usable or not."""
     is_legacy: bool = False
     """Whether it is the `config.json` of older versions, which becomes `config.toml`."""
 
@@ -138,6 +140,9 @@ def _judge_services(found: ShareContents) -> Iterator[MigrationItem]:
     ):
         if service is not None:
             yield MigrationItem(name, "works", "The service is used.")
+        elif f"moonshot_{name}" in found.configuration.services:
+            message = "The service has no key of its own, and no provider at its address has one."
+            yield MigrationItem(name, "action", message, "It takes the key that 'kimi setup' asks for.")
         else:
             yield MigrationItem(name, "note", without, "'kimi setup' for the coding plan brings the services.")
 

@@ -50,7 +50,9 @@ class ReviewedConfiguration:
         self.usable, self._removals, reasons, problem = _take_out_refused(raw)
         problem = f"Invalid configuration file {self.path}: {problem}" if problem else ""
         unused = tuple(_list_without_effect(Configuration, self.usable, ()))
-        self.review = ConfigurationReview(self.path, problem, tuple(reasons), unused, is_legacy)
+        services = self.usable.get("services")
+        configured = tuple(cast("dict[str, Any]", services)) if isinstance(services, dict) else ()
+        self.review = ConfigurationReview(self.path, problem, tuple(reasons), unused, configured, is_legacy)
 
     def list_providers(self, environ: Mapping[str, str]) -> Sequence[ModelSettings]:
         """Return the providers with what the environment adds; none when the file cannot be used."""

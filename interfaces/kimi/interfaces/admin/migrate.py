@@ -54,7 +54,9 @@ def run_migrate(work_dir: str, apply: bool, as_json: bool, environ: Mapping[str,
 def _print_report(share: str, items: Sequence[MigrationItem], changes: Sequence[str], backup: str, apply: bool) -> None:
     print(f"Share directory: {escape_line(share)}")
     for item in items:
-        words = [f"{item.status:<7}", f"{_clean(item.name)}:", _clean(item.message), _clean(item.advice)]
+        message = _clean(item.message)
+        sentence = message if message.endswith((".", "!", "?")) else f"{message}."
+        words = [f"{item.status:<7}", f"{_clean(item.name)}:", sentence, _clean(item.advice)]
         print(" ".join(word for word in words if word))
     if backup:
         print("\n".join(["Changed:", *(f"  {one}" for one in changes), f"The old files are in {escape_line(backup)}."]))

@@ -106,6 +106,14 @@ async def test_search_sends_request_and_returns_output_or_errors() -> None:
     assert refused.display == (BriefBlock("Search request failed"),)
 
 
+@pytest.mark.spec("R-275")
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_service_that_refuses_the_key_or_the_program_is_not_called_unavailable(status: int) -> None:
+    _, refused = await searched("", status=status)
+    hint = "The service does not accept the key, does not cover this, or admits certain programs only."
+    assert refused.message == f"Failed to search. Status: {status}. {hint}"
+
+
 @pytest.mark.parametrize("address", ["nonsense", "http://[::1", "ftp://x/"])
 async def test_invalid_address_and_unusual_call_id_are_handled(address: str) -> None:
     http = HttpClient({})

@@ -85,6 +85,8 @@ def _search_error(error: Exception) -> ToolReturnValue:
     match error:
         case ServiceStatusError():
             hint = "This may indicate that the search service is currently unavailable."
+            if error.status in (401, 403):
+                hint = "The service does not accept the key, does not cover this, or admits certain programs only."
             return tool_error(f"Failed to search. Status: {error.status}. {hint}", "Failed to search")
         case ServiceAnswerError():
             hint = "This may indicate that the search service is currently unavailable."
