@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from kimi.application.ports import ChatModel
-from kimi.application.settings.settings import McpServer, ModelSettings, explain_missing_key
+from kimi.application.settings.settings import McpServer, ModelSettings, describe_missing_key
 from kimi.domain.content.message import user_message
 from kimi.domain.errors import (
     APIConnectionError,
@@ -162,7 +162,8 @@ def check_key(model: ModelSettings | None, key_variables: KeyVariables, environ:
         return Finding("key", "ok", f"Taken from {source}.")
     if not model.lacks_key and (model.has_credentials or _is_local_url(model.base_url)):
         return Finding("key", "ok", "None is configured, and none may be needed.")
-    return Finding("key", "failed", explain_missing_key(model))
+    what, advice = describe_missing_key(model)
+    return Finding("key", "failed", f"{what}.", f"R{advice[1:]}.")
 
 
 def check_proxy(model: ModelSettings | None, resolve_proxy: ResolveProxy) -> Finding:

@@ -43,11 +43,12 @@ class ConfigurationReview:
 
 @dataclass(frozen=True, slots=True)
 class ShareContents:
-    """What is found in a share directory, and what belongs to it elsewhere. `settings` are None when they are broken.
+    """What is found in a share directory, and what belongs to it elsewhere.
 
-    `agents` maps agent files to what is wrong with them, "" for nothing. `exposed` are files with secrets that other
-    users can read. `variables` are set and mean nothing here. `unlisted` counts directories of sessions whose work directory is not known. `other_command` is
-    another program that comes first under the name `kimi`.
+    `settings` are None when they are broken. `agents` maps agent files to what is wrong with them, "" for nothing.
+    `exposed` are files with secrets that other users can read. `variables` are set and mean nothing here. `unlisted`
+    counts directories of sessions whose work directory is not known. `other_command` is another program that comes
+    first under the name `kimi`.
     """
 
     path: str

@@ -253,13 +253,18 @@ KEY_HEADERS: Final = frozenset({"authorization", "api-key", "x-api-key", "x-goog
 """The configured headers that replace a key, in lower case."""
 
 
-def explain_missing_key(model: ModelSettings) -> str:
-    """Return one sentence about a model that lacks a key: why, what to run, and where keys are made."""
+def describe_missing_key(model: ModelSettings) -> tuple[str, str]:
+    """Return what a model that lacks a key has instead, and what to do about it with the page where keys are made."""
     has_login = "has no API key, only an account login of kimi-cli, which is not used here"
     what = has_login if model.oauth else "has no API key"
     also = f", or set {model.key_variable}" if model.key_variable else ""
     page = f" (keys are made at {model.key_page})" if model.key_page else ""
-    return f"Provider '{model.provider_name}' {what}: run 'kimi setup'{also}{page}."
+    return f"Provider '{model.provider_name}' {what}", f"run 'kimi setup'{also}{page}"
+
+
+def explain_missing_key(model: ModelSettings) -> str:
+    """Return one sentence about a model that lacks a key."""
+    return f"{': '.join(describe_missing_key(model))}."
 
 
 @dataclass(frozen=True, slots=True)
