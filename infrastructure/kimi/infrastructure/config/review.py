@@ -19,7 +19,7 @@ from kimi.infrastructure.config.model_choice import describe_provider
 from kimi.infrastructure.config.schema import Configuration, validate_configuration
 
 _ROUNDS: Final = 5
-"""An entry can lose a member first and then be refused for lacking it."""
+"""What is taken out can uncover another mistake: a model that the default names."""
 
 _KEPT_BY_HAND: Final = frozenset({"approval", "sandbox", "files"})
 """Sections whose entries forbid things: taking one out would open what it closes."""
@@ -85,9 +85,7 @@ def _take_out_refused(raw: Any) -> tuple[dict[str, Any], list[KeyPath], list[str
         for path in sorted(found, key=_order_for_removal, reverse=True):
             remove_entry(usable, path)
             removed.append(path)
-        outer = {path for path in found if path not in reasons}
-        reasons = {path: why for path, why in reasons.items() if not any(path[: len(one)] == one for one in outer)}
-        reasons |= {path: found[path] for path in outer}
+        reasons |= found
     try:
         validate_configuration(usable)
     except ValueError as error:
@@ -102,13 +100,28 @@ def _find_refused(raw: dict[str, Any]) -> dict[KeyPath, str]:
         configuration = Configuration.model_validate(raw)
     except ValidationError as error:
         for detail in error.errors(include_url=False, include_context=False, include_input=False):
-            path = _find_existing(raw, detail["loc"])
+            path = _find_removable(raw, detail["loc"])
             if path and path[0] not in _KEPT_BY_HAND and not (path[0] in ("providers", "models") and len(path) < 3):
                 found[path] = detail["msg"]
         return found
     if configuration.default_model and configuration.default_model not in configuration.models:
         found["default_model",] = f"there is no model '{configuration.default_model}'"
     return found
+
+
+def _find_removable(raw: dict[str, Any], location: KeyPath) -> KeyPath:
+    """Return what to take out because of an error there: the entry, or the table around it that must have it."""
+    path = _find_existing(raw, location)
+    if len(path) < 2:
+        return path
+    trial = copy.deepcopy(raw)
+    remove_entry(trial, path)
+    try:
+        Configuration.model_validate(trial)
+    except ValidationError as error:
+        if any(one["type"] == "missing" and one["loc"] == path for one in error.errors(include_url=False)):
+            return path[:-1]
+    return path
 
 
 def _find_existing(raw: Any, location: KeyPath) -> KeyPath:
