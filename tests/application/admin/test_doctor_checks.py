@@ -17,6 +17,7 @@ from kimi.application.admin.doctor_checks import (
     check_endpoint,
     check_files,
     check_key,
+    check_libraries,
     check_mcp_server,
     check_model,
     check_proxy,
@@ -255,6 +256,14 @@ async def test_mcp_server_has_the_time_of_its_configuration() -> None:
     found = await check_mcp_server(server, 60_000, count_tools)
     assert found.message == "No answer within 0.01 s."
     assert found.advice.startswith("Check its command in the MCP configuration")
+
+
+def test_missing_libraries_are_named_with_their_use() -> None:
+    found = check_libraries(["pillow (scaling pictures)", "aiohttp-socks (SOCKS proxies)"])
+    assert (found.status, found.message) == (
+        "warning",
+        "Missing: pillow (scaling pictures); aiohttp-socks (SOCKS proxies).",
+    )
 
 
 async def test_missing_ripgrep_is_a_warning() -> None:

@@ -280,7 +280,7 @@ http = HttpClient({"ALL_PROXY": "socks5://127.0.0.1:1"})
 try:
     http.warm("http://127.0.0.1:1")
 except ConfigError as error:
-    assert "kimi-wire[socks]" in str(error)
+    assert "aiohttp-socks is missing" in str(error)
 else:
     raise AssertionError
 """)

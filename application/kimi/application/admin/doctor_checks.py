@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -109,6 +109,10 @@ class FoundSandbox:
     advice: str = ""
 
 
+ListMissingLibraries: TypeAlias = Callable[[], Sequence[str]]
+"""Returns the libraries that the installation should have and has not, each with what does not work without it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DoctorProbes:
     """The functions that the checks call to try things out, bound to the settings that are checked."""
@@ -121,6 +125,7 @@ class DoctorProbes:
     find_ripgrep: FindRipgrep
     find_sandbox: FindSandbox
     load_plugins: LoadPlugins | None = None
+    list_missing_libraries: ListMissingLibraries = tuple
 
 
 # --- checks ----------------------------------------------------------------------------------------------------
@@ -233,12 +238,19 @@ async def check_plugins(load_plugins: LoadPlugins) -> Finding:
     return Finding("plugins", "ok", f"{len(installed.plugins)} installed, with {count} tools.")
 
 
+def check_libraries(missing: Sequence[str]) -> Finding:
+    """Report libraries that a plain installation has and this one has not."""
+    return Finding(
+        "libraries", "warning", f"Missing: {'; '.join(missing)}.", "Install kimi-wire again, or each of them."
+    )
+
+
 async def check_ripgrep(find_ripgrep: FindRipgrep) -> Finding:
     """Check that ripgrep, the fast search program, is available."""
     with anyio.move_on_after(RIPGREP_S):
         if (path := await find_ripgrep()) is not None:
             return Finding("ripgrep", "ok", f"{path} is used.")
-    advice = "Install ripgrep, or kimi-wire[search], or set tools.ripgrep_path."
+    advice = "Install ripgrep, or set tools.ripgrep_path."
     return Finding("ripgrep", "warning", "Not found: Grep works, but slowly.", advice)
 
 

@@ -52,6 +52,6 @@ def import_socks_library() -> None:
         import_module("aiohttp_socks")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            "The environment names a SOCKS proxy, which needs the extra 'socks': install kimi-wire[socks], or unset "
+            "The environment names a SOCKS proxy, but the library aiohttp-socks is missing: install it, or unset "
             "the variable (ALL_PROXY, HTTPS_PROXY or HTTP_PROXY)."
         ) from error

@@ -27,7 +27,7 @@ MAIN_TEXT_S: Final = 30.0
 
 NO_LIBRARY = (
     "Failed to fetch URL: reading web pages needs a library that is not installed. "
-    "Tell the user to install it with: pip install 'kimi-wire[web]'"
+    "Tell the user to install it with: pip install trafilatura"
 )
 
 

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LIBRARIES = (
+    ("trafilatura", "trafilatura", "the text of HTML pages"),
+    ("PIL", "pillow", "scaling and converting pictures"),
+    ("aiohttp_socks", "aiohttp-socks", "SOCKS proxies"),
+    ("charset_normalizer", "charset-normalizer", "text that is not UTF-8"),
+)
+
 OfferedTools: TypeAlias = list[tuple[str, str]]
 """Name and description of each tool of a server."""
 
@@ -129,7 +136,15 @@ def build_doctor_probes(settings: Settings, environ: Mapping[str, str]) -> Docto
         partial(_find_ripgrep, settings, environ),
         _find_sandbox,
         build_plugin_store(settings.share_dir).load if find_plugin_directory(settings) else None,
+        list_missing_libraries,
     )
+
+
+def list_missing_libraries() -> list[str]:
+    """Return the libraries of a plain installation that are missing, with what does not work without them."""
+    from importlib.util import find_spec
+
+    return [f"{library} ({use})" for module, library, use in _LIBRARIES if find_spec(module) is None]
 
 
 def _find_sandbox() -> FoundSandbox:

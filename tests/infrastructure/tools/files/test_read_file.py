@@ -173,8 +173,10 @@ async def test_system_errors_are_reported(files: Files) -> None:
 
 
 async def test_bytes_that_are_no_text_are_replaced(files: Files) -> None:
-    files.put("latin.txt", b"caf\xe9\n")
-    assert (await call(files.read, path="latin.txt")).output == "     1\tcaf\ufffd\n"
+    files.put("odd.txt", b"caf\xe9\x02\x90\x06\x04\x98\n")
+    result = await call(files.read, path="odd.txt")
+    assert result.output == "     1\tcaf\ufffd\x02\ufffd\x06\x04\ufffd\n"
+    assert result.message.endswith("Some bytes are text in no known encoding and are shown as U+FFFD.")
 
 
 MIB = 1024 * 1024

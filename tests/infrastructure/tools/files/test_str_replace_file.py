@@ -95,11 +95,13 @@ async def test_unedited_bytes_are_preserved(files: Files) -> None:
     assert path.read_bytes() == b"\xef\xbb\xbf1\r\n2\r\n2.5\r\nthree\nlast"
     assert not (await call(files.edit, path="a.txt", edit={"old": "three\r\nlast", "new": "end"})).is_error
     assert path.read_bytes() == b"\xef\xbb\xbf1\r\n2\r\n2.5\r\nend"
-    latin = files.put("latin.txt", b"caf\xe9\n")
-    result = await call(files.edit, path="latin.txt", edit={"old": "caf", "new": "tea"})
-    assert result.message == "`latin.txt` is not valid UTF-8 text; edit it with a command instead."
+    odd = files.put("odd.txt", b"caf\xe9\x02\x90\x06\x04\x98\n")
+    result = await call(files.edit, path="odd.txt", edit={"old": "caf", "new": "tea"})
+    assert result.message == (
+        "`odd.txt` is not valid UTF-8 text, and its encoding is not certain; edit it with a command instead."
+    )
     assert brief(result) == "Unsupported encoding"
-    assert latin.read_bytes() == b"caf\xe9\n"
+    assert odd.read_bytes() == b"caf\xe9\x02\x90\x06\x04\x98\n"
 
 
 @pytest.mark.spec("T-74")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from anyio import to_thread
 
@@ -24,9 +24,13 @@ from kimi.infrastructure.tools.files.path_policy import (
     FileRecord,
     PathPolicy,
     ResolvedPath,
+    make_printable,
     moved_file_error,
     stale_file_error,
 )
+
+if TYPE_CHECKING:
+    from kimi.infrastructure.tools.files.text_encoding import TextEncoding
 
 MAX_DIFF_BYTES = 8 * 1024 * 1024
 """A larger file is not compared; only its lines are counted."""
@@ -68,13 +72,16 @@ class PreparedChange:
     """A prepared change: the whole new content, the file that it replaces, and the blocks for the user.
 
     `expected` is the file as it was when the diff was made, None if there was none. `changed_text` is None if the
-    change cannot or must not be shown whole.
+    change cannot or must not be shown whole. `encoding` is what the file stays in, None for UTF-8; `lost_encoding`
+    is what it was in if it becomes UTF-8.
     """
 
     content: bytes
     expected: FileStat | None
     display: tuple[DiffBlock, ...]
     changed_text: ChangedText | None = None
+    encoding: TextEncoding | None = None
+    lost_encoding: TextEncoding | None = None
 
 
 class FileEditor:
@@ -181,14 +188,108 @@ def select_result_display(admitted: AdmittedFile, display: Sequence[DiffBlock]) 
     return tuple(block for block in display if block.is_summary or not admitted.grant.is_sensitive)
 
 
-def build_changed_text(admitted: AdmittedFile, old: bytes | None, new: bytes) -> ChangedText | None:
-    """Build the change of the whole file; None for a secret or a large file, and for content that is not text."""
-    if admitted.grant.is_sensitive or max(len(old or b""), len(new)) > MAX_WHOLE_TEXT_BYTES:
+def build_changed_text(admitted: AdmittedFile, old: DecodedFile | None, new: str, size: int) -> ChangedText | None:
+    """Build the change of the whole file; None for a secret or a large file, and for content that is not text.
+
+    `size` is the larger one of the old and the new file, in bytes.
+    """
+    if admitted.grant.is_sensitive or size > MAX_WHOLE_TEXT_BYTES or (old is not None and not old.is_text):
         return None
+    return ChangedText(admitted.display_path, None if old is None else show_text(old.text), show_text(new))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedFile:
+    """The text of a file and its encoding, None for UTF-8.
+
+    Without `is_text` the encoding could not be told, and U+FFFD stands for bytes.
+    """
+
+    text: str
+    encoding: TextEncoding | None = None
+    is_text: bool = True
+
+    def encode(self, text: str) -> bytes:
+        """Return the bytes of a text in the encoding of the file. Raises UnicodeEncodeError."""
+        return text.encode() if self.encoding is None else self.encoding.encode(text)
+
+
+async def decode_file(content: bytes) -> DecodedFile:
+    """Return the text of a file, also of one that is not UTF-8."""
+    if b"\0" not in content:
+        try:
+            return DecodedFile(content.decode())
+        except UnicodeDecodeError:
+            pass
+    from kimi.infrastructure.tools.files.text_encoding import UTF8, detect_encoding  # only for a file that is not UTF-8
+
+    encoding = await to_thread.run_sync(detect_encoding, content)
+    if encoding is None:
+        return DecodedFile(content.decode("utf-8", "replace"), is_text=False)
+    return DecodedFile(encoding.decode(content), None if encoding == UTF8 else encoding)
+
+
+def show_text(text: str) -> str:
+    """Return a text for the user: bytes that are none become U+FFFD."""
+    return text if text.isascii() else make_printable(text)
+
+
+def unknown_encoding_error(given_path: str) -> ToolReturnValue:
+    """Return the error for a file whose encoding cannot be told."""
+    message = (
+        f"`{given_path}` is not valid UTF-8 text, and its encoding is not certain; edit it with a command instead."
+    )
+    return tool_error(message, "Unsupported encoding")
+
+
+def encode_change(
+    given_path: str,
+    content: bytes,
+    old: DecodedFile,
+    new: str,
+    new_texts: Sequence[str],
+    edit: Callable[[str], str | None],
+) -> bytes | ToolReturnValue:
+    """Return the bytes of the new text of a file, in its encoding; the error result if they are not certain.
+
+    `new_texts` are the pieces that are new, and `edit` makes the change in another reading of the file. Blocks.
+    """
+    if old.encoding is None:
+        return new.encode()
+    from kimi.infrastructure.tools.files.text_encoding import find_differing_rival  # only for a file that is not UTF-8
+
     try:
-        return ChangedText(admitted.display_path, None if old is None else old.decode(), new.decode())
-    except UnicodeDecodeError:
-        return None
+        for text in new_texts:
+            text.encode()  # a lone surrogate, which would become a byte of damaged text
+            old.encode(text)
+        encoded = old.encode(new)
+    except UnicodeEncodeError as error:
+        return _missing_character_error(given_path, old.encoding, error)
+    rival = find_differing_rival(old.encoding, content, encoded, new_texts, edit)
+    return encoded if rival is None else _doubtful_encoding_error(given_path, old.encoding, rival)
+
+
+def _missing_character_error(given_path: str, encoding: TextEncoding, error: UnicodeEncodeError) -> ToolReturnValue:
+    """Return the error for new text that the encoding of the file cannot hold."""
+    message = (
+        f"`{given_path}` is in {encoding.title}, which has no {_name_character(error)}; nothing was changed. Use "
+        "other characters, or convert the file to UTF-8 with a command first, if the user wants that."
+    )
+    return tool_error(message, "Unsupported encoding")
+
+
+def _name_character(error: UnicodeEncodeError) -> str:
+    char = error.object[error.start]
+    return f"`{char}`" if char.isprintable() else f"U+{ord(char):04X}"
+
+
+def _doubtful_encoding_error(given_path: str, encoding: TextEncoding, rival: str) -> ToolReturnValue:
+    """Return the error for new text whose bytes depend on an encoding that is not certain."""
+    message = (
+        f"`{given_path}` is {encoding.title}, but it may be in {rival}, where the new text has other bytes; nothing "
+        "was changed. Write the new text in ASCII, or edit the file with a command."
+    )
+    return tool_error(message, "Uncertain encoding")
 
 
 def too_large_error(given_path: str, stat: FileStat) -> ToolReturnValue:

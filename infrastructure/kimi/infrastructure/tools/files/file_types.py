@@ -99,8 +99,8 @@ _MIME_BY_ISO_BRAND: tuple[tuple[bytes, str], ...] = (
 def detect_file_type(path: str, head: bytes) -> FileType:
     """Return the type of the file named `path` that begins with `head`.
 
-    It is unknown if there is a NUL byte, if the extension is that of a binary format, or if extension and beginning
-    disagree.
+    It is unknown if there is a NUL byte that is not part of UTF-16 or UTF-32, if the extension is that of a binary
+    format, or if extension and beginning disagree.
     """
     extension = splitext(path)[1].lower()
     if extension in _BINARY_EXTENSIONS:
@@ -111,7 +111,13 @@ def detect_file_type(path: str, head: bytes) -> FileType:
         return _media_file_type(found or claimed) if agree else FileType("unknown")
     if found:
         return FileType("unknown") if extension else _media_file_type(found)
-    return FileType("unknown" if b"\0" in head[:HEAD_BYTES] else "text")
+    return FileType("unknown" if b"\0" in head[:HEAD_BYTES] and not _is_wide_text(head[:HEAD_BYTES]) else "text")
+
+
+def _is_wide_text(head: bytes) -> bool:
+    from kimi.infrastructure.tools.files.text_encoding import detect_mark  # only for a file with NUL bytes
+
+    return detect_mark(head) is not None
 
 
 def detect_media_type(head: bytes) -> str:

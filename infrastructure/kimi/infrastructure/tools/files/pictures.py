@@ -1,6 +1,6 @@
 """Converts images to a format and size that providers accept (tools spec 3.3).
 
-Uses Pillow, the optional extra `media`.
+Uses Pillow; without it, common formats are sent as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ORIENTATION_TAG, _LAST_UPRIGHT_ORIENTATION = 274, 4
 SUPPORTED_MIME_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """The formats that most providers accept."""
 
-_INSTALL_ADVICE = "install the extra 'media' of this program (kimi-wire[media]), or convert the file to PNG or JPEG"
+_INSTALL_ADVICE = "install the library 'pillow' beside this program, or convert the file to PNG or JPEG"
 
 
 class PictureRefused(Exception):

@@ -6,13 +6,15 @@ line breaks are counted, and only what belongs to the window is kept.
 
 from __future__ import annotations
 
+import codecs
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+from anyio import to_thread
 from pydantic import BaseModel, Field, model_validator
 
 from kimi.application.ports import PreparedCall, ToolCallContext, Workspace
@@ -32,6 +34,9 @@ from kimi.infrastructure.tools.files.path_policy import (
 )
 from kimi.infrastructure.tools.params import build_schema, parse_arguments, prepare_finished_call
 
+if TYPE_CHECKING:
+    from kimi.infrastructure.tools.files.text_encoding import TextEncoding
+
 MAX_LINES = 1000
 MAX_LINE_CHARS = 2000
 MAX_BYTES = 100 * 1024
@@ -39,6 +44,7 @@ MAX_COUNTED_BYTES = 50 * 1024 * 1024
 """The number of bytes after which lines are no longer counted once the window is full."""
 
 _CUT_MARKER = "..."
+_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 _MAX_KEPT_LINE_BYTES = 4 * MAX_LINE_CHARS + 8
 """Enough bytes of a line to show its first characters, whatever they are."""
 
@@ -122,17 +128,31 @@ class ReadFileTool:
 
     async def _read_window(self, params: ReadFileParams, source: FileSource) -> LineWindow | FileType:
         """Read the requested lines, or return the type of a file that has no lines."""
+        head = await source.read_head()
+        if (kind := detect_file_type(source.path, head)).kind != "text":
+            return kind
+        if head.startswith(_WIDE_MARKS) or b"\0" in head:
+            return await self._read_encoded(params, source)
+        window = await self._read_lines(params, source)
+        return await self._read_encoded(params, source) if window.has_foreign_bytes else window
+
+    async def _read_encoded(self, params: ReadFileParams, source: FileSource) -> LineWindow:
+        """Read the lines of a file that is not UTF-8, if its encoding can be told."""
+        source = await source.recognise()
+        window = await self._read_lines(params, source)
+        window.encoding = source.encoding
+        return window
+
+    async def _read_lines(self, params: ReadFileParams, source: FileSource) -> LineWindow:
         if params.line_offset > 0:
             return await self._read_forward(source, LineWindow(params.line_offset, params.n_lines))
         return await self._read_tail(source, -params.line_offset, params.n_lines)
 
-    async def _read_forward(self, source: FileSource, window: LineWindow) -> LineWindow | FileType:
+    async def _read_forward(self, source: FileSource, window: LineWindow) -> LineWindow:
         """Fill the window and go on counting lines, up to the limit."""
         breaks = LineBreakNormalizer()
         async with source.read() as blocks:
             async for block in blocks:
-                if not breaks.size and (kind := detect_file_type(source.path, block[:HEAD_BYTES])).kind != "text":
-                    return kind
                 window.feed(breaks.normalize(block))
                 if window.is_full and breaks.size > MAX_COUNTED_BYTES:
                     window.has_uncounted_lines = True
@@ -141,15 +161,13 @@ class ReadFileTool:
         window.close()
         return window
 
-    async def _read_tail(self, source: FileSource, lines: int, n_lines: int) -> LineWindow | FileType:
+    async def _read_tail(self, source: FileSource, lines: int, n_lines: int) -> LineWindow:
         """Count all lines, with the line number at each block, then read only the blocks of the window."""
         marks = [(0, 1)]
         counter = LineWindow(1, 0)
         breaks = LineBreakNormalizer()
         async with source.read() as blocks:
             async for block in blocks:
-                if not breaks.size and (kind := detect_file_type(source.path, block[:HEAD_BYTES])).kind != "text":
-                    return kind
                 counter.feed(breaks.normalize(block))
                 marks.append((breaks.offset, counter.line_number))
         counter.feed(breaks.flush())
@@ -173,20 +191,85 @@ class ReadFileTool:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """The source of a window: the content of a small file, which was read with its status, or the file."""
+    """The source of a window: the content of a small file, which was read with its status, or the file.
+
+    With an encoding, what is read is the text in UTF-8, without a byte order mark.
+    """
 
     workspace: Workspace
     path: str
     content: bytes | None
+    encoding: TextEncoding | None = None
 
     @asynccontextmanager
     async def read(self, offset: int = 0) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Yield the bytes from `offset` in blocks. Raises OSError."""
         if self.content is not None:
             yield _single_block(self.content[offset:])
-            return
-        async with self.workspace.read(self.path, offset) as blocks:
-            yield blocks
+        elif self.encoding is None or self.encoding.damaged:
+            async with self.workspace.read(self.path, offset) as blocks:
+                yield blocks
+        else:
+            async with self.workspace.read(self.path) as blocks:
+                yield _skip_bytes(_convert_blocks(blocks, self.encoding.codec), offset)
+
+    async def read_head(self) -> bytes:
+        """Return the first bytes, which tell what kind of file it is. Raises OSError."""
+        async with self.read() as blocks:
+            async for block in blocks:
+                return block[:HEAD_BYTES]
+        return b""
+
+    async def recognise(self) -> FileSource:
+        """Return the source as UTF-8, if its encoding can be told. Raises OSError."""
+        from kimi.infrastructure.tools.files.text_encoding import detect_encoding  # only for a file that is not UTF-8
+
+        if self.content is None:
+            return replace(self, encoding=await self._recognise_large())
+        encoding = await to_thread.run_sync(detect_encoding, self.content)
+        if encoding is None or encoding.damaged:
+            return replace(self, encoding=encoding)
+        text = encoding.decode(self.content).removeprefix("\ufeff")
+        return replace(self, content=text.encode(), encoding=encoding)
+
+    async def _recognise_large(self) -> TextEncoding | None:
+        """Tell the encoding by the first words that are not ASCII."""
+        from kimi.infrastructure.tools.files.text_encoding import (
+            SAMPLE_BYTES,
+            collect_sample,
+            detect_mark,
+            detect_sample,
+        )
+
+        if (known := detect_mark(await self.read_head())) is not None:
+            return known
+        sample = rest = b""
+        async with self.read() as blocks:
+            async for block in blocks:
+                end = block.rfind(b"\n") + 1 or len(block)
+                sample += collect_sample(rest + block[:end]) + b"\n"
+                rest = block[end:]
+                if len(sample) >= SAMPLE_BYTES:
+                    break
+        return await to_thread.run_sync(detect_sample, sample + collect_sample(rest))
+
+
+async def _convert_blocks(blocks: AsyncIterator[bytes], codec: str) -> AsyncIterator[bytes]:
+    """Yield the text in UTF-8, without its byte order mark; what is no text becomes U+FFFD."""
+    decoder = codecs.getincrementaldecoder(codec)("replace")
+    begun = False
+    async for block in blocks:
+        text = decoder.decode(block)
+        yield (text if begun else text.removeprefix("\ufeff")).encode("utf-8", "replace")
+        begun = True
+    yield decoder.decode(b"", True).encode("utf-8", "replace")
+
+
+async def _skip_bytes(blocks: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes]:
+    async for block in blocks:
+        if len(block) > count:
+            yield block[count:]
+        count = max(0, count - len(block))
 
 
 async def _single_block(block: bytes) -> AsyncIterator[bytes]:
@@ -274,6 +357,10 @@ class LineWindow:
     line_started: bool = False
     has_uncounted_lines: bool = False
     is_over_bytes: bool = False
+    has_foreign_bytes: bool = False
+    """Whether a line has bytes that are not UTF-8."""
+    encoding: TextEncoding | None = None
+    """What the file is in; None for UTF-8."""
     lines: deque[tuple[int, str]] = field(default_factory=deque[tuple[int, str]])
     cut_lines: list[int] = field(default_factory=list[int])
     _partial_line: bytearray = field(default_factory=bytearray)
@@ -333,6 +420,8 @@ class LineWindow:
 
     def _add_line(self, line_break: str) -> None:
         line = self._partial_line.decode("utf-8", "replace") + line_break
+        if "\ufffd" in line and len(self._partial_line) < _MAX_KEPT_LINE_BYTES:
+            self.has_foreign_bytes = self.has_foreign_bytes or b"\xef\xbf\xbd" not in self._partial_line
         self._partial_line.clear()
         if len(line) > MAX_LINE_CHARS:
             line = line[: MAX_LINE_CHARS - len(_CUT_MARKER) - len(line_break)] + _CUT_MARKER + line_break
@@ -377,6 +466,10 @@ def _format_remarks(window: LineWindow, n_lines: int) -> list[str]:
         remarks.append("End of file reached.")
     if window.cut_lines:
         remarks.append(f"Lines {window.cut_lines} were truncated.")
+    if window.encoding is not None:
+        remarks.append(f"Encoding: {window.encoding.title}.")
+    elif window.has_foreign_bytes:
+        remarks.append("Some bytes are text in no known encoding and are shown as U+FFFD.")
     return remarks
 
 

@@ -18,15 +18,20 @@ from kimi.domain.tools.tool import ToolReturnValue, ToolSpec, tool_error, tool_o
 from kimi.infrastructure.tools.files.file_editing import (
     MAX_EDIT_BYTES,
     AdmittedFile,
+    DecodedFile,
     FileEditor,
     GetActivePlanFile,
     PreparedChange,
     build_changed_text,
     build_display_blocks,
+    decode_file,
+    encode_change,
     prepare_failing_call,
     propose_change,
     select_result_display,
+    show_text,
     too_large_error,
+    unknown_encoding_error,
 )
 from kimi.infrastructure.tools.files.path_policy import (
     FileRecord,
@@ -48,8 +53,8 @@ first.
   exact text of the file, indentation included, long enough to occur once; `new` takes its place. Without
   `replace_all` only the first occurrence is replaced.
 
-Every edit must match, otherwise nothing is written. The file must be UTF-8 and at most {MAX_EDIT_BYTES} bytes; its line
-endings are kept. The call fails when the file changed since you read it."""
+Every edit must match, otherwise nothing is written. The file must be text and at most {MAX_EDIT_BYTES} bytes; its
+encoding and line endings are kept. The call fails when the file changed since you read it."""
 
 _LINE_BREAK_PATTERN = r"(?:\r\n|(?<!\r)\n|\r(?!\n))"
 
@@ -146,18 +151,33 @@ class StrReplaceFileTool:
             return _missing_target_error(admitted)
         if (error := self._check_editable(stat, params.path)) is not None:
             return error
-        try:
-            old = await self._editor.read_content(stat)
-            text = old.decode("utf-8")
-        except UnicodeDecodeError:
-            message = f"`{params.path}` is not valid UTF-8 text; edit it with a command instead."
-            return tool_error(message, "Unsupported encoding")
-        edited = await to_thread.run_sync(apply_edits, text, params.edits, self._strict)
+        content = await self._editor.read_content(stat)
+        old = await decode_file(content)
+        if not old.is_text:
+            return unknown_encoding_error(params.path)
+        edited = await to_thread.run_sync(apply_edits, old.text, params.edits, self._strict)
         if isinstance(edited, ToolReturnValue):
             return edited
-        display = await build_display_blocks(admitted, text, edited.text, [edit.new for edit in params.edits])
-        new = edited.text.encode()
-        return PreparedChange(new, stat, display, build_changed_text(admitted, old, new)), edited
+        new_texts = [edit.new for edit in params.edits]
+        new = await self._encode_edited(params, content, old, edited.text)
+        if isinstance(new, ToolReturnValue):
+            return new
+        display = await build_display_blocks(admitted, show_text(old.text), show_text(edited.text), new_texts)
+        changed = build_changed_text(admitted, old, edited.text, max(len(content), len(new)))
+        return PreparedChange(new, stat, display, changed, old.encoding), edited
+
+    async def _encode_edited(
+        self, params: StrReplaceFileParams, content: bytes, old: DecodedFile, edited: str
+    ) -> bytes | ToolReturnValue:
+        """Return the bytes of the edited text; the error result if they are not certain."""
+
+        def edit(text: str) -> str | None:
+            found = apply_edits(text, params.edits, self._strict)
+            return None if isinstance(found, ToolReturnValue) else found.text
+
+        return await to_thread.run_sync(
+            encode_change, params.path, content, old, edited, [edit.new for edit in params.edits], edit
+        )
 
     def _check_editable(self, stat: FileStat, given_path: str) -> ToolReturnValue | None:
         """Return why the file cannot be edited now, or None."""
@@ -186,6 +206,8 @@ class StrReplaceFileTool:
         )
         for count in edited.ambiguous_counts:
             message += f" Note: the old string occurs {count} times; only the first was replaced."
+        if change.encoding is not None:
+            message += f" Encoding kept: {change.encoding.title}."
         return tool_ok(message=message, display=select_result_display(admitted, change.display))
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Annotated, Literal
 
+from anyio import to_thread
 from pydantic import BaseModel, Field
 
 from kimi.application.ports import FileStat, PreparedCall, ToolCallContext, Workspace
@@ -17,16 +18,21 @@ from kimi.infrastructure.tools.files.file_editing import (
     MAX_DIFF_BYTES,
     MAX_EDIT_BYTES,
     AdmittedFile,
+    DecodedFile,
     FileEditor,
     GetActivePlanFile,
     PreparedChange,
     build_changed_text,
     build_display_blocks,
+    decode_file,
+    encode_change,
     parent_directory,
     prepare_failing_call,
     propose_change,
     select_result_display,
+    show_text,
     too_large_error,
+    unknown_encoding_error,
 )
 from kimi.infrastructure.tools.files.path_policy import FileRecord, PathPolicy, describe_error, not_a_file_error
 from kimi.infrastructure.tools.params import build_schema, parse_arguments, prepare_finished_call
@@ -36,7 +42,7 @@ Write a whole file, or append to one. Use StrReplaceFile to change part of an ex
 
 - `path`: relative to the working directory, absolute, or starting with `~/`. A file outside the working directory
   needs an absolute path and its own approval. Missing directories are created inside the working directory only.
-- `content`: the text, written as UTF-8 with exactly the line breaks given.
+- `content`: the text, written with exactly the line breaks given, in UTF-8 or in the encoding that the file has.
 - `mode`: `overwrite` (default) replaces the file, `append` adds to its end and adds no line break of its own; files
   over {MAX_EDIT_BYTES} bytes cannot be appended to.
 
@@ -44,6 +50,7 @@ The user sees a diff before the file is written. Split very long content over se
 others append."""
 
 
+_MARK = "\ufeff"
 _LONG_REASON = "the file is too large to be compared"
 
 
@@ -98,6 +105,8 @@ class WriteFileTool:
             return await self._apply_change(params, admitted, change)
 
         note = f" (creating directory `{created}`)" if created else ""
+        if change.lost_encoding is not None:
+            note = f" (its encoding becomes UTF-8; it was {change.lost_encoding.title})"
         return PreparedCall(run, propose_change(admitted, "Write", change.display, note), change.changed_text)
 
     async def _find_missing_parent(self, admitted: AdmittedFile) -> str | ToolReturnValue:
@@ -115,29 +124,39 @@ class WriteFileTool:
         stat = await self._editor.workspace.stat(admitted.real_path)
         if stat is None:
             display = await build_display_blocks(admitted, "", params.content, [params.content])
-            return PreparedChange(addition, None, display, build_changed_text(admitted, None, addition))
+            changed = build_changed_text(admitted, None, params.content, len(addition))
+            return PreparedChange(addition, None, display, changed)
         if stat.kind != "file":
             return not_a_file_error(params.path)
         if params.mode == "overwrite":
             return await self._build_overwrite(admitted, stat, params.content)
         if stat.size > MAX_EDIT_BYTES:
             return too_large_error(params.path, stat)
-        old = await self._editor.read_content(stat)
-        display = await _build_append_display(admitted, old, params.content)
-        return PreparedChange(old + addition, stat, display, build_changed_text(admitted, old, old + addition))
+        content = await self._editor.read_content(stat)
+        old = await decode_file(content)
+        changed = await to_thread.run_sync(_append_text, params.path, content, old, params.content)
+        if isinstance(changed, ToolReturnValue):
+            return changed
+        display = await _build_append_display(admitted, old.text, len(content), params.content)
+        whole = build_changed_text(admitted, old, old.text + params.content, len(changed))
+        return PreparedChange(changed, stat, display, whole, old.encoding)
 
     async def _build_overwrite(self, admitted: AdmittedFile, stat: FileStat, new: str) -> PreparedChange:
-        added, path = new.encode(), admitted.display_path
+        path = admitted.display_path
         if stat.size > MAX_DIFF_BYTES or len(new) > MAX_DIFF_BYTES:
             lines = await self._editor.count_lines(stat)
             display = _build_long_display(admitted, lines, count_lines(new), build_new_text_blocks(path, [new]))
-            return PreparedChange(added, stat, display)
-        old = await self._editor.read_content(stat)
+            return PreparedChange(new.encode(), stat, display)
+        content = await self._editor.read_content(stat)
+        old = await decode_file(content)
+        replaced = await to_thread.run_sync(_replace_text, admitted.given_path, content, old, new)
         return PreparedChange(
-            added,
+            new.encode() if replaced is None else replaced,
             stat,
-            await build_display_blocks(admitted, _decode_text(old), new, [new]),
-            build_changed_text(admitted, old, added),
+            await build_display_blocks(admitted, show_text(old.text.removeprefix(_MARK)), new, [new]),
+            build_changed_text(admitted, old, new, max(len(content), len(new))),
+            old.encoding if replaced is not None else None,
+            lost_encoding=old.encoding if replaced is None else None,
         )
 
     async def _apply_change(
@@ -151,17 +170,35 @@ class WriteFileTool:
             return written
         done = "overwritten" if params.mode == "overwrite" else "appended to"
         return tool_ok(
-            message=f"File successfully {done}. Current size: {written.size} bytes.",
+            message=f"File successfully {done}. Current size: {written.size} bytes." + _describe_encoding(change),
             display=select_result_display(admitted, change.display),
         )
 
 
-async def _build_append_display(admitted: AdmittedFile, old: bytes, added: str) -> tuple[DiffBlock, ...]:
-    if len(old) > MAX_DIFF_BYTES or len(added) > MAX_DIFF_BYTES:
-        lines = old.count(b"\n") + (bool(old) and not old.endswith(b"\n"))
+def _append_text(given_path: str, content: bytes, old: DecodedFile, added: str) -> bytes | ToolReturnValue:
+    """Return the bytes of the longer file; the error result if its encoding leaves them open."""
+    if not old.is_text and not added.isascii():
+        return unknown_encoding_error(given_path)
+    if old.encoding is None:
+        return content + added.encode()
+    return encode_change(given_path, content, old, old.text + added, [added], lambda text: text + added)
+
+
+def _replace_text(given_path: str, content: bytes, old: DecodedFile, new: str) -> bytes | None:
+    """Return the bytes of a new text in the encoding of the old one, with its byte order mark; None if that fails."""
+    marked = _MARK + new if old.text.startswith(_MARK) and not new.startswith(_MARK) else new
+    if old.encoding is None or old.encoding.damaged:
+        return marked.encode()
+    encoded = encode_change(given_path, content, old, marked, [new], lambda text: marked)
+    return None if isinstance(encoded, ToolReturnValue) else encoded
+
+
+async def _build_append_display(admitted: AdmittedFile, old: str, old_bytes: int, added: str) -> tuple[DiffBlock, ...]:
+    if old_bytes > MAX_DIFF_BYTES or len(added) > MAX_DIFF_BYTES:
+        lines = old.count("\n") + (bool(old) and not old.endswith("\n"))
         shown = build_new_text_blocks(admitted.display_path, [added], new_start=lines + 1)
         return _build_long_display(admitted, lines, lines + count_lines(added), shown)
-    text = _decode_text(old)
+    text = show_text(old)
     return await build_display_blocks(admitted, text, text + added, [added])
 
 
@@ -172,15 +209,17 @@ def _build_long_display(
     return (build_summary_block(admitted.display_path, old_lines, new_lines, _LONG_REASON), *shown)
 
 
+def _describe_encoding(change: PreparedChange) -> str:
+    if change.lost_encoding is not None:
+        return f" It is in UTF-8 now; it was {change.lost_encoding.title}, which cannot hold the new text for certain."
+    return f" Encoding kept: {change.encoding.title}." if change.encoding is not None else ""
+
+
 @cache
 def _spec() -> ToolSpec:
     return ToolSpec(
         "WriteFile", _DESCRIPTION, build_schema(WriteFileParams), kind="edit", key_argument="path", path_argument="path"
     )
-
-
-def _decode_text(content: bytes) -> str:
-    return content.decode("utf-8", "replace")
 
 
 def _write_failed_error(given_path: str, error: Exception) -> ToolReturnValue:
