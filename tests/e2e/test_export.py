@@ -192,3 +192,50 @@ def test_a_session_that_is_open_is_exported_and_no_key_gets_into_manifest_or_log
     for secret in (b"sk-test-secret", b"sk-openai-0123456789", b"scripts.json"):
         assert secret not in told
     assert str(sessions_dir(place)).encode() not in files["manifest.json"]
+
+
+@pytest.mark.spec("R-313")
+def test_a_session_becomes_one_page_that_its_owner_alone_can_read(place: Place) -> None:
+    directory = session(place)
+    config = '[providers.p]\ntype = "kimi"\nbase_url = "http://127.0.0.1:1"\napi_key = "planted-secret-1"\n'
+    (place.share / "config.toml").write_text(config)
+    with (directory / "wire.jsonl").open("a") as file:
+        part = event("ContentPart", {"type": "text", "text": "<b>planted-secret-1</b> ü"}, 1_760_000_050.0)
+        file.write(json.dumps(part) + "\nnot json\n")
+    done = place.run("export", "--html", ID)
+    assert done.returncode == 0, done.stderr
+    path = place.work / f"session-{ID}.html"
+    assert done.stdout.decode() == f"{path}\n"
+    page = path.read_text(encoding="utf-8")
+    assert "find it" in page
+    assert "&lt;b&gt;***&lt;/b&gt; ü" in page
+    assert "planted-secret-1" not in page
+    assert mode(path) == 0o600
+    assert sorted(os.listdir(place.work)) == [path.name]
+
+
+@pytest.mark.spec("R-313")
+def test_a_session_without_recorded_events_is_told_from_its_messages(place: Place) -> None:
+    directory = session(place)
+    (directory / "wire.jsonl").unlink()
+    assert place.run("export", "--html", "-o", "page.html", ID).returncode == 0
+    page = (place.work / "page.html").read_text(encoding="utf-8")
+    assert page.index("find it") < page.index("<pre>\nhere")
+
+
+def test_a_page_replaces_neither_a_directory_nor_a_device(place: Place) -> None:
+    session(place)
+    (place.work / "page.html").mkdir()
+    for target in ("page.html", "/dev/null"):
+        done = place.run("export", "--html", "-o", target, ID)
+        assert done.returncode == 1
+        assert b"name another file with --output" in done.stderr
+    assert place.run("export", "--html", "unknown").stderr == b"Error: session 'unknown' not found.\n"
+
+
+@pytest.mark.spec("R-316")
+def test_commands_that_are_not_there_name_what_helps(place: Place) -> None:
+    for command, hint in (("vis", b"kimi export --html"), ("term", b"kimi acp")):
+        done = place.run(command)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert hint in b" ".join(done.stderr.split())

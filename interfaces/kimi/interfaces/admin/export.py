@@ -1,4 +1,4 @@
-"""`kimi export`: a session as a zip archive, for a report or another machine (runtime spec 1.6)."""
+"""`kimi export`: a session as a zip archive, or with `--html` as a page to read (runtime spec 1.6)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeAlias
 
 from kimi.application.sessions.export_session import SessionArchives, export_session
 from kimi.application.settings.flags import share_directory
@@ -21,20 +23,25 @@ _CANCELLED = "Nothing was exported.\n"
 _PRIVACY = "Logs are in the archive: look through it before you pass it on, it may hold paths and other private data.\n"
 
 
-def run_export(session_id: str | None, output: str | None, yes: bool, work_dir: str) -> int:
+WriteSession: TypeAlias = Callable[[SessionArchives, str, "str | None"], int]
+"""Writes the session with this id to the file that is named, if one is; returns the exit status."""
+
+
+def run_export(session_id: str | None, output: str | None, yes: bool, work_dir: str, as_page: bool = False) -> int:
     """Export a session, without an id the last one of the work directory; return the exit status."""
     from kimi.interfaces.bootstrap.store import build_session_archives
 
     archives = build_session_archives(share_directory(os.environ), work_dir)
+    write = _export_page if as_page else _export_session
     try:
         if session_id is not None:
-            return _export_session(archives, session_id, output)
-        return _export_last(archives, output, yes)
+            return write(archives, session_id, output)
+        return _export_last(archives, output, yes, write)
     except KimiError as error:
         return _report_error(str(error))
 
 
-def _export_last(archives: SessionArchives, output: str | None, yes: bool) -> int:
+def _export_last(archives: SessionArchives, output: str | None, yes: bool, write: WriteSession) -> int:
     last = archives.last()
     if last is None:
         return _report_error(_NO_HISTORY)
@@ -47,7 +54,20 @@ def _export_last(archives: SessionArchives, output: str | None, yes: bool) -> in
         if answer.strip().lower() not in ("y", "yes"):
             write_stderr(_CANCELLED)
             return 0
-    return _export_session(archives, last, output)
+    return write(archives, last, output)
+
+
+def _export_page(archives: SessionArchives, session_id: str, output: str | None) -> int:
+    """Write the page of a session; nothing of it is kept in memory but one turn."""
+    session = archives.find(session_id)
+    if session is None:
+        return _report_error(f"session '{session_id}' not found.")
+    from kimi.interfaces.admin.session_page_file import write_session_page  # only for a page
+
+    path = os.path.abspath(output or f"session-{session.id}.html")
+    write_session_page(session, path, share_directory(os.environ), os.environ)
+    _print_path(path)
+    return 0
 
 
 def _export_session(archives: SessionArchives, session_id: str, output: str | None) -> int:
@@ -56,12 +76,16 @@ def _export_session(archives: SessionArchives, session_id: str, output: str | No
         return _report_error(f"session '{session_id}' not found.")
     if done.with_logs:
         write_stderr(_PRIVACY)
-    path = os.fsencode(done.path)
+    _print_path(done.path)
+    return 0
+
+
+def _print_path(written: str) -> None:
+    path = os.fsencode(written)
     if sys.stdout.isatty():  # a program that reads the path needs it as it is
         path = escape_text(os.fsdecode(path)).encode("utf-8", "backslashreplace")
     sys.stdout.buffer.write(path + b"\n")
     sys.stdout.flush()
-    return 0
 
 
 def _collect_versions() -> dict[str, str]:

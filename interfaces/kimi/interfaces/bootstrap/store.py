@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
 
 from kimi.application.ports import SessionCatalog, SessionStore
 from kimi.application.settings.settings import Settings
 
 if TYPE_CHECKING:
     from kimi.application.sessions.export_session import SessionArchives
+
+_SECRET_TABLES = ("custom_headers", "headers", "env")
 
 
 def build_store(settings: Settings) -> SessionStore:
@@ -37,3 +40,35 @@ def build_session_archives(share_dir: str, work_dir: str) -> SessionArchives:
     from kimi.infrastructure.store.session_archive import ZipSessionArchives
 
     return ZipSessionArchives(share_dir, work_dir)
+
+
+def build_secret_mask(share_dir: str, environ: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that masks the keys of the configuration and the values of variables named like secrets."""
+    import os
+    import tomllib
+
+    from kimi.infrastructure.models.provider_secrets import make_mask
+
+    names = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
+    secrets = [value for name, value in environ.items() if any(word in name.upper() for word in names)]
+    try:
+        with open(os.path.join(share_dir, "config.toml"), "rb") as file:
+            secrets += _find_keys(tomllib.load(file))
+    except (OSError, ValueError):
+        pass  # without a file that can be read there are no keys in it to mask
+    return make_mask(secrets)
+
+
+def _find_keys(table: object, name: str = "") -> list[str]:
+    """Return the texts below keys that hold secrets: API keys, and all headers and variables."""
+    if isinstance(table, dict):
+        items = cast("dict[str, object]", table)
+        return [
+            found
+            for key, value in items.items()
+            for found in _find_keys(value, name if name in _SECRET_TABLES else key)
+        ]
+    if isinstance(table, list):
+        return [found for value in cast("list[object]", table) for found in _find_keys(value, name)]
+    is_secret = name in _SECRET_TABLES or name == "api_key"
+    return [table.removeprefix("Bearer ")] if isinstance(table, str) and is_secret else []

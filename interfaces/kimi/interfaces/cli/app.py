@@ -37,9 +37,10 @@ _MODE_OPTIONS: dict[str, UiMode] = {"--print": "print", "--quiet": "print", "--a
 
 
 _NOT_PROVIDED: Mapping[str, str] = {
-    "term": "'kimi term' is not provided; use 'kimi --wire' with a client of your choice.",
+    "term": "'kimi term' is not provided; run 'kimi' for the shell, or give the command 'kimi acp' to a terminal client "
+    "of the Agent Client Protocol (docs/acp.md, In a terminal).",
     "web": "'kimi web' is not provided; use 'kimi --wire' with a client of your choice.",
-    "vis": "'kimi vis' is not provided; the recorded events are plain text in 'wire.jsonl' of each session.",
+    "vis": "'kimi vis' is not provided; 'kimi export --html' writes a session into one page for any browser.",
     "__background-task-worker": "'kimi __background-task-worker' is not part of this version.",
     "__web-worker": "'kimi __web-worker' is not provided.",
 }
@@ -348,21 +349,25 @@ def demo(
     return run_demo(trace, fast)
 
 
-@app.command(help="Write a session into a zip archive; its path is printed.")
+@app.command(help="Write a session into a zip archive, or into a page to read; its path is printed.")
 def export(
     context: typer.Context,
     session_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="The session; without it, the last one of the work directory.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="<file>", help="The archive; else session-<id>.zip here.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="<file>", help="The file; else session-<id>.zip or .html here."),
     ] = None,
+    html: Annotated[
+        bool, typer.Option("--html", help="One page of HTML that loads nothing, instead of an archive.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the last session is exported.")] = False,
 ) -> int:
     from kimi.interfaces.admin.export import run_export
 
     work_dir = _make_absolute(context.find_root().params.get("work_dir")) or os.getcwd()
-    return run_export(session_id, _make_absolute(output), yes, work_dir)
+    return run_export(session_id, _make_absolute(output), yes, work_dir, html)
 
 
 @app.command(help="Write provider, key and model into the configuration; asks, unless --provider is given.")
