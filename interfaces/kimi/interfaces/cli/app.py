@@ -37,7 +37,7 @@ _MODE_OPTIONS: dict[str, UiMode] = {"--print": "print", "--quiet": "print", "--a
 
 
 _NOT_PROVIDED: Mapping[str, str] = {
-    "term": "'kimi term' is not provided; run 'kimi' for the shell, or give the command 'kimi acp' to a terminal client "
+    "term": "'kimi term' is not provided; run 'kimi' for the shell, or give 'kimi acp' to a terminal client "
     "of the Agent Client Protocol (docs/acp.md, In a terminal).",
     "web": "'kimi web' is not provided; use 'kimi --wire' with a client of your choice.",
     "vis": "'kimi vis' is not provided; 'kimi export --html' writes a session into one page for any browser.",
