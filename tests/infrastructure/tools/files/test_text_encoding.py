@@ -10,33 +10,11 @@ from hypothesis import strategies as st
 
 from kimi.domain.tools.tool import DiffBlock
 from kimi.infrastructure.tools.files.text_encoding import TextEncoding, detect_encoding, detect_mark
+from tests.support.encoded_texts import SAMPLES
 from tests.support.file_tools import Files, brief, call, effect, text
 
 pytestmark = pytest.mark.anyio
 
-SAMPLES = {
-    "gbk": "这是一个测试文件。\n第二行:你好,世界!\n",
-    "gb18030": "这是一个测试文件,还有这个字:𠀀。\n第二行:你好,世界!\n",
-    "big5": "這是一個測試檔案。\n第二行:你好,世界!\n",
-    "shift_jis": "これはテストです。\n二行目:こんにちは世界\n表示能力ソ\n",
-    "cp932": "これはテストです。①②\n二行目:こんにちは世界\n",
-    "euc_jp": "これはテストです。\n二行目:こんにちは世界\n",
-    "euc_kr": "이것은 테스트 파일입니다.\n안녕하세요 세계\n",
-    "cp949": "이것은 테스트 파일입니다. 똠방각하\n안녕하세요 세계\n",
-    "cp1252": "Le café est très cher à l’été, même “ici”.\nGrüße aus München\n",
-    "latin_1": "Le café est très cher.\nGrüße aus München\n",
-    "cp1250": "Příliš žluťoučký kůň úpěl ďábelské ódy.\n",
-    "cp1251": "Это тестовый файл.\nПривет, мир!\n",
-    "koi8_r": "Это тестовый файл.\nПривет, мир!\n",
-    "cp866": "Это тестовый файл.\nПривет, мир!\n",
-    "cp1253": "Αυτό είναι ένα αρχείο δοκιμής\n",
-    "cp1254": "Pijamalı hasta yağız şoföre çabucak güvendi\n",
-    "cp1255": "זהו קובץ בדיקה\nשלום עולם\n",
-    "cp1256": "هذا ملف اختبار\n",
-    "cp874": "นี่คือไฟล์ทดสอบ\n",
-    "utf-16-le": "Grüße und 世界 😀\nzweite Zeile\n",
-    "utf-16-be": "Grüße und 世界 😀\nzweite Zeile\n",
-}
 MARKED = {
     "utf-16-le": codecs.BOM_UTF16_LE,
     "utf-16-be": codecs.BOM_UTF16_BE,

@@ -21,6 +21,7 @@ from kimi.infrastructure.tools.search.grep import GrepTool
 from kimi.infrastructure.tools.search.grep_output import ContentCollector, SecretFilter
 from kimi.infrastructure.tools.search.ripgrep import Ripgrep, RipgrepSearch, build_search_arguments
 from kimi.infrastructure.tools.search.search_exclusions import build_exclusions, may_share_name
+from tests.support.encoded_texts import SAMPLES
 from tests.support.file_tools import CONTEXT, Files, brief, call, effect, example_path, no_ripgrep, real_ripgrep, text
 from tests.support.patterns.bombs import EXPLOSIVE_EXPRESSIONS, EXPLOSIVE_GLOBS, EXPLOSIVE_TEXTS
 from tests.support.program.pace import slowdown
@@ -410,6 +411,11 @@ def corpus(files: Files) -> None:
     files.put("utf16.txt", "needle in utf-16\n".encode("utf-16"))
     files.put("bom.txt", b"\xef\xbb\xbfneedle first\n")
     files.put("latin.txt", b"needle caf\xe9\n")
+    files.put("gbk.c", "// 针 needle\nint 针 = 1;\n这是一个测试文件。\n".encode("gbk"))
+    files.put("sub/koi.txt", "Это тестовый файл, needle.\nИголка в стоге сена\n".encode("koi8_r"))
+    files.put("sub/more.koi", "Ещё один тестовый файл.\nИголка и нитка\n".encode("koi8_r"))
+    files.put("ignored/koi.txt", "Это тестовый файл.\nИголка\n".encode("koi8_r"))
+    files.put("utf8.txt", "针 и иголка\n")
     files.put("unended.txt", "x\nneedle")
     files.put("empty.txt", "")
     files.put("many.txt", "".join(f"{'needle' if number % 7 == 0 else 'hay'} {number}\n" for number in range(60)))
@@ -453,7 +459,31 @@ QUERIES: list[dict[str, Any]] = [
     {"pattern": "[]d]e"},
     {"pattern": "x*", "path": "umlaut.txt"},
     {"pattern": "nothing at all"},
+    {"pattern": "针"},
+    {"pattern": "иголка", "-i": True},
+    {"pattern": "Иголка .*\\w", "-B": 1},
+    {"pattern": "Иголка", "glob": "*.txt"},
+    {"pattern": "针|иголка|needle", "path": "gbk.c"},
+    {"pattern": "№"},
 ]
+
+
+@pytest.mark.spec("R-317")
+@pytest.mark.parametrize("codec", ["gbk", "big5", "shift_jis", "euc_jp", "euc_kr", "cp1251", "koi8_r", "cp1252"])
+async def test_text_in_any_encoding_is_found_and_shown(files: Files, grep: GrepTool, codec: str) -> None:
+    line = SAMPLES[codec].split("\n")[0]
+    files.put("a.txt", f"ascii needle\n{line}\n".encode(codec))
+    files.put("b.txt", f"{line}\n")
+    files.put(".env", f"{line}\n".encode(codec))
+    for pattern in (re.escape(line), f"{line[:3]}.*{line[-2]}"):
+        found = await call(grep, pattern=pattern, output_mode="content")
+        assert sorted(text(found).splitlines()) == [f"./a.txt:2:{line}", f"./b.txt:1:{line}"]
+        counted = await call(grep, pattern=pattern, output_mode="count_matches")
+        assert sorted(text(counted).splitlines()) == ["./a.txt:1", "./b.txt:1"]
+        listed = await call(grep, pattern=pattern)
+        assert sorted(text(listed).splitlines()) == ["./a.txt", "./b.txt"]
+    near = await call(grep, pattern="needle", output_mode="content", **{"-A": 1})
+    assert text(near) == f"./a.txt:1:ascii needle\n./a.txt-2-{line}\n"
 
 
 @pytest.mark.spec("T-82")

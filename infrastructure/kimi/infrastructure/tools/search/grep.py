@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -171,6 +171,10 @@ class GrepTool:
         deadline = anyio.current_time() + self._timeout_s
         exclusions = build_exclusions(target, params.glob, params.type, self._workspace.work_dir, scopes)
         collector = _create_collector(params, search, secrets)
+        foreign: dict[str, list[str]] = {}
+        if not search.pattern.isascii() and len(command) == 1:  # the slower search converts such files itself
+            foreign = await self._find_foreign_files(command, search, exclusions, secrets, deadline)
+            secrets.left_out = frozenset(path for paths in foreign.values() for path in paths)
         outcome = await self._collect_output(
             [*command, *build_search_arguments(search, exclusions)], collector, deadline, merge_stderr=False
         )
@@ -182,7 +186,59 @@ class GrepTool:
             outcome = await self._collect_output(arguments, recorder, deadline, merge_stderr=True)
             if outcome.status is not None and _is_failure(outcome.status):
                 return _search_error(recorder.text)
+        secrets.left_out = frozenset()
+        if outcome.status is not None and foreign:
+            outcome = await self._search_foreign_files(command, search, foreign, collector, deadline)
         return self._format_result(params, collector, outcome)
+
+    async def _find_foreign_files(
+        self,
+        command: list[str],
+        search: RipgrepSearch,
+        exclusions: Sequence[str],
+        secrets: SecretFilter,
+        deadline: float,
+    ) -> dict[str, list[str]]:
+        """Return the files of the search that are not UTF-8, by their encoding."""
+        from kimi.infrastructure.tools.search import foreign_text  # only for a pattern that is not ASCII
+
+        every = replace(
+            search,
+            pattern=foreign_text.NO_UTF8_PATTERN,
+            output_mode="files_with_matches",
+            ignore_case=False,
+            multiline=False,
+        )
+        found = FileListCollector(secrets)
+        await self._collect_output(
+            [*command, *build_search_arguments(every, exclusions)], found, deadline, merge_stderr=False
+        )
+        absolute = {path: secrets.real_path(path) for path in found.paths[: foreign_text.MAX_FILES]}
+        return await to_thread.run_sync(
+            foreign_text.group_by_encoding, absolute, absolute, foreign_text.FileEncodings()
+        )
+
+    async def _search_foreign_files(
+        self,
+        command: list[str],
+        search: RipgrepSearch,
+        foreign: Mapping[str, list[str]],
+        collector: OutputCollector,
+        deadline: float,
+    ) -> SearchOutcome:
+        """Search the files that are not UTF-8, one encoding after the other."""
+        from kimi.infrastructure.tools.search.foreign_text import batch_paths
+
+        outcome = SearchOutcome(0)
+        for encoding, paths in foreign.items():
+            # The files were chosen by the first search; a glob or type would be asked again.
+            within = replace(search, encoding=encoding, glob=None, type=None)
+            for batch in batch_paths(paths):
+                arguments = build_search_arguments(within, files=batch)
+                outcome = await self._collect_output([*command, *arguments], collector, deadline, merge_stderr=False)
+                if outcome.status is None:
+                    return outcome
+        return outcome
 
     async def _collect_output(
         self, command: list[str], collector: OutputCollector, deadline: float, *, merge_stderr: bool

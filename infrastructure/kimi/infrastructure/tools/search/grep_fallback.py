@@ -120,6 +120,7 @@ class FileSearch:
         self._after: int = _first_set(options.after_context, options.context)
         self._show_line_numbers: bool = options.line_number
         self._max_columns: int = options.max_columns
+        self._searches_foreign_text = not options.pattern.isascii()
         self._has_printed = False
         self.has_matches = False
 
@@ -129,7 +130,7 @@ class FileSearch:
             content = file.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise OSError(0, f"larger than {MAX_FILE_BYTES} bytes")
-        text = _convert_text(content)
+        text = _convert_text(content, foreign=self._searches_foreign_text)
         binary = b"\0" in text
         if binary and not is_explicit:
             return
@@ -227,10 +228,21 @@ def _list_entries(directory: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _convert_text(content: bytes) -> bytes:
-    """Return UTF-8 without its mark; UTF-16 is converted if the text begins with its mark."""
+def _convert_text(content: bytes, *, foreign: bool) -> bytes:
+    """Return UTF-8 without its mark; UTF-16 is converted if the text begins with its mark.
+
+    With `foreign`, other text that is not UTF-8 is converted too: no pattern in ASCII needs that.
+    """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return content.decode("utf-16", "replace").encode("utf-8", "replace")
+    if foreign:
+        try:
+            content.decode()
+        except UnicodeDecodeError:
+            from kimi.infrastructure.tools.search.foreign_text import tell_encoding  # only for such a file
+
+            encoding = tell_encoding(content)
+            content = content if encoding is None else content.decode(encoding.codec, "replace").encode()
     return content.removeprefix(b"\xef\xbb\xbf")
 
 

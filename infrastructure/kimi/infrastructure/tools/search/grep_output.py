@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kimi.domain.permissions.path_rules import PathScopes, is_sensitive, is_within
 from kimi.infrastructure.tools.files.path_policy import ResolvedPath, make_printable
 from kimi.infrastructure.tools.output import OutputBuilder, ToolOutput
+
+if TYPE_CHECKING:
+    from kimi.infrastructure.tools.search.foreign_text import FileEncodings
 
 MAX_BUFFER_BYTES = 20 * 1024 * 1024
 """The limit of what is kept of a list of files."""
@@ -43,11 +46,15 @@ class SecretFilter:
         )
         self._scopes = replace(scopes, protected=near)
         self._one_root = target.named_path.absolute == target.real_path
+        self.left_out: frozenset[str] = frozenset()
+        """Paths, as ripgrep prints them, that another run of the same search shows."""
 
     def is_secret(self, path: str) -> bool:
-        """Return whether nothing of this file may be shown."""
-        return is_sensitive(self.absolute_path(path), self._scopes) or (
-            not self._one_root and is_sensitive(self.real_path(path), self._scopes)
+        """Return whether nothing of this file may be shown, or not now."""
+        return (
+            path in self.left_out
+            or is_sensitive(self.absolute_path(path), self._scopes)
+            or (not self._one_root and is_sensitive(self.real_path(path), self._scopes))
         )
 
     def absolute_path(self, path: str) -> str:
@@ -132,6 +139,11 @@ class FileListCollector:
         """See `OutputCollector`."""
         return bool(self._files)
 
+    @property
+    def paths(self) -> list[str]:
+        """The files that may be shown, as ripgrep prints them, in their order."""
+        return sorted(path for _, path in self._files)
+
     def lines(self) -> list[str]:
         """Return the files that may be shown, newest first, then by name."""
         return [self._secrets.display_path(path) for _, path in sorted(self._files)]
@@ -208,7 +220,8 @@ class ContentCollector:
         self._buffer = b""
         self._total = 0
         self._lines = 0
-        self._last_path: tuple[bytes, str | None] = (b"", None)
+        self._last_path: tuple[bytes, frozenset[str], str | None] = (b"", frozenset(), None)
+        self._encodings: FileEncodings | None = None
         self._has_pending_gap = False
 
     def feed(self, block: bytes) -> None:
@@ -278,25 +291,36 @@ class ContentCollector:
         if record["note"]:
             self._add_line(shown + record["note"][len(path) :].decode("utf-8", "replace").rstrip("\n"))
         else:
-            self._add_line(self._format_line(shown, record["text"]))
+            self._add_line(self._format_line(shown, record["text"], path))
 
     def _display_path(self, path: bytes) -> str | None:
         """Return the path for the model; None for a secret file.
 
         The last path is cached, because most lines have the path of the line before.
         """
-        if self._last_path[0] != path:
+        if self._last_path[:2] != (path, self._secrets.left_out):
             name = os.fsdecode(path)
-            self._last_path = (path, None if self._secrets.is_secret(name) else self._secrets.display_path(name))
-        return self._last_path[1]
+            shown = None if self._secrets.is_secret(name) else self._secrets.display_path(name)
+            self._last_path = (path, self._secrets.left_out, shown)
+        return self._last_path[2]
 
-    def _format_line(self, display_path: str, text: bytes) -> str:
+    def _format_line(self, display_path: str, text: bytes, path: bytes) -> str:
         numbered = _NUMBERED_LINE.match(text) if self._has_line_numbers else None
         if numbered is None:
-            return f"{display_path}:{_decode_text(text)}"
+            return f"{display_path}:{self._decode_line(text, path)}"
         separator = numbered[2].decode()
         number = f"{numbered[1].decode()}{separator}" if self._show_line_numbers else ""
-        return f"{display_path}{separator}{number}{_decode_text(numbered[3])}"
+        return f"{display_path}{separator}{number}{self._decode_line(numbered[3], path)}"
+
+    def _decode_line(self, text: bytes, path: bytes) -> str:
+        line = text.removesuffix(b"\r")
+        try:
+            return line.decode()
+        except UnicodeDecodeError:
+            from kimi.infrastructure.tools.search.foreign_text import FileEncodings  # only for such a line
+
+        self._encodings = self._encodings or FileEncodings()
+        return self._encodings.decode(self._secrets.real_path(os.fsdecode(path)), line)
 
     def _add_line(self, line: str) -> None:
         self._total += 1
@@ -327,7 +351,3 @@ def paginate_lines(lines: list[str], offset: int, limit: int | None) -> ResultPa
             break
         builder.write(line + "\n")
     return ResultPage(builder.build(), len(window), len(lines))
-
-
-def _decode_text(text: bytes) -> str:
-    return text.removesuffix(b"\r").decode("utf-8", "replace")

@@ -42,6 +42,8 @@ class RipgrepSearch:
     type: str | None = None
     multiline: bool = False
     include_ignored: bool = False
+    encoding: str | None = None
+    """What the files are in, as ripgrep names it; None for UTF-8, and for what a byte order mark tells."""
 
     @property
     def has_line_numbers(self) -> bool:
@@ -50,11 +52,12 @@ class RipgrepSearch:
 
 
 def build_search_arguments(
-    search: RipgrepSearch, exclusions: Sequence[str] = (), *, one_thread: bool = False
+    search: RipgrepSearch, exclusions: Sequence[str] = (), *, one_thread: bool = False, files: Sequence[str] = ()
 ) -> list[str]:
     """Build the arguments of ripgrep, without its own name. Text of the model can never become a flag.
 
-    `exclusions` are the arguments that leave files out, after the model's own glob and type.
+    `exclusions` are the arguments that leave files out, after the model's own glob and type. With `files` these are
+    searched instead of the path.
     """
     content = search.output_mode == "content"
     arguments = ["--no-config", "--null", "--with-filename", "--no-heading"]
@@ -74,11 +77,12 @@ def build_search_arguments(
     if search.multiline:
         arguments += ["--multiline", "--multiline-dotall"]
     arguments += _build_content_arguments(search) if content else []
+    arguments += [f"--encoding={search.encoding}"] if search.encoding else []
     arguments += [f"--glob={search.glob}"] if search.glob else []
     arguments += [f"--type={search.type}"] if search.type else []
     arguments += exclusions
     arguments += _build_mode_arguments(search.output_mode)
-    return [*arguments, "--", search.pattern, search.path]
+    return [*arguments, "--", search.pattern, *(files or [search.path])]
 
 
 def _build_content_arguments(search: RipgrepSearch) -> list[str]:
