@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _DEVICE = re.compile(r"^//[?.]/(?:(unc)/)?", re.IGNORECASE)
+_STEPS = ("", ".", "..")
 _DRIVE = re.compile(r"^(?:/cygdrive)?/([A-Za-z])(?:/(.*))?$", re.DOTALL)
 
 
@@ -22,10 +23,12 @@ def to_native_windows_path(path: str) -> str:
 def canonicalise_windows_path(path: str) -> str:
     """Return the path with forward slashes, each component replaced by the name that Windows opens.
 
-    The prefix of `\\\\?\\c:\\x` and `\\\\.\\c:\\x` is removed: the path means the same file without it.
+    The prefix of `\\\\?\\c:\\x` and `\\\\.\\c:\\x` is removed: the path means the same file without it. A component of
+    three or more dots falls away, because Windows reads it as none.
     """
     slashed = _DEVICE.sub(lambda found: "//" if found[1] else "", path.replace("\\", "/"))
-    return "/".join(canonicalise_windows_name(part) for part in slashed.split("/"))
+    parts = slashed.split("/")
+    return "/".join(canonicalise_windows_name(part) for part in parts if part in _STEPS or part.strip(". "))
 
 
 def canonicalise_windows_name(component: str) -> str:
