@@ -464,3 +464,14 @@ def test_the_handshake_does_not_wait_for_the_start(tmp_path: Path) -> None:
         assert kimi.types == []
         assert kimi.finish() == 0
     assert place.session_dirs() == []
+
+
+@pytest.mark.spec("W-137")
+def test_hook_commands_get_json_with_blanks_that_scripts_can_search(tmp_path: Path) -> None:
+    searching = """grep -q '"tool_name": "Shell", "tool_input": {"command": "echo ü"}' && exit 2; exit 0"""
+    place = Place(tmp_path, config=hook_table("PreToolUse", searching)).script(shell("c1", "echo ü"), "text: ok")
+    with place.wire("--yolo") as kimi:
+        kimi.initialize(client={"name": "t"})
+        assert kimi.prompt("go")["result"] == {"status": "finished"}
+        assert kimi.payloads("ToolResult")[0]["return_value"]["message"] == "Blocked by PreToolUse hook"
+        assert kimi.finish() == 0

@@ -140,6 +140,8 @@ _TITLE: Final = {
     "killed": "Background task stopped",
     "lost": "Background task lost",
 }
+_INTERRUPTED: Final = ("killed", "timed_out")
+"""The outcomes of a task that was ended before it had finished its work."""
 
 
 def task_outcome(task: BackgroundTask) -> str:
@@ -164,11 +166,24 @@ def build_task_notification(task: BackgroundTask) -> Notification:
             "task_id": task.id,
             "task_kind": task.kind,
             "status": task.status,
+            "description": task.description,
             "exit_code": task.exit_code,
+            "interrupted": outcome in _INTERRUPTED,
             "timed_out": task.timed_out,
             "reason": task.reason,
+            "terminal_reason": outcome,
+            "failure_reason": task.reason or None,
+            "finished_at": task.ended_at,
+            "duration_s": _task_duration_s(task),
         },
     )
+
+
+def _task_duration_s(task: BackgroundTask) -> float | None:
+    """Return how long the task ran, in seconds; None while its beginning or its end is unknown."""
+    if task.started_at is None or task.ended_at is None:
+        return None
+    return round(max(0.0, task.ended_at - task.started_at), 3)  # a clock may have been set back meanwhile
 
 
 def take_tail(text: str, max_lines: int, max_chars: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from kimi.application.conversation.background_tasks import BackgroundTaskRegistry
 from kimi.application.settings.settings import BackgroundSettings
-from kimi.domain.background import BackgroundTask, BackgroundTaskSpec
+from kimi.domain.background import BackgroundTask, BackgroundTaskSpec, build_task_notification
 from kimi.domain.content.message import Message, message_text
 from kimi.domain.content.parts import TextPart
 from kimi.domain.events.event import Notification, TurnEnd
@@ -70,6 +70,29 @@ async def test_each_task_outcome_is_notified_once_to_client_and_model(ended: dic
     assert [event.type for event in events if isinstance(event, Notification)] == [kind]
     assert [len(told(asked.history)) for asked in model.asked] == [1, 1]
     assert f'type="{kind}"' in told(model.asked[1].history)[0]
+
+
+@pytest.mark.spec("W-138")
+@pytest.mark.parametrize(
+    ("ended", "told_of_it"),
+    [
+        ({"status": "completed", "exit_code": 0, "ended_at": 1010.5}, ("completed", False, None, 1010.5, 10.5)),
+        ({"status": "failed", "reason": "no", "ended_at": 1001.0}, ("failed", False, "no", 1001.0, 1.0)),
+        (
+            {"status": "failed", "timed_out": True, "reason": "late", "ended_at": 1060.0},
+            ("timed_out", True, "late", 1060.0, 60.0),
+        ),
+        ({"status": "killed", "reason": "enough", "ended_at": 999.0}, ("killed", True, "enough", 999.0, 0.0)),
+        ({"status": "lost", "started_at": None, "ended_at": 1002.0}, ("lost", False, None, 1002.0, None)),
+    ],
+)
+def test_payload_tells_how_and_when_a_task_ended(ended: dict[str, Any], told_of_it: tuple[object, ...]) -> None:
+    task = BackgroundTask("bash-1", "bash", "running", "a job", "x", 60, 999.5, "/out", started_at=1000.0)
+    payload = build_task_notification(replace(task, **ended)).payload
+    keys = ("terminal_reason", "interrupted", "failure_reason", "finished_at", "duration_s")
+    assert tuple(payload[key] for key in keys) == told_of_it
+    assert payload["description"] == "a job"
+    assert payload["reason"] == ended.get("reason", "")
 
 
 async def test_running_task_is_not_notified() -> None:

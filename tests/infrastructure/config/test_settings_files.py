@@ -54,7 +54,7 @@ TEXT = "Invalid configuration text: "
         ("a b", TEXT + "Expecting value: line 1 column 1 (char 0); Expected '=' after a key"),
         ("null", TEXT + "the configuration must be an object"),
         ("[1]", TEXT + "the configuration must be an object"),
-        ('{"theme": "blue"}', TEXT + "theme: "),
+        ('{"theme": "blue"}', TEXT + "theme: must be 'dark' or 'light'"),
         ('default_model = "X"', TEXT + "default_model: Default model X not found in models"),
     ],
 )
@@ -176,3 +176,24 @@ def test_toml_writer_output_round_trips(table: dict[str, Any]) -> None:
 def test_endless_file_is_not_read_forever() -> None:
     with pytest.raises(ConfigError, match="it has more than 4000000 characters"):
         load_settings(Flags(work_dir="/tmp", config_file="/dev/zero"), {"KIMI_SHARE_DIR": "/nonexistent"})
+
+
+@pytest.mark.spec("W-141")
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("loop_control = 3", "loop_control: must be a table"),
+        ("[models.m]\nprovider = 'p'", "models.m.model: is missing"),
+        ("[approval]\nrules = [{decision = 'deny', tol = 'x'}]", "approval.rules.0: unknown key tol; a rule has the keys"),
+        ("[approval]\nrules = [3]", "approval.rules.0: must be a table"),
+        ("[[hooks]]\nevent = 'Stop'\ncommand = 'x'\nmatcher = '('\non_failure = 'block'", "hooks.0: 'matcher' must be"),
+        ("default_yolo = 'perhaps'", "default_yolo: must be true or false"),
+        ("extra_skill_dirs = 'x'", "extra_skill_dirs: must be a list"),
+    ],
+)
+def test_an_error_of_the_configuration_has_no_words_of_a_library(text: str, rule: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(text)
+    assert rule in str(caught.value)
+    for word in ("Value error", "Input should", "Assertion", "Field required", "dictionary", "instance of", "tuple"):
+        assert word not in str(caught.value)

@@ -78,6 +78,16 @@ async def test_faults_at_the_start_have_a_reason_each(tmp_path: Path) -> None:
     assert not any("secret" in reason for _, reason in found.values())
 
 
+@pytest.mark.spec("W-139")
+async def test_a_server_is_shown_as_connecting_from_the_start(tmp_path: Path) -> None:
+    off = McpServer(name="off", command="true", enabled=False)
+    source = McpToolSource(McpSettings(servers=(raw_server("s"), off)), place_in(tmp_path), timings=QUICK)
+    assert [server.state for server in source.servers()] == ["pending", "disabled"]
+    source.start()
+    assert [server.state for server in source.servers()] == ["connecting", "disabled"]
+    await source.stop_and_wait(3.0)
+
+
 async def test_server_without_login_sends_no_message(tmp_path: Path) -> None:
     asked: list[object] = []
 

@@ -63,7 +63,7 @@ def test_every_type_but_one_can_be_opened_and_is_tested_over_http() -> None:
 
 def test_unknown_type_is_refused_with_all_that_are_known() -> None:
     for given in ("other", 5, None):
-        with pytest.raises(ValueError, match=r"Input should be 'kimi', .*, '_chaos' or '_replay'$"):
+        with pytest.raises(ValueError, match=r"must be 'kimi', .*, '_chaos' or '_replay'$"):
             validate_configuration({"providers": {"p": {"type": given, "base_url": "", "api_key": ""}}})
 
 

@@ -200,7 +200,7 @@ def test_list_shows_every_server_and_missing_logins(mcp: Mcp, share: Path) -> No
         "  old (sse): https://h.test/sse [disabled]",
         f"  login (http): https://h.test/mcp{WANTED}",
         "  token (http): https://h.test/mcp",
-        "  bad [cannot be used: args: Input should be a valid list.]",
+        "  bad [cannot be used: args: must be a list.]",
     ]
     log_in(share, "https://h.test/mcp")
     assert "  login (http): https://h.test/mcp\n" in mcp("list").stdout
@@ -213,7 +213,7 @@ def test_list_prints_json(mcp: Mcp, share: Path) -> None:
     assert found["tool"] == {"transport": "stdio", "command": "npx", "args": ["-y", "some"], **common}
     assert found["old"] == {"transport": "sse", "url": "https://h.test/sse", **common, "enabled": False}
     assert found["login"]["authorization_required"]
-    assert found["bad"] == {"enabled": True, "error": "args: Input should be a valid list."}
+    assert found["bad"] == {"enabled": True, "error": "args: must be a list."}
 
 
 def test_no_command_shows_a_secret(mcp: Mcp, share: Path) -> None:

@@ -6,10 +6,11 @@ where the wire's shape differs from them, this module says so.
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from kimi.domain.content.message import ToolCallPart
 from kimi.domain.content.parts import TextPart
@@ -46,6 +47,11 @@ def encode_json(value: object) -> bytes:
         return to_json(value, inf_nan_mode="null")
     except PydanticSerializationError:
         return to_json(replace_surrogates(value), inf_nan_mode="null")
+
+
+def encode_spaced_json(value: object) -> bytes:
+    """Encode as `encode_json`, with a blank after each comma and colon: scripts search such lines for text."""
+    return json.dumps(from_json(encode_json(value)), ensure_ascii=False).encode()
 
 
 def _encode_payload(event: Event) -> bytes:

@@ -6,6 +6,7 @@ that this version does not have are validated all the same, so that a file that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -27,6 +28,27 @@ from kimi.application.settings.settings import (
 from kimi.domain.content.parts import Capability
 from kimi.domain.hook import FailureVerdict, HookEvent
 from kimi.infrastructure.models.provider_types import PROVIDER_TYPES, TYPE_BY_ALIAS
+
+_RULE_WORDS = (
+    ("Value error, ", ""),
+    ("Assertion failed, ", ""),
+    ("Field required", "is missing"),
+    ("Input should have", "must have"),
+    ("Input should be ", "must be "),
+    (", unable to parse string as an integer", ""),
+    (", unable to parse string as a number", ""),
+    (", unable to interpret input", ""),
+    ("a valid dictionary", "a table"),
+    ("a valid tuple", "a list"),
+    ("a valid list", "a list"),
+    ("a valid frozenset", "a list"),
+    ("a valid string", "a text"),
+    ("a valid boolean", "true or false"),
+    ("a valid integer", "a whole number"),
+    ("a valid number", "a number"),
+)
+"""What the library says, and what this program says, in the order in which they are replaced."""
+_CLASS_OF_TABLE = re.compile(r"a (?:dictionary|table) or (?:an )?(?:instance of|object to extract fields from) \w+")
 
 CAPABILITIES: frozenset[str] = frozenset(get_args(Capability))
 
@@ -209,12 +231,19 @@ def validate_configuration(raw: object) -> Configuration:
         configuration = Configuration.model_validate(raw)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False, include_input=False)
-        report = "; ".join(f"{_format_location(item['loc'])}: {item['msg']}" for item in details)
+        report = "; ".join(f"{_format_location(item['loc'])}: {format_rule(item['msg'])}" for item in details)
         raise ValueError(report) from None
     dangling = _find_dangling_names(configuration)
     if dangling:
         raise ValueError("; ".join(dangling))
     return configuration
+
+
+def format_rule(message: str) -> str:
+    """Return the rule that a value breaks in the words of this program, from the message of the validating library."""
+    for theirs, ours in _RULE_WORDS:
+        message = message.replace(theirs, ours)
+    return _CLASS_OF_TABLE.sub("a table", message)
 
 
 def _format_location(location: tuple[int | str, ...]) -> str:

@@ -116,6 +116,10 @@ class ServerLink:
         """Whether a connection should be tried at all."""
         return self.server.enabled and self.server.config_error is None
 
+    def announce_start(self) -> None:
+        """Show that the server is being connected. Called before the task of `run` begins, which others may precede."""
+        self._set_state("connecting", self.snapshot.reason)
+
     def stop(self) -> None:
         """Make `run` close the session and end, and release `first_attempt_done`. Idempotent."""
         self._stopped.set()

@@ -132,6 +132,7 @@ class McpToolSource:
 
     def _start_link(self, link: ServerLink) -> None:
         if link.is_usable:
+            link.announce_start()
             task = asyncio.create_task(link.run(), name=f"mcp {link.server.name}")
             self._tasks[task] = link
             task.add_done_callback(self._tasks.pop)

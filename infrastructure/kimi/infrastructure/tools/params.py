@@ -5,6 +5,7 @@ The class may have any name; an error text for the model always says `Params`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -19,6 +20,7 @@ P = TypeVar("P", bound=BaseModel)
 MAX_ERROR_CHARS = 2_000
 """The longest text of a validation error, its prefix included (T-09)."""
 
+_LIBRARY_WORDS = re.compile(r"^  (?:Value error|Assertion failed), (.*) \[type=\w+, input_value=.*\]$", re.DOTALL)
 _ERROR_PREFIX = "Error validating JSON arguments: "
 _LOCAL_REF = "#/$defs/"
 _SCHEMA_MAP_KEYWORDS = frozenset({"properties", "patternProperties", "dependentSchemas"})
@@ -71,10 +73,14 @@ def prepare_finished_call(result: ToolReturnValue) -> PreparedCall:
 
 
 def _format_validation_error(error: ValidationError) -> str:
-    """Format pydantic's message headed `Params`, without the lines that link to its website, cut to the limit."""
+    """Format pydantic's message headed `Params`, cut to the limit.
+
+    Left out are the lines that link to its website, and what it puts around the sentences of this program.
+    """
     count = error.error_count()
     heading = f"{count} validation error{'' if count == 1 else 's'} for Params"
     lines = [line for line in str(error).split("\n")[1:] if not line.startswith("    For further information visit ")]
+    lines = [_LIBRARY_WORDS.sub(r"  \1", line) for line in lines]
     return (_ERROR_PREFIX + "\n".join([heading, *lines]))[:MAX_ERROR_CHARS]
 
 

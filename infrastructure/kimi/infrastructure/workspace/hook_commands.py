@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from kimi.application.codec.envelope import encode_json
+from kimi.application.codec.envelope import encode_spaced_json
 from kimi.application.ports import RunHook, Shell
 from kimi.application.settings.settings import ShellSettings
 from kimi.domain.content.message import JsonObject
@@ -50,7 +50,7 @@ def make_hook_runner(
     async def run(hook: CommandHook, payload: JsonObject) -> HookAnswer:
         try:
             with anyio.fail_after(clamp_timeout_s(hook)):
-                return await _run_command(hook, encode_json(payload), shell, work_dir, environment)
+                return await _run_command(hook, encode_spaced_json(payload), shell, work_dir, environment)
         except TimeoutError:
             return _report_failure(hook, f"was killed after {clamp_timeout_s(hook)} s")
         except Exception:

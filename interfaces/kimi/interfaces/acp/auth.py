@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from kimi.application.settings.settings import ModelSettings, explain_missing_key
 from kimi.domain.content.message import JsonObject
 from kimi.interfaces.acp.client_capabilities import ClientCapabilities
-from kimi.interfaces.acp.transport.errors import NO_MODEL
+from kimi.interfaces.acp.transport.errors import NO_MODEL_DETAILS
 
 LOGIN_METHOD_ID: Final = "login"
 _METHOD_NAME: Final = "Set up a model provider"
@@ -29,7 +29,7 @@ def is_model_usable(model: ModelSettings | None) -> bool:
 def explain_missing_model(model: ModelSettings | None) -> Mapping[str, str]:
     """Return the details for a client without a usable model: what is missing, and what to run."""
     if model is None or not model.is_configured:
-        return {"details": NO_MODEL}
+        return {"details": NO_MODEL_DETAILS}
     return {"details": explain_missing_key(model)}
 
 

@@ -98,8 +98,8 @@ BROKEN: list[tuple[Any, str]] = [
     ({"url": URL, "include_tags": ["a"]}, "'include_tags' is not supported"),
     ({"url": URL, "exclude_tags": ["a"]}, "'exclude_tags' is not supported"),
     ({"command": ""}, "needs a 'command'"),
-    ({"command": "x", "timeout": 0}, "timeout: Input should be greater than"),
-    ({"command": "x", "args": "y"}, "args: Input should be a valid list."),
+    ({"command": "x", "timeout": 0}, "timeout: must be greater than"),
+    ({"command": "x", "args": "y"}, "args: must be a list."),
 ]
 
 

@@ -190,8 +190,10 @@ def _find_conflict(table: Mapping[str, Any]) -> str | None:
 
 
 def _format_validation_error(error: Any) -> str:
+    from kimi.infrastructure.config.schema import format_rule  # start-up time
+
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    rules = "; ".join(f"{_format_location(item['loc'])}: {item['msg'].replace('tuple', 'list')}" for item in details)
+    rules = "; ".join(f"{_format_location(item['loc'])}: {format_rule(item['msg'])}" for item in details)
     return f"{rules}."
 
 

@@ -27,9 +27,8 @@ logger = logging.getLogger(__name__)
 AUTH_REQUIRED: Final = -32000
 RESOURCE_NOT_FOUND: Final = -32002
 REQUEST_CANCELLED: Final = -32800
-NO_MODEL: Final = "no model configured: run 'kimi setup' in a terminal"
-"""The details for a client without any model; they name what to run."""
-
+NO_MODEL_DETAILS: Final = "No model is configured: run 'kimi setup' in a terminal, then open a new session."
+"""What a client may show to a user without any model."""
 _CAPABILITY_LABELS: Final = {"image_in": "image", "video_in": "video", "thinking": "thinking"}
 
 
@@ -99,7 +98,7 @@ def to_rpc_error(error: Exception, methods: Sequence[JsonObject]) -> RpcError:
         case RpcError() as error:
             return error
         case ModelNotSet() as error:
-            return auth_required(methods, details=error.reason or NO_MODEL)
+            return auth_required(methods, details=error.reason or NO_MODEL_DETAILS)
         case CapabilityMissing() as error:
             return unsupported_content(error.capabilities)
         case AuthExpired() as error:
