@@ -6,6 +6,7 @@ from kimi.application.control.switch_model import current_choice, switch_model
 from kimi.application.conversation.model_selection import ModelCatalog, ModelChoice
 from kimi.application.ports import ChatModel
 from kimi.application.settings.settings import ModelSettings
+from kimi.domain.client import Client
 from kimi.domain.content.message import Function, ToolCall
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ConfigError, StateError
@@ -93,3 +94,55 @@ async def test_unusable_model_choice_changes_nothing(alias: str, error: type[Exc
     assert conversation.model is model
     assert current_choice(conversation) == ModelChoice("plain", False)
     assert conversation.files.state.model_alias is None
+
+
+LEVELLED = THINKER.model_copy(update={"alias": "levelled", "effort_levels": ("low", "high"), "thinking_effort": "low"})
+
+
+def levelled(opened: Opened) -> ModelCatalog:
+    return ModelCatalog(PLAIN, {one.alias: one for one in (PLAIN, THINKER, LEVELLED)}, opened)
+
+
+@pytest.mark.spec("R-321")
+async def test_an_effort_switches_thinking_on_and_is_stored_with_the_session() -> None:
+    opened, files = Opened(), await memory_files()
+    conversation = await conversation_with(FakeModel([]), models=levelled(opened), files=files)
+    assert switch_model(conversation, "levelled") == ModelChoice("levelled", False, "low")
+    assert switch_model(conversation, effort="high") == ModelChoice("levelled", True, "high")
+    assert (opened.settings[-1].thinking, opened.settings[-1].thinking_effort) == (True, "high")
+    assert (files.state.thinking, files.state.thinking_effort) == (True, "high")
+    assert switch_model(conversation, thinking=False) == ModelChoice("levelled", False, "high")
+    assert switch_model(conversation, "plain") == ModelChoice("plain", False)
+    assert files.state.thinking_effort is None
+    assert switch_model(conversation, "levelled") == ModelChoice("levelled", False, "low")
+
+
+@pytest.mark.spec("R-321")
+@pytest.mark.parametrize(
+    ("alias", "effort", "why"),
+    [
+        ("levelled", "medium", "Unknown level of thinking 'medium' for 'levelled'; choose one of: low, high."),
+        ("thinker", "low", "The provider of 'thinker' has no levels of thinking: switch it on or off."),
+        ("plain", "low", "The model 'plain' is not known to think: it has no level of thinking."),
+    ],
+)
+async def test_an_effort_that_a_model_does_not_have_changes_nothing(alias: str, effort: str, why: str) -> None:
+    model = FakeModel([])
+    conversation = await conversation_with(model, models=levelled(Opened()))
+    with pytest.raises(StateError) as caught:
+        switch_model(conversation, alias, effort=effort)
+    assert str(caught.value) == why
+    assert conversation.model is model
+
+
+@pytest.mark.spec("R-321")
+async def test_the_model_command_takes_a_level_of_thinking() -> None:
+    conversation = await conversation_with(FakeModel([]), models=levelled(Opened()))
+    conversation.events.set_client(Client(wants_model_command=True))
+    outcomes = [await run(conversation, text) for text in ("/model levelled high", "/model low", "/model thinker low")]
+    texts = [event.text for outcome in outcomes for event in outcome.events if isinstance(event, TextPart)]
+    assert texts == [
+        "Model: levelled (thinking: high)",
+        "Model: levelled (thinking: low)",
+        "The provider of 'thinker' has no levels of thinking: switch it on or off.",
+    ]

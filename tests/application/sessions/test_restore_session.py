@@ -74,6 +74,21 @@ async def test_resumed_session_goes_on_with_its_model_and_stores_nothing() -> No
     assert files.state is state
 
 
+@pytest.mark.spec("R-321")
+async def test_resumed_session_thinks_as_much_as_before_where_it_still_can() -> None:
+    files = await memory_files()
+    levelled = THINKER.model_copy(update={"effort_levels": ("low", "high")})
+    switch_model(await open_again(files, levelled), "thinker", effort="low")
+
+    conversation = await open_again(files, levelled)
+    assert restore(conversation) == []
+    assert current_choice(conversation) == ModelChoice("thinker", True, "low")
+
+    conversation = await open_again(files, THINKER)
+    assert restore(conversation) == []
+    assert current_choice(conversation) == ModelChoice("thinker", True)
+
+
 async def test_session_without_a_choice_takes_the_model_of_the_start() -> None:
     conversation = await open_again(await memory_files(), THINKER)
 

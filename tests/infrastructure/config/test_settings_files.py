@@ -184,7 +184,10 @@ def test_endless_file_is_not_read_forever() -> None:
     [
         ("loop_control = 3", "loop_control: must be a table"),
         ("[models.m]\nprovider = 'p'", "models.m.model: is missing"),
-        ("[approval]\nrules = [{decision = 'deny', tol = 'x'}]", "approval.rules.0: unknown key tol; a rule has the keys"),
+        (
+            "[approval]\nrules = [{decision = 'deny', tol = 'x'}]",
+            "approval.rules.0: unknown key tol; a rule has the keys",
+        ),
         ("[approval]\nrules = [3]", "approval.rules.0: must be a table"),
         ("[[hooks]]\nevent = 'Stop'\ncommand = 'x'\nmatcher = '('\non_failure = 'block'", "hooks.0: 'matcher' must be"),
         ("default_yolo = 'perhaps'", "default_yolo: must be true or false"),

@@ -26,11 +26,12 @@ from kimi.application.ports import (
     SourceTool,
     SourceUnavailable,
 )
-from kimi.application.settings.settings import McpServer
+from kimi.application.settings.settings import McpServer, McpSettings
 from kimi.domain.content.message import JsonObject
 from kimi.domain.tools.tool import ToolReturnValue
 from kimi.infrastructure.mcp.probe import list_offered_tools
 from kimi.infrastructure.mcp.server_link import AnswerElicitation, LinkTimings, OpenSession, RemoteSession, ServerLink
+from kimi.infrastructure.mcp.tool_source import McpToolSource
 from kimi.infrastructure.mcp.transport.server_log import MAX_BYTES, ServerLog
 from tests.support.mcp.entries import RAW, raw_server
 from tests.support.mcp.http_faults import always, event_server, http_server, working

@@ -11,15 +11,19 @@ from kimi.application.settings.settings import explain_missing_key
 from kimi.domain.errors import ModelNotSet, StateError
 
 if TYPE_CHECKING:
-    from kimi.application.settings.settings import ModelSettings
+    from kimi.application.settings.settings import ModelSettings, ThinkingEffort
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A chosen model and whether it thinks. `alias` is "" for a model that only the environment describes."""
+    """A chosen model, whether it thinks, and how much. `alias` is "" for a model that only the environment describes.
+
+    Without `effort` it thinks as much as its adapter decides.
+    """
 
     alias: str
     thinking: bool
+    effort: ThinkingEffort | None = None
 
 
 @dataclass(frozen=True, slots=True)

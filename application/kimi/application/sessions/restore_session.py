@@ -99,22 +99,26 @@ def _restore_model(conversation: Conversation, settings: Settings, suspended: Su
     A choice made in this process takes precedence over command line flags, and those over a stored choice.
     """
     state = conversation.files.state
-    alias, thinking = state.model_alias, state.thinking
+    alias, thinking, effort = state.model_alias, state.thinking, state.thinking_effort
     if suspended is not None and suspended.model_choice is not None:
-        alias, thinking = suspended.model_choice.alias, suspended.model_choice.thinking
+        choice = suspended.model_choice
+        alias, thinking, effort = choice.alias, choice.thinking, choice.effort
     elif settings.is_model_requested:
         return None
     elif settings.requested_thinking is not None:
         thinking = settings.requested_thinking
     if alias is None:
         return None
-    from kimi.application.control.switch_model import use_model  # start-up time
+    from kimi.application.control.switch_model import effort_choices, use_model  # start-up time
     from kimi.application.conversation.model_selection import models_by_alias
 
     try:
-        if alias not in models_by_alias(conversation.models.require_catalog()):
+        known = models_by_alias(conversation.models.require_catalog())
+        if alias not in known:
             return f"The model '{alias}' of this session is no longer configured."
-        use_model(conversation, alias, thinking)
+        if effort not in effort_choices(known[alias]):  # the configuration has changed meanwhile
+            effort = None
+        use_model(conversation, alias, thinking, effort)
     except KimiError as error:
         return str(error)
     return None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from kimi.domain.hook import CommandHook
 from kimi.domain.permissions.approval import Rule, SessionScope
+
+
+ThinkingEffort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model thinks, from little to much; each provider type has some of these levels."""
 
 
 class SettingsSlice(BaseModel):
@@ -208,6 +212,10 @@ class ModelSettings(SettingsSlice):
     max_context_size: int = 100_000
     capabilities: frozenset[str] = frozenset()
     thinking: bool | None = None
+    thinking_effort: ThinkingEffort | None = None
+    """How much it thinks, where it thinks; None leaves that to the adapter."""
+    effort_levels: tuple[ThinkingEffort, ...] = ()
+    """The levels of `thinking_effort` that its provider type has."""
     thinking_keep: str | None = None
     temperature: float | None = None
     top_p: float | None = None

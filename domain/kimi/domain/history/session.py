@@ -63,6 +63,7 @@ class SessionState:
     model_alias: str | None = None
     """The configuration key of the model that was chosen for this session, or None."""
     thinking: bool | None = None
+    thinking_effort: str | None = None
     unknown_keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 

@@ -33,7 +33,7 @@ def choose_model(configuration: Configuration, flags: Flags, environ: Mapping[st
     settings = _make_model_settings(provider, model, name)
     settings = settings.model_copy(update=_read_overrides(provider.type, environ))
     capabilities = settings.capabilities | derive_capabilities(settings.model)
-    thinking = _resolve_thinking(capabilities, flags.thinking, configuration.default_thinking)
+    thinking = _resolve_thinking(capabilities, flags.thinking, _wants_thinking(configuration, settings))
     update = {"capabilities": capabilities, "thinking": thinking, "key_page": find_key_page(settings.base_url)}
     return settings.model_copy(update=update)
 
@@ -58,7 +58,7 @@ def _complete_settings(
     settings: ModelSettings, configuration: Configuration, flags: Flags, environ: Mapping[str, str]
 ) -> ModelSettings:
     capabilities = settings.capabilities | derive_capabilities(settings.model)
-    thinking = _resolve_thinking(capabilities, flags.thinking, configuration.default_thinking)
+    thinking = _resolve_thinking(capabilities, flags.thinking, _wants_thinking(configuration, settings))
     update = {**_read_url_and_key(settings.type, environ), "capabilities": capabilities, "thinking": thinking}
     completed = settings.model_copy(update=update)
     return completed.model_copy(update={"key_page": find_key_page(completed.base_url)})
@@ -118,6 +118,8 @@ def _make_model_settings(provider: ProviderConfig, model: ModelConfig, alias: st
         custom_headers=provider.custom_headers,
         env=provider.env,
         max_completion_tokens=model.max_output_size,
+        thinking_effort=model.thinking_effort,
+        effort_levels=PROVIDER_TYPES[provider.type].effort_levels,
         reasoning_key=provider.reasoning_key,
         extra_body=provider.extra_body,
         omit_fields=provider.omit_fields,
@@ -125,6 +127,11 @@ def _make_model_settings(provider: ProviderConfig, model: ModelConfig, alias: st
         key_variable=PROVIDER_TYPES[provider.type].key_variable or "",
         has_machine_credentials=PROVIDER_TYPES[provider.type].has_machine_credentials,
     )
+
+
+def _wants_thinking(configuration: Configuration, settings: ModelSettings) -> bool:
+    """Return whether the configuration wants this model to think; who says how much says that it does."""
+    return configuration.default_thinking or settings.thinking_effort is not None
 
 
 def _resolve_thinking(capabilities: frozenset[str], flag: bool | None, configured: bool) -> bool | None:

@@ -22,6 +22,7 @@ from kimi.application.settings.settings import (
     SandboxSettings,
     SessionSettings,
     ShellSettings,
+    ThinkingEffort,
     ToolSettings,
     WireSettings,
 )
@@ -115,6 +116,7 @@ class ModelConfig(ConfigSection):
     max_output_size: Annotated[int | None, Field(ge=1)] = None
     capabilities: Annotated[frozenset[Capability], BeforeValidator(_normalize_capabilities)] = frozenset()
     display_name: str | None = None
+    thinking_effort: ThinkingEffort | None = None
 
 
 class NotificationsConfig(ConfigSection):

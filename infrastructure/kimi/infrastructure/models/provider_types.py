@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kimi.application.settings.settings import ModelSettings, ProviderPreset, explain_missing_key
+from kimi.application.settings.settings import ModelSettings, ProviderPreset, ThinkingEffort, explain_missing_key
 from kimi.domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class ProviderType:
     path_variables: tuple[str, ...] = ()
     has_machine_credentials: bool = False
     """Whether requests are signed with credentials of the machine, so that no key is needed."""
+    effort_levels: tuple[ThinkingEffort, ...] = ()
+    """The levels of `thinking_effort` that can be sent; none where the API has no field for it."""
     takes_body_adjustments: bool = False
     """Whether `extra_body` and `omit_fields` of a provider count."""
     is_deferrable: bool = False
@@ -145,6 +147,9 @@ def _open_scripted(settings: ModelSettings, context: AdapterContext) -> ChatMode
 _SEES_AND_THINKS: Final = ("image_in", "thinking", "video_in")
 _CODING_PLAN: Final = "https://api.kimi.com/coding/v1"
 
+_OPENAI_EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh")
+_GEMINI_EFFORTS: Final = ("minimal", "low", "medium", "high")
+
 _ROWS: Final = (
     ProviderType(
         "kimi",
@@ -193,6 +198,7 @@ _ROWS: Final = (
         "openai_legacy",
         _open_openai_legacy,
         variables="OPENAI",
+        effort_levels=_OPENAI_EFFORTS,
         takes_body_adjustments=True,
         is_deferrable=True,
         setup_rank=6,  # behind the vendors' own types: it fits any server
@@ -237,6 +243,7 @@ _ROWS: Final = (
         "openai_responses",
         _open_openai_responses,
         variables="OPENAI",
+        effort_levels=_OPENAI_EFFORTS,
         is_deferrable=True,
         setup_rank=3,
         presets=(
@@ -254,6 +261,7 @@ _ROWS: Final = (
     ProviderType(
         "anthropic",
         _open_anthropic,
+        effort_levels=("low", "medium", "high", "max"),
         is_deferrable=True,
         setup_rank=2,
         presets=(
@@ -272,6 +280,7 @@ _ROWS: Final = (
         "gemini",
         _open_gemini,
         aliases=("google_genai",),
+        effort_levels=_GEMINI_EFFORTS,
         setup_rank=4,
         presets=(
             ProviderPreset(
@@ -288,6 +297,7 @@ _ROWS: Final = (
     ProviderType(
         "vertexai",
         _open_vertexai,
+        effort_levels=_GEMINI_EFFORTS,
         path_variables=("GOOGLE_APPLICATION_CREDENTIALS",),
         has_machine_credentials=True,
         setup_rank=5,
@@ -373,6 +383,7 @@ def open_model(
     if row is None or row.open is None:
         raise ConfigError(_format_unknown_type(settings))
     _check_body_adjustments(settings, row)
+    _check_thinking_effort(settings, row)
     model = _open_or_defer(row, row.open, settings, AdapterContext(session_id, http, user_agent, environ))
     if not (session_id and environ.get("KIMI_RECORD", "").strip()):
         return model
@@ -424,6 +435,23 @@ def _check_body_adjustments(settings: ModelSettings, row: ProviderType) -> None:
     from kimi.infrastructure.models.openai.compatible import check_adjusted_fields
 
     check_adjusted_fields(settings)
+
+
+def _check_thinking_effort(settings: ModelSettings, row: ProviderType) -> None:
+    """Raises ConfigError: the level of thinking cannot be sent to this type of provider, or means nothing there."""
+    effort = settings.thinking_effort
+    if effort is None:
+        return
+    where = f"models.{settings.alias}.thinking_effort"
+    if not row.effort_levels:
+        raise ConfigError(
+            f"{where}: providers of the type {row.name} have no levels of thinking; remove it, and switch thinking "
+            "on or off with default_thinking."
+        )
+    if effort not in row.effort_levels:
+        raise ConfigError(f"{where}: the levels of the type {row.name} are {', '.join(row.effort_levels)}.")
+    if not settings.capabilities & {"thinking", "always_thinking"}:
+        raise ConfigError(f"{where}: the model is not known to think; add 'thinking' to its capabilities.")
 
 
 def make_model_opener(

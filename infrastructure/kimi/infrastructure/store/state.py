@@ -24,7 +24,7 @@ T = TypeVar("T")
 _OWN_KEYS = frozenset(
     {
         *("approval", "additional_dirs", "custom_title", "plan_mode", "plan_session_id", "plan_slug", "todos"),
-        *("model_alias", "thinking"),
+        *("model_alias", "thinking", "thinking_effort"),
     }
 )
 _MIGRATED_KEYS = (
@@ -70,6 +70,7 @@ def decode_state(source: Mapping[str, Any]) -> SessionState:
         todos=_read_member(source, "todos", _decode_todos, ()),
         model_alias=_read_member(source, "model_alias", _check_text, None),
         thinking=_read_member(source, "thinking", _check_flag, None),
+        thinking_effort=_read_member(source, "thinking_effort", _check_text, None),
         unknown_keys=_collect_foreign(source, approval),
     )
 
@@ -130,7 +131,8 @@ def _encode_chosen_model(state: SessionState) -> dict[str, Any]:
     """Return keys that other programs do not know, only if a model was chosen."""
     if state.model_alias is None:
         return {}
-    return {"model_alias": state.model_alias, "thinking": state.thinking}
+    effort = {} if state.thinking_effort is None else {"thinking_effort": state.thinking_effort}
+    return {"model_alias": state.model_alias, "thinking": state.thinking, **effort}
 
 
 def _collect_foreign(source: Mapping[str, Any], approval: Mapping[str, Any]) -> dict[str, Any]:

@@ -268,3 +268,35 @@ async def test_plan_mode_refuses_to_write_and_is_left_with_the_plan(place: Place
         assert [update["currentModeId"] for update in client.updates("current_mode_update")] == ["default"]
         (options,) = client.updates("config_option_update")
         assert values(options["configOptions"])["mode"] == "default"
+
+
+LEVELS = """
+[providers.other]
+type = "openai_legacy"
+base_url = "http://127.0.0.1:1/v1"
+api_key = "none"
+[models.levelled]
+provider = "other"
+model = "l"
+max_context_size = 5000
+capabilities = ["thinking"]
+thinking_effort = "low"
+"""
+
+
+@pytest.mark.spec("R-321")
+async def test_levels_of_thinking_are_offered_where_the_provider_has_them(tmp_path: Path) -> None:
+    place = Place(tmp_path, capabilities=("thinking",))
+    place.config = LEVELS
+    place.script("text: x")
+    async with acp_client(place) as client:
+        await client.shake_hands()
+        result = await client.result("session/new", {"cwd": str(place.work)})
+        assert choices(result["configOptions"], "thinking") == ["off", "on"]
+        session_id = result["sessionId"]
+        options = await set_option(client, session_id, "model", "levelled")
+        assert choices(options, "thinking") == ["off", "on", "minimal", "low", "medium", "high", "xhigh"]
+        for value, now in (("on", "low"), ("high", "high"), ("off", "off"), ("on", "high")):
+            assert values(await set_option(client, session_id, "thinking", value))["thinking"] == now
+        params: Json = {"sessionId": session_id, "configId": "thinking", "value": "max"}
+        assert (await client.error("session/set_config_option", params))["code"] == -32602

@@ -38,7 +38,9 @@ DEFAULT_MAX_TOKENS = 50_000
 """The length of an answer where the model and the window allow it."""
 
 _MIN_BUDGET = 1024
-_BUDGET = 32_000
+_BUDGETS: Mapping[str, int] = {"low": 4_096, "medium": 16_000, "high": 32_000, "max": 128_000}
+"""Tokens of thinking for a model that does not decide that itself; at most two thirds of the answer."""
+
 _HEADROOM = 1024
 _LIMITS = (
     (re.compile(r"claude-(3-(opus|haiku|sonnet)|2|instant)"), 4096),
@@ -142,10 +144,12 @@ def build_thinking_fields(settings: ModelSettings, limit: int) -> Json:
     There are none for a model that is not known to think, unless the user switched thinking off.
     """
     if thinks(settings):
+        effort = settings.thinking_effort or "high"
         if has_adaptive_thinking(settings.model):
-            return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "high"}}
+            return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": effort}}
         if limit > _MIN_BUDGET:
-            return {"thinking": {"type": "enabled", "budget_tokens": max(_MIN_BUDGET, min(_BUDGET, limit * 2 // 3))}}
+            tokens = max(_MIN_BUDGET, min(_BUDGETS[effort], limit * 2 // 3))
+            return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
     elif settings.thinking is None and "thinking" not in settings.capabilities:
         return {}
     return {"thinking": {"type": "disabled"}}

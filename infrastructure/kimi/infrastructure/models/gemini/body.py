@@ -42,7 +42,7 @@ OWN_ID_PREFIX = "own-"
 SKIPPED_SIGNATURE = "skip_thought_signature_validator"
 """Gemini 3 accepts this value in place of a signature for a call that another model made."""
 
-HIGH_BUDGET = 32_000
+_BUDGETS: Mapping[str, int] = {"minimal": 512, "low": 2_048, "medium": 8_192, "high": 32_000}
 
 _BUDGET_LIMITS = (("gemini-2.5-flash", 0, 24_576), ("gemini-2.5-pro", 128, 32_768))
 """A part of a model id, with the least and the most tokens of thinking that the service accepts for it."""
@@ -253,16 +253,20 @@ def build_generation_config(settings: ModelSettings) -> Json:
 
 
 def build_thinking_config(settings: ModelSettings) -> Json | None:
-    """Return the configuration of thinking: high when it is on, the least that the model allows when it is off.
+    """Return the configuration of thinking: as configured or high when it is on, the least that the model allows when it is off.
 
     None for a model that is not known to think, unless the user switched thinking off.
     """
     on = thinks(settings)
     if not on and settings.thinking is not False and "thinking" not in settings.capabilities:
         return None
+    effort = settings.thinking_effort or "high"
     if is_gemini_3(settings.model):
-        return {"includeThoughts": on, "thinkingLevel": "high" if on else "low"}
-    return {"includeThoughts": on, "thinkingBudget": _clamp_thinking_tokens(settings.model, HIGH_BUDGET if on else 0)}
+        return {"includeThoughts": on, "thinkingLevel": effort if on else "low"}
+    return {
+        "includeThoughts": on,
+        "thinkingBudget": _clamp_thinking_tokens(settings.model, _BUDGETS[effort] if on else 0),
+    }
 
 
 def _clamp_thinking_tokens(model: str, tokens: int) -> int:

@@ -92,9 +92,9 @@ def _resolve_reasoning_fields(settings: ModelSettings, server: CompatibleServer)
 
 
 def _build_effort(context: ChatRequestContext, server: CompatibleServer) -> Json:
-    """`reasoning_effort`: high, an explicit null when it was switched off, medium to go on as before (R-76)."""
+    """`reasoning_effort`: as configured or high, null when it was switched off, medium to go on as before (R-76)."""
     if thinks(context.settings):
-        return {"reasoning_effort": "high"}
+        return {"reasoning_effort": context.settings.thinking_effort or "high"}
     if context.settings.thinking is False:
         return {"reasoning_effort": None} if server.sends_null_effort else {}
     return {"reasoning_effort": "medium"} if context.has_thinking_in_history() else {}

@@ -33,8 +33,6 @@ from kimi.infrastructure.models.openai.responses_stream import ResponsesEventRea
 from kimi.infrastructure.models.streaming_request import StreamingRequest
 from kimi.infrastructure.models.thinking import thinks
 
-_THINKING: Json = {"reasoning": {"effort": "high", "summary": "auto"}, "include": ["reasoning.encrypted_content"]}
-
 
 class OpenAiResponsesModel:
     """A `ChatModel` over `POST {base_url}/responses`. Each call of `stream` sends one request.
@@ -53,7 +51,7 @@ class OpenAiResponsesModel:
         self._history_cache = EncodedHistoryCache(make_unit_rules(rules))
         self._system_encoder = LastResultCache(partial(encode_system_item, model=settings.model))
         self._tools_encoder = LastResultCache(encode_tools_field)
-        fields: Json = {"stream": True, "store": False, **(_THINKING if thinks(settings) else {})}
+        fields: Json = {"stream": True, "store": False, **_build_thinking_fields(settings)}
         if settings.max_completion_tokens is not None and settings.max_completion_tokens > 0:
             fields["max_output_tokens"] = settings.max_completion_tokens
         self._fields = encode_compact_json(fields)[1:]
@@ -78,3 +76,11 @@ class OpenAiResponsesModel:
         offered = self._tools_encoder(tuple(tools))
         start = b'{"model":' + encode_compact_json(self.name) + b',"input":['
         return assemble_body(start, items or [b""], [*([offered] if offered else []), self._fields])
+
+
+def _build_thinking_fields(settings: ModelSettings) -> Json:
+    """Return the fields about thinking, as much of it as configured or much; none where the model does not think."""
+    if not thinks(settings):
+        return {}
+    reasoning = {"effort": settings.thinking_effort or "high", "summary": "auto"}
+    return {"reasoning": reasoning, "include": ["reasoning.encrypted_content"]}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from kimi.application.control.approval_modes import MODES, Mode, mode_from_policy, switch_mode
-from kimi.application.control.switch_model import current_choice, switch_model, thinking_choices
+from kimi.application.control.switch_model import current_choice, effort_choices, switch_model, thinking_choices
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.model_selection import ModelChoice, models_by_alias
 from kimi.application.settings.settings import ModelSettings
@@ -57,9 +57,11 @@ def build_config_options(conversation: Conversation) -> list[JsonObject]:
         models = [{"value": offer.id, "name": offer.id} for offer in offers]
         found.append(_build_select("model", "Model", "model", current.id, models))
         if choices := thinking_choices(current.settings):
-            thinks = _format_on_off(choice.thinking if choice.thinking in choices else choices[0])
-            values = [{"value": _format_on_off(one), "name": f"Thinking {_format_on_off(one)}"} for one in choices]
-            found.append(_build_select("thinking", "Thinking", "thought_level", thinks, values))
+            thinks = choice.thinking if choice.thinking in choices else choices[0]
+            levels = [*map(_format_on_off, choices), *effort_choices(current.settings)]
+            values = [{"value": level, "name": f"Thinking {level}"} for level in levels]
+            now = choice.effort if thinks and choice.effort in levels else _format_on_off(thinks)
+            found.append(_build_select("thinking", "Thinking", "thought_level", now, values))
     modes = [{"value": mode, "name": _MODE_TEXTS[mode][0], "description": _MODE_TEXTS[mode][1]} for mode in MODES]
     found.append(_build_select("mode", "Mode", "mode", mode_from_policy(conversation.policy), modes))
     return found
@@ -76,7 +78,8 @@ def set_option(conversation: Conversation, option_id: str, value: object) -> Non
     if option_id == "mode":
         switch_mode(conversation, cast("Mode", value))
     elif option_id == "thinking":
-        switch_model(conversation, thinking=value == "on")
+        is_level = value not in ("on", "off")
+        switch_model(conversation, thinking=value != "off", effort=str(value) if is_level else None)
     else:
         switch_model(conversation, next(one.alias for one in _list_model_offers(conversation) if one.id == value))
 
