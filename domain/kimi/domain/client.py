@@ -25,6 +25,8 @@ class Client:
     protocol_version: tuple[int, int] = (1, 0)
     supports_question: bool = False
     supports_plan_mode: bool = False
+    supports_usage: bool = False
+    """Whether the client wants the totals of tokens and costs."""
     wants_model_command: bool = False
     """Whether the client can use `/model`."""
     wants_commands: bool = True

@@ -16,7 +16,7 @@ from kimi.application.agents.run_subagent import (
 from kimi.application.codec.envelope import encode_event
 from kimi.application.conversation.conversation import Conversation
 from kimi.application.conversation.hook_registry import HookRegistry
-from kimi.application.ports import SessionFiles
+from kimi.application.ports import ResponseEnd, SessionFiles
 from kimi.domain.agents.subagent import SubagentRecord
 from kimi.domain.content.message import Function, Message, ToolCall, ToolCallPart, message_text
 from kimi.domain.content.parts import TextPart
@@ -34,7 +34,7 @@ from kimi.domain.events.event import (
 from kimi.domain.events.request import ApprovalRequest
 from kimi.domain.hook import CommandHook
 from kimi.domain.tools.tool import CANCELLED
-from kimi.domain.turn import TurnLimits, TurnStatus
+from kimi.domain.turn import TokenUsage, TurnLimits, TurnStatus
 from kimi.infrastructure.store.memory import MemoryStore
 from kimi.infrastructure.tools.dialog.subagents import format_agent_result
 from tests.support.conversations import run
@@ -244,6 +244,19 @@ async def test_model_alias_selects_the_subagent_model() -> None:
     crew = await crew_with(FakeModel([[agent(model="fast")], DONE]), models={"fast": fast})
     assert facts(result(await run(crew.parent, "go")))["summary"] == REPORT.strip()
     assert len(fast.asked) == 1
+
+
+@pytest.mark.spec("R-324")
+async def test_subagents_that_name_no_model_use_the_one_for_subagents() -> None:
+    usage = ResponseEnd("m", TokenUsage(input_other=7, output=3), "end")
+    small = FakeModel([[TextPart(REPORT), usage]], name="small")
+    fast = FakeModel([[TextPart(REPORT)]], name="fast")
+    both = [agent(), agent(model="fast")]
+    crew = await crew_with(FakeModel([[both[0]], [both[1]], DONE]), models={"fast": fast, "small": small})
+    crew.subagents.default_model = "small"
+    await run(crew.parent, "go")
+    assert (len(small.asked), len(fast.asked)) == (1, 1)
+    assert crew.parent.models.usage.figures.turn.tokens == TokenUsage(input_other=7, output=3)
 
 
 @pytest.mark.spec("T-89", "R-124", "R-123")

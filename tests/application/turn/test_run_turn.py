@@ -58,7 +58,7 @@ async def test_plain_answer_emits_five_kinds_of_events_and_stores_five_records()
         StepBegin(1),
         TextPart("Hel"),
         TextPart("lo"),
-        StatusUpdate(12 / 100_000, 12, 100_000, usage, "m1", plan_mode=False),
+        StatusUpdate(12 / 100_000, 12, 100_000, usage, "m1", plan_mode=False, usage=conversation.models.usage.figures),
         TurnEnd(),
     ]
     assert outcome.status == TurnStatus("finished", stop_reason="end")

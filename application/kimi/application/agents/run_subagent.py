@@ -97,6 +97,8 @@ class SubagentRegistry:
     open_child: OpenChild
     open_named_model: OpenNamedModel
     load_git_context: Callable[[], Awaitable[str]]
+    default_model: str | None = None
+    """The alias of the model of subagents that name none; without it they use that of the parent."""
     running_ids: set[str] = field(default_factory=set[str])
 
 
@@ -165,7 +167,7 @@ def _find_or_create_subagent(subagents: SubagentRegistry, subagent_task: Subagen
     kind = subagents.types.get(record.type)
     if kind is None:
         return SubagentResult("unknown_type", record.type)
-    alias = subagent_task.model or record.model or kind.spec.model
+    alias = subagent_task.model or record.model or kind.spec.model or subagents.default_model
     try:
         model = subagents.open_named_model(alias) if alias else subagents.parent.model
     except KeyError:

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, is_dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from kimi.domain.content.message import ToolCallPart
 from kimi.domain.content.parts import TextPart
-from kimi.domain.events.event import EVENT_TYPES, Event, SubagentEvent
+from kimi.domain.events.event import EVENT_TYPES, Event, StatusUpdate, SubagentEvent
+
+if TYPE_CHECKING:
+    from kimi.domain.turn import UsageFigures, UsageTotal
 
 _ENVELOPE_PREFIXES: dict[type, bytes] = {
     cls: b'{"type":"' + name.encode() + b'","payload":' for cls, name in EVENT_TYPES.items()
 }
+_DRIVERS_MEMBERS = {"usage"}
+"""The members of StatusUpdate that only drivers read."""
 _TEXT_PREFIX = _ENVELOPE_PREFIXES[TextPart] + b'{"type":"text","text":'
 _ARGUMENTS_PREFIX = _ENVELOPE_PREFIXES[ToolCallPart] + b'{"arguments_part":'
 
@@ -35,7 +40,9 @@ def encode_event(event: Event) -> bytes:
             return _ARGUMENTS_PREFIX + to_json(event.arguments_part) + b"}}"
         return _ENVELOPE_PREFIXES[type(event)] + _encode_payload(event) + b"}"
     except PydanticSerializationError:
-        return _ENVELOPE_PREFIXES[type(event)] + to_json(replace_surrogates(event), inf_nan_mode="null") + b"}"
+        plain = replace_surrogates(event)
+        kept = {key: value for key, value in plain.items() if type(event) is not StatusUpdate or key != "usage"}
+        return _ENVELOPE_PREFIXES[type(event)] + to_json(kept, inf_nan_mode="null") + b"}"
 
 
 def encode_json(value: object) -> bytes:
@@ -49,12 +56,33 @@ def encode_json(value: object) -> bytes:
         return to_json(replace_surrogates(value), inf_nan_mode="null")
 
 
+def add_usage(envelope: bytes, usage: UsageFigures | None) -> bytes:
+    """Return the envelope of a StatusUpdate with `usage` as its last member."""
+    figures = None if usage is None else {"turn": shape_total(usage.turn), "session": shape_total(usage.session)}
+    return envelope[:-2] + b',"usage":' + to_json(figures) + b"}}"
+
+
+def shape_total(total: UsageTotal) -> dict[str, object]:
+    """Return a total as clients read it: the four counts of tokens and the cost, null where it is not known."""
+    cost = None if total.cost is None else {"amount": round(total.cost.amount, 8), "currency": total.cost.currency}
+    tokens = total.tokens
+    return {
+        "input_other": tokens.input_other,
+        "output": tokens.output,
+        "input_cache_read": tokens.input_cache_read,
+        "input_cache_creation": tokens.input_cache_creation,
+        "cost": cost,
+    }
+
+
 def encode_spaced_json(value: object) -> bytes:
     """Encode as `encode_json`, with a blank after each comma and colon: scripts search such lines for text."""
     return json.dumps(from_json(encode_json(value)), ensure_ascii=False).encode()
 
 
 def _encode_payload(event: Event) -> bytes:
+    if type(event) is StatusUpdate:
+        return to_json(event, exclude=_DRIVERS_MEMBERS, inf_nan_mode="null")
     if not isinstance(event, SubagentEvent):
         return to_json(event, inf_nan_mode="null")
     # Both parent keys are written, whatever version the client speaks (wire spec 2.5); the inner event has its own

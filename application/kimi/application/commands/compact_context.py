@@ -22,5 +22,10 @@ async def compact_context(conversation: Conversation, instruction: str) -> None:
     await conversation.events.emit(TextPart(_DONE))
     tokens, window = conversation.history.total_tokens, model.context_size
     await conversation.events.emit(
-        StatusUpdate(context_usage=tokens / window, context_tokens=tokens, max_context_tokens=window)
+        StatusUpdate(
+            context_usage=tokens / window,
+            context_tokens=tokens,
+            max_context_tokens=window,
+            usage=conversation.models.usage.figures,
+        )
     )

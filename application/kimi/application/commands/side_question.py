@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import anyio
 
 from kimi.application.conversation.conversation import Conversation
+from kimi.application.ports import ResponseEnd
 from kimi.domain.content.message import Message, user_message
 from kimi.domain.content.parts import TextPart
 from kimi.domain.errors import ModelError
@@ -83,6 +84,8 @@ async def _request_answer(conversation: Conversation, question: str) -> str:
         async for item in items:
             if isinstance(item, TextPart):
                 parts.append(item.text)
+            elif isinstance(item, ResponseEnd):
+                conversation.models.usage.count(item)
     return "".join(parts).strip()
 
 

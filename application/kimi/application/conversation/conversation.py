@@ -12,7 +12,7 @@ from kimi.application.conversation.background_tasks import BackgroundTaskRegistr
 from kimi.application.conversation.context import ConversationContext
 from kimi.application.conversation.event_stream import EventStream
 from kimi.application.conversation.hook_registry import HookRegistry
-from kimi.application.conversation.model_selection import ModelSelection
+from kimi.application.conversation.model_selection import ModelSelection, UsageLedger
 from kimi.application.conversation.permissions import Permissions
 from kimi.application.conversation.running_turn import RunningTurn, TurnSlot
 from kimi.application.conversation.session import ConversationSession
@@ -148,7 +148,7 @@ def build_subagent_conversation(
         context=ConversationContext(session.files, load_system_prompt),
         events=EventStream(session.files, shared.now, parent=parent.events, subagent=subagent),
         turns=TurnSlot(parent.turns.limits, shared.new_id),
-        models=ModelSelection(model),
+        models=ModelSelection(model, usage=UsageLedger(parent.models.usage)),
         toolset=toolset,
         permissions=parent.permissions,
         resources=ConversationResources(

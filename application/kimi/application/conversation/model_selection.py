@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kimi.application.ports import ChatModel
+from kimi.application.ports import ChatModel, ResponseEnd
 from kimi.application.settings.settings import explain_missing_key
 from kimi.domain.errors import ModelNotSet, StateError
+from kimi.domain.turn import TokenUsage, UsageFigures, UsageTotal
 
 if TYPE_CHECKING:
     from kimi.application.settings.settings import ModelSettings, ThinkingEffort
@@ -26,6 +27,35 @@ class ModelChoice:
     effort: ThinkingEffort | None = None
 
 
+class UsageLedger:
+    """Adds up what model calls have used. Calls of a subagent count in its own ledger and in that of its parent."""
+
+    def __init__(self, parent: UsageLedger | None = None, session: UsageTotal | None = None) -> None:
+        self._parent = parent
+        self._figures = UsageFigures(session=session or UsageTotal())
+
+    @property
+    def figures(self) -> UsageFigures:
+        """What was counted: of the running or last turn, and of the session."""
+        return self._figures
+
+    def begin_turn(self) -> None:
+        """Count the turn from zero."""
+        self._figures = replace(self._figures, turn=UsageTotal())
+
+    def restore(self, session: UsageTotal) -> None:
+        """Go on from the total of a session that is opened again."""
+        self._figures = UsageFigures(session=session)
+
+    def count(self, end: ResponseEnd) -> None:
+        """Add a call that ended like this. One whose usage the provider did not report makes the cost unknown."""
+        tokens = end.usage or TokenUsage()
+        now = self._figures
+        self._figures = UsageFigures(now.turn.add(tokens, end.cost), now.session.add(tokens, end.cost))
+        if self._parent is not None:
+            self._parent.count(end)
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCatalog:
     """The models that a conversation can use. `initial` is the model at start-up, None when none was configured."""
@@ -34,12 +64,20 @@ class ModelCatalog:
     configured: Mapping[str, ModelSettings]
     open_model: Callable[[ModelSettings], ChatModel]
     """Opens a model. Raises ConfigError when it cannot be used as it is configured."""
+    title_model: str | None = None
+    """The alias of the model that writes titles; None where the first prompt is the title."""
 
 
 class ModelSelection:
     """The model that a conversation uses. Only the use-cases in `switch_model` change it."""
 
-    def __init__(self, model: ChatModel | None, load_catalog: Callable[[], ModelCatalog] | None = None) -> None:
+    def __init__(
+        self,
+        model: ChatModel | None,
+        load_catalog: Callable[[], ModelCatalog] | None = None,
+        usage: UsageLedger | None = None,
+    ) -> None:
+        self.usage = usage or UsageLedger()
         self._model = model
         self._choice: ModelChoice | None = None
         self._load_catalog = load_catalog
@@ -64,6 +102,11 @@ class ModelSelection:
     def choice(self) -> ModelChoice | None:
         """The user's choice; None until a model is chosen."""
         return self._choice
+
+    @property
+    def title_model(self) -> str | None:
+        """The alias of the model that writes titles; None where the first prompt is the title."""
+        return self._load_catalog().title_model if self._load_catalog is not None else None
 
     def require_catalog(self) -> ModelCatalog:
         """Return the models to choose from. Raises StateError when the model cannot be switched."""

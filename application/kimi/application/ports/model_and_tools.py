@@ -13,7 +13,7 @@ from kimi.domain.events.event import Event
 from kimi.domain.events.request import Answer, Request
 from kimi.domain.permissions.approval import ProposedAction
 from kimi.domain.tools.tool import ToolReturnValue, ToolSpec
-from kimi.domain.turn import StopReason, TokenUsage
+from kimi.domain.turn import Cost, StopReason, TokenUsage
 
 if TYPE_CHECKING:
     from kimi.application.settings.settings import McpServer
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResponseEnd:
-    """The last item of a model's stream: its message id, its usage if known, and why it stopped."""
+    """The last item of a model's stream: its message id, its usage and cost if known, and why it stopped."""
 
     message_id: str | None = None
     usage: TokenUsage | None = None
     stop_reason: StopReason = "unknown"
+    cost: Cost | None = None
 
 
 ModelItem: TypeAlias = StreamPart | ResponseEnd

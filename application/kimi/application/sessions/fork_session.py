@@ -21,6 +21,7 @@ from kimi.domain.content.parts import UserInput, join_text
 from kimi.domain.errors import StateError
 from kimi.domain.history.past_turns import PastTurn, TurnMark, TurnMarkKind, collect_past_turns, select_contexts_after
 from kimi.domain.history.session import SessionState, shorten_title
+from kimi.domain.turn import UsageTotal
 
 _MARK_KINDS: tuple[TurnMarkKind, ...] = get_args(TurnMarkKind)
 _MARK_PREFIXES = frozenset(f'{{"type":"{kind}"'.encode() for kind in _MARK_KINDS)
@@ -104,7 +105,7 @@ def _fill_session(
     old = source.state
     first = join_text(turns[0].user_input) if turns else ""
     title = shorten_title(old.custom_title or first) or "Untitled"
-    kept = replace(SessionState(), additional_dirs=old.additional_dirs, todos=old.todos if whole else ())
+    kept = SessionState(additional_dirs=old.additional_dirs, todos=old.todos if whole else (), usage=UsageTotal())
     target.save_state(replace(kept, custom_title=f"{title_prefix}: {title}"))
 
 

@@ -14,6 +14,7 @@ from kimi.application.settings.settings import Settings
 from kimi.domain.errors import KimiError
 from kimi.domain.history.session import SessionState
 from kimi.domain.permissions.approval import Policy
+from kimi.domain.turn import UsageTotal
 
 if TYPE_CHECKING:
     from kimi.application.conversation.model_selection import ModelChoice
@@ -60,6 +61,7 @@ def restore_session(conversation: Conversation, settings: Settings, options: Res
         _restore_unstored_state(conversation, options.suspended.state)
     persisted = settings.additional_dirs if options.persisted_dirs is None else tuple(options.persisted_dirs)
     save_additional_dirs(conversation.session, settings.model_copy(update={"additional_dirs": persisted}))
+    _restore_usage(conversation)
     if files.is_resumed:
         fail_interrupted_subagents(files, conversation.resources.now())
     if options.suspended is not None:
@@ -77,6 +79,14 @@ def _restore_unstored_state(conversation: Conversation, state: SessionState) -> 
     """Let the first record store the state of a session of which nothing was stored when it was suspended."""
     if conversation.is_empty and conversation.files.state == SessionState():
         conversation.session.update_state(lambda _: state)
+
+
+def _restore_usage(conversation: Conversation) -> None:
+    """Go on counting from what is stored. What nobody has counted has cost something that is not known."""
+    stored = conversation.files.state.usage
+    if stored is None:
+        stored = UsageTotal(calls=sum(message.role == "assistant" for message in conversation.history.messages))
+    conversation.models.usage.restore(stored)
 
 
 def fail_interrupted_subagents(files: SessionFiles, time: float) -> None:

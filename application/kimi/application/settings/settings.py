@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from kimi.domain.hook import CommandHook
 from kimi.domain.permissions.approval import Rule, SessionScope
-
+from kimi.domain.turn import ModelPrices
 
 ThinkingEffort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model thinks, from little to much; each provider type has some of these levels."""
@@ -225,6 +225,7 @@ class ModelSettings(SettingsSlice):
     reasoning_key: str | None = None
     extra_body: Annotated[dict[str, Any], Field(repr=False)] = {}
     omit_fields: tuple[str, ...] = ()
+    prices: ModelPrices | None = None
     oauth: bool = False
     """Whether the configuration refers to an account login of kimi-cli, of which nothing is used here."""
     key_variable: str = ""
@@ -333,6 +334,10 @@ class Settings(SettingsSlice):
     agent_file: str | None = None
     models: dict[str, ModelSettings] = {}
     """Every configured model by its alias, for subagents that use another one."""
+    subagent_model: str | None = None
+    """The alias of the model of subagents that name none; without it they use that of the conversation."""
+    title_model: str | None = None
+    """The alias of the model that writes titles; without it the first prompt is the title."""
     loop: LoopSettings = LoopSettings()
     skills: SkillSettings = SkillSettings()
     shell: ShellSettings = ShellSettings()

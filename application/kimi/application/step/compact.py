@@ -104,7 +104,9 @@ async def _replace_with_summary(conversation: Conversation, model: ChatModel, in
     tokens: int | None = None
     if older:
         request = build_compaction_request(older, instruction, model.context_size * 3 // 4)
-        summary, tokens = await _summarize_with_retries(model, request, conversation.turns.limits.max_attempts, random)
+        summary, end = await _summarize_with_retries(model, request, conversation.turns.limits.max_attempts, random)
+        conversation.models.usage.count(end)
+        tokens = end.usage.output if end.usage else None
     prompt, reminder = conversation.history.system_prompt, _build_tasks_reminder(conversation)
     # Replaced in one write, after the last await: a cancellation before it leaves the context as it was.
     conversation.context.replace_history(build_compacted_context(prompt, summary, tokens, kept, reminder))
@@ -121,8 +123,8 @@ def _build_tasks_reminder(conversation: Conversation) -> str:
 
 async def _summarize_with_retries(
     model: ChatModel, request: Message, max_attempts: int, random: Random
-) -> tuple[list[TextPart], int | None]:
-    """Return the summary and its number of tokens, if known. Failures are retried as those of a step are."""
+) -> tuple[list[TextPart], ResponseEnd]:
+    """Return the summary and the end of the answer. Failures are retried as those of a step are."""
     for attempt in range(1, max_attempts + 1):
         try:
             return await _request_summary(model, request)
@@ -135,7 +137,7 @@ async def _summarize_with_retries(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-async def _request_summary(model: ChatModel, request: Message) -> tuple[list[TextPart], int | None]:
+async def _request_summary(model: ChatModel, request: Message) -> tuple[list[TextPart], ResponseEnd]:
     merger, parts, end = PartMerger(), list[MergedPart](), ResponseEnd()
     async with model.stream(COMPACTION_SYSTEM_PROMPT, [request], (), estimate_message(request)) as items:
         async for item in items:
@@ -147,4 +149,4 @@ async def _request_summary(model: ChatModel, request: Message) -> tuple[list[Tex
     texts = [part for part in parts if isinstance(part, TextPart) and part.text.strip()]
     if not texts:
         raise APIEmptyResponseError("The model gave no summary: the response held no text.")
-    return texts, end.usage.output if end.usage else None
+    return texts, end

@@ -132,7 +132,8 @@ async def _call_model(
     except ChatProviderError as error:
         return error
     _store_message(conversation, message, end)
-    await conversation.events.emit(_build_status_update(model, end, plan_mode=conversation.policy.plan))
+    conversation.models.usage.count(end)
+    await conversation.events.emit(_build_status_update(conversation, model, end))
     calls.start()
     return _StartedResponse(message, end, calls)
 
@@ -212,7 +213,8 @@ def _store_message(conversation: Conversation, message: Message, response_end: R
         )
 
 
-def _build_status_update(model: ChatModel, response_end: ResponseEnd, *, plan_mode: bool) -> StatusUpdate:
+def _build_status_update(conversation: Conversation, model: ChatModel, response_end: ResponseEnd) -> StatusUpdate:
+    plan_mode = conversation.policy.plan
     if response_end.usage is None:
         return StatusUpdate(message_id=response_end.message_id, plan_mode=plan_mode)
     return StatusUpdate(
@@ -222,4 +224,5 @@ def _build_status_update(model: ChatModel, response_end: ResponseEnd, *, plan_mo
         token_usage=response_end.usage,
         message_id=response_end.message_id,
         plan_mode=plan_mode,
+        usage=conversation.models.usage.figures,
     )

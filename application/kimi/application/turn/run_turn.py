@@ -49,6 +49,7 @@ async def run_turn(
 
     Raises ModelError (no usable model, capability missing, provider failed), StoreFailed (the disk failed).
     """
+    conversation.models.usage.begin_turn()
     try:
         # Shielded, as is the end: clients expect both events also from a turn that is cancelled before it starts.
         with anyio.CancelScope(shield=True):
@@ -177,7 +178,7 @@ async def _answer_input(
     conversation.context.ensure_system_prompt()
     turn.repeat_guard = RepeatGuard()  # calls that the user asks for again do not count as repeated by the model
     conversation.context.append(*next_checkpoint_records(conversation), Message("user", parts))
-    await _save_title_and_modes(conversation, title)
+    await _save_title_and_modes(conversation, user_input, title)
     if conversation.toolset.servers is not None:
         from kimi.application.control.mcp_servers import wait_for_servers  # start-up time
 
@@ -185,19 +186,37 @@ async def _answer_input(
     return await run_steps(conversation, turn, model, random)
 
 
-async def _save_title_and_modes(conversation: Conversation, title: str) -> None:
-    """Store the title of the first real prompt and the active modes, in one write."""
+async def _save_title_and_modes(conversation: Conversation, prompt: UserInput, title: str) -> None:
+    """Store the title of the first real prompt and the active modes, in one write; a model may write a better title."""
     if conversation.subagent is not None:
         return
 
     def name_session(old: SessionState) -> SessionState:
         return replace(old, custom_title=title) if title and old.custom_title is None else old
 
+    is_named = not title or conversation.files.state.custom_title is not None
     await conversation.permissions.save_active_modes(name_session)
+    if not is_named and conversation.models.title_model is not None:
+        from kimi.application.control.session_title import start_writing_title  # start-up time
+
+        start_writing_title(conversation, prompt, title)
+
+
+def _store_usage(conversation: Conversation) -> None:
+    """Store what the session has used so far. It is lost with a full disk, and the turn is not."""
+    used = conversation.models.usage.figures
+    if conversation.subagent is not None or not used.turn.calls:
+        return
+    try:
+        conversation.session.update_state(lambda state: replace(state, usage=used.session))
+    except StoreFailed:
+        logger.exception("the tokens of a turn could not be stored")
 
 
 async def _finish_turn(conversation: Conversation, turn: RunningTurn, failed: bool) -> None:
     """Close what is still open, append the steers that came too late for an answer, and emit TurnEnd."""
+
+    _store_usage(conversation)
 
     async def close() -> None:
         if not turn.scope.cancel_called:

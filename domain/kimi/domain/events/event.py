@@ -20,7 +20,7 @@ from kimi.domain.events.request import (
     ToolCallRequest,
 )
 from kimi.domain.tools.tool import ToolReturnValue
-from kimi.domain.turn import TokenUsage
+from kimi.domain.turn import TokenUsage, UsageFigures
 
 if TYPE_CHECKING:
     from kimi.domain.tools.diff import ChangedText
@@ -103,7 +103,11 @@ class McpStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusUpdate:
-    """Figures that changed; None means unchanged. `context_usage` is a share of the window and may exceed 1."""
+    """Figures that changed; None means unchanged. `context_usage` is a share of the window and may exceed 1.
+
+    `token_usage` is that of one model call. `usage`, the totals, is for drivers: it is neither recorded nor part of the
+    event that every client gets (wire spec 6.2).
+    """
 
     context_usage: float | None = None
     context_tokens: int | None = None
@@ -112,6 +116,7 @@ class StatusUpdate:
     message_id: str | None = None
     plan_mode: bool | None = None
     mcp_status: McpStatus | None = None
+    usage: UsageFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)

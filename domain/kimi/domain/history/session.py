@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from kimi.domain.content.message import Message
 from kimi.domain.errors import InvalidSessionId
 from kimi.domain.tools.tool import TodoItem
+from kimi.domain.turn import UsageTotal
 
 MAX_ID_LENGTH = 128
 MAX_ID_BYTES = 240
@@ -64,6 +65,8 @@ class SessionState:
     """The configuration key of the model that was chosen for this session, or None."""
     thinking: bool | None = None
     thinking_effort: str | None = None
+    usage: UsageTotal | None = None
+    """What the session has used; None if nobody has counted."""
     unknown_keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from kimi.application.settings.flags import Flags
 from kimi.application.settings.settings import ModelSettings
 from kimi.domain.errors import ConfigError
+from kimi.domain.turn import ModelPrices
 from kimi.infrastructure.config.schema import CAPABILITIES, Configuration, ModelConfig, ProviderConfig
 from kimi.infrastructure.models.provider_types import ENVIRONMENT_TYPE, PROVIDER_TYPES, find_key_page
 
@@ -119,6 +120,7 @@ def _make_model_settings(provider: ProviderConfig, model: ModelConfig, alias: st
         env=provider.env,
         max_completion_tokens=model.max_output_size,
         thinking_effort=model.thinking_effort,
+        prices=ModelPrices(**model.prices.model_dump()) if model.prices is not None else None,
         effort_levels=PROVIDER_TYPES[provider.type].effort_levels,
         reasoning_key=provider.reasoning_key,
         extra_body=provider.extra_body,

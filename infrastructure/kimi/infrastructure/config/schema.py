@@ -107,6 +107,17 @@ class ProviderConfig(ConfigSection):
     oauth: OAuthReference | None = None
 
 
+class PricesConfig(ConfigSection):
+    """`models.<name>.prices`: for a million tokens, up to `max_input` tokens of input in one call."""
+
+    input: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    output: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    cache_read: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
+    cache_write: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
+    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
+    max_input: Annotated[int | None, Field(ge=1)] = None
+
+
 class ModelConfig(ConfigSection):
     """`models.<name>`; sizes are in tokens. `max_output_size` is the longest response to ask for."""
 
@@ -117,6 +128,7 @@ class ModelConfig(ConfigSection):
     capabilities: Annotated[frozenset[Capability], BeforeValidator(_normalize_capabilities)] = frozenset()
     display_name: str | None = None
     thinking_effort: ThinkingEffort | None = None
+    prices: PricesConfig | None = None
 
 
 class NotificationsConfig(ConfigSection):
@@ -192,6 +204,8 @@ class Configuration(ConfigSection):
 
     default_model: str = ""
     default_thinking: bool = False
+    subagent_model: str = ""
+    title_model: str = ""
     default_yolo: bool = False
     default_plan_mode: bool = False
     default_editor: str = ""
@@ -256,6 +270,9 @@ def _find_dangling_names(configuration: Configuration) -> list[str]:
     found: list[str] = []
     if configuration.default_model and configuration.default_model not in configuration.models:
         found.append(f"default_model: Default model {configuration.default_model} not found in models")
+    for key, alias in (("subagent_model", configuration.subagent_model), ("title_model", configuration.title_model)):
+        if alias and alias not in configuration.models:
+            found.append(f"{key}: Model {alias} not found in models")
     for name, model in configuration.models.items():
         if model.provider not in configuration.providers:
             found.append(f"models.{name}.provider: Provider {model.provider} not found in providers")

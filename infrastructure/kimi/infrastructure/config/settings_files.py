@@ -82,6 +82,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         is_model_requested=flags.model is not None,
         requested_thinking=flags.thinking,
         models=resolve_named_models(configuration, flags, environ),
+        subagent_model=configuration.subagent_model or None,
+        title_model=configuration.title_model or None,
         yolo=flags.yolo or configuration.default_yolo,
         afk=flags.afk,
         plan_mode=flags.plan,

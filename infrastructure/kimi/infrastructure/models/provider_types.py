@@ -385,11 +385,15 @@ def open_model(
     _check_body_adjustments(settings, row)
     _check_thinking_effort(settings, row)
     model = _open_or_defer(row, row.open, settings, AdapterContext(session_id, http, user_agent, environ))
-    if not (session_id and environ.get("KIMI_RECORD", "").strip()):
-        return model
-    from kimi.infrastructure.models.offline.cassette import make_recording_model
+    if session_id and environ.get("KIMI_RECORD", "").strip():
+        from kimi.infrastructure.models.offline.cassette import make_recording_model
 
-    return make_recording_model(model, settings, session_id, environ)
+        model = make_recording_model(model, settings, session_id, environ)
+    if settings.prices is None:
+        return model
+    from kimi.infrastructure.models.priced import PricedChatModel
+
+    return PricedChatModel(model, settings.prices)
 
 
 def _open_or_defer(

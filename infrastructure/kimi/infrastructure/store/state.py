@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from kimi.application.codec.context_line import parse_object
-from kimi.application.codec.envelope import encode_json
-from kimi.application.codec.payloads import decode_todo_item
+from kimi.application.codec.envelope import encode_json, shape_total
+from kimi.application.codec.payloads import decode_todo_item, read_member, require_object
 from kimi.domain.history.session import SessionState
 from kimi.domain.tools.tool import TodoItem
+from kimi.domain.turn import Cost, TokenUsage, UsageTotal
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -24,9 +25,10 @@ T = TypeVar("T")
 _OWN_KEYS = frozenset(
     {
         *("approval", "additional_dirs", "custom_title", "plan_mode", "plan_session_id", "plan_slug", "todos"),
-        *("model_alias", "thinking", "thinking_effort"),
+        *("model_alias", "thinking", "thinking_effort", "usage"),
     }
 )
+_TOKEN_COUNTS = ("input_other", "output", "input_cache_read", "input_cache_creation")
 _MIGRATED_KEYS = (
     "title_generated",
     "title_generate_attempts",
@@ -71,6 +73,7 @@ def decode_state(source: Mapping[str, Any]) -> SessionState:
         model_alias=_read_member(source, "model_alias", _check_text, None),
         thinking=_read_member(source, "thinking", _check_flag, None),
         thinking_effort=_read_member(source, "thinking_effort", _check_text, None),
+        usage=_read_member(source, "usage", _decode_usage, None),
         unknown_keys=_collect_foreign(source, approval),
     )
 
@@ -105,6 +108,7 @@ def merge_state(
         "plan_slug": state.plan_slug,
         "todos": [{"title": item.title, "status": item.status} for item in state.todos],
         **_encode_chosen_model(state),
+        **_encode_usage(state),
     }
     return encode_json(encoded), replace(state, custom_title=title, unknown_keys=foreign)
 
@@ -133,6 +137,21 @@ def _encode_chosen_model(state: SessionState) -> dict[str, Any]:
         return {}
     effort = {} if state.thinking_effort is None else {"thinking_effort": state.thinking_effort}
     return {"model_alias": state.model_alias, "thinking": state.thinking, **effort}
+
+
+def _encode_usage(state: SessionState) -> dict[str, Any]:
+    """Return a key that other programs do not know, only if tokens were counted."""
+    return {} if state.usage is None else {"usage": {**shape_total(state.usage), "calls": state.usage.calls}}
+
+
+def _decode_usage(value: Any) -> UsageTotal:
+    source = require_object(value, "usage")
+    counts = [read_member(source, name, int) for name in (*_TOKEN_COUNTS, "calls")]
+    if source.get("cost") is None:
+        return UsageTotal(TokenUsage(*counts[:-1]), None, counts[-1])
+    cost = require_object(source["cost"], "cost")
+    known = Cost(read_member(cost, "amount", float), read_member(cost, "currency", str))
+    return UsageTotal(TokenUsage(*counts[:-1]), known, counts[-1])
 
 
 def _collect_foreign(source: Mapping[str, Any], approval: Mapping[str, Any]) -> dict[str, Any]:

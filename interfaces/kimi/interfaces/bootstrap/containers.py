@@ -114,7 +114,7 @@ class SessionContainer(containers.DeclarativeContainer):
     open_named_model = providers.Factory(model_factories.build_named_model_opener, models)
     plan_mode = providers.Factory(dialog_tools.build_plan_mode, conversation.provider, new_id)
     subagents = providers.Singleton(
-        dialog_tools.build_subagents, conversation, agent, open_child, open_named_model, workspace, environ
+        dialog_tools.build_subagents, conversation, agent, open_child, open_named_model, workspace, settings, environ
     )
 
     builtin_tools: ClassVar = (

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kimi.application.agents.run_subagent import OpenChild, OpenNamedModel, SubagentRegistry
     from kimi.application.conversation.conversation import Conversation
     from kimi.application.conversation.session import ConversationSession
+    from kimi.application.settings.settings import Settings
     from kimi.infrastructure.tools.dialog.plan_mode import PlanModeControls
 
 GetConversation: TypeAlias = "Callable[[], Conversation]"
@@ -93,6 +94,7 @@ def build_subagents(
     open_child: OpenChild,
     open_named_model: OpenNamedModel,
     workspace: Workspace,
+    settings: Settings,
     environ: Mapping[str, str],
 ) -> SubagentRegistry:
     """Return the registry of the conversation's subagents."""
@@ -109,6 +111,7 @@ def build_subagents(
         open_child=open_child,
         open_named_model=open_named_model,
         load_git_context=load_git_context,
+        default_model=settings.subagent_model,
     )
 
 

@@ -47,7 +47,7 @@ def build_model_catalog(
 
         return open_model(chosen, current.id, http, user_agent, environ)
 
-    return ModelCatalog(settings.model, settings.models, open_chosen)
+    return ModelCatalog(settings.model, settings.models, open_chosen, settings.title_model)
 
 
 def build_named_model_opener(models: ModelCatalog) -> OpenNamedModel:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from kimi.application.codec.envelope import encode_event
+from kimi.application.codec.envelope import add_usage, encode_event
 from kimi.application.conversation.event_channel import Delivery
 from kimi.domain.events.event import (
     EVENT_TYPES,
     INTERNAL_TYPES,
     REQUEST_TYPES,
     Event,
+    StatusUpdate,
     StepBegin,
     SubagentEvent,
     TurnBegin,
@@ -67,17 +68,17 @@ class WireEventEncoder:
     def __init__(self) -> None:
         self._nested_turns = NestedTurnTracker()
 
-    def encode(self, delivery: Delivery, *, strict: bool) -> bytes | None:
+    def encode(self, delivery: Delivery, *, strict: bool, with_usage: bool = False) -> bytes | None:
         """Return the line; None for an internal event, and for one that the strict profile hides."""
         # The tracker must see every boundary, also when the profile is not strict: `strict` may change in between.
         name = _FRAME_NAMES.get(type(delivery.event))
         if name is not None and self._nested_turns.is_nested_boundary(name) and strict:
             return None
-        return encode_delivery(delivery, strict=strict)
+        return encode_delivery(delivery, strict=strict, with_usage=with_usage)
 
 
-def encode_delivery(delivery: Delivery, *, strict: bool = False) -> bytes | None:
-    """Return the line for an event or request, with its line end.
+def encode_delivery(delivery: Delivery, *, strict: bool = False, with_usage: bool = False) -> bytes | None:
+    """Return the line for an event or request, with its line end; with the totals of tokens where they are wanted.
 
     Returns None for an internal event, and when the strict profile does not know the type.
     """
@@ -90,7 +91,10 @@ def encode_delivery(delivery: Delivery, *, strict: bool = False) -> bytes | None
         if isinstance(event, ToolCallRequest) and event.arguments is None:
             event = ToolCallRequest(event.id, event.name, "{}")
         return frame_message(encode_request(b"request", event.id, encode_event(event)))
-    return frame_message(encode_notification(b"event", delivery.envelope or encode_event(event)))
+    envelope = delivery.envelope or encode_event(event)
+    if with_usage and isinstance(event, StatusUpdate):
+        envelope = add_usage(envelope, event.usage)
+    return frame_message(encode_notification(b"event", envelope))
 
 
 def _is_known(event: Event) -> bool:

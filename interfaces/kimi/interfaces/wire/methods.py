@@ -119,6 +119,7 @@ class WireMethods:
             client = replace(client, supports_question=False, supports_plan_mode=False, protocol_version=STRICT_VERSION)
         outcome = self._negotiate(client, asked.external_tools)
         self._output.strict = strict
+        self._output.with_usage = client.supports_usage
         if asked.hooks is not None:
             if asked.hooks and self._strict_setting:
                 logger.warning("hook subscriptions are ignored: the strict profile has no hook requests")

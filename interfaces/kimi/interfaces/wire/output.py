@@ -28,11 +28,15 @@ _ERROR_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 
 
 class WireOutput:
-    """Queues messages for one client. `strict` says whether it gets only the events of the strict profile."""
+    """Queues messages for one client.
+
+    `strict` says whether it gets only the events of the strict profile, `with_usage` whether it gets totals of tokens.
+    """
 
     def __init__(self, outbox: Outbox, *, strict: bool) -> None:
         self.outbox = outbox
         self.strict = strict
+        self.with_usage = False
         self._encoder = WireEventEncoder()
         self._in_flight: set[RpcId] = set()
         self._answered = anyio.Event()
@@ -43,8 +47,9 @@ class WireOutput:
 
     def send_events(self, batch: Sequence[Delivery]) -> None:
         """Queue events and requests."""
-        encode, strict = self._encoder.encode, self.strict
-        self.outbox.put(b"".join([line for delivery in batch if (line := encode(delivery, strict=strict))]))
+        encode, strict, with_usage = self._encoder.encode, self.strict, self.with_usage
+        lines = [encode(delivery, strict=strict, with_usage=with_usage) for delivery in batch]
+        self.outbox.put(b"".join(filter(None, lines)))
 
     def is_in_flight(self, call_id: RpcId) -> bool:
         """Whether a call with this id waits for its answer."""

@@ -25,7 +25,7 @@ class InitializeParams:
     name: str | None
     version: str | None
     external_tools: tuple[ExternalToolOffer, ...]
-    capabilities: tuple[bool, bool] | None
+    capabilities: tuple[bool, bool, bool] | None
     hooks: tuple[HookSubscription, ...] | None
     slash_commands: bool | None
 
@@ -37,10 +37,10 @@ class InitializeParams:
 
     def merge_client(self, previous: Client) -> Client:
         """Return the client; what this handshake does not say is taken from `previous`."""
-        question, plan = self.capabilities or (previous.supports_question, previous.supports_plan_mode)
+        before = (previous.supports_question, previous.supports_plan_mode, previous.supports_usage)
         commands = previous.wants_commands if self.slash_commands is None else self.slash_commands
         version = parse_version(self.protocol_version)
-        return Client(self.name, self.version, version, question, plan, wants_commands=commands)
+        return Client(self.name, self.version, version, *(self.capabilities or before), wants_commands=commands)
 
 
 def decode_initialize_params(params: object) -> InitializeParams:
@@ -77,12 +77,13 @@ def _decode_external_tool(value: object) -> ExternalToolOffer:
     return ExternalToolOffer(read_member(source, "name", str), read_member(source, "description", str), parameters)
 
 
-def _decode_capabilities(source: JsonObject | None) -> tuple[bool, bool] | None:
+def _decode_capabilities(source: JsonObject | None) -> tuple[bool, bool, bool] | None:
     if source is None:
         return None
     return (
         read_member(source, "supports_question", bool, False),
         read_member(source, "supports_plan_mode", bool, False),
+        read_member(source, "supports_usage", bool, False),
     )
 
 

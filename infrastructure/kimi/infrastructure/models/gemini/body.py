@@ -253,7 +253,7 @@ def build_generation_config(settings: ModelSettings) -> Json:
 
 
 def build_thinking_config(settings: ModelSettings) -> Json | None:
-    """Return the configuration of thinking: as configured or high when it is on, the least that the model allows when it is off.
+    """Return the configuration of thinking: as configured or high when it is on, else the least that the model allows.
 
     None for a model that is not known to think, unless the user switched thinking off.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kimi.domain.turn import format_count
 from kimi.interfaces.shell.render.sanitize import count_cells, neutralize, truncate_to_width
 
 StyledText = tuple[str, str]
@@ -64,13 +65,6 @@ def format_context_usage(tokens: int, window: int) -> str:
     if window <= 0:
         return f"context: {format_count(tokens)}"
     return f"context: {tokens / window * 100:.1f}% ({format_count(tokens)}/{format_count(window)})"
-
-
-def format_count(number: int) -> str:
-    """Format a count: 950, 4.2k, 1.0M."""
-    if number < 1000:
-        return str(number)
-    return f"{number / 1000:.1f}k" if number < 1_000_000 else f"{number / 1_000_000:.1f}M"
 
 
 def abbreviate_home(path: str, home: str) -> str:
