@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-ConfigChanges: TypeAlias = Mapping[tuple[str, ...], str | int | bool | Sequence[str] | Mapping[str, str] | None]
+from kimi.domain.turn import ModelPrices
+
+ConfigChanges: TypeAlias = Mapping[tuple[str, ...], str | float | bool | Sequence[str] | Mapping[str, str] | None]
 """Paths of keys, like `("providers", "local", "api_key")`, and their new values; None removes a key."""
 
 
@@ -22,8 +24,24 @@ class ConfiguredProvider:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfiguredModel:
+    """A model of a configuration file; `base_url` is that of its provider."""
+
+    alias: str
+    provider: str
+    base_url: str
+    model: str
+    context_size: int
+    capabilities: frozenset[str] = frozenset()
+    prices: ModelPrices | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigSummary:
-    """A summary of a configuration file: providers and whether they have a key, models and their providers."""
+    """A summary of a configuration file: providers and whether they have a key, models and their providers.
+
+    `described` has the models with all that a catalogue may change.
+    """
 
     providers: Mapping[str, bool]
     models: Mapping[str, str]
@@ -33,6 +51,7 @@ class ConfigSummary:
     """The paths of all keys that the file holds, of providers and services; the placeholder for no key is none."""
     services: Mapping[str, bool] = field(default_factory=dict[str, bool])
     """The configured services, and whether they have a key of their own."""
+    described: Sequence[ConfiguredModel] = ()
 
 
 class ConfigurationFile(Protocol):

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from kimi.application.admin.configuration import ConfigChanges, ConfigSummary, ConfiguredProvider
+from kimi.application.admin.configuration import ConfigChanges, ConfigSummary, ConfiguredModel, ConfiguredProvider
 from kimi.domain.errors import ConfigError
 from kimi.infrastructure.config.edit import edit_configuration
 from kimi.infrastructure.config.file import load_configuration_file
 from kimi.infrastructure.config.migration import ensure_default_file
-from kimi.infrastructure.config.model_choice import describe_provider
+from kimi.infrastructure.config.model_choice import describe_provider, make_prices
 from kimi.infrastructure.config.schema import Configuration, ProviderConfig
 
 _PLACEHOLDER_KEYS: Final = frozenset({"", "none"})
@@ -90,6 +90,7 @@ def _summarize(found: Configuration) -> ConfigSummary:
             *(("services", name, "api_key") for name, one in services.items() if _has_key(one.api_key)),
         ),
         {name: bool(service.api_key) for name, service in services.items()},
+        [_describe_model(found, alias) for alias in found.models],
     )
 
 
@@ -100,3 +101,16 @@ def _describe(name: str, provider: ProviderConfig) -> ConfiguredProvider:
 
 def _has_key(key: str) -> bool:
     return key.strip() not in _PLACEHOLDER_KEYS
+
+
+def _describe_model(found: Configuration, alias: str) -> ConfiguredModel:
+    model = found.models[alias]
+    return ConfiguredModel(
+        alias,
+        model.provider,
+        found.providers[model.provider].base_url,
+        model.model,
+        model.max_context_size,
+        frozenset[str](model.capabilities),
+        make_prices(model),
+    )

@@ -120,7 +120,7 @@ def _make_model_settings(provider: ProviderConfig, model: ModelConfig, alias: st
         env=provider.env,
         max_completion_tokens=model.max_output_size,
         thinking_effort=model.thinking_effort,
-        prices=ModelPrices(**model.prices.model_dump()) if model.prices is not None else None,
+        prices=make_prices(model),
         effort_levels=PROVIDER_TYPES[provider.type].effort_levels,
         reasoning_key=provider.reasoning_key,
         extra_body=provider.extra_body,
@@ -129,6 +129,11 @@ def _make_model_settings(provider: ProviderConfig, model: ModelConfig, alias: st
         key_variable=PROVIDER_TYPES[provider.type].key_variable or "",
         has_machine_credentials=PROVIDER_TYPES[provider.type].has_machine_credentials,
     )
+
+
+def make_prices(model: ModelConfig) -> ModelPrices | None:
+    """Return what the model costs, if the configuration says it."""
+    return ModelPrices(**model.prices.model_dump()) if model.prices is not None else None
 
 
 def _wants_thinking(configuration: Configuration, settings: ModelSettings) -> bool:

@@ -393,13 +393,23 @@ def setup(
     remove_key: Annotated[
         bool, typer.Option("--remove-key", help="Remove the stored key of the provider instead.")
     ] = False,
+    catalogue: Annotated[
+        Path | None,
+        typer.Option("--catalogue", help="Take context sizes, capabilities and prices from here.", **_EXISTING_FILE),
+    ] = None,
 ) -> int:
     from kimi.application.admin.setup import SetupOptions
+    from kimi.interfaces.admin.model_import import run_import
     from kimi.interfaces.admin.setup import run_setup
 
+    if catalogue is not None and provider is None:
+        return run_import(os.path.abspath(catalogue), _resolve_config_file(context))
     named = tuple(capability) if capability else None
     wanted = SetupOptions(provider, base_url, api_key_env, model, context_size, named, remove_key)
-    return run_setup(wanted, config_file=_resolve_config_file(context))
+    status = run_setup(wanted, config_file=_resolve_config_file(context))
+    if catalogue is None or status:
+        return status
+    return run_import(os.path.abspath(catalogue), _resolve_config_file(context))
 
 
 def _resolve_config_file(context: typer.Context) -> str | None:

@@ -28,9 +28,18 @@ NO_UTF8_PATTERN = (
 
 _RIPGREP_NAMES = {
     **{name: name for name in ("gbk", "gb18030", "big5", "shift_jis")},
-    "cp950": "big5", "big5hkscs": "big5", "cp932": "shift_jis", "euc_jp": "euc-jp",
-    "euc_kr": "euc-kr", "cp949": "euc-kr", "koi8_r": "koi8-r", "koi8_u": "koi8-u", "cp866": "ibm866",
-    "iso8859_2": "iso-8859-2", "iso8859_15": "iso-8859-15", "cp874": "windows-874",
+    "cp950": "big5",
+    "big5hkscs": "big5",
+    "cp932": "shift_jis",
+    "euc_jp": "euc-jp",
+    "euc_kr": "euc-kr",
+    "cp949": "euc-kr",
+    "koi8_r": "koi8-r",
+    "koi8_u": "koi8-u",
+    "cp866": "ibm866",
+    "iso8859_2": "iso-8859-2",
+    "iso8859_15": "iso-8859-15",
+    "cp874": "windows-874",
     **{f"cp{number}": f"windows-{number}" for number in range(1250, 1259)},
 }
 
