@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.program.shell_talk import ask, leave, say
+from tests.support.program.terminal import terminal
 from tests.support.program.wire_process import Json, Place
 from tests.support.providers.scripts import call
 
@@ -82,3 +84,40 @@ def test_a_session_that_was_not_counted_from_its_beginning_has_no_cost(tmp_path:
         kimi.prompt("go")
         assert kimi.payloads("StatusUpdate")[0]["usage"] == {"turn": total(1, COST), "session": total(2, None)}
         assert kimi.finish() == 0
+
+
+@pytest.mark.spec("R-326")
+def test_stream_json_ends_a_turn_with_a_record_of_what_was_used(tmp_path: Path) -> None:
+    place = Place(tmp_path, config=PRICES).script(*[f"text: ok\n{USAGE}"] * 2, "text: silent")
+    prompts = "\n".join(json.dumps({"role": "user", "content": text}) for text in ("one", "two", "three"))
+    formats = ("--input-format", "stream-json", "--output-format", "stream-json")
+    done = place.run("--print", *formats, stdin=prompts.encode())
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    told = [(line["role"], line.get("type")) for line in lines if line.get("type") in (None, "usage")]
+    assert told == [("assistant", None), ("meta", "usage"), ("assistant", None), ("meta", "usage"), ("assistant", None)]
+    found = [line for line in lines if line.get("type") == "usage"]
+    assert found[1] == {"role": "meta", "type": "usage", "turn": total(1, COST), "session": total(2, 2 * COST)}
+
+
+@pytest.mark.spec("R-326")
+@pytest.mark.parametrize(
+    ("config", "options", "told"), [(PRICES, (), True), ("", (), False), (PRICES, ("--quiet",), False)]
+)
+def test_text_output_tells_a_known_cost_on_stderr(
+    tmp_path: Path, config: str, options: tuple[str, ...], told: bool
+) -> None:
+    place = Place(tmp_path, config=config).script(f"text: ok\n{USAGE}")
+    done = place.run(*(options or ("--print",)), "-p", "go")
+    assert done.stdout.decode().endswith("ok\n")
+    assert ("Tokens of this session: 110 in, 5 out, 0.0700 USD\n" in done.stderr.decode()) is told
+
+
+@pytest.mark.spec("R-326")
+def test_shell_shows_the_cost_of_the_session(tmp_path: Path) -> None:
+    place = Place(tmp_path, config=PRICES).script(*[f"text: answer\n{USAGE}"] * 2)
+    with terminal(place, columns=110, rows=40) as shown:
+        ask(shown, ("one", "answer"), ("two", "0.1400 USD"))
+        say(shown, "/usage", lambda text: "last turn  110 in, 5 out, 0.0700 USD" in text)
+        assert "session    220 in, 10 out, 0.1400 USD" in shown.text
+        leave(shown)

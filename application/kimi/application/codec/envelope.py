@@ -58,8 +58,13 @@ def encode_json(value: object) -> bytes:
 
 def add_usage(envelope: bytes, usage: UsageFigures | None) -> bytes:
     """Return the envelope of a StatusUpdate with `usage` as its last member."""
-    figures = None if usage is None else {"turn": shape_total(usage.turn), "session": shape_total(usage.session)}
+    figures = None if usage is None else shape_usage(usage)
     return envelope[:-2] + b',"usage":' + to_json(figures) + b"}}"
+
+
+def shape_usage(usage: UsageFigures) -> dict[str, object]:
+    """Return the totals of the turn and of the session as clients read them."""
+    return {"turn": shape_total(usage.turn), "session": shape_total(usage.session)}
 
 
 def shape_total(total: UsageTotal) -> dict[str, object]:

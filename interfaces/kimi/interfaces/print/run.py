@@ -23,6 +23,7 @@ from kimi.application.turn.run_turn import run_turn
 from kimi.domain.client import Client
 from kimi.domain.content.parts import UserInput
 from kimi.domain.events.event import REQUEST_TYPES
+from kimi.domain.turn import format_usage
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import open_conversation
@@ -133,11 +134,18 @@ class _PrintDriver:
                 status = EXIT_FAILED
                 with anyio.move_on_after(INTERRUPT_TIMEOUT_S):
                     await self._stdout.write(self._output.render_failure(INTERRUPTED))
+        self._write_cost()
         if (error := self._stdout.error) is None:
             return status
         if not isinstance(error, BrokenPipeError):  # the user closed the pipe: no error to report
             self._process.streams.write_error(f"The output could not be written: {error.strerror}\n")
         return EXIT_FAILED
+
+    def _write_cost(self) -> None:
+        """Tell a person who reads the text what the session has cost, if that is known."""
+        used = self._conversation.models.usage.figures.session
+        if self._flags.output_format == "text" and not self._flags.final_message_only and used.cost is not None:
+            self._process.streams.write_error(f"Tokens of this session: {format_usage(used)}\n")
 
     def _end(self) -> None:
         """Cancel the run, because its output is not read. The time to end is limited as after a signal."""

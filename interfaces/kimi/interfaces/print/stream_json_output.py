@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kimi.application.codec.context_line import encode_message
-from kimi.application.codec.envelope import encode_event
+from kimi.application.codec.envelope import encode_event, encode_json, shape_usage
 from kimi.domain.content.message import Message, ToolCall
 from kimi.domain.content.parts import UserInput
 from kimi.domain.content.stream import PART_TYPES, MergedPart, PartMerger, StreamPart
-from kimi.domain.events.event import Event, Notification, PlanDisplay, StepBegin, StepInterrupted, StepRetry, ToolResult
+from kimi.domain.events.event import (
+    Event,
+    Notification,
+    PlanDisplay,
+    StatusUpdate,
+    StepBegin,
+    StepInterrupted,
+    StepRetry,
+    ToolResult,
+)
 from kimi.domain.tools.tool import tool_message
+from kimi.domain.turn import UsageFigures
 from kimi.interfaces.print.failure import RunFailure
 from kimi.interfaces.print.output import encode_json_failure, escape_json_lines
 from kimi.interfaces.rpc.framing import frame_message
@@ -25,6 +35,7 @@ class StreamJsonOutput:
 
     def __init__(self, *, stdout_is_terminal: bool) -> None:
         self._escape: Callable[[bytes], bytes] = escape_json_lines if stdout_is_terminal else bytes
+        self._usage: UsageFigures | None = None
         self._reset()
 
     def render_prompt(self, user_input: UserInput) -> bytes:
@@ -43,6 +54,8 @@ class StreamJsonOutput:
                 self._reset()
             case ToolResult(call_id, value):
                 return self._flush_message() + frame_message(encode_message(tool_message(call_id, value)))
+            case StatusUpdate(usage=UsageFigures() as usage):
+                self._usage = usage
             case Notification() | PlanDisplay():
                 return frame_message(b'{"role":"meta",' + encode_event(event)[1:])
             case _ if isinstance(event, PART_TYPES):
@@ -52,8 +65,14 @@ class StreamJsonOutput:
         return b""
 
     def render_end(self) -> bytes:
-        """Return the last message."""
-        return self._escape(self._flush_message())
+        """Return the last message, and the tokens and cost so far, if the provider has reported them."""
+        return self._escape(self._flush_message()) + self._flush_usage()
+
+    def _flush_usage(self) -> bytes:
+        usage, self._usage = self._usage, None
+        if usage is None:
+            return b""
+        return frame_message(encode_json({"role": "meta", "type": "usage", **shape_usage(usage)}))
 
     def render_failure(self, failure: RunFailure) -> bytes:
         """Return the last message, if it is complete, and the failure."""

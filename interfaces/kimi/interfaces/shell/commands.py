@@ -15,6 +15,7 @@ from kimi.application.sessions.open_session import SessionSelector
 from kimi.domain.command import CommandInfo
 from kimi.domain.content.parts import join_text
 from kimi.domain.errors import StateError
+from kimi.domain.turn import format_usage
 from kimi.interfaces.process.log import log_path
 from kimi.interfaces.shell.panels import Menu, MenuOption
 from kimi.interfaces.shell.preferences import choose_editor, choose_model, choose_theme, log_in, log_out
@@ -142,6 +143,14 @@ async def show_debug(session: ShellSession, arguments: str) -> None:
     session.ui.show(OutputBlock("\n".join(f"{name:<10} {neutralize(value)}" for name, value in facts)))
 
 
+async def show_usage(session: ShellSession, arguments: str) -> None:
+    """`/usage`: show the tokens and costs of the last turn and of the session."""
+    used = session.conversation.models.usage.figures
+    session.ui.show(OutputBlock(f"last turn  {format_usage(used.turn)}\nsession    {format_usage(used.session)}"))
+    if used.session.cost is None:
+        session.ui.show(Note("Costs need the prices of each model: [models.NAME.prices], or kimi setup --catalogue"))
+
+
 async def show_hooks(session: ShellSession, arguments: str) -> None:
     """`/hooks`: list the configured hooks."""
     hooks = session.conversation.resources.hooks.commands
@@ -231,13 +240,14 @@ _COMMAND_ROWS: tuple[_CommandRow, ...] = (
     ("debug", (), "What helps when something is wrong", show_debug),
     ("mcp", (), "MCP servers and their state; try again: [reload]", show_mcp),
     ("hooks", (), "The configured hooks", show_hooks),
+    ("usage", (), "Tokens and costs of the last turn and of the session", show_usage),
     ("btw", (), "Ask something beside the work, which is not kept: <question>", ask_side_question),
     ("task", (), "Background tasks", show_tasks),
     ("changelog", ("release-notes",), "What is new", show_changelog),
     ("model", (), "Another model, or thinking on and off: [alias] [on|off]", choose_model),
     ("login", ("setup",), "Set up a provider, a key and a model", log_in),
     ("logout", (), "Remove the stored API keys", log_out),
-    *((name, (), NOT_PROVIDED, show_not_provided) for name in ("usage", "status", "feedback", "web", "vis", "upgrade")),
+    *((name, (), NOT_PROVIDED, show_not_provided) for name in ("status", "feedback", "web", "vis", "upgrade")),
 )
 
 
@@ -253,7 +263,9 @@ def _build_command_table(rows: Sequence[_CommandRow]) -> CommandTable:
     return CommandTable(
         infos=tuple(CommandInfo(name, text, aliases) for name, aliases, text, _ in rows),
         handlers=run,
-        during_turn=_collect_names(rows, {"help", "version", "mcp", "hooks", "debug", "changelog", "task", "btw"}),
+        during_turn=_collect_names(
+            rows, {"help", "version", "mcp", "hooks", "usage", "debug", "changelog", "task", "btw"}
+        ),
         in_shell_mode=_collect_names(
             rows, {"help", "exit", "version", "editor", "theme", "changelog", "task", "hooks"}
         ),

@@ -22,6 +22,7 @@ from kimi.application.settings.settings import Settings
 from kimi.domain.client import Client
 from kimi.domain.errors import KimiError, StoreFailed
 from kimi.domain.events.event import StatusUpdate
+from kimi.domain.turn import format_cost
 from kimi.interfaces.bootstrap.containers import App
 from kimi.interfaces.bootstrap.injector import providers
 from kimi.interfaces.bootstrap.opening import bind_negotiation, load_settings, open_conversation, warm_up
@@ -268,6 +269,7 @@ def build_status(session: ShellSession, shell_context: ShellContext) -> StatusBa
     conversation, settings = shell_context.conversation, shell_context.settings
     policy, model = conversation.policy, conversation.model
     servers = mcp_status(conversation)
+    used = conversation.models.usage.figures.session
     return StatusBarState(
         model=shell_context.model_name,
         directory=abbreviate_home(settings.work_dir, shell_context.home),
@@ -278,6 +280,7 @@ def build_status(session: ShellSession, shell_context: ShellContext) -> StatusBa
         plan=policy.plan,
         tokens=session.context_usage.context_tokens or 0,
         window=model.context_size if model else 0,
+        cost=format_cost(used.cost) if used.cost is not None else "",
         background=shell_context.active_task_count,
         mcp=f"mcp {servers.connected}/{servers.total}" if servers else "",
         time=time.strftime("%H:%M"),

@@ -25,6 +25,7 @@ class StatusBarState:
     shell: bool = False
     tokens: int = 0
     window: int = 0
+    cost: str = ""
     background: int = 0
     mcp: str = ""
     time: str = ""
@@ -52,6 +53,8 @@ def _list_status_parts(status: StatusBarState) -> list[StyledText]:
     model = neutralize(status.model) + (" (thinking)" if status.thinking else "")
     wanted.append(("class:status", model))
     wanted.append(("class:status", format_context_usage(status.tokens, status.window)))
+    if status.cost:
+        wanted.append(("class:status", status.cost))
     if status.background:
         wanted.append(("class:status", f"{status.background} in background"))
     wanted += [("class:status", neutralize(text)) for text in (status.directory, status.branch, status.mcp) if text]
