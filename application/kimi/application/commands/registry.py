@@ -70,9 +70,9 @@ COMMANDS: Final[tuple[CommandRow, ...]] = (
 """The commands of every conversation, in the order in which clients list them."""
 
 MODEL_COMMAND: Final = CommandRow(
-    CommandInfo("model", "Use another model, or let it think or not: [name] [on|off]"),
+    CommandInfo("model", "Use another model, or let it think or not: [name] [on|off|level]"),
     "choose_model:run_model_command",
-    "name of a model, on or off for thinking",
+    "name of a model; on, off or a level of thinking",
 )
 """Only for clients that ask for it in `initialize`; other clients have their own way to choose models."""
 
