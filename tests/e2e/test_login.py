@@ -180,3 +180,14 @@ def test_login_on_a_terminal_is_the_setup_and_takes_a_missing_key(place: Place) 
     assert written["providers"]["managed:kimi-code"]["api_key"] == "sk-new-key"
     assert written["default_model"] == "kimi-code/kimi-for-coding"
     assert written["services"]["moonshot_fetch"]["base_url"] == "https://api.kimi.com/coding/v1/fetch"
+
+
+@pytest.mark.spec("R-272")
+def test_logout_in_the_shell_removes_the_keys(place: Place) -> None:
+    configure(place, "sk-planted-secret")
+    with terminal(place, columns=120, rows=40) as shown:
+        shown.idle()
+        shown.type("/logout\r")
+        shown.until("the key of provider 'managed:kimi-code'")
+        assert "sk-planted-secret" not in shown.all_text
+    assert "sk-planted-secret" not in (place.share / "config.toml").read_text()
