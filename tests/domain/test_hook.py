@@ -16,6 +16,7 @@ from kimi.domain.hook import (
     CommandHook,
     HookSubscription,
     clamp_timeout_s,
+    combine_answers,
     count_hooks_by_event,
     deduplicate_commands,
     judge_failure,
@@ -24,6 +25,12 @@ from kimi.domain.hook import (
 )
 from kimi.infrastructure.linear_regex import search_expression
 from tests.support.patterns.bombs import EXPLOSIVE_EXPRESSIONS, EXPLOSIVE_TEXTS, bounded_cpu_time
+
+
+def permission(decision: str, reason: str = "") -> bytes:
+    """The output of a command that decides on the approval."""
+    said = {"permissionDecision": decision, "permissionDecisionReason": reason}
+    return json.dumps({"hookSpecificOutput": said}).encode()
 
 
 def denial(**more: object) -> bytes:
@@ -104,7 +111,10 @@ def test_hook_timeout_is_clamped(asked: int, given: int) -> None:
         (0, denial(permissionDecisionReason=" not here "), b"noise", HookAnswer("block", "not here")),
         (0, b"\n " + denial(), b"", HookAnswer("block", "")),
         (0, denial(permissionDecisionReason=7), b"", HookAnswer("block", "")),
-        (0, json.dumps({"hookSpecificOutput": {"permissionDecision": "allow"}}).encode(), b"", ALLOW),
+        (0, permission("allow", "known good"), b"", HookAnswer("allow", "known good", "allow")),
+        (0, permission("ask"), b"", HookAnswer("allow", "", "ask")),
+        (0, permission("approve"), b"", ALLOW),
+        (2, permission("allow"), b"no", HookAnswer("block", "no")),
         (0, b'{"hookSpecificOutput": "deny"}', b"", ALLOW),
         (0, b'{"permissionDecision": "deny"}', b"", ALLOW),
         (0, b"{}", b"", ALLOW),
@@ -153,3 +163,12 @@ def test_failure_of_a_hook_means_what_the_hook_says() -> None:
 def test_command_that_stands_twice_blocks_on_failure_if_one_does() -> None:
     hooks = [CommandHook("Stop", "check"), CommandHook("Stop", "check", on_failure="block"), CommandHook("Stop", "b")]
     assert [hook.on_failure for hook in deduplicate_commands(hooks)] == ["block", "allow"]
+
+
+def test_the_strongest_of_several_answers_counts() -> None:
+    approve, ask = HookAnswer("allow", "fine", "allow"), HookAnswer("allow", "", "ask")
+    first, second = HookAnswer("block", "a"), HookAnswer("block", "b")
+    assert combine_answers([approve, ask, first, second]) == first
+    assert combine_answers([approve, ALLOW, ask]) == ask
+    assert combine_answers([ALLOW, approve]) == approve
+    assert combine_answers([HookAnswer("allow", "words")]) == combine_answers([]) == ALLOW

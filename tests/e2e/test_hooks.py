@@ -475,3 +475,36 @@ def test_hook_commands_get_json_with_blanks_that_scripts_can_search(tmp_path: Pa
         assert kimi.prompt("go")["result"] == {"status": "finished"}
         assert kimi.payloads("ToolResult")[0]["return_value"]["message"] == "Blocked by PreToolUse hook"
         assert kimi.finish() == 0
+
+
+# --- approving --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("R-280")
+def test_a_command_hook_approves_calls_and_rules_still_win(place: Place) -> None:
+    verdict = {"permissionDecision": "allow", "permissionDecisionReason": "known good"}
+    approving = f"echo {shlex.quote(json.dumps({'hookSpecificOutput': verdict}))}"
+    place.config = hook_table("PreToolUse", approving, matcher="^Shell$")
+    place.config += '\n[[approval.rules]]\ndecision = "deny"\ntool = "Shell"\nmatch = "touch never*"\n'
+    place.config += '\n[[approval.rules]]\ndecision = "ask"\ntool = "Shell"\nmatch = "touch asked*"\n'
+    lines = [shell("c1", TOUCH), shell("c2", "touch never.txt"), shell("c3", "touch asked.txt"), "text: done"]
+    place.script(*lines)
+    with place.wire() as kimi:
+        assert kimi.prompt("go", approve)["result"] == {"status": "finished"}
+        assert [one["tool_call_id"] for one in kimi.payloads("ApprovalRequest")] == ["c3"]
+        reasons = {(one["action"], one["reason"]) for one in kimi.payloads("HookResolved")}
+        assert reasons == {("allow", "known good")}
+        assert kimi.finish() == 0
+    made = sorted(path.name for path in place.work.glob("*.txt"))
+    assert made == ["asked.txt", "made.txt"]
+    log = (place.share / "logs" / "kimi.log").read_text()
+    assert "call c1 of Shell: allow run command by hook" in log
+
+
+def test_a_client_that_allows_does_not_approve(place: Place) -> None:
+    place.script(shell("c1", TOUCH), "text: done")
+    with place.wire() as kimi:
+        kimi.initialize(hooks=[{"id": "mine", "event": "PreToolUse"}])
+        kimi.prompt("go", deciding("allow"))
+        assert [one["tool_call_id"] for one in kimi.payloads("ApprovalRequest")] == ["c1"]
+        assert kimi.finish() == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
@@ -112,8 +112,9 @@ def clamp_timeout_s(hook: Hook) -> int:
 def parse_hook_result(status: int, stdout: bytes, stderr: bytes) -> HookAnswer | None:
     """Interpret the end of a hook command; None if the command has failed.
 
-    Status 2 blocks, with the text of stderr as the reason. Status 0 blocks if stdout is a JSON object that denies, and
-    allows if it is anything that is no object. Every other end is a failure, and so is an object that is broken.
+    Status 2 blocks, with the text of stderr as the reason. Status 0 blocks if stdout is a JSON object that denies, has
+    a permission if it is one that allows or asks, and allows if it is anything that is no object. Every other end is a
+    failure, and so is an object that is broken.
     """
     if status == BLOCKING_STATUS:
         return HookAnswer("block", _truncate_reason(stderr.decode("utf-8", "replace")))
@@ -128,6 +129,16 @@ def parse_hook_result(status: int, stdout: bytes, stderr: bytes) -> HookAnswer |
     return _parse_permission(said.get("hookSpecificOutput"))
 
 
+def combine_answers(answers: Sequence[HookAnswer]) -> HookAnswer:
+    """Return the first block, else the first answer that asks, else the first that approves, else allow."""
+
+    def weigh(answer: HookAnswer) -> int:
+        return 3 if answer.action == "block" else {"ask": 2, "allow": 1, None: 0}[answer.permission]
+
+    strongest = max(answers, key=weigh, default=ALLOW)  # the first of several
+    return strongest if weigh(strongest) else ALLOW
+
+
 def judge_failure(hook: Hook, failure: str) -> HookAnswer:
     """Return what it means that a hook has failed; `failure` says in a few words how."""
     if isinstance(hook, CommandHook) and hook.on_failure == "block":
@@ -137,10 +148,17 @@ def judge_failure(hook: Hook, failure: str) -> HookAnswer:
 
 def _parse_permission(output: object) -> HookAnswer:
     decision = cast("dict[str, object]", output) if isinstance(output, dict) else {}
-    if decision.get("permissionDecision") != "deny":
-        return ALLOW
-    reason = decision.get("permissionDecisionReason")
-    return HookAnswer("block", _truncate_reason(reason) if isinstance(reason, str) else "")
+    said = decision.get("permissionDecisionReason")
+    reason = _truncate_reason(said) if isinstance(said, str) else ""
+    match decision.get("permissionDecision"):
+        case "deny":
+            return HookAnswer("block", reason)
+        case "allow":
+            return HookAnswer("allow", reason, "allow")
+        case "ask":
+            return HookAnswer("allow", reason, "ask")
+        case _:
+            return ALLOW
 
 
 def _truncate_reason(text: str) -> str:

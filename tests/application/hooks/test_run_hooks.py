@@ -21,6 +21,7 @@ from kimi.domain.errors import APIStatusError, StateError
 from kimi.domain.events.event import Event, HookResolved, HookTriggered, Notification, StepBegin, ToolResult
 from kimi.domain.events.request import Answer, ApprovalAnswer, HookAnswer, HookRequest, Request
 from kimi.domain.hook import ALLOW, CommandHook, HookSubscription
+from kimi.domain.permissions.approval import Policy, Rule
 from kimi.domain.tools.tool import BriefBlock, ToolReturnValue, tool_error, tool_ok
 from kimi.infrastructure.linear_regex import search_expression
 from tests.support.conversations import Run, conversation_with, run, with_resources
@@ -43,9 +44,10 @@ async def watched(
     commands: Sequence[CommandHook] = (),
     runner: RunHook | None = None,
     subscriptions: Sequence[HookSubscription] = (),
+    rules: tuple[Rule, ...] = (),
 ) -> Conversation:
     """A conversation with these hooks."""
-    conversation = await conversation_with(model, tools)
+    conversation = await conversation_with(model, tools, policy=Policy(rules=rules))
     conversation = with_resources(
         conversation,
         hooks=HookRegistry(
@@ -147,6 +149,36 @@ async def test_client_hook_is_asked(given: Answer, runs: bool) -> None:
     assert outcome.names[2:8] == [
         "ToolCall", "StatusUpdate", "HookTriggered", "HookRequest", "HookResolved", "ToolResult",
     ]  # fmt: skip
+
+
+APPROVED, ASK = HookAnswer("allow", "known good", "allow"), HookAnswer("allow", "", "ask")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "rules", "asked", "runs"),
+    [
+        ([APPROVED], (), False, True),
+        ([ALLOW], (), True, True),
+        ([APPROVED, ASK], (), True, True),
+        ([APPROVED, NO], (), False, False),
+        ([APPROVED], (Rule("ask", tool="Tool"),), True, True),
+        ([APPROVED], (Rule("deny", tool="Tool"),), False, False),
+    ],
+)
+async def test_hook_approves_a_call_unless_a_hook_or_rule_says_otherwise(
+    verdicts: list[HookAnswer], rules: tuple[Rule, ...], asked: bool, runs: bool
+) -> None:
+    tool = FakeTool("Tool", action="edit")
+    answers = {f"hook {number}": verdict for number, verdict in enumerate(verdicts)}
+    commands = [CommandHook("PreToolUse", name) for name in answers]
+    conversation = await watched(one_call(), [tool], commands=commands, runner=FakeHookRunner(answers), rules=rules)
+
+    outcome = await run(conversation, "go", answer=saying(ApprovalAnswer("approve")))
+
+    assert ("ApprovalRequest" in outcome.names) is asked
+    assert bool(tool.ran) is runs
+    action = "block" if NO in verdicts else "allow"
+    assert [hook.action for hook in hooks_of(outcome) if isinstance(hook, HookResolved)] == [action]
 
 
 async def test_hooks_run_concurrently_and_first_block_in_order_wins() -> None:

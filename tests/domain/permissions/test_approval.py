@@ -302,6 +302,25 @@ def test_more_rules_change_a_decision_only_in_their_own_direction(
     assert rank(*(rule for rule in added if rule.decision == "allow")) >= rank()
 
 
+def test_an_ask_rule_does_not_let_a_read_only_agent_ask_for_the_web() -> None:
+    policy = Policy(rules=(Rule("ask"),))
+    assert check_policy(policy, "FetchURL", WEB, read_only=True) == PolicyDecision("deny", "read_only")
+
+
+def test_a_hook_approves_what_would_be_asked_and_nothing_else() -> None:
+    def decide(policy: Policy, action: ProposedAction = COMMAND, **more: bool) -> PolicyDecision:
+        return check_policy(policy, "Shell", action, approved_by_hook=True, **more)
+
+    assert decide(Policy()) == PolicyDecision("allow", "hook")
+    deny, ask = Rule("deny", tool="Shell"), Rule("ask", tool="Shell")
+    assert decide(Policy(rules=(ask, deny))) == PolicyDecision("deny", "rule", deny)
+    assert decide(Policy(rules=(ask,))) == PolicyDecision("ask", "rule", ask)
+    assert decide(Policy(plan=True)) == PolicyDecision("ask", "plan")
+    assert decide(Policy(), PROTECTED) == PolicyDecision("ask", "default")
+    assert decide(Policy(), remembered=False) == PolicyDecision("ask", "default")
+    assert decide(Policy(), WEB, read_only=True) == PolicyDecision("deny", "read_only")
+
+
 @given(words, st.integers(0, 8), st.integers(0, 8), words)
 def test_pattern_with_a_star_in_place_of_a_part_matches_no_less(pattern: str, start: int, end: int, line: str) -> None:
     wider = f"{pattern[:start]}*{pattern[max(start, end) :]}"

@@ -51,11 +51,11 @@ async def close_late_hooks(conversation: Conversation) -> None:
 
 async def run_pre_tool_hooks(
     conversation: Conversation, call: ToolCall, arguments: JsonObject
-) -> ToolReturnValue | None:
-    """Run PreToolUse hooks; return the error result when one blocks the call, else None."""
+) -> ToolReturnValue | HookAnswer:
+    """Run PreToolUse hooks; return the error result when one blocks the call, else their answer."""
     answer = await run_hooks(conversation, "PreToolUse", call.function.name, _tool_call_details(call, arguments))
     if answer.action == "allow":
-        return None
+        return answer
     logger.info("call %s of %s: blocked by a hook", call.id, call.function.name)
     return tool_error(answer.reason or CALL_BLOCKED, "Hook blocked")
 

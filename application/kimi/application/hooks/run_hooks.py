@@ -26,6 +26,7 @@ from kimi.domain.hook import (
     Hook,
     HookSubscription,
     clamp_timeout_s,
+    combine_answers,
     deduplicate_commands,
     judge_failure,
     match_hooks,
@@ -47,7 +48,7 @@ class _HookInvocation:
 
 
 async def run_hooks(conversation: Conversation, event: str, target: str, details: JsonObject) -> HookAnswer:
-    """Fire `event`, wait for all hooks and return the first block, or allow.
+    """Fire `event`, wait for all hooks and return their combined answer: the first block wins.
 
     `details` is added to the payload, which holds event, session and work directory. Raises StoreFailed.
     """
@@ -138,7 +139,7 @@ def _match_hooks(conversation: Conversation, event: str, target: str, details: J
 async def _run_matched_hooks(
     conversation: Conversation, invocation: _HookInvocation, batch: DetachedHookBatch | None = None
 ) -> HookAnswer:
-    """Run all hooks in parallel; return the first block in their order, or allow."""
+    """Run all hooks in parallel; return their combined answer."""
     answers = [ALLOW] * len(invocation.hooks)
 
     async def ask(index: int, hook: Hook) -> None:
@@ -147,7 +148,7 @@ async def _run_matched_hooks(
     async with anyio.create_task_group() as tasks:
         for index, hook in enumerate(invocation.hooks):
             tasks.start_soon(ask, index, hook)
-    return next((answer for answer in answers if answer.action == "block"), ALLOW)
+    return combine_answers(answers)
 
 
 async def _run_hook(

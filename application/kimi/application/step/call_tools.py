@@ -169,8 +169,10 @@ async def run_call(
     arguments = parse_arguments(call.function.arguments)
     if isinstance(arguments, ToolReturnValue):
         return ToolCallOutcome(arguments)
-    if (blocked := await run_pre_tool_hooks(conversation, call, arguments)) is not None:
-        return ToolCallOutcome(blocked)
+    verdict = await run_pre_tool_hooks(conversation, call, arguments)
+    if isinstance(verdict, ToolReturnValue):
+        return ToolCallOutcome(verdict)
+    is_approved = verdict.permission == "allow"
     try:
         async with tool.prepare(arguments, _build_call_context(conversation, turn, call)) as prepared_call:
             if prepared_call.changed_text is not None:
@@ -178,9 +180,11 @@ async def run_call(
                 conversation.events.emit_nowait(planned)
             action = _find_action_to_check(conversation, call, prepared_call)
             if action is not None:
-                if _evaluate_policy(conversation, call, action).decision == "ask":
+                policy_decision = _evaluate_policy(conversation, call, action, is_approved=is_approved)
+                if policy_decision.decision == "ask":
                     await message_stored.wait()
-                if (denied := await _authorize_action(conversation, turn, call, action)) is not None:
+                    policy_decision = _evaluate_policy(conversation, call, action, is_approved=is_approved)
+                if (denied := await _authorize_action(conversation, turn, call, action, policy_decision)) is not None:
                     return denied
             # Not `emit`, which can wait for the driver: nothing may happen between the permission and the run.
             conversation.events.emit_nowait(ToolCallStarted(_agent_id(conversation), call.id))
@@ -254,13 +258,16 @@ def _find_action_to_check(
 
 
 async def _authorize_action(
-    conversation: Conversation, turn: RunningTurn, call: ToolCall, action: ProposedAction
+    conversation: Conversation,
+    turn: RunningTurn,
+    call: ToolCall,
+    action: ProposedAction,
+    policy_decision: PolicyDecision,
 ) -> ToolCallOutcome | None:
-    """Check the policy for a proposed action, and ask the user if it says so; each decision is logged (tools spec 5.6).
+    """Do what the policy has decided on an action, and ask the user if it says so; it is logged (tools spec 5.6).
 
     Return None when the call may run, else the outcome that says why it may not.
     """
-    policy_decision = _evaluate_policy(conversation, call, action)
     decision, origin = policy_decision.decision, _format_origin(policy_decision)
     answer = None
     if decision == "ask":
@@ -288,7 +295,10 @@ def _explain_refusal(policy_decision: PolicyDecision) -> str:
     return FORBIDDEN_IN_READ_ONLY_AGENT if policy_decision.origin == "read_only" else FORBIDDEN_BY_PLAN_MODE
 
 
-def _evaluate_policy(conversation: Conversation, call: ToolCall, action: ProposedAction) -> PolicyDecision:
+def _evaluate_policy(
+    conversation: Conversation, call: ToolCall, action: ProposedAction, *, is_approved: bool = False
+) -> PolicyDecision:
+    """Return what the policy decides; `is_approved` says that a hook approves the call."""
     subagent = conversation.subagent
     return check_policy(
         conversation.policy,
@@ -296,6 +306,7 @@ def _evaluate_policy(conversation: Conversation, call: ToolCall, action: Propose
         action,
         remembered=subagent is None or not subagent.ignores_remembered_approval(action),
         read_only=subagent is not None and subagent.is_read_only,
+        approved_by_hook=is_approved,
     )
 
 

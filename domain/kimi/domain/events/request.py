@@ -116,10 +116,11 @@ class QuestionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """The decision of a client's hook."""
+    """The decision of a hook. `permission` is what a command says about the approval of a tool call, if anything."""
 
     action: Literal["allow", "block"] = "allow"
     reason: str = ""
+    permission: Literal["allow", "ask"] | None = None
 
 
 Answer: TypeAlias = ApprovalAnswer | ToolCallAnswer | QuestionAnswer | HookAnswer

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from kimi.domain.tools.tool import DisplayBlock, ShellBlock
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
-DecisionOrigin: TypeAlias = Literal["plan", "read_only", "rule", "yolo", "afk", "session", "default"]
+DecisionOrigin: TypeAlias = Literal["plan", "read_only", "rule", "yolo", "afk", "session", "hook", "default"]
 SessionScope: TypeAlias = Literal["action", "exact", "prefix"]
 ActionKind: TypeAlias = Literal["command", "path", "mcp", "plugin", "external", "web", "other"]
 
@@ -98,22 +98,30 @@ _PLAN_RESTRICTED_KINDS = frozenset({"command", "mcp", "plugin", "external", "web
 
 
 def check_policy(
-    policy: Policy, tool: str, proposed_action: ProposedAction, *, remembered: bool = True, read_only: bool = False
+    policy: Policy,
+    tool: str,
+    proposed_action: ProposedAction,
+    *,
+    remembered: bool = True,
+    read_only: bool = False,
+    approved_by_hook: bool = False,
 ) -> PolicyDecision:
     """Decide whether `tool` may perform the action.
 
-    The first match wins, in this order: deny rules, ask rules, plan mode, modes, remembered approvals, allow rules. An
-    ask rule and plan mode become a refusal when there is no user to ask. Without `remembered`, remembered approvals and
-    allow rules do not count: only yolo and afk allow. A `read_only` agent is refused the web, without a question,
-    unless a mode or an allow rule allows it.
+    The first match wins, in this order: deny rules, ask rules, plan mode, modes, remembered approvals, allow rules,
+    hooks. An ask rule and plan mode become a refusal when there is no user to ask. Without `remembered`, remembered
+    approvals, allow rules and hooks do not count: only yolo and afk allow. A `read_only` agent is refused the web,
+    without a question, unless a mode or an allow rule allows it. A hook approves no protected action.
     """
-    if rule := find_deny_or_ask_rule(policy, tool, proposed_action):
-        is_refused = rule.decision == "deny" or policy.is_user_absent
-        return PolicyDecision("deny" if is_refused else "ask", "rule", rule)
+    rule = find_deny_or_ask_rule(policy, tool, proposed_action)
+    if rule and (rule.decision == "deny" or policy.is_user_absent):
+        return PolicyDecision("deny", "rule", rule)
     allow_rule = _find_allow_rule(policy, tool, proposed_action)
     is_automatic = policy.yolo or policy.is_user_absent
     if read_only and proposed_action.kind == "web" and not (is_automatic or allow_rule):
-        return PolicyDecision("deny", "read_only")
+        return PolicyDecision("deny", "read_only")  # before ask rules: a rule that asks never allows more
+    if rule:
+        return PolicyDecision("ask", "rule", rule)
     if policy.plan and proposed_action.kind in _PLAN_RESTRICTED_KINDS and not proposed_action.allowed_in_plan_mode:
         return PolicyDecision("deny" if policy.is_user_absent else "ask", "plan")
     if proposed_action.kind == "external":
@@ -126,6 +134,8 @@ def check_policy(
         return PolicyDecision("allow", "session")
     if allow_rule or (proposed_action.allowed_by_config and not proposed_action.is_protected):
         return PolicyDecision("allow", "rule", allow_rule)
+    if approved_by_hook and not proposed_action.is_protected:
+        return PolicyDecision("allow", "hook")
     return PolicyDecision("ask", "default")
 
 
